@@ -1,0 +1,46 @@
+"""The message graph: a chat history edited like a list that never forgets what a model saw. Standard library only.
+
+Read it in this order: errors, message (shapes, canonical form), call, context (what is sent), node (ids), splice (versions
+as differences), history (the state), edit (the rule), response, view, items, commit, walk, redact, codec, mermaid, graph (the face)."""
+
+from hermes.graph.call import CallRecord, PolicySpan
+from hermes.graph.context import Overlay
+from hermes.graph.errors import (
+    CallError,
+    CodecError,
+    CycleError,
+    ForeignTurn,
+    FrozenError,
+    GraphError,
+    MessageError,
+    SampleConflict,
+    StaleItemError,
+    UnknownResponse,
+)
+from hermes.graph.graph import MessageGraph
+from hermes.graph.response import Response, Turn
+from hermes.graph.view import Message, Version
+from hermes.graph.walk import Edge, Report
+
+__all__ = [
+    "CallError",
+    "CallRecord",
+    "CodecError",
+    "CycleError",
+    "Edge",
+    "ForeignTurn",
+    "FrozenError",
+    "GraphError",
+    "Message",
+    "MessageError",
+    "MessageGraph",
+    "Overlay",
+    "PolicySpan",
+    "Report",
+    "Response",
+    "SampleConflict",
+    "StaleItemError",
+    "Turn",
+    "UnknownResponse",
+    "Version",
+]

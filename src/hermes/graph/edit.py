@@ -1,0 +1,196 @@
+"""The edit rule: when does an edit keep the version it changes?
+
+    An edit keeps the previous version exactly when some sampled response, in the list or inside a chat attached to it,
+    would otherwise no longer be reachable with its context. Any other edit leaves no trace.
+
+A response is reachable when some head (the current list or a kept version) holds its context followed by its message.
+Worked example, * = sampled:
+
+    [S U A* U B*]    edit at 1   keeps it: A and B were sampled behind the old U. Now [S U' A U B]: copies, no samples
+    [S U' A U B]     edit at 1   keeps nothing: no model saw this list
+    [S U" A U B C*]  edit at 3   keeps it: C was sampled behind the message at 3
+    [S U A*]         edit back to an old text, and A lies on a kept head: nothing more to keep
+
+What follows from it, and makes the rule cheap:
+- Content breaks at one place: the first index k where the lists before and after differ. Only samples at k or later are hurt.
+- Keeping a version saves every sample in the list at once, so only samples that came after it (`fresh`) can be hurt at all,
+  and of these the last decides: if some kept head agrees with the list past it, that head holds the earlier ones too.
+- A chat attached to a message does not depend on the messages before it: it is hurt only when its own message goes.
+
+Everything that affects the decision is in this file. Knows nothing about files, threads or how lists are indexed."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from hermes.graph.history import SNAPSHOT_EVERY, History
+from hermes.graph.node import Node, common_prefix, same
+from hermes.graph.splice import Delta
+
+EDIT = "edit"
+COMPACTION = "compaction"
+REDACTION = "redaction"
+SUBAGENT_CALL = "subagent_call"
+SUBAGENT_RETURN = "subagent_return"
+SEQUENTIAL = "sequential"
+
+
+def rewrite(history: History, start: int, stop: int, nodes: Sequence[Node], kind: str = EDIT) -> bool:
+    """Replace the current list's [start:stop] by `nodes`, keeping the previous version if the rule asks for it.
+
+    Returns whether a version was kept. Equal ends are left as they are, so an equal value is a no-op and the slots
+    around a change keep their nodes."""
+    current = history.nodes
+    lead, size = 0, len(nodes)
+    while start < stop and lead < size and _unchanged(current[start], nodes[lead]):
+        start, lead = start + 1, lead + 1
+    while start < stop and lead < size and _unchanged(current[stop - 1], nodes[size - 1]):
+        stop, size = stop - 1, size - 1
+    new = list(nodes[lead:size])
+    if start == stop and not new:
+        return False
+    broken_at = _first_difference(current, start, stop, new)
+    keep = _loses_sample(history, broken_at) or _loses_chat(history, start, stop, new)
+    if keep:
+        _keep(history, kind)
+    elif history.fresh and history.fresh[-1] >= broken_at:
+        _reanchor(history, broken_at)
+    if history.deltas:
+        history.deltas[-1].record(current, start, stop, len(new))
+    was = current[broken_at] if broken_at < len(current) else None
+    current[start:stop] = new
+    if was is not None or broken_at < len(current):
+        history.revision += 1
+        history.forget_ids(broken_at)
+        if was is not None:
+            history.spine.cut(broken_at, was.digest)
+        _follow(history, broken_at)
+    return keep
+
+
+def extend(history: History, nodes: Iterable[Node]) -> None:
+    """Put nodes at the end of the current list. Never keeps a version: nothing that a model saw changes."""
+    for node in nodes:
+        history.nodes.append(node)
+        if history.spine.depth == len(history.nodes) - 1:
+            _follow(history, len(history.nodes) - 1)
+
+
+def branch(history: History, context: Sequence[Node], node: Node) -> tuple[int, int]:
+    """Find or make a head that holds `context` followed by `node`; return the head and the index of the node on it.
+
+    The current list stays as it is. The new head becomes a kept version beside it, joined to it by an edge."""
+    nodes = [*context, node]
+    index = len(context)
+    depth = common_prefix(nodes, history.nodes)
+    if depth == len(nodes):
+        return history.live, index
+    key = nodes[depth].digest
+    for head in history.spine.heads_at(depth, key):
+        if common_prefix(nodes, history.nodes_of(head), depth) == len(nodes):
+            return head, index
+    if history.deltas:
+        history.deltas[-1] = Delta.between(history.nodes_of(history.kept[-1]), nodes)
+    history.numbers += 1
+    _enter(history, history.numbers, Delta.between(nodes, history.nodes), EDIT, history.live)
+    history.spine.put(depth, key, history.numbers)
+    return history.numbers, index
+
+
+def _unchanged(old: Node, new: Node) -> bool:
+    """Whether putting `new` in the slot of `old` would change nothing at all, side data included."""
+    if old is new:
+        return True
+    if not same(old, new) or old.chat is not new.chat:
+        return False
+    return bool(old.get("metadata") == new.get("metadata"))
+
+
+def _first_difference(current: Sequence[Node], start: int, stop: int, new: Sequence[Node]) -> int:
+    """Return the first index where the content of the list before and after differs; its length if it does not.
+
+    [A A A] without its first A is [A A]: what differs is the end, and a sample at 1 still has its context."""
+    shift = stop - start - len(new)
+    end = len(current) - max(shift, 0)
+    if shift == 0:
+        end = stop
+    for index in range(start, end):
+        after = new[index - start] if index - start < len(new) else current[index + shift]
+        if not same(current[index], after):
+            return index
+    return len(current) if shift == 0 else end
+
+
+def _loses_sample(history: History, broken_at: int) -> bool:
+    if not history.fresh or history.fresh[-1] < broken_at:
+        return False
+    return history.fresh[-1] >= history.spine.depth
+
+
+def _loses_chat(history: History, start: int, stop: int, new: Iterable[Node]) -> bool:
+    current = history.nodes
+    lost = _responses_in(current[start:stop])
+    if not lost:
+        return False
+    lost -= _responses_in(new)
+    lost -= _responses_in(current[:start])
+    lost -= _responses_in(current[stop:])
+    for delta in history.deltas:
+        lost -= _responses_in(delta.restored())
+    if lost and history.kept:
+        lost -= _responses_in(history.nodes_of(history.kept[-1]))
+    return bool(lost)
+
+
+def _responses_in(nodes: Iterable[Node]) -> set[str]:
+    """Return the ids of the responses inside the chats attached to these nodes."""
+    found: set[str] = set()
+    for node in nodes:
+        chat = node.chat
+        if chat is not None:
+            found |= chat.response_ids
+    return found
+
+
+def _keep(history: History, kind: str) -> None:
+    """Make the current list a kept version; the list goes on under a new number."""
+    history.settle()
+    head, end = history.live, len(history.nodes)
+    history.numbers += 1
+    history.live = history.numbers
+    history.fresh = []
+    place = _enter(history, head, Delta(end), kind, history.live)
+    if place % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1:
+        history.snapshots[place] = tuple(history.nodes)
+    history.spine.put(end, None, head)
+
+
+def _enter(history: History, head: int, delta: Delta, kind: str, successor: int) -> int:
+    place = history.places[head] = len(history.kept)
+    history.kept.append(head)
+    history.deltas.append(delta)
+    history.edges.append((head, successor, kind))
+    return place
+
+
+def _reanchor(history: History, broken_at: int) -> None:
+    """The samples behind the break lie on a kept head too: from now on they are found there."""
+    samples = history.settle()
+    head = next(iter(history.spine.groups[-1].values()))[0]
+    for at, sample in enumerate(samples):
+        if sample.head == history.live and sample.index >= broken_at:
+            history.samples[at] = replace(sample, head=head)
+    del history.fresh[bisect_left(history.fresh, broken_at) :]
+
+
+def _follow(history: History, index: int) -> None:
+    """The list has another node at `index` now: see whether heads that agreed up to there agree further."""
+    nodes = history.nodes
+    if index >= len(nodes):
+        return
+    for head in history.spine.take(index, nodes[index].digest):
+        other = history.nodes_of(head)
+        depth = common_prefix(other, nodes, index + 1)
+        history.spine.put(depth, other[depth].digest if depth < len(other) else None, head)

@@ -1,0 +1,438 @@
+"""MessageGraph: a chat history that is edited like a list and never forgets what a model saw.
+
+The face of the graph. It turns list operations into the one operation of `edit.py`, hands out the views of `view.py`, and
+keeps the lock. What an edit means is decided in `edit.py`, not here.
+
+Threads: every method is atomic, as a list's are; a reader never sees half an edit. Iterating while others append sees the
+new messages, as with a list; `list(graph)` under other threads' inserts and deletes is as loose as a list's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from typing import Any, NoReturn, Self, overload
+
+from hermes.graph import codec, edit, walk
+from hermes.graph.call import CallRecord
+from hermes.graph.commit import append_response, commit
+from hermes.graph.context import KeepReasoning, Overlay
+from hermes.graph.errors import CycleError, MessageError, UnknownResponse
+from hermes.graph.history import History
+from hermes.graph.items import Items
+from hermes.graph.mermaid import draw
+from hermes.graph.message import ROLES, FrozenDict, check_message, freeze_items, thaw
+from hermes.graph.node import AttachedChat, Node, new_origin
+from hermes.graph.redact import redact
+from hermes.graph.response import Response, Turn
+from hermes.graph.view import Message, Version, Versions, same_message
+
+
+class MessageGraph(MutableSequence[Message]):
+    """A list of chat messages with a memory.
+
+    >>> chat = MessageGraph([{"role": "user", "content": "Capital of France?"}])
+    >>> chat.append({"role": "assistant", "content": "Paris."})
+    >>> chat[0]["content"] = "Capital of Italy?"
+    >>> chat.previous[0]["content"], chat[0]["content"]
+    ('Capital of France?', 'Capital of Italy?')
+
+    `append` and `extend` of an assistant message record a response: a model sampled it under what the list shows.
+    The constructor, `insert` and assignment write authored messages, and so do copies of messages that come out of a
+    graph; `sampled=` overrides. `seed` makes the ids of this conversation its own and is random unless given."""
+
+    __slots__ = ("__weakref__", "_history", "_items", "_origin")
+
+    def __init__(self, messages: Iterable[Any] = (), *, seed: str | None = None) -> None:
+        self._origin = new_origin()
+        self._history = History(seed)
+        self._items = Items(self._history, self._frozen)
+        self._history.nodes = self._frozen_all(messages)
+
+    @classmethod
+    def _open(cls, history: History) -> Self:
+        graph = cls()
+        graph._history = history
+        graph._items = Items(history, graph._frozen)
+        return graph
+
+    # Reading as a list -------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._history.nodes)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        with self._history.lock:
+            places = range(len(self))[index]
+            return [self._items.item(place) for place in places] if isinstance(places, range) else self._items.item(places)
+
+    def __iter__(self) -> Iterator[Message]:
+        index = 0
+        while True:
+            with self._history.lock:
+                if index >= len(self):
+                    return
+                item = self._items.item(index)
+            yield item
+            index += 1
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, MessageGraph):
+            other = other.versions[-1]
+        return self.versions[-1] == other
+
+    __hash__ = None  # type: ignore[assignment]  # changes and compares with lists, as a list does
+
+    def __contains__(self, message: object) -> bool:
+        return any(same_message(node, message) for node in tuple(self._history.nodes))
+
+    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+        """Return the first index of an equal message (all fields but `metadata`); raise ValueError if there is none."""
+        for place in range(len(self))[slice(start, stop)]:
+            if same_message(self._history.nodes[place], value):
+                return place
+        raise ValueError("no such message in the graph")
+
+    def count(self, value: Any) -> int:
+        return sum(same_message(node, value) for node in tuple(self._history.nodes))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({[dict(node) for node in self._history.nodes]!r})"
+
+    # Writing as a list -------------------------------------------------------------------------------------------
+
+    def append(self, message: Any, sampled: bool | None = None, call: CallRecord | None = None) -> None:  # noqa: FBT001  # append(reply, True) reads
+        """Put a message at the end; an assistant's is recorded as a response sampled under what the list shows now.
+
+        `sampled` overrides what the role suggests. `call` is the model call that made it."""
+        if call is None and sampled is None and type(message) is dict and len(message) == 2:
+            role, content = message.get("role"), message.get("content")
+            if type(content) is str and type(role) is str and role in ROLES:
+                # The plain case, in one piece: nothing to check further, nothing to compare, ids come when asked for.
+                node = Node(message)
+                history = self._history
+                with history.lock:
+                    index = len(history.nodes)
+                    if history.spine.depth != index:
+                        history.nodes.append(node)
+                        if role == "assistant":
+                            history.samples.append(index)
+                            history.fresh.append(index)
+                        return
+        self._extend([message], call, sampled=sampled)
+
+    def extend(self, values: Iterable[Any], sampled: bool | None = None) -> None:  # noqa: FBT001  # as in append
+        """Append every message of `values`, all or, if one is refused, none."""
+        self._extend(self._listed(values), None, sampled=sampled)
+
+    def __iadd__(self, values: Iterable[Any]) -> Self:
+        self.extend(values)
+        return self
+
+    def insert(self, index: int, value: Any) -> None:
+        """Put an authored message before `index`."""
+        with self._history.lock:
+            at = slice(index, index).indices(len(self))[0]
+            edit.rewrite(self._history, at, at, [self._frozen(value, "message")])
+
+    @overload
+    def __setitem__(self, index: int, value: Any) -> None: ...
+    @overload
+    def __setitem__(self, index: slice, value: Iterable[Any]) -> None: ...
+    def __setitem__(self, index: int | slice, value: Any) -> None:
+        self.replace(index, value)
+
+    def __delitem__(self, index: int | slice) -> None:
+        if isinstance(index, slice) and index.step not in (None, 1):
+            with self._history.lock:
+                gone = set(range(len(self))[index])
+                if gone:
+                    nodes = self._history.nodes
+                    left = [nodes[place] for place in range(min(gone), max(gone) + 1) if place not in gone]
+                    edit.rewrite(self._history, min(gone), max(gone) + 1, left)
+        else:
+            with self._history.lock:
+                edit.rewrite(self._history, *self._region(index), [])
+
+    def pop(self, index: int = -1) -> Message:
+        """Remove a message and return it, detached: changing it later changes no graph."""
+        with self._history.lock:
+            place = self._place(index, "pop index out of range" if len(self) else "pop from empty graph")
+            node = self._history.nodes[place]
+            edit.rewrite(self._history, place, place + 1, [])
+            return Message(thaw(node))
+
+    def remove(self, value: Any) -> None:
+        """Remove the first equal message; raise ValueError if there is none."""
+        with self._history.lock:
+            place = self.index(value)
+            edit.rewrite(self._history, place, place + 1, [])
+
+    def clear(self) -> None:
+        """Remove all messages, as one edit."""
+        with self._history.lock:
+            edit.rewrite(self._history, 0, len(self), [])
+
+    def reverse(self) -> None:
+        """Turn the order round, as one edit."""
+        with self._history.lock:
+            edit.rewrite(self._history, 0, len(self), self._history.nodes[::-1])
+
+    def sort(self, *_: object, **__: object) -> NoReturn:
+        """Refused: the order of messages is the conversation."""
+        raise TypeError("a conversation cannot be sorted: its order is what the model saw; sort list(graph) instead")
+
+    def __add__(self, values: Iterable[Any]) -> Self:
+        """Return a copy, versions and responses included, extended by `values`."""
+        if not isinstance(values, list | MessageGraph | Version):
+            return NotImplemented
+        twin = self.copy()
+        twin.extend(values)
+        return twin
+
+    def __radd__(self, values: Iterable[Any]) -> Self:
+        """Return a copy, versions and responses included, with `values` in front."""
+        if not isinstance(values, list | Version):
+            return NotImplemented
+        twin = self.copy()
+        twin[0:0] = values
+        return twin
+
+    def __mul__(self, _: object) -> NoReturn:
+        """Refused: a sample exists once."""
+        raise TypeError("a conversation cannot be repeated: each response was sampled once; use list(graph) * n for plain messages")
+
+    __rmul__ = __imul__ = __mul__
+
+    def replace(self, where: int | slice, value: Any, *, kind: str = edit.EDIT) -> None:
+        """Write authored messages over an index or a slice, as `graph[where] = value` does, and name the kind of edit.
+
+        If the previous version is kept, `kind` is the kind of the edge that joins it to its successor."""
+        with self._history.lock:
+            if isinstance(where, slice):
+                nodes = self._frozen_all(value)
+                start, stop, step = where.indices(len(self))
+                if step != 1:
+                    places = range(start, stop, step)
+                    if len(places) != len(nodes):
+                        raise ValueError(f"{len(nodes)} messages for a stepped slice of {len(places)}")
+                    if not places:
+                        return
+                    start, stop = min(places), max(places) + 1
+                    region = self._history.nodes[start:stop]
+                    for place, node in zip(places, nodes, strict=True):
+                        region[place - start] = node
+                    nodes = region
+                edit.rewrite(self._history, start, max(start, stop), nodes, kind)
+            else:
+                place = self._place(where, "assignment index out of range")
+                edit.rewrite(self._history, place, place + 1, [self._frozen(value, "message")], kind)
+
+    # Copies ------------------------------------------------------------------------------------------------------
+
+    def copy(self) -> Self:
+        """Return an independent graph with the same messages, versions, responses and annotations."""
+        with self._history.lock:
+            return self._open(self._history.copy())
+
+    __copy__ = copy
+
+    def __deepcopy__(self, _: object) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_json, (self.to_json(),)
+
+    def fork(self, length: int | None = None) -> Self:
+        """Return a graph that goes on from here, or from the first `length` messages, without the older versions.
+
+        The responses on the shared messages are the same samples with the same ids: exporting both counts them once."""
+        with self._history.lock:
+            return self._open(self._history.fork(len(range(len(self))[:length])))
+
+    # Versions ----------------------------------------------------------------------------------------------------
+
+    @property
+    def versions(self) -> Versions:
+        """The kept versions, oldest first, and the current list last. Read-only."""
+        return Versions(self._history)
+
+    @property
+    def previous(self) -> Version | None:
+        """The version kept last, or None. Read-only."""
+        return self.versions[-1].previous
+
+    @property
+    def prev_graph(self) -> Version | None:
+        """The founding sketch's name for `previous`."""
+        return self.previous
+
+    @property
+    def messages(self) -> list[Message]:
+        """The founding sketch's name for the list."""
+        return self[:]
+
+    @property
+    def head(self) -> str:
+        """The context id of the current list."""
+        return self.versions[-1].head
+
+    @property
+    def seed(self) -> str:
+        """What makes this conversation's ids its own."""
+        return self._history.seed
+
+    def squash(self, where: slice, summary: Any, *, kind: str = edit.COMPACTION) -> None:
+        """Replace a stretch of the conversation by one message, in one edit of kind `compaction`.
+
+        `summary` is a message, or a text for a user message. If a model wrote it, attach its chat as
+        `metadata={"chat": graph}`: the summary's own sampled tokens are then training data too."""
+        message = {"role": "user", "content": summary} if isinstance(summary, str) else summary
+        self.replace(where, [message], kind=kind)
+
+    # Model calls -------------------------------------------------------------------------------------------------
+
+    def context(
+        self, tools: Sequence[Any] | None = None, ephemeral: str | None = None, keep_reasoning: KeepReasoning = "none"
+    ) -> list[dict[str, Any]]:
+        """Return the messages that a call with these settings would be sent."""
+        return self.prepare(tools, ephemeral, keep_reasoning).messages
+
+    def prepare(
+        self,
+        tools: Sequence[Any] | None = None,
+        ephemeral: str | None = None,
+        keep_reasoning: KeepReasoning = "none",
+        template_id: str | None = None,
+    ) -> Turn:
+        """Pin what will be sent: `turn.messages` and `turn.context_id` stay, whatever happens to the list meanwhile."""
+        overlay = Overlay(tools, ephemeral, keep_reasoning, template_id)
+        with self._history.lock:
+            return Turn(tuple(self._history.nodes), overlay, self._history.seed, self._history.revision)
+
+    def commit(self, turn: Turn, message: Any, call: CallRecord | None = None, *, adopt: bool = False) -> Response:
+        """Record the response to a prepared turn.
+
+        Extends the list if the list still is what was sent. Otherwise the response is kept on a branch of its own and
+        the list is left alone; with `adopt` an authored copy is appended to it. Committing the same sample id with the
+        same content again changes nothing; with other content it raises SampleConflict."""
+        node = self._frozen(message, "message")
+        with self._history.lock:
+            return commit(self._history, turn, node, call, adopt=adopt)
+
+    def responses(self) -> Iterator[Response]:
+        """Yield every sampled response of every version and every attached chat, each once, with the context it saw."""
+        with self._history.lock:
+            found = list(walk.responses(self._history))
+        return iter(found)
+
+    def annotate(self, response: Response | str, **fields: Any) -> None:
+        """Add what was learned later about a response (a reward, a reaction, a time): `annotate(id, reward=1.0)`."""
+        note = FrozenDict(freeze_items(fields, "annotation"))
+        wanted = response.id if isinstance(response, Response) else response
+        with self._history.lock:
+            if wanted not in self._history.annotations and all(wanted != known.id for known in self.responses()):
+                raise UnknownResponse(f"no response of this graph has the id {wanted!r}")
+            self._history.annotations.setdefault(wanted, []).append(note)
+
+    # The record --------------------------------------------------------------------------------------------------
+
+    def edges(self) -> Iterator[walk.Edge]:
+        """Yield every edge: `sequential` from message to message, and the parallel ones by kind."""
+        with self._history.lock:
+            return iter(list(walk.edges(self._history)))
+
+    def redact(self, target: int | Node) -> None:
+        """Erase a message for good: here, in every version, in attached chats, and the tokens of calls that carried it.
+
+        `target` is an index of the list or a message of a version or response. Equal messages are erased alike. The list
+        gets a message that says so; ids stay valid, `verify()` says `redacted`, and exports leave such samples out."""
+        with self._history.lock:
+            node = target if isinstance(target, Node) else self._history.nodes[self._place(target, "redact index out of range")]
+            before = list(self._history.nodes)
+            redact(self._history, node.digest)
+            self._items.follow(before)
+
+    def verify(self) -> walk.Report:
+        """Compute every id again; the report is truthy when all agree, and says what was redacted."""
+        with self._history.lock:
+            return walk.verify(self._history)
+
+    def to_json(self) -> str:
+        """Write the whole graph, byte for byte the same for the same graph."""
+        with self._history.lock:
+            return codec.encode(self._history)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read what `to_json` wrote; raise CodecError with the path to the fault."""
+        return cls._open(codec.decode(text, cls._open))
+
+    def to_mermaid(self, width: int = 60) -> str:
+        """Draw the graph as Mermaid text; messages are cut at `width` characters."""
+        with self._history.lock:
+            return draw(self._history, width)
+
+    # Helpers -----------------------------------------------------------------------------------------------------
+
+    def _extend(self, messages: Sequence[Any], call: CallRecord | None, *, sampled: bool | None) -> None:
+        if call is not None and sampled is False:
+            raise ValueError("a message with a call record was sampled; leave sampled out")
+        many = len(messages) > 1
+        nodes = [self._frozen(message, f"messages[{at}]" if many else "message") for at, message in enumerate(messages)]
+        with self._history.lock:
+            for message, node in zip(messages, nodes, strict=True):
+                is_copy = isinstance(message, Message | FrozenDict)
+                if call is not None or (node["role"] == "assistant" and not is_copy if sampled is None else sampled):
+                    append_response(self._history, node, call)
+                else:
+                    edit.extend(self._history, [node])
+
+    def _frozen(self, message: Any, path: str) -> Node:
+        return Node(check_message(message, path, self._frozen_side))
+
+    def _frozen_all(self, messages: Iterable[Any]) -> list[Node]:
+        return [self._frozen(message, f"messages[{index}]") for index, message in enumerate(self._listed(messages))]
+
+    def _listed(self, messages: Iterable[Any]) -> list[Any]:
+        if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
+            raise MessageError("messages", f"expected an iterable of messages, got {type(messages).__name__}")
+        return list(messages)
+
+    def _frozen_side(self, side: Any, path: str) -> FrozenDict:
+        """Freeze a message's metadata; a chat in it is attached as it is now."""
+        if not isinstance(side, Mapping):
+            raise MessageError(path, f"expected an object, got {type(side).__name__}")
+        rest = {key: value for key, value in side.items() if key != "chat"}
+        chat = side.get("chat")
+        if chat is None:
+            return FrozenDict(freeze_items(rest, path))
+        attached = self._attached(chat, f"{path}.chat")
+        if self._origin in attached.origins:
+            raise CycleError(f"{path}.chat", "a chat cannot be attached to a message of itself; attach chat.fork()")
+        return FrozenDict({**dict(freeze_items(rest, path)), "length": len(attached), "chat": attached})
+
+    def _attached(self, chat: Any, path: str) -> AttachedChat:
+        if isinstance(chat, AttachedChat):
+            return chat
+        if not isinstance(chat, MessageGraph):
+            if isinstance(chat, str | Mapping) or not isinstance(chat, Iterable):
+                raise MessageError(path, f"expected a MessageGraph or a list of messages, got {type(chat).__name__}")
+            chat = MessageGraph(chat)
+        with chat._history.lock:
+            return AttachedChat(chat._history.copy(), type(chat)._open, chat._origin)
+
+    def _place(self, index: int, complaint: str) -> int:
+        try:
+            return range(len(self))[index]
+        except IndexError:
+            raise IndexError(complaint) from None
+
+    def _region(self, index: int | slice) -> tuple[int, int]:
+        if isinstance(index, slice):
+            start, stop, _ = index.indices(len(self))
+            return start, max(start, stop)
+        place = self._place(index, "deletion index out of range")
+        return place, place + 1

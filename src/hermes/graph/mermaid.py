@@ -1,0 +1,148 @@
+"""Draw a graph as Mermaid text, in the style of the founding diagram.
+
+Messages are boxes, a sampled message is a box of boxes (its call, its text), a message with a chat attached shows the chat inside,
+and every kept version stands beside the list as far as it differs, joined by a dotted edge to where the list went on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from hermes.graph.history import History, Sample
+from hermes.graph.node import AttachedChat, Node, common_prefix
+
+FACES = {"system": "📋", "developer": "📋", "user": "👤", "assistant": "🤖", "tool": "🔧", "function": "🔧"}
+CLASSES = (
+    "classDef messageNode fill:#eef2ff,stroke:#6366f1,color:#1e1b4b",
+    "classDef responseNode fill:#ecfdf5,stroke:#10b981,color:#064e3b",
+    "classDef metadataNode fill:#f8fafc,stroke:#94a3b8,color:#334155",
+    "classDef previousNode fill:#fff7ed,stroke:#f59e0b,color:#7c2d12,stroke-dasharray: 4 3",
+)
+
+
+def draw(history: History, width: int = 60) -> str:
+    """Return the Mermaid source; texts are cut at `width` characters."""
+    pen = _Pen(width)
+    pen.graph(history, "")
+    lines = ["graph TD", *(f"    {line}" for line in pen.lines), *(f"    {line}" for line in CLASSES)]
+    for name, members in pen.classes.items():
+        lines.append(f"    class {','.join(members)} {name}")
+    return "\n".join(lines) + "\n"
+
+
+class _Pen:
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.lines: list[str] = []
+        self.indent = ""
+        self.classes: dict[str, list[str]] = {}
+
+    def write(self, line: str) -> None:
+        self.lines.append(self.indent + line)
+
+    def open(self, name: str, title: str, kind: str) -> None:
+        self.write(f'subgraph {name}["{title}"]')
+        self.indent += "    "
+        self.classes.setdefault(kind, []).append(name)
+
+    def close(self) -> None:
+        self.indent = self.indent[:-4]
+        self.write("end")
+
+    def box(self, name: str, rows: Sequence[str], kind: str) -> None:
+        self.write(f'{name}["{"<br/>".join(rows)}"]')
+        self.classes.setdefault(kind, []).append(name)
+
+    def graph(self, history: History, prefix: str) -> list[str]:
+        """Draw the current list and its kept versions; return the names of the list's boxes."""
+        samples = history.samples_on(len(history.kept))
+        names = [self.message(f"{prefix}M{index}", node, samples.get(index, ())) for index, node in enumerate(history.nodes)]
+        self.chain(names)
+        for place in range(len(history.kept)):
+            self.version(history, place, f"{prefix}V{place}", names)
+        return names
+
+    def version(self, history: History, place: int, name: str, current: Sequence[str]) -> None:
+        """Draw what a kept version has that the current list has not."""
+        nodes = history.nodes_at(place)
+        depth = common_prefix(nodes, history.nodes)
+        if depth == len(nodes):
+            return  # the list only went on from it; nothing of it is elsewhere
+        self.open(name, f"Previous Messages (version {place + 1})", "previousNode")
+        samples = history.samples_on(place)
+        names = [self.message(f"{name}M{index}", nodes[index], samples.get(index, ())) for index in range(depth, len(nodes))]
+        self.chain(names)
+        self.close()
+        if depth:
+            self.write(f"{current[depth - 1]} --> {names[0]}")
+        if depth < len(current):
+            self.write(f'{name} -. "{_safe(history.edges[place][2])}" .-> {current[depth]}')
+
+    def message(self, name: str, node: Node, samples: Sequence[Sample]) -> str:
+        chat = node.chat
+        role = str(node["role"])
+        if chat is not None:
+            title = "🔧 Tool Response" if role in ("tool", "function") else f"{FACES[role]} {role.title()} Message"
+            self.open(name, title, "responseNode")
+            self.attached(name, chat)
+            self.box(f"{name}C", [f"Content: {self.text(node)}"], "metadataNode")
+            self.close()
+        elif samples:
+            times = f" (sampled {len(samples)} times)" if len(samples) > 1 else ""
+            self.open(name, f"💬 Chat Response{times}", "responseNode")
+            self.box(f"{name}D", ["📊 Metadata", *_call_rows(samples[0])], "metadataNode")
+            self.box(f"{name}C", [f"📝 {self.text(node)}"], "metadataNode")
+            self.close()
+        else:
+            face = "✂️" if node.redacted else FACES[role]
+            self.box(name, [f"{face} {role.title()} Message", f"Content: {self.text(node)}"], "messageNode")
+        return name
+
+    def attached(self, name: str, chat: AttachedChat) -> None:
+        self.open(f"{name}D", "📊 Metadata", "metadataNode")
+        self.box(f"{name}L", [f"Length: {len(chat)}"], "metadataNode")
+        self.open(f"{name}S", "💭 Subagent Chat", "metadataNode")
+        self.graph(chat.history, f"{name}S")
+        self.close()
+        self.close()
+
+    def chain(self, names: Sequence[str]) -> None:
+        for one, other in pairwise(names):
+            self.write(f"{one} --> {other}")
+
+    def text(self, node: Node) -> str:
+        """One line of what the message says: its text, else what it calls, else its parts."""
+        text = " ".join(_words(node)).strip() or "(empty)"
+        text = " ".join(text.split())
+        return _safe(text if len(text) <= self.width else text[: self.width - 1] + "…")
+
+
+def _words(node: Node) -> Iterator[str]:
+    content = node.get("content")
+    if isinstance(content, str):
+        yield content
+    for part in content if isinstance(content, list) else ():
+        yield str(part["text"]) if isinstance(part.get("text"), str) else f"[{part['type']}]"
+    for call in node.get("tool_calls") or ():
+        function: Any = call.get("function") or call
+        yield f"→ {function.get('name', '?')}({function.get('arguments', '')})" if isinstance(function, dict) else "→ ?"
+
+
+def _call_rows(sample: Sample) -> list[str]:
+    call = sample.call
+    if call is None:
+        return ["sampled"]
+    rows = [_safe(call.model)] if call.model else []
+    rows += [f"{_safe(key)}: {_safe(str(value))}" for key, value in (call.sampling or {}).items()]
+    if call.policy_version:
+        rows.append(f"policy: {_safe(call.policy_version)}")
+    if call.token_ids is not None:
+        rows.append(f"tokens: {len(call.token_ids)}")
+    return rows or ["sampled"]
+
+
+def _safe(text: str) -> str:
+    """Mermaid reads quotes, brackets and markup inside labels: write them as entities."""
+    special = {'"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "#": "#35;", "`": "#96;", "\\": "#92;", "*": "#42;", "_": "#95;"}
+    return "".join(special.get(letter, letter if letter.isprintable() else " ") for letter in text)

@@ -1,0 +1,174 @@
+"""What a message is: its shape, its frozen form, and the one canonical form that equality, no-op and hash share.
+
+Knows nothing about lists, versions or samples.
+
+Canonical form: compact JSON of all fields but `metadata`, keys sorted, ASCII, no NaN. Strings keep their bytes, so
+`'{"a":1}'` and `'{"a": 1}'` as tool arguments are two different messages, and so are 1, 1.0 and True."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from typing import Any, NoReturn
+
+from hermes.graph.errors import FrozenError, MessageError
+
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+SIDE = "metadata"
+"""The one field that is beside the message: outside the canonical form, never sent."""
+REASONING = ("reasoning", "reasoning_content")
+"""Two names for the same thing; the name a message came with is kept."""
+
+MAX_DEPTH = 64
+MAX_INT_BITS = 8_192  # Python itself refuses to print integers of more than 4,300 digits; JSON readers far fewer.
+
+
+def refuse(*_: object, **__: object) -> NoReturn:
+    """Stand in for every method of a frozen container that would change it."""
+    raise FrozenError
+
+
+class FrozenDict(dict[str, Any]):
+    """A JSON object inside a graph: reads, prints and serialises as a dict, refuses to change. Copies are plain dicts."""
+
+    __slots__ = ()
+
+    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = refuse
+
+    def __copy__(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __deepcopy__(self, _: object) -> dict[str, Any]:
+        return {key: thaw(value) for key, value in self.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self.__deepcopy__(None),)
+
+
+class FrozenList(list[Any]):
+    """A JSON array inside a graph: reads, prints and serialises as a list, refuses to change. Copies are plain lists."""
+
+    __slots__ = ()
+
+    __setitem__ = __delitem__ = append = extend = insert = refuse
+    pop = remove = clear = reverse = sort = __iadd__ = __imul__ = refuse
+
+    def __copy__(self) -> list[Any]:
+        return list(self)
+
+    def __deepcopy__(self, _: object) -> list[Any]:
+        return [thaw(value) for value in self]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (self.__deepcopy__(None),)
+
+
+def thaw(value: Any) -> Any:
+    """Return a plain, changeable copy of a frozen value."""
+    return value.__deepcopy__(None) if isinstance(value, FrozenDict | FrozenList) else value
+
+
+def freeze(value: Any, path: str, depth: int = 0) -> Any:
+    """Return `value` as JSON would hold it, frozen to every depth; raise MessageError with the path to what JSON cannot hold."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool or kind is FrozenDict or kind is FrozenList:
+        return value
+    if depth > MAX_DEPTH:
+        raise MessageError(path, f"nested deeper than {MAX_DEPTH} levels, or a value that contains itself")
+    if isinstance(value, str):
+        return str.__str__(value)  # an enum's member or another subclass: keep its text only
+    if isinstance(value, int):
+        if value.bit_length() > MAX_INT_BITS:
+            raise MessageError(path, "integer too large for JSON")
+        return int.__int__(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise MessageError(path, f"{value} is not a JSON number")
+        return float.__float__(value)
+    if isinstance(value, Mapping):
+        return FrozenDict(freeze_items(value, path, depth + 1))
+    if isinstance(value, list | tuple):
+        return FrozenList([freeze(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)])
+    raise MessageError(path, f"{kind.__name__} cannot be written as JSON")
+
+
+def freeze_items(value: Mapping[Any, Any], path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the items of a JSON object, frozen; string keys only, because JSON would silently turn 1 into "1"."""
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise MessageError(path, f"key {key!r} is {type(key).__name__}, JSON keys are strings")
+        yield str.__str__(key), freeze(item, f"{path}.{key}", depth)
+
+
+def frozen_object(value: Mapping[str, Any] | None, path: str) -> FrozenDict | None:
+    """Freeze one optional JSON object, as call records and annotations hold them."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise MessageError(path, f"expected an object, got {type(value).__name__}")
+    return FrozenDict(freeze_items(value, path))
+
+
+def check_message(message: Any, path: str, freeze_side: Callable[[Any, str], Any]) -> dict[str, Any]:
+    """Return the fields of one chat message, frozen; raise MessageError with the path to the first fault.
+
+    Takes a mapping, or an object with `model_dump` as client libraries return them (only the fields that were set are
+    read). Unknown fields are kept. `freeze_side` freezes the `metadata`, which may hold a chat."""
+    if not isinstance(message, Mapping):
+        dump = getattr(message, "model_dump", None)
+        message = dump(mode="json", exclude_unset=True) if callable(dump) else message
+        if not isinstance(message, Mapping):
+            raise MessageError(path, f"expected a message with a role, got {type(message).__name__}")
+    role = message.get("role")
+    if role is None:
+        raise MessageError(f"{path}.role", f"missing; one of {', '.join(sorted(ROLES))}")
+    if not isinstance(role, str) or str.__str__(role) not in ROLES:
+        raise MessageError(f"{path}.role", f"unknown role {role!r}; one of {', '.join(sorted(ROLES))}")
+    side = message.get(SIDE)
+    fields = dict(freeze_items({key: value for key, value in message.items() if key != SIDE}, path))
+    check_shapes(fields, path)
+    if side is not None:
+        fields[SIDE] = freeze_side(side, f"{path}.{SIDE}")
+    return fields
+
+
+def check_shapes(fields: Mapping[str, Any], path: str) -> None:
+    """Refuse the values that no chat API takes; everything else is the model's and the server's business."""
+    content = fields.get("content")
+    if isinstance(content, FrozenList):
+        for index, part in enumerate(content):
+            if not isinstance(part, FrozenDict) or not isinstance(part.get("type"), str):
+                raise MessageError(f"{path}.content[{index}]", "expected a part: an object with a type")
+    elif content is not None and not isinstance(content, str):
+        raise MessageError(f"{path}.content", f"expected text, parts or null, got {type(content).__name__}")
+    calls = fields.get("tool_calls")
+    if calls is not None and not isinstance(calls, FrozenList):
+        raise MessageError(f"{path}.tool_calls", f"expected a list, got {type(calls).__name__}")
+    for index, call in enumerate(calls or ()):
+        if not isinstance(call, FrozenDict):
+            raise MessageError(f"{path}.tool_calls[{index}]", f"expected an object, got {type(call).__name__}")
+    for key in ("tool_call_id", "name", "refusal", *REASONING):
+        if not isinstance(fields.get(key), str | None):
+            raise MessageError(f"{path}.{key}", f"expected text or null, got {type(fields[key]).__name__}")
+
+
+_encode = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False).encode
+
+
+def canonical(value: Any) -> bytes:
+    """Return the bytes that stand for a frozen JSON value."""
+    return _encode(value).encode("ascii")
+
+
+def canonical_message(message: Mapping[str, Any]) -> bytes:
+    """Return the bytes that stand for a message: all its fields but the side data."""
+    if SIDE in message:
+        return canonical({key: value for key, value in message.items() if key != SIDE})
+    return canonical(message)
+
+
+def digest(data: bytes) -> bytes:
+    """Return the 32 bytes by which content is addressed."""
+    return sha256(data).digest()

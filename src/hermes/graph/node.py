@@ -1,0 +1,123 @@
+"""Nodes: frozen messages, addressed by content and by the context they stand in.
+
+    node.digest   = H(canonical bytes of the message)
+    context id    = H(parent's context id, node.digest); the root's parent is H(the conversation's seed)
+
+So equal prefixes of one conversation have equal ids, and a reader who does not know the seed cannot test guesses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+from hermes.graph.message import SIDE, FrozenDict, FrozenList, canonical_message, digest
+
+REDACTED = "[redacted]"
+
+
+class AttachedChat(FrozenList):
+    """The chat that produced a message, as it was when it was attached: `message["metadata"]["chat"]`.
+
+    Reads and serialises as the list of its messages; `.graph` is a copy of the whole graph, to look into or to go on with."""
+
+    __slots__ = ("_ids", "_open", "history", "origin", "origins")
+
+    def __init__(self, history: Any, open_graph: Callable[[Any], Any], origin: int | None = None) -> None:
+        super().__init__(history.nodes)
+        self.history = history
+        """The state behind it; read it, never edit it."""
+        inner = (node.chat for node in history.all_nodes())
+        self.origin = origin or new_origin()
+        self.origins = frozenset((self.origin,)).union(*(chat.origins for chat in inner if chat is not None))
+        """The graphs in here, itself and those attached to it, so that a chat never comes to contain itself."""
+        self._open = open_graph
+        self._ids: frozenset[str] | None = None
+
+    @property
+    def graph(self) -> Any:
+        """A copy of the graph with all its versions and responses."""
+        return self._open(self.history.copy())
+
+    def reopened(self, history: Any) -> AttachedChat:
+        """Return the same chat with another state behind it."""
+        return AttachedChat(history, self._open, self.origin)
+
+    @property
+    def response_ids(self) -> frozenset[str]:
+        """Every response that would be lost with this chat, those of chats attached to it among them."""
+        if self._ids is None:
+            self._ids = frozenset(response.id for response in self._open(self.history).responses())
+        return self._ids
+
+
+def new_origin() -> int:
+    """Return a number that tells one graph object of this process from another."""
+    return next(_origins)
+
+
+_origins = count(1)
+
+
+class Node(FrozenDict):
+    """One message as the graph keeps it. Never changes; each slot of a list has a node object of its own."""
+
+    __slots__ = ("_digest",)
+
+    _digest: bytes
+    redacted = False
+
+    @property
+    def digest(self) -> bytes:
+        try:
+            return self._digest
+        except AttributeError:
+            self._digest = digest(canonical_message(self))
+            return self._digest
+
+    @property
+    def chat(self) -> AttachedChat | None:
+        """The chat attached to this message, if any."""
+        side = self.get(SIDE)
+        chat = side.get("chat") if side else None
+        return chat if isinstance(chat, AttachedChat) else None
+
+
+class Tombstone(Node):
+    """A node whose content was erased. It keeps its place and its digest, and so every id that was built on it."""
+
+    __slots__ = ()
+    redacted = True
+
+    @classmethod
+    def of(cls, role: str, digest: bytes, chat: AttachedChat | None = None) -> Tombstone:
+        side = {} if chat is None else {SIDE: FrozenDict(chat=chat, length=len(chat))}
+        stone = cls(role=role, content=REDACTED, **side)
+        stone._digest = digest
+        return stone
+
+
+def same(one: Node, other: Node) -> bool:
+    """Whether two nodes have equal content: all fields but the side data."""
+    return one is other or one.digest == other.digest
+
+
+def common_prefix(one: Sequence[Node], other: Sequence[Node], start: int = 0) -> int:
+    """Return how many leading nodes are the same, given that the first `start` are."""
+    end = min(len(one), len(other))
+    while start < end and same(one[start], other[start]):
+        start += 1
+    return start
+
+
+def root_id(seed: str) -> bytes:
+    """The id of a conversation's empty context."""
+    return digest(b"hermes.root\0" + seed.encode("utf-8", "surrogatepass"))
+
+
+def extend_ids(ids: list[bytes], nodes: Sequence[Node], length: int) -> None:
+    """Continue the chain of context ids until `ids[length]` is the id of the first `length` nodes."""
+    last = ids[-1]
+    for index in range(len(ids) - 1, length):
+        last = digest(b"hermes.node\0" + last + nodes[index].digest)
+        ids.append(last)

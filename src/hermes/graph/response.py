@@ -1,0 +1,132 @@
+"""What the graph hands out about samples: a turn before the call, a response after it.
+
+Both are read-only windows; reading one computes what is asked for and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes.graph.call import CallRecord
+from hermes.graph.context import Overlay
+from hermes.graph.history import PLAIN, History, Sample
+from hermes.graph.message import FrozenDict, digest
+from hermes.graph.node import Node, extend_ids, root_id
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A pinned context: exactly what will be sent, whatever happens to the list meanwhile. Made by `prepare`."""
+
+    nodes: tuple[Node, ...] = field(repr=False)
+    overlay: Overlay
+    seed: str = field(repr=False)
+    revision: int = field(repr=False)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The messages to send: no metadata, reasoning and ephemeral text as the overlay says."""
+        return self.overlay.render(self.nodes)
+
+    @property
+    def tools(self) -> Sequence[Any] | None:
+        """The tool schemas to send."""
+        return self.overlay.tools
+
+    @property
+    def context_id(self) -> str:
+        """Names this context: the messages of the list, and what the overlay adds to them (tools among it)."""
+        ids = [root_id(self.seed)]
+        extend_ids(ids, self.nodes, len(self.nodes))
+        return sent_id(ids[-1], self.overlay)
+
+
+def sent_id(context_id: bytes, overlay: Overlay) -> str:
+    """Return the id of what was sent: the list's own id unless something was laid over it."""
+    if overlay == PLAIN:
+        return context_id.hex()
+    return digest(b"hermes.sent\0" + context_id + overlay.digest).hex()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Response:
+    """One sampled message, with exactly the context it was sampled in. Equal when the ids are."""
+
+    _history: History = field(repr=False)
+    _sample: Sample = field(repr=False)
+    _notes: History = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """Names this sample: hash of its context, overlay, message, sample id and call."""
+        with self._history.lock:
+            return self._history.seal(self._sample)
+
+    @property
+    def sample_id(self) -> str:
+        return self._sample.sample_id
+
+    @property
+    def message(self) -> Node:
+        """The sampled message, read-only."""
+        with self._history.lock:
+            return self._history.nodes_of(self._sample.head)[self._sample.index]
+
+    @property
+    def prefix(self) -> list[Node]:
+        """The messages of the list before this one, as the list held them (with metadata and reasoning)."""
+        with self._history.lock:
+            return self._history.nodes_of(self._sample.head)[: self._sample.index]
+
+    @property
+    def context(self) -> list[dict[str, Any]]:
+        """Exactly the messages that were sent."""
+        return self._sample.overlay.render(self.prefix)
+
+    @property
+    def context_id(self) -> str:
+        """Names what was sent, as the turn's `context_id` did."""
+        with self._history.lock:
+            place = self._history.place_of(self._sample.head)
+            return sent_id(self._history.id_of(place, self._sample.index), self._sample.overlay)
+
+    @property
+    def overlay(self) -> Overlay:
+        """What was sent beyond the list."""
+        return self._sample.overlay
+
+    @property
+    def call(self) -> CallRecord | None:
+        return self._sample.call
+
+    @property
+    def index(self) -> int:
+        """The response's place in its list."""
+        return self._sample.index
+
+    @property
+    def version(self) -> int:
+        """The place in `versions` of a version that holds it; in an attached chat, of that chat's versions."""
+        with self._history.lock:
+            return self._history.place_of(self._sample.head)
+
+    @property
+    def redacted(self) -> bool:
+        """Whether the message or some of its context was erased."""
+        return self.message.redacted or any(node.redacted for node in self.prefix)
+
+    @property
+    def annotations(self) -> list[FrozenDict]:
+        """What was learned later: rewards, reactions, times; in the order in which it came."""
+        own = [] if self._notes is self._history else self._history.annotations.get(self.id, [])
+        return [*own, *self._notes.annotations.get(self.id, [])]
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, Response) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"Response({dict(self.message)!r}, index={self.index}, version={self.version})"

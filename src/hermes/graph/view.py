@@ -1,0 +1,216 @@
+"""What reading a graph gives: items that write through to their slot, and versions that only read.
+
+Knows the graph only as an `Owner`: somebody who can replace the fields of an item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, Self, TypeVar, overload
+
+from hermes.graph.history import History
+from hermes.graph.message import thaw
+from hermes.graph.node import Node, same
+
+T = TypeVar("T")
+
+
+class Owner(Protocol):
+    """Who keeps an item's slot."""
+
+    def editing(self) -> AbstractContextManager[Any]: ...
+    def write(self, item: Message, fields: dict[str, Any]) -> None: ...
+    def is_sampled(self, item: Message) -> bool: ...
+
+
+class Message(dict[str, Any]):
+    """One message of a graph: a dict with real storage whose writes are edits of the graph.
+
+    It follows its slot: through shifts, and into the version that an edit elsewhere starts. Once its slot is deleted or
+    replaced, writing raises StaleItemError; reading still shows what it last held. Nested values are frozen. Without a
+    graph (popped, copied or made by hand) it is a plain dict that remembers to be a copy: appended, it is authored."""
+
+    __slots__ = ("__weakref__", "_hint", "_node", "_owner")
+
+    _owner: Owner
+    _node: Node
+    _hint: int
+
+    @property
+    def sampled(self) -> bool:
+        """Whether a model's response with this message hangs on exactly the messages before it."""
+        owner = self._graph()
+        return owner is not None and owner.is_sampled(self)
+
+    def _graph(self) -> Owner | None:
+        return getattr(self, "_owner", None)
+
+    def _change(self, change: Callable[[dict[str, Any]], T]) -> T:
+        """Apply `change` to a copy of the fields and write the result: all of it or, if it is refused, nothing."""
+        owner = self._graph()
+        if owner is None:
+            fields = dict(self)
+            result = change(fields)
+            self._show(fields)
+            return result
+        with owner.editing():
+            fields = dict(self)
+            result = change(fields)
+            owner.write(self, fields)
+            return result
+
+    def _show(self, fields: Mapping[str, Any]) -> None:
+        dict.clear(self)
+        dict.update(self, fields)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._change(lambda fields: fields.__setitem__(key, value))
+
+    def __delitem__(self, key: str) -> None:
+        self._change(lambda fields: fields.__delitem__(key))
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        self._change(lambda fields: fields.update(*args, **kwargs))
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]  # dict's overloads; the meaning is the same
+        self._change(lambda fields: fields.update(other))
+        return self
+
+    def pop(self, key: str, *default: Any) -> Any:
+        return self._change(lambda fields: fields.pop(key, *default))
+
+    def popitem(self) -> tuple[str, Any]:
+        return self._change(lambda fields: fields.popitem())
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        self._change(lambda fields: fields.setdefault(key, default))
+        return self[key]
+
+    def clear(self) -> None:
+        self._change(lambda fields: fields.clear())
+
+    def copy(self) -> Message:
+        return Message(self)
+
+    def __copy__(self) -> Message:
+        return Message(self)
+
+    def __deepcopy__(self, _: object) -> Message:
+        return Message({key: thaw(value) for key, value in self.items()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Message, ({key: thaw(value) for key, value in self.items()},)
+
+
+class Version(Sequence[Node]):
+    """A list of messages as it once was, or is now: read-only, and compares with lists."""
+
+    __slots__ = ("_history", "_nodes", "_place")
+
+    def __init__(self, history: History, place: int) -> None:
+        self._history = history
+        self._place = place
+        self._nodes = tuple(history.nodes_at(place))
+
+    @overload
+    def __getitem__(self, index: int) -> Node: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Node]: ...
+    def __getitem__(self, index: int | slice) -> Node | list[Node]:
+        return list(self._nodes[index]) if isinstance(index, slice) else self._nodes[index]
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes)
+
+    def __eq__(self, other: object) -> bool:
+        return same_messages(self._nodes, other) if isinstance(other, list | Version) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # compares with lists, so it cannot be hashed either
+
+    @property
+    def place(self) -> int:
+        """Where this version stands in `versions`."""
+        return self._place
+
+    @property
+    def previous(self) -> Version | None:
+        """The version kept before this one."""
+        with self._history.lock:
+            return Version(self._history, self._place - 1) if self._place else None
+
+    prev_graph = previous
+
+    @property
+    def head(self) -> str:
+        """The context id of the whole list."""
+        with self._history.lock:
+            return self._history.id_of(self._place, len(self._nodes)).hex()
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of the edge to its successor; None for the current list."""
+        with self._history.lock:
+            return self._history.edges[self._place][2] if self._place < len(self._history.kept) else None
+
+    @property
+    def successor(self) -> int | None:
+        """The place of the version that went on from this one; None for the current list."""
+        with self._history.lock:
+            if self._place == len(self._history.kept):
+                return None
+            return self._history.place_of(self._history.edges[self._place][1])
+
+    @property
+    def sampled(self) -> frozenset[int]:
+        """The indices that count as sampled."""
+        with self._history.lock:
+            return frozenset(self._history.samples_on(self._place))
+
+    def __repr__(self) -> str:
+        return f"Version({[dict(node) for node in self._nodes]!r})"
+
+
+class Versions(Sequence[Version]):
+    """All versions of a graph, oldest first, the current list last. Each is read when asked for."""
+
+    __slots__ = ("_history",)
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    @overload
+    def __getitem__(self, index: int) -> Version: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Version]: ...
+    def __getitem__(self, index: int | slice) -> Version | list[Version]:
+        with self._history.lock:
+            places = range(len(self))[index]
+            if isinstance(places, range):
+                return [Version(self._history, place) for place in places]
+            return Version(self._history, places)
+
+    def __len__(self) -> int:
+        return len(self._history.kept) + 1
+
+    def __repr__(self) -> str:
+        return f"Versions({[list(map(dict, version)) for version in self]!r})"
+
+
+def same_messages(nodes: Sequence[Node], other: Sequence[Any]) -> bool:
+    """Compare with a list of messages in the canonical form; what is not a list of messages is unequal."""
+    return len(nodes) == len(other) and all(map(same_message, nodes, other))
+
+
+def same_message(node: Node, message: object) -> bool:
+    """Whether a node and any value, a plain dict for instance, have the same content."""
+    if isinstance(message, Node):
+        return same(node, message)
+    if not isinstance(message, Mapping):
+        return False
+    try:
+        return node.digest == Node(message).digest
+    except (TypeError, ValueError, RecursionError):  # not JSON, so not a message
+        return False

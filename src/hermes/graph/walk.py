@@ -1,0 +1,125 @@
+"""Walk a whole graph: every response once, every edge, every id checked. Versions and attached chats included, to any depth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hermes.graph.edit import SEQUENTIAL, SUBAGENT_CALL, SUBAGENT_RETURN
+from hermes.graph.history import History
+from hermes.graph.message import SIDE, canonical_message, digest
+from hermes.graph.response import Response
+
+
+def histories(top: History) -> list[History]:
+    """Return the graph itself and every chat attached anywhere in it, each once, in the order of discovery."""
+    found = [top]
+    seen = {id(top)}
+    for history in found:  # grows while it is walked
+        for node in history.all_nodes():
+            chat = node.chat
+            if chat is not None and id(chat.history) not in seen:
+                seen.add(id(chat.history))
+                found.append(chat.history)
+    return found
+
+
+def responses(top: History) -> Iterator[Response]:
+    """Yield every sample once, a graph's own in the order of sampling, then those of attached chats.
+
+    A sample that several chats hold (a fork, a later snapshot of one subagent) is one sample. The same sample id with
+    other content is another sample: nothing is dropped because two things have one name."""
+    seen: dict[str, list[Response]] = {}
+    for history in histories(top):
+        for sample in history.settle():
+            response = Response(history, sample, top)
+            twins = seen.setdefault(sample.sample_id, [])
+            if not any(response.id == twin.id for twin in twins):
+                twins.append(response)
+                yield response
+
+
+class Edge(NamedTuple):
+    """A connection between two contexts, by id. `sequential`: the next message. Any other kind is parallel."""
+
+    kind: str
+    source: str
+    target: str
+
+
+def edges(top: History) -> Iterator[Edge]:
+    """Yield every edge once: the messages of every version in order, kept heads to their successors, subagents in and out."""
+    seen: set[Edge] = set()
+    for history in histories(top):
+        for edge in _edges_of(history):
+            if edge not in seen:
+                seen.add(edge)
+                yield edge
+
+
+def _edges_of(history: History) -> Iterator[Edge]:
+    for place in range(len(history.kept) + 1):
+        nodes = history.nodes_at(place)
+        ids = [history.id_of(place, length).hex() for length in range(len(nodes) + 1)]
+        for index, node in enumerate(nodes):
+            yield Edge(SEQUENTIAL, ids[index], ids[index + 1])
+            chat = node.chat
+            if chat is not None:
+                inner = chat.history
+                yield Edge(SUBAGENT_CALL, ids[index], inner.id_of(len(inner.kept), min(1, len(inner.nodes))).hex())
+                yield Edge(SUBAGENT_RETURN, inner.id_of(len(inner.kept), len(inner.nodes)).hex(), ids[index + 1])
+    for head, successor, kind in history.edges:
+        ends = [(place, len(history.nodes_at(place))) for place in map(history.place_of, (head, successor))]
+        yield Edge(kind, *(history.id_of(place, length).hex() for place, length in ends))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `verify` found. Truthy when nothing is wrong; erased content is not wrong, it is said."""
+
+    messages: int
+    responses: int
+    redacted: tuple[str, ...]
+    """Ids of the responses whose message or context was erased."""
+    problems: tuple[str, ...]
+
+    @property
+    def status(self) -> str:
+        """`ok`, `redacted` or `broken`."""
+        return "broken" if self.problems else "redacted" if self.redacted else "ok"
+
+    def __bool__(self) -> bool:
+        return not self.problems
+
+
+def verify(top: History) -> Report:
+    """Compute every id again from the content and compare it with the one that was given out or loaded."""
+    problems: list[str] = []
+    redacted: list[str] = []
+    messages = count = 0
+    for number, history in enumerate(histories(top)):
+        where = "" if number == 0 else f"attached chat {number}: "
+        history.forget_ids(-1)
+        history.forget_reading()
+        for node in history.all_nodes():
+            messages += 1
+            if not node.redacted and node.digest != digest(canonical_message(node)):
+                problems.append(f"{where}a message was altered after it was recorded: {node.get('role')}")
+            chat = node.chat
+            if chat is not None and node[SIDE].get("length") != len(chat):
+                problems.append(f"{where}metadata.length is not the length of the attached chat")
+        names: set[str] = set()
+        for sample in history.settle():
+            count += 1
+            if sample.sample_id in names:
+                problems.append(f"{where}sample id {sample.sample_id} is used twice")
+            names.add(sample.sample_id)
+            known = sample.sealed or history.seal(sample)
+            if history.response_id(sample) != known or (sample.call is not None and sample.call.digest != sample.call.compute_digest()):
+                problems.append(f"{where}response {known[:12]} (sample {sample.sample_id}): context, message or call was altered")
+            if Response(history, sample, top).redacted:
+                redacted.append(known)
+        unknown = history.annotations.keys() - {response.id for response in responses(history)}
+        problems += [f"{where}annotation for an unknown response {known[:12]}" for known in sorted(unknown)]
+    return Report(messages, count, tuple(redacted), tuple(problems))

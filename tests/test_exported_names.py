@@ -1,0 +1,33 @@
+"""The public door: everything promised is there, comes from hermes, and nothing else sticks out."""
+
+import hermes
+import hermes.graph
+
+
+def test_all_is_sorted_and_complete() -> None:
+    assert hermes.__all__ == sorted(hermes.__all__)
+    public = {name for name, value in vars(hermes).items() if not name.startswith("_") and getattr(value, "__module__", None)}
+    assert public == set(hermes.__all__)
+
+
+def test_the_contract_names_are_there() -> None:
+    promised = {"MessageGraph", "Message", "CallRecord", "GraphError", "MessageError", "CodecError", "StaleItemError", "FrozenError"}
+    assert promised <= set(hermes.__all__)
+
+
+def test_the_door_shows_the_rooms_own_objects() -> None:
+    assert set(hermes.__all__) == set(hermes.graph.__all__)
+    assert all(getattr(hermes, name) is getattr(hermes.graph, name) for name in hermes.__all__)
+
+
+def test_every_error_has_its_docstring_as_default_message() -> None:
+    errors = [getattr(hermes, name) for name in hermes.__all__ if isinstance(getattr(hermes, name), type)]
+    errors = [error for error in errors if issubclass(error, Exception)]
+    assert len(errors) == 10
+    assert all(issubclass(error, hermes.GraphError) and error.__doc__ for error in errors)
+    assert str(hermes.StaleItemError()) == hermes.StaleItemError.__doc__
+
+
+def test_every_public_thing_says_what_it_is() -> None:
+    for name in hermes.__all__:
+        assert getattr(hermes, name).__doc__, name

@@ -1,0 +1,107 @@
+"""A guided tour of the message graph in the terminal: a chat, an edit, a squish, a subagent, the picture of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.syntax import Syntax
+
+from hermes.graph import CallRecord, MessageGraph
+from hermes.picture import picture
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One step of the tour: what is shown as code is what runs."""
+
+    title: str
+    why: str
+    code: str
+
+
+SCENES = (
+    Scene(
+        "A chat is a list",
+        "Keep your history in a MessageGraph instead of a list; nothing else changes.\n"
+        "An assistant message that you append is a response: a model sampled it under what the list shows now.",
+        """\
+chat = MessageGraph([{"role": "system", "content": "Be brief."}])
+chat.append({"role": "user", "content": "Capital of France?"})
+chat.append({"role": "assistant", "content": "Paris."})""",
+    ),
+    Scene(
+        "An edit keeps what a model saw",
+        'You correct the question. "Paris." was sampled under the old one, so that version is kept;\n'
+        "in the new list the answer is context, not a sample. The next answer is sampled under the new text.",
+        """\
+chat[1]["content"] = "Capital of Italy?"
+chat.append({"role": "assistant", "content": "Rome."})""",
+    ),
+    Scene(
+        "A squish is one edit",
+        "The context grew too long: replace a stretch of it by a summary.\n"
+        'Again the version in which "Rome." was sampled is kept, joined by a `compaction` edge.',
+        """\
+chat.squash(slice(1, 3), "(We talked about capitals.)")""",
+    ),
+    Scene(
+        "A subagent brings its chat along",
+        "A tool that was answered by another agent attaches that agent's whole graph.\nIts samples are counted with yours.",
+        """\
+agent = MessageGraph([{"role": "user", "content": "How many people live in Rome?"}])
+agent.append({"role": "assistant", "content": "About 2.7 million."})
+chat.append({"role": "tool", "tool_call_id": "call_1", "content": "2.7 million", "metadata": {"chat": agent}})""",
+    ),
+    Scene(
+        "The real thing: prepare, call, commit",
+        "prepare() pins exactly what is sent; commit() records the response with its tokens.\n"
+        "If the list changed in between, the response goes to a branch of its own: nothing is lost, nothing is mixed up.",
+        """\
+turn = chat.prepare(ephemeral="Answer in one sentence.")
+chat.append({"role": "user", "content": "(typed while the model was thinking)"})
+late = chat.commit(
+    turn,
+    {"role": "assistant", "content": "Rome has 2.7 million people."},
+    call=CallRecord(model="my-policy", policy_version="step-12", token_ids=[11, 12, 13], logprobs=[-0.1, -0.2, -0.3]),
+)""",
+    ),
+)
+
+
+def play(console: Console, pause: Callable[[], None]) -> MessageGraph:
+    """Run the tour and return the graph it made; `pause` is called between the scenes."""
+    names: dict[str, object] = {"MessageGraph": MessageGraph, "CallRecord": CallRecord}
+    console.print(
+        Panel(
+            "Hermes routes messages, remembers exactly what every model saw,\nand hands you on-policy training data from it.",
+            title="[bold]Hermes[/]",
+            subtitle="the message graph",
+            expand=False,
+        )
+    )
+    for number, scene in enumerate(SCENES, start=1):
+        console.print(Rule(f"[bold]{number}. {scene.title}[/]", align="left"))
+        console.print(scene.why, style="italic")
+        console.print(Syntax(scene.code, "python", background_color="default", padding=(1, 2), word_wrap=True))
+        exec(scene.code, names)  # noqa: S102  # our own text from this file, shown word for word
+        console.print(picture(_chat(names)))
+        pause()
+    chat = _chat(names)
+    console.print(Rule("[bold]6. What you get out of it[/]", align="left"))
+    console.print("Every sample, once, with exactly the context it was sampled in:", style="italic")
+    for response in chat.responses():
+        seen = " / ".join(" ".join(str(message["content"]).split()) for message in response.context)
+        console.print(f"  [green]●[/] {response.message['content']:<30} [dim]after: {seen}[/]", highlight=False, soft_wrap=True)
+    report = chat.verify()
+    console.print(f"\nverify(): [bold green]{report.status}[/] ({report.responses} responses, every id computed again)")
+    return chat
+
+
+def _chat(names: dict[str, object]) -> MessageGraph:
+    chat = names["chat"]
+    assert isinstance(chat, MessageGraph)  # noqa: S101  # the first scene makes it
+    return chat

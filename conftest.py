@@ -1,6 +1,45 @@
-"""Documents are tests: every Python block of README.md and docs/ runs, in one namespace for each file."""
+"""Documents are tests: in README.md and docs/ every Python block runs, every command exists, every picture is what the code draws.
 
-from sybil import Sybil
-from sybil.parsers.markdown import PythonCodeBlockParser
+The blocks of one file share one namespace, in order."""
 
-pytest_collect_file = Sybil(parsers=[PythonCodeBlockParser()], patterns=["*.md"]).pytest()
+import shlex
+from pathlib import Path
+
+from sybil import Example, Sybil
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
+from typer.testing import CliRunner
+
+from hermes.cli.commands import app
+
+ROOT = Path(__file__).parent
+
+
+def draws_this_picture(example: Example) -> None:
+    """A Mermaid block shows what `chat.to_mermaid()` gives at this point of the document."""
+    drawn = example.namespace["chat"].to_mermaid()
+    assert example.parsed == drawn, f"the picture in the document is old; chat.to_mermaid() draws:\n{drawn}"
+
+
+def commands_exist(example: Example) -> None:
+    """Every line of a shell block starts a script of this repository, an installer, or a `hermes` command that has help."""
+    for line in example.parsed.splitlines():
+        command, *arguments = shlex.split(line, comments=True) or [""]
+        if command.startswith("scripts/"):
+            assert (ROOT / command).is_file(), f"no such script: {command}"
+        elif command == "hermes":
+            words = [word for word in arguments[:1] if not word.startswith("-")]
+            result = CliRunner().invoke(app, [*words, "--help"])
+            assert result.exit_code == 0, f"no such command: {line}\n{result.output}"
+        else:
+            assert command in {"", "git", "cd", "pip", "uv"}, f"the documents promise a command that nobody checks: {line}"
+
+
+pytest_collect_file = Sybil(
+    parsers=[
+        PythonCodeBlockParser(),
+        CodeBlockParser("mermaid", draws_this_picture),
+        CodeBlockParser("sh", commands_exist),
+    ],
+    patterns=["*.md"],
+    excludes=["CONTRIBUTING.md", "CHANGELOG.md"],
+).pytest()

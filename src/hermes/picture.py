@@ -14,31 +14,33 @@ from hermes.graph.node import Node
 FACES = {"system": "📋", "developer": "📋", "user": "👤", "assistant": "🤖", "tool": "🔧", "function": "🔧"}
 
 
-def picture(graph: MessageGraph, title: str = "conversation") -> Tree:
-    """Return a Rich tree; sampled messages are green, copies and authored ones plain, what an older version shares is left out."""
+def picture(graph: MessageGraph, title: str = "conversation", levels: int = 8) -> Tree:
+    """Return a Rich tree; sampled messages are green, copies and authored ones plain, what an older version shares is left out.
+
+    Chats inside chats are drawn `levels` deep."""
     versions = list(graph.versions)
     count = sum(1 for _ in graph.responses())
     counts = ", ".join((_plural(len(graph), "message"), _plural(len(versions), "version"), _plural(count, "response")))
     tree = Tree(f"[bold]{escape(title)}[/]  [dim]{counts}[/]", guide_style="dim")
     current = versions[-1]
-    _add_messages(tree.add("[bold]now[/]"), current, 0)
+    _add_messages(tree.add("[bold]now[/]"), current, 0, levels)
     for version in reversed(versions[:-1]):
         shared = _shared(version, current)
         target = "now" if version.successor == current.place else f"version {(version.successor or 0) + 1}"
         branch = tree.add(f"[yellow]version {version.place + 1}[/] [dim]┄ {escape(version.kind or '')} ┄▶ {target}[/]")
         if shared:
             branch.add(f"[dim]{_plural(shared, 'message')} as above[/]")
-        _add_messages(branch, version, shared)
+        _add_messages(branch, version, shared, levels)
     return tree
 
 
-def _add_messages(tree: Tree, version: Version, start: int) -> None:
+def _add_messages(tree: Tree, version: Version, start: int, levels: int) -> None:
     sampled = version.sampled
     for index in range(start, len(version)):
         node = version[index]
         branch = tree.add(_line(node, is_sampled=index in sampled))
         if node.chat is not None:
-            branch.add(picture(node.chat.graph, "the chat that made it"))
+            branch.add(picture(node.chat.graph, "the chat that made it", levels - 1) if levels else "…")
 
 
 def _line(node: Node, *, is_sampled: bool) -> Text:

@@ -1,7 +1,8 @@
 """The message graph: a chat history edited like a list that never forgets what a model saw. Standard library only.
 
 Read it in this order: errors, message (shapes, canonical form), call, context (what is sent), node (ids), splice (versions
-as differences), history (the state), edit (the rule), response, view, items, commit, walk, redact, codec, mermaid, graph (the face)."""
+as differences), spine (which versions agree how far), history (the state), edit (the rule), redact, response, view, items, commit,
+walk, codec, mermaid, graph (the face)."""
 
 from hermes.graph.call import CallRecord, PolicySpan
 from hermes.graph.context import Overlay

@@ -14,7 +14,7 @@ from math import isnan
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from hermes.graph.errors import CallError, MessageError
-from hermes.graph.message import FrozenDict, FrozenList, canonical, digest, frozen_object, thaw
+from hermes.graph.message import FrozenDict, FrozenList, canonical, digest, frozen_object, plain_text, thaw
 
 LogprobMode = Literal["raw", "processed"]
 """Whether logprobs were read before (`raw`) or after (`processed`) temperature, top-p and the like were applied."""
@@ -64,24 +64,30 @@ class CallRecord:
     """The caller's own name for this sample (a journal key, a file and line); random where absent."""
     extra: Mapping[str, Any] | None = None
     """What else the server returned (routed experts, sampling masks …)."""
-    redacted: str | None = None
-    """The digest this record had before some of it was erased."""
+    redacted: Mapping[str, str] | None = None
+    """For each part that was erased (`prompt`, `completion`) its digest; the rest can still be checked."""
     _digest: list[bytes] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
         for name in _TEXTS:
             value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                raise CallError(f"call.{name}", f"expected text, got {type(value).__name__}")
+            if value is not None:
+                if not isinstance(value, str):
+                    raise CallError(f"call.{name}", f"expected text, got {type(value).__name__}")
+                put(self, name, plain_text(value))
         if self.logprob_mode not in (None, "raw", "processed"):
             raise CallError("call.logprob_mode", f"{self.logprob_mode!r} is neither 'raw' nor 'processed'")
         try:
-            for name in ("sampling", "usage", "extra"):
+            for name in ("sampling", "usage", "extra", "redacted"):
                 put(self, name, frozen_object(getattr(self, name), f"call.{name}"))
             put(self, "tools", freeze_tools(self.tools, "call.tools"))
         except MessageError as error:
             raise CallError(error.path, error.reason) from None
+        for part, known in (self.redacted or {}).items():
+            if part not in _PARTS or not isinstance(known, str):
+                raise CallError(f"call.redacted.{part}", "expected the digest of a part")
+            check_hex(known, f"call.redacted.{part}")
         put(self, "policy_spans", _spans(self.policy_spans))
         put(self, "prompt_token_ids", _compact("i", self.prompt_token_ids, "call.prompt_token_ids"))
         put(self, "token_ids", _compact("i", self.token_ids, "call.token_ids"))
@@ -99,10 +105,17 @@ class CallRecord:
             self._digest.append(self.compute_digest())
 
     def compute_digest(self) -> bytes:
-        """Fingerprint the record as it stands now; for an erased one, the fingerprint it had."""
-        if self.redacted is not None:
-            return bytes.fromhex(self.redacted)
-        return digest(canonical(self.to_dict()))
+        """Fingerprint the record as it stands now. An erased part counts with the digest it had."""
+        record = self.to_dict()
+        gone = record.pop("redacted", {})
+        parts = {name: {field: record.pop(field) for field in names if field in record} for name, names in _PARTS.items()}
+        digests = [bytes.fromhex(gone[name]) if name in gone and not part else digest(canonical(part)) for name, part in parts.items()]
+        return digest(b"hermes.call\0" + b"".join(digests) + canonical(record))
+
+    def part_digest(self, part: str) -> str:
+        """Return the digest of one part: what an erased part is remembered by."""
+        record = self.to_dict()
+        return digest(canonical({field: record[field] for field in _PARTS[part] if field in record})).hex()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values; absent fields are left out, arrays are base64 of little-endian values."""
@@ -130,14 +143,16 @@ class CallRecord:
         for name, kind in (("policy_spans", list), ("prompt_derived", bool)):
             if name in known and not isinstance(known[name], kind):
                 raise CallError(f"call.{name}", f"expected {kind.__name__}, got {type(known[name]).__name__}")
-        if isinstance(known.get("redacted"), str):
-            check_hex(known["redacted"], "call.redacted")
         return cls(**known)
 
-    def erase(self, *, completion: bool) -> CallRecord:
-        """Return this record without the text and tokens of its prompt, and of its completion too if asked; the digest stays."""
-        kept = replace(self, prompt_token_ids=None, extra=None, redacted=self.redacted or self.digest.hex())
-        return replace(kept, raw_text=None, token_ids=None, logprobs=None) if completion else kept
+    def erase(self, part: str) -> CallRecord:
+        """Return this record without the text and tokens of its `prompt` or its `completion`; the digest stays."""
+        if part in (self.redacted or {}):
+            return self
+        gone = {**(self.redacted or {}), part: self.part_digest(part)}
+        if part == "prompt":
+            return replace(self, prompt_token_ids=None, redacted=gone)
+        return replace(self, raw_text=None, token_ids=None, logprobs=None, extra=None, redacted=gone)
 
     def __eq__(self, other: object) -> bool:
         return self.compute_digest() == other.compute_digest() if isinstance(other, CallRecord) else NotImplemented
@@ -152,8 +167,10 @@ class CallRecord:
 _FIELDS = tuple(sorted(f.name for f in fields(CallRecord) if f.init))
 _TEXTS = (
     *("model", "policy_version", "finish_reason", "raw_text", "template_id"),
-    *("tokenizer", "request_digest", "sample_id", "redacted"),
+    *("tokenizer", "request_digest", "sample_id"),
 )
+_PARTS = {"prompt": ("prompt_token_ids",), "completion": ("raw_text", "token_ids", "logprobs", "extra")}
+"""What spells out the messages, by where they stand; erased apart from each other."""
 
 
 def freeze_tools(tools: Iterable[Any] | None, path: str) -> FrozenList | None:
@@ -178,6 +195,8 @@ _Number = TypeVar("_Number", int, float)
 def _compact(typecode: Literal["i", "f"], values: Iterable[_Number] | None, path: str) -> array[Any] | None:
     if values is None:
         return None
+    if isinstance(values, bytes | bytearray):  # array() would read them as memory
+        raise CallError(path, f"expected a list of {_JSON_NAME[typecode]} values, got {type(values).__name__}")
     try:
         compact = array(typecode, values)
     except (TypeError, OverflowError, ValueError) as error:

@@ -22,9 +22,9 @@ from typing import Any
 from hermes.graph.call import CallRecord, check_hex
 from hermes.graph.context import Overlay
 from hermes.graph.errors import CallError, CodecError, MessageError
-from hermes.graph.history import PLAIN, History, Sample
-from hermes.graph.message import SIDE, FrozenDict, canonical, check_message, freeze_items, frozen_object
-from hermes.graph.node import AttachedChat, Node, Tombstone, common_prefix
+from hermes.graph.history import PLAIN, SNAPSHOT_EVERY, History, Sample
+from hermes.graph.message import SIDE, FrozenDict, check_message, compact_json, freeze_items, frozen_object
+from hermes.graph.node import AttachedChat, Node, Tombstone, children_first, common_prefix
 from hermes.graph.splice import Delta, Hunk
 
 FORMAT = "hermes.graph"
@@ -32,44 +32,26 @@ VERSION = 1
 
 
 def encode(top: History) -> str:
-    """Write a graph and all the chats attached in it."""
+    """Write a graph and all the chats attached in it, keys in their own order."""
     numbers: dict[int, int] = {}
     graphs: list[dict[str, Any]] = []
-    for history in _children_first(top):
-        numbers[id(history)] = len(graphs)
+    for history in (*(chat.history for chat in children_first(top.all_nodes())), top):
         graphs.append(_encode_graph(history, numbers))
-    return canonical({"format": FORMAT, "version": VERSION, "graphs": graphs}).decode("ascii")
-
-
-def _children_first(top: History) -> list[History]:
-    """Order the graph and its attached chats so that each comes after those it refers to."""
-    order: list[History] = []
-    done: set[int] = set()
-    stack = [(top, False)]
-    while stack:
-        history, is_expanded = stack.pop()
-        if id(history) in done:
-            continue
-        if is_expanded:
-            done.add(id(history))
-            order.append(history)
-            continue
-        stack.append((history, True))
-        chats = [node.chat for node in history.all_nodes()]
-        stack += [(chat.history, False) for chat in reversed(chats) if chat is not None]
-    return order
+        numbers[id(history)] = len(numbers)
+    return compact_json({"format": FORMAT, "version": VERSION, "graphs": graphs})
 
 
 def _encode_graph(history: History, graphs: Mapping[int, int]) -> dict[str, Any]:
     nodes = list(history.all_nodes())
     refs = {id(node): ref for ref, node in enumerate(nodes)}
-    overlays: dict[bytes, tuple[int, Overlay]] = {}
+    overlays: dict[str, tuple[int, dict[str, Any]]] = {}
     samples = []
     for sample in history.settle():
         entry: dict[str, Any] = {"at": [history.place_of(sample.head), sample.index], "id": history.seal(sample)}
         entry["sample_id"] = sample.sample_id
         if sample.overlay != PLAIN:
-            entry["overlay"] = overlays.setdefault(sample.overlay.digest, (len(overlays), sample.overlay))[0]
+            overlay = sample.overlay.to_dict()
+            entry["overlay"] = overlays.setdefault(compact_json(overlay), (len(overlays), overlay))[0]
         if sample.call is not None:
             entry["call"] = _encode_call(sample.call, sample)
         samples.append(entry)
@@ -86,7 +68,7 @@ def _encode_graph(history: History, graphs: Mapping[int, int]) -> dict[str, Any]
             for delta in history.deltas
         ],
         "edges": [[history.place_of(head), history.place_of(successor), kind] for head, successor, kind in history.edges],
-        "overlays": [overlay.to_dict() for _, overlay in overlays.values()],
+        "overlays": [overlay for _, overlay in overlays.values()],
         "responses": samples,
         "annotations": history.annotations,
         "erased": sorted(digest.hex() for digest in history.erased),
@@ -120,7 +102,7 @@ def decode(text: str | bytes, open_graph: Callable[[History], Any]) -> History:
     root = _object(document, "document")
     if root.get("format") != FORMAT:
         raise CodecError("format", f"expected {FORMAT!r}, got {root.get('format')!r}")
-    if root.get("version") != VERSION or isinstance(root["version"], bool):
+    if type(root.get("version")) is not int or root["version"] != VERSION:
         raise CodecError("version", f"this reader knows version {VERSION}, the document says {root.get('version')!r}")
     _only(root, {"format", "version", "graphs"}, "document")
     graphs = _list(root.get("graphs"), "graphs")
@@ -176,14 +158,14 @@ class _Reader:
 
     def side(self, value: Any, path: str) -> FrozenDict:
         side = dict(_object(value, path))
-        if "chat" not in side:
+        if side.get("chat") is None:
             return FrozenDict(freeze_items(side, path))
-        reference = _object(side.pop("chat"), f"{path}.chat")
+        reference = _object(side["chat"], f"{path}.chat")
         _only(reference, {"graph"}, f"{path}.chat")
         chat = self.chat(reference.get("graph"), f"{path}.chat.graph")
         if side.get("length") != len(chat):
             raise CodecError(f"{path}.length", f"{side.get('length')!r}, but the attached chat has {len(chat)} messages")
-        return FrozenDict({**dict(freeze_items(side, path)), "chat": chat})
+        return FrozenDict({**dict(freeze_items(side, path)), "chat": chat})  # in the place it had
 
     def chat(self, number: Any, path: str) -> AttachedChat:
         return self.chats[_number(number, path, len(self.chats))]
@@ -191,23 +173,26 @@ class _Reader:
     def versions(self, nodes: list[Node]) -> None:
         history = self.history
         entries = self.part("versions")
-        successor = list(history.nodes)
-        depth = len(successor)
-        for place in range(len(entries) - 1, -1, -1):  # newest first: each is a splice on the one after it
-            path, value = entries[place]
-            delta = self.delta(_object(value, path), path, nodes, len(successor))
-            older = list(successor)
-            delta.undo(older)
-            # Agreement with the current list follows from that of the neighbours, but for a tie.
-            step = common_prefix(older, successor, min(delta.hunks[0].start if delta.hunks else delta.tail, len(older)))
-            depth = common_prefix(older, history.nodes, depth) if step == depth else min(step, depth)
-            history.spine.put(depth, older[depth].digest if depth < len(older) else None, place)
+        lists = [list(history.nodes)]  # newest first: each is a splice on the one after it
+        for path, value in reversed(entries):
+            delta = self.delta(_object(value, path), path, nodes, len(lists[-1]))
             history.deltas.append(delta)
-            successor = older
+            older = list(lists[-1])
+            delta.undo(older)
+            lists.append(older)
         history.deltas.reverse()
         history.kept = list(range(len(entries)))
         history.places = {place: place for place in history.kept}
         history.live = history.numbers = len(entries)
+        depth = len(history.nodes)
+        for place in reversed(history.kept):
+            older, successor = lists[-1 - place], lists[-2 - place]
+            # Agreement with the current list follows from that of the neighbours, but for a tie.
+            step = common_prefix(older, successor)
+            depth = common_prefix(older, history.nodes, depth) if step == depth else min(step, depth)
+            history.spine.add(place, older, depth, lambda head: lists[-1 - head])
+            if place % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1:
+                history.snapshots[place] = tuple(older)
 
     def delta(self, value: Mapping[str, Any], path: str, nodes: list[Node], length: int) -> Delta:
         _only(value, {"tail", "end", "hunks"}, path)
@@ -217,13 +202,13 @@ class _Reader:
             return tuple(nodes[_number(ref, f"{where}[{index}]", len(nodes))] for index, ref in enumerate(_list(refs, where)))
 
         hunks: list[Hunk] = []
-        last = -1
+        last = 0
         for index, value_at in enumerate(_list(value.get("hunks"), f"{path}.hunks")):
             where = f"{path}.hunks[{index}]"
             if len(_list(value_at, where)) != 3:
                 raise CodecError(where, "expected [start, stop, messages]")
             start, stop = (_number(end, where, tail + 1) for end in value_at[:2])
-            if not last < start <= stop:
+            if not last <= start <= stop:
                 raise CodecError(where, "hunks must be in ascending order and apart")
             hunks.append(Hunk(start, stop, pick(value_at[2], f"{where}[2]")))
             last = stop

@@ -10,9 +10,10 @@ from dataclasses import replace
 from hermes.graph.call import CallRecord
 from hermes.graph.context import Overlay
 from hermes.graph.edit import branch, extend
-from hermes.graph.errors import ForeignTurn, MessageError, SampleConflict
+from hermes.graph.errors import CallError, ForeignTurn, MessageError, SampleConflict
 from hermes.graph.history import PLAIN, History, Sample, new_sample_id
-from hermes.graph.node import Node, Tombstone, common_prefix
+from hermes.graph.node import Node, common_prefix
+from hermes.graph.redact import erased_call, without_erased
 from hermes.graph.response import Response, Turn
 
 
@@ -23,10 +24,10 @@ def commit(history: History, turn: Turn, node: Node, call: CallRecord | None, *,
     if turn.seed != history.seed:
         raise ForeignTurn
     call, overlay = agree(call, turn.overlay)
-    context = _without_erased(turn.nodes, history.erased)
+    context = without_erased(history, turn.nodes)
     known = _known(history, call, overlay, node, context)
     if known is not None:
-        return known
+        return Response(history, known, history)
     if len(context) == len(history.nodes) and common_prefix(context, history.nodes) == len(context):
         extend(history, [node])
         head, index = history.live, len(context)
@@ -34,26 +35,31 @@ def commit(history: History, turn: Turn, node: Node, call: CallRecord | None, *,
         head, index = branch(history, context, node)
         if adopt:
             extend(history, [Node(node)])
-    return _record(history, head, index, overlay, call)
+    return Response(history, _record(history, head, index, overlay, call), history)
 
 
 def append_response(history: History, node: Node, call: CallRecord | None = None) -> None:
-    """Record a response sampled under what the list shows now. Appending the same sample a second time changes nothing."""
+    """Record a response sampled under what the list shows now.
+
+    A sample that the list ends with already is not appended again; one that was taken off the list is appended as a copy."""
     call, overlay = agree(call, PLAIN)
-    if call is not None and call.sample_id:
-        known = history.find(call.sample_id)
-        is_last = known is not None and known.index == len(history.nodes) - 1
-        context = history.nodes[:-1] if is_last else history.nodes
-        if _known(history, call, overlay, node, context) is not None:
-            return
-    extend(history, [node])
-    _record(history, history.live, len(history.nodes) - 1, overlay, call)
+    known = history.find(call.sample_id) if call is not None and call.sample_id else None
+    if known is None:
+        extend(history, [node])
+        _record(history, history.live, len(history.nodes) - 1, overlay, call)
+        return
+    is_last = history.settle()[known].index == len(history.nodes) - 1
+    _known(history, call, overlay, node, history.nodes[:-1] if is_last else history.nodes)
+    if not is_last:
+        extend(history, [node])
 
 
 def agree(call: CallRecord | None, overlay: Overlay) -> tuple[CallRecord | None, Overlay]:
     """Make the call and the overlay say the same about tools and template: what one knows, the other takes over."""
     if call is None:
         return None, overlay
+    if not isinstance(call, CallRecord):
+        raise CallError("call", f"expected a CallRecord, got {type(call).__name__}")
     for name in ("tools", "template_id"):
         said, pinned = getattr(call, name), getattr(overlay, name)
         if said is not None and pinned is not None and said != pinned:
@@ -65,34 +71,26 @@ def agree(call: CallRecord | None, overlay: Overlay) -> tuple[CallRecord | None,
     return call, overlay
 
 
-def _record(history: History, head: int, index: int, overlay: Overlay, call: CallRecord | None) -> Response:
+def _record(history: History, head: int, index: int, overlay: Overlay, call: CallRecord | None) -> int:
     if call is not None:
         call.seal()
+        call = erased_call(call, history.nodes_of(head), index)
     name = call.sample_id if call is not None and call.sample_id else new_sample_id()
-    sample = Sample(head, index, name, overlay, call)
-    history.add_sample(sample)
-    return Response(history, sample, history)
+    return history.add_sample(Sample(head, index, name, overlay, call))
 
 
-def _known(history: History, call: CallRecord | None, overlay: Overlay, node: Node, context: Sequence[Node]) -> Response | None:
-    """Return the response that this sample id already names, if any; raise SampleConflict if it is another one."""
-    sample = history.find(call.sample_id) if call is not None and call.sample_id else None
-    if sample is None:
+def _known(history: History, call: CallRecord | None, overlay: Overlay, node: Node, context: Sequence[Node]) -> int | None:
+    """Return the place of the sample that this sample id already names, if any; raise SampleConflict if it is another one."""
+    known = history.find(call.sample_id) if call is not None and call.sample_id else None
+    if known is None:
         return None
-    nodes = history.nodes_of(sample.head)
+    sample = history.settle()[known]
     is_same = (
         sample.index == len(context)
         and sample.overlay == overlay
         and sample.call == call
-        and common_prefix(nodes, [*context, node]) > sample.index
+        and common_prefix(history.nodes_of(sample.head), [*context, node]) > sample.index
     )
     if not is_same:
         raise SampleConflict(f"sample id {sample.sample_id!r} is already recorded with another context, message or call")
-    return Response(history, sample, history)
-
-
-def _without_erased(nodes: Sequence[Node], erased: set[bytes]) -> Sequence[Node]:
-    """A turn may have been prepared before some of its messages were erased: do not bring them back."""
-    if not erased:
-        return nodes
-    return [Tombstone.of(node["role"], node.digest, node.chat) if node.digest in erased else node for node in nodes]
+    return known

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from hermes.graph.call import freeze_tools
 from hermes.graph.errors import MessageError
-from hermes.graph.message import REASONING, SIDE, FrozenDict, FrozenList, canonical, digest
+from hermes.graph.message import REASONING, SIDE, FrozenDict, FrozenList, canonical, digest, plain_text
 
 KeepReasoning = Literal["none", "current_turn", "all"]
 """Which earlier reasoning a call was shown: none, that since the last user message, or all of it."""
@@ -35,11 +35,15 @@ class Overlay:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tools", freeze_tools(self.tools, "tools"))
+        object.__setattr__(self, "ephemeral", self.ephemeral or None)
         if self.keep_reasoning not in _KEEP:
             raise MessageError("keep_reasoning", f"{self.keep_reasoning!r} is not one of {', '.join(_KEEP)}")
         for name in ("ephemeral", "template_id"):
-            if not isinstance(getattr(self, name), str | None):
-                raise MessageError(name, f"expected text, got {type(getattr(self, name)).__name__}")
+            value = getattr(self, name)
+            if value is not None:
+                if not isinstance(value, str):
+                    raise MessageError(name, f"expected text, got {type(value).__name__}")
+                object.__setattr__(self, name, plain_text(value))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the overlay as JSON values; what is as usual is left out."""

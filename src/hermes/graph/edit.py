@@ -25,7 +25,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hermes.graph.history import SNAPSHOT_EVERY, History
+from hermes.graph.history import History
+from hermes.graph.message import SIDE, canonical
 from hermes.graph.node import Node, common_prefix, same
 from hermes.graph.splice import Delta
 
@@ -59,14 +60,13 @@ def rewrite(history: History, start: int, stop: int, nodes: Sequence[Node], kind
         _reanchor(history, broken_at)
     if history.deltas:
         history.deltas[-1].record(current, start, stop, len(new))
-    was = current[broken_at] if broken_at < len(current) else None
+    is_changed = broken_at < len(current)
+    history.spine.cut(broken_at, current)
     current[start:stop] = new
-    if was is not None or broken_at < len(current):
+    if is_changed or broken_at < len(current):
         history.revision += 1
         history.forget_ids(broken_at)
-        if was is not None:
-            history.spine.cut(broken_at, was.digest)
-        _follow(history, broken_at)
+        history.spine.follow(broken_at, current, history.nodes_of)
     return keep
 
 
@@ -74,8 +74,7 @@ def extend(history: History, nodes: Iterable[Node]) -> None:
     """Put nodes at the end of the current list. Never keeps a version: nothing that a model saw changes."""
     for node in nodes:
         history.nodes.append(node)
-        if history.spine.depth == len(history.nodes) - 1:
-            _follow(history, len(history.nodes) - 1)
+        history.spine.follow(len(history.nodes) - 1, history.nodes, history.nodes_of)
 
 
 def branch(history: History, context: Sequence[Node], node: Node) -> tuple[int, int]:
@@ -83,20 +82,18 @@ def branch(history: History, context: Sequence[Node], node: Node) -> tuple[int, 
 
     The current list stays as it is. The new head becomes a kept version beside it, joined to it by an edge."""
     nodes = [*context, node]
-    index = len(context)
     depth = common_prefix(nodes, history.nodes)
-    if depth == len(nodes):
-        return history.live, index
-    key = nodes[depth].digest
-    for head in history.spine.heads_at(depth, key):
-        if common_prefix(nodes, history.nodes_of(head), depth) == len(nodes):
-            return head, index
+    head = history.live if depth == len(nodes) else history.spine.find(nodes, depth, history.nodes_of)
+    if head is not None:
+        lost = _responses_in(nodes)
+        if not lost or not lost - _responses_in(history.all_nodes()):
+            return head, len(context)
     if history.deltas:
         history.deltas[-1] = Delta.between(history.nodes_of(history.kept[-1]), nodes)
     history.numbers += 1
-    _enter(history, history.numbers, Delta.between(nodes, history.nodes), EDIT, history.live)
-    history.spine.put(depth, key, history.numbers)
-    return history.numbers, index
+    history.enter(history.numbers, Delta.between(nodes, history.nodes), (history.live, EDIT), nodes)
+    history.spine.add(history.numbers, nodes, depth, history.nodes_of)
+    return history.numbers, len(context)
 
 
 def _unchanged(old: Node, new: Node) -> bool:
@@ -105,7 +102,13 @@ def _unchanged(old: Node, new: Node) -> bool:
         return True
     if not same(old, new) or old.chat is not new.chat:
         return False
-    return bool(old.get("metadata") == new.get("metadata"))
+    return _side(old) == _side(new)
+
+
+def _side(node: Node) -> bytes:
+    """The side data in canonical form, without the chat in it."""
+    side = node.get(SIDE)
+    return canonical({key: value for key, value in side.items() if key != "chat"} if side else side)
 
 
 def _first_difference(current: Sequence[Node], start: int, stop: int, new: Sequence[Node]) -> int:
@@ -135,6 +138,8 @@ def _loses_chat(history: History, start: int, stop: int, new: Iterable[Node]) ->
     if not lost:
         return False
     lost -= _responses_in(new)
+    if not lost:  # the usual case: a tool's output was trimmed and its chat stays attached
+        return False
     lost -= _responses_in(current[:start])
     lost -= _responses_in(current[stop:])
     for delta in history.deltas:
@@ -157,40 +162,22 @@ def _responses_in(nodes: Iterable[Node]) -> set[str]:
 def _keep(history: History, kind: str) -> None:
     """Make the current list a kept version; the list goes on under a new number."""
     history.settle()
-    head, end = history.live, len(history.nodes)
+    head, length = history.live, len(history.nodes)
     history.numbers += 1
     history.live = history.numbers
     history.fresh = []
-    place = _enter(history, head, Delta(end), kind, history.live)
-    if place % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1:
-        history.snapshots[place] = tuple(history.nodes)
-    history.spine.put(end, None, head)
-
-
-def _enter(history: History, head: int, delta: Delta, kind: str, successor: int) -> int:
-    place = history.places[head] = len(history.kept)
-    history.kept.append(head)
-    history.deltas.append(delta)
-    history.edges.append((head, successor, kind))
-    return place
+    history.since = len(history.samples)
+    history.enter(head, Delta(length), (history.live, kind), history.nodes)
+    history.spine.keep(head, length)
 
 
 def _reanchor(history: History, broken_at: int) -> None:
     """The samples behind the break lie on a kept head too: from now on they are found there."""
     samples = history.settle()
-    head = next(iter(history.spine.groups[-1].values()))[0]
-    for at, sample in enumerate(samples):
-        if sample.head == history.live and sample.index >= broken_at:
-            history.samples[at] = replace(sample, head=head)
+    head = history.spine.deepest_head()
+    for at in range(history.since, len(samples)):
+        if samples[at].head == history.live and samples[at].index >= broken_at:
+            history.samples[at] = replace(samples[at], head=head)
     del history.fresh[bisect_left(history.fresh, broken_at) :]
-
-
-def _follow(history: History, index: int) -> None:
-    """The list has another node at `index` now: see whether heads that agreed up to there agree further."""
-    nodes = history.nodes
-    if index >= len(nodes):
-        return
-    for head in history.spine.take(index, nodes[index].digest):
-        other = history.nodes_of(head)
-        depth = common_prefix(other, nodes, index + 1)
-        history.spine.put(depth, other[depth].digest if depth < len(other) else None, head)
+    if not history.fresh:
+        history.since = len(samples)

@@ -8,6 +8,7 @@ new messages, as with a list; `list(graph)` under other threads' inserts and del
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
 from typing import Any, NoReturn, Self, overload
 
@@ -20,7 +21,7 @@ from hermes.graph.history import History
 from hermes.graph.items import Items
 from hermes.graph.mermaid import draw
 from hermes.graph.message import ROLES, FrozenDict, check_message, freeze_items, thaw
-from hermes.graph.node import AttachedChat, Node, new_origin
+from hermes.graph.node import REDACTED, AttachedChat, Node, new_origin
 from hermes.graph.redact import redact
 from hermes.graph.response import Response, Turn
 from hermes.graph.view import Message, Version, Versions, same_message
@@ -42,6 +43,8 @@ class MessageGraph(MutableSequence[Message]):
     __slots__ = ("__weakref__", "_history", "_items", "_origin")
 
     def __init__(self, messages: Iterable[Any] = (), *, seed: str | None = None) -> None:
+        if not isinstance(seed, str | None):
+            raise MessageError("seed", f"expected text, got {type(seed).__name__}")
         self._origin = new_origin()
         self._history = History(seed)
         self._items = Items(self._history, self._frozen)
@@ -49,9 +52,17 @@ class MessageGraph(MutableSequence[Message]):
 
     @classmethod
     def _open(cls, history: History) -> Self:
-        graph = cls()
+        graph = cls.__new__(cls)  # not cls(): a subclass may want arguments
+        graph._origin = new_origin()
         graph._history = history
         graph._items = Items(history, graph._frozen)
+        return graph
+
+    def _open_like(self, history: History) -> Self:
+        """Return a graph of this one's class, with the attributes that a subclass gave it."""
+        graph = self._open(history)
+        if hasattr(self, "__dict__"):
+            graph.__dict__.update(self.__dict__)
         return graph
 
     # Reading as a list -------------------------------------------------------------------------------------------
@@ -65,8 +76,9 @@ class MessageGraph(MutableSequence[Message]):
     def __getitem__(self, index: slice) -> list[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         with self._history.lock:
-            places = range(len(self))[index]
-            return [self._items.item(place) for place in places] if isinstance(places, range) else self._items.item(places)
+            if isinstance(index, slice):
+                return [self._items.item(place) for place in range(len(self))[index]]
+            return self._items.item(self._place(index, "graph index out of range"))
 
     def __iter__(self) -> Iterator[Message]:
         index = 0
@@ -90,8 +102,9 @@ class MessageGraph(MutableSequence[Message]):
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         """Return the first index of an equal message (all fields but `metadata`); raise ValueError if there is none."""
-        for place in range(len(self))[slice(start, stop)]:
-            if same_message(self._history.nodes[place], value):
+        nodes = tuple(self._history.nodes)
+        for place in range(len(nodes))[slice(start, stop)]:
+            if same_message(nodes[place], value):
                 return place
         raise ValueError("no such message in the graph")
 
@@ -109,7 +122,7 @@ class MessageGraph(MutableSequence[Message]):
         `sampled` overrides what the role suggests. `call` is the model call that made it."""
         if call is None and sampled is None and type(message) is dict and len(message) == 2:
             role, content = message.get("role"), message.get("content")
-            if type(content) is str and type(role) is str and role in ROLES:
+            if type(content) is str and type(role) is str and role in ROLES and content.isascii():
                 # The plain case, in one piece: nothing to check further, nothing to compare, ids come when asked for.
                 node = Node(message)
                 history = self._history
@@ -133,9 +146,10 @@ class MessageGraph(MutableSequence[Message]):
 
     def insert(self, index: int, value: Any) -> None:
         """Put an authored message before `index`."""
+        node = self._frozen(value, "message")
         with self._history.lock:
-            at = slice(index, index).indices(len(self))[0]
-            edit.rewrite(self._history, at, at, [self._frozen(value, "message")])
+            at = slice(operator.index(index), None).indices(len(self))[0]
+            edit.rewrite(self._history, at, at, [node])
 
     @overload
     def __setitem__(self, index: int, value: Any) -> None: ...
@@ -210,32 +224,34 @@ class MessageGraph(MutableSequence[Message]):
         """Write authored messages over an index or a slice, as `graph[where] = value` does, and name the kind of edit.
 
         If the previous version is kept, `kind` is the kind of the edge that joins it to its successor."""
-        with self._history.lock:
-            if isinstance(where, slice):
-                nodes = self._frozen_all(value)
-                start, stop, step = where.indices(len(self))
-                if step != 1:
-                    places = range(start, stop, step)
-                    if len(places) != len(nodes):
-                        raise ValueError(f"{len(nodes)} messages for a stepped slice of {len(places)}")
-                    if not places:
-                        return
-                    start, stop = min(places), max(places) + 1
-                    region = self._history.nodes[start:stop]
-                    for place, node in zip(places, nodes, strict=True):
-                        region[place - start] = node
-                    nodes = region
-                edit.rewrite(self._history, start, max(start, stop), nodes, kind)
-            else:
+        if not isinstance(where, slice):
+            node = self._frozen(value, "message")
+            with self._history.lock:
                 place = self._place(where, "assignment index out of range")
-                edit.rewrite(self._history, place, place + 1, [self._frozen(value, "message")], kind)
+                edit.rewrite(self._history, place, place + 1, [node], kind)
+            return
+        nodes = self._frozen_all(value)  # before the lock: reading `value` may take another graph's
+        with self._history.lock:
+            start, stop, step = where.indices(len(self))
+            if step != 1:
+                places = range(start, stop, step)
+                if len(places) != len(nodes):
+                    raise ValueError(f"{len(nodes)} messages for a stepped slice of {len(places)}")
+                if not places:
+                    return
+                start, stop = min(places), max(places) + 1
+                region = self._history.nodes[start:stop]
+                for place, node in zip(places, nodes, strict=True):
+                    region[place - start] = node
+                nodes = region
+            edit.rewrite(self._history, start, max(start, stop), nodes, kind)
 
     # Copies ------------------------------------------------------------------------------------------------------
 
     def copy(self) -> Self:
         """Return an independent graph with the same messages, versions, responses and annotations."""
         with self._history.lock:
-            return self._open(self._history.copy())
+            return self._open_like(self._history.copy())
 
     __copy__ = copy
 
@@ -250,7 +266,7 @@ class MessageGraph(MutableSequence[Message]):
 
         The responses on the shared messages are the same samples with the same ids: exporting both counts them once."""
         with self._history.lock:
-            return self._open(self._history.fork(len(range(len(self))[:length])))
+            return self._open_like(self._history.fork(len(range(len(self))[:length])))
 
     # Versions ----------------------------------------------------------------------------------------------------
 
@@ -262,7 +278,8 @@ class MessageGraph(MutableSequence[Message]):
     @property
     def previous(self) -> Version | None:
         """The version kept last, or None. Read-only."""
-        return self.versions[-1].previous
+        with self._history.lock:
+            return self.versions[-1].previous
 
     @property
     def prev_graph(self) -> Version | None:
@@ -277,7 +294,8 @@ class MessageGraph(MutableSequence[Message]):
     @property
     def head(self) -> str:
         """The context id of the current list."""
-        return self.versions[-1].head
+        with self._history.lock:
+            return self._history.id_of(len(self._history.kept), len(self)).hex()
 
     @property
     def seed(self) -> str:
@@ -318,6 +336,8 @@ class MessageGraph(MutableSequence[Message]):
         Extends the list if the list still is what was sent. Otherwise the response is kept on a branch of its own and
         the list is left alone; with `adopt` an authored copy is appended to it. Committing the same sample id with the
         same content again changes nothing; with other content it raises SampleConflict."""
+        if not isinstance(turn, Turn):
+            raise TypeError(f"expected a turn that prepare() made, got {type(turn).__name__}")
         node = self._frozen(message, "message")
         with self._history.lock:
             return commit(self._history, turn, node, call, adopt=adopt)
@@ -333,7 +353,8 @@ class MessageGraph(MutableSequence[Message]):
         note = FrozenDict(freeze_items(fields, "annotation"))
         wanted = response.id if isinstance(response, Response) else response
         with self._history.lock:
-            if wanted not in self._history.annotations and all(wanted != known.id for known in self.responses()):
+            is_ours = wanted in self._history.annotations or (isinstance(response, Response) and response.belongs_to(self._history))
+            if not is_ours and all(wanted != known.id for known in self.responses()):
                 raise UnknownResponse(f"no response of this graph has the id {wanted!r}")
             self._history.annotations.setdefault(wanted, []).append(note)
 
@@ -344,15 +365,22 @@ class MessageGraph(MutableSequence[Message]):
         with self._history.lock:
             return iter(list(walk.edges(self._history)))
 
-    def redact(self, target: int | Node) -> None:
+    def redact(self, target: int | Mapping[str, Any]) -> None:
         """Erase a message for good: here, in every version, in attached chats, and the tokens of calls that carried it.
 
-        `target` is an index of the list or a message of a version or response. Equal messages are erased alike. The list
-        gets a message that says so; ids stay valid, `verify()` says `redacted`, and exports leave such samples out."""
+        `target` is an index of the list, or a message (of the list, a version or a response). Equal messages are erased
+        alike. The list gets a message that says so; ids stay valid, `verify()` says `redacted`, and exports leave such
+        samples out. Annotations, usage and sampling parameters stay as they are."""
         with self._history.lock:
-            node = target if isinstance(target, Node) else self._history.nodes[self._place(target, "redact index out of range")]
+            if isinstance(target, Mapping):
+                node = target if isinstance(target, Node) else self._frozen(target, "message")
+            else:
+                node = self._history.nodes[self._place(target, "redact index out of range")]
+            if node.redacted or node.digest in self._history.erased or node.get("content") == REDACTED:
+                return  # done before
             before = list(self._history.nodes)
-            redact(self._history, node.digest)
+            if not redact(self._history, node.digest):
+                raise ValueError("no such message in the graph")
             self._items.follow(before)
 
     def verify(self) -> walk.Report:
@@ -405,10 +433,10 @@ class MessageGraph(MutableSequence[Message]):
         """Freeze a message's metadata; a chat in it is attached as it is now."""
         if not isinstance(side, Mapping):
             raise MessageError(path, f"expected an object, got {type(side).__name__}")
-        rest = {key: value for key, value in side.items() if key != "chat"}
         chat = side.get("chat")
         if chat is None:
-            return FrozenDict(freeze_items(rest, path))
+            return FrozenDict(freeze_items(side, path))
+        rest = {key: value for key, value in side.items() if key != "chat"}
         attached = self._attached(chat, f"{path}.chat")
         if self._origin in attached.origins:
             raise CycleError(f"{path}.chat", "a chat cannot be attached to a message of itself; attach chat.fork()")
@@ -419,7 +447,7 @@ class MessageGraph(MutableSequence[Message]):
             return chat
         if not isinstance(chat, MessageGraph):
             if isinstance(chat, str | Mapping) or not isinstance(chat, Iterable):
-                raise MessageError(path, f"expected a MessageGraph or a list of messages, got {type(chat).__name__}")
+                raise MessageError(path, f"expected a MessageGraph or a list of messages (the name is theirs), got {type(chat).__name__}")
             chat = MessageGraph(chat)
         with chat._history.lock:
             return AttachedChat(chat._history.copy(), type(chat)._open, chat._origin)

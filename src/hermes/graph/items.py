@@ -5,8 +5,7 @@ Items are remembered weakly, by the node in their slot: who holds an item keeps 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from hermes.graph import edit
@@ -15,9 +14,11 @@ from hermes.graph.history import History
 from hermes.graph.node import Node
 from hermes.graph.view import Message
 
+T = TypeVar("T")
+
 
 class Items:
-    """Hands out items and writes them through. Callers hold the history's lock."""
+    """Hands out items and writes them through. Who asks for an item or lets items follow holds the history's lock."""
 
     __slots__ = ("_freeze", "_held", "_history")
 
@@ -32,22 +33,30 @@ class Items:
         item = self._held.get(id(node))
         return item if item is not None else self._bind(Message(node), node, index)
 
-    def editing(self) -> AbstractContextManager[Any]:
-        """Hold the graph still between reading an item's fields and writing them."""
-        return self._history.lock
+    def change(self, item: Message, change: Callable[[dict[str, Any]], T]) -> T:
+        """Apply `change` to an item's fields: an edit of the graph at the item's slot, all of it or nothing.
 
-    def write(self, item: Message, fields: dict[str, Any]) -> None:
-        """Replace the fields of an item: an edit of the graph at the item's slot."""
-        index = self._index_of(item)
-        node = self._freeze(fields, f"messages[{index}]")
-        edit.rewrite(self._history, index, index + 1, [node])
-        if self._history.nodes[index] is node:
-            del self._held[id(item._node)]
-            self._bind(item, node, index)
+        The new fields are frozen without the lock, because freezing may read another graph that is being attached; if the
+        slot was written meanwhile, it is done over."""
+        while True:
+            with self._history.lock:
+                node, index = item._node, self._index_of(item)
+            fields = dict(node)
+            result = change(fields)
+            new = self._freeze(fields, f"messages[{index}]")
+            with self._history.lock:
+                if item._node is not node:
+                    continue
+                index = self._index_of(item)
+                edit.rewrite(self._history, index, index + 1, [new])
+                if self._history.nodes[index] is new:
+                    del self._held[id(node)]
+                    self._bind(item, new, index)
+                return result
 
     def is_sampled(self, item: Message) -> bool:
         with self._history.lock:
-            return self._index_of(item) in self._history.samples_on(len(self._history.kept))
+            return self._index_of(item) in self._history.slots()
 
     def follow(self, before: list[Node]) -> None:
         """Nodes were exchanged in place, slot for slot: let the items show the new ones."""

@@ -13,6 +13,8 @@ from hermes.graph.history import History, Sample
 from hermes.graph.node import AttachedChat, Node, common_prefix
 
 FACES = {"system": "📋", "developer": "📋", "user": "👤", "assistant": "🤖", "tool": "🔧", "function": "🔧"}
+MAX_LEVELS = 8
+"""Chats inside chats are drawn so deep and no deeper."""
 CLASSES = (
     "classDef messageNode fill:#eef2ff,stroke:#6366f1,color:#1e1b4b",
     "classDef responseNode fill:#ecfdf5,stroke:#10b981,color:#064e3b",
@@ -36,6 +38,7 @@ class _Pen:
         self.width = width
         self.lines: list[str] = []
         self.indent = ""
+        self.level = 0
         self.classes: dict[str, list[str]] = {}
 
     def write(self, line: str) -> None:
@@ -56,7 +59,7 @@ class _Pen:
 
     def graph(self, history: History, prefix: str) -> list[str]:
         """Draw the current list and its kept versions; return the names of the list's boxes."""
-        samples = history.samples_on(len(history.kept))
+        samples = history.slots()
         names = [self.message(f"{prefix}M{index}", node, samples.get(index, ())) for index, node in enumerate(history.nodes)]
         self.chain(names)
         for place in range(len(history.kept)):
@@ -70,7 +73,7 @@ class _Pen:
         if depth == len(nodes):
             return  # the list only went on from it; nothing of it is elsewhere
         self.open(name, f"Previous Messages (version {place + 1})", "previousNode")
-        samples = history.samples_on(place)
+        samples = history.slots_at(place)
         names = [self.message(f"{name}M{index}", nodes[index], samples.get(index, ())) for index in range(depth, len(nodes))]
         self.chain(names)
         self.close()
@@ -102,9 +105,12 @@ class _Pen:
     def attached(self, name: str, chat: AttachedChat) -> None:
         self.open(f"{name}D", "📊 Metadata", "metadataNode")
         self.box(f"{name}L", [f"Length: {len(chat)}"], "metadataNode")
-        self.open(f"{name}S", "💭 Subagent Chat", "metadataNode")
-        self.graph(chat.history, f"{name}S")
-        self.close()
+        if self.level < MAX_LEVELS:
+            self.open(f"{name}S", "💭 Subagent Chat", "metadataNode")
+            self.level += 1
+            self.graph(chat.history, f"{name}S")
+            self.level -= 1
+            self.close()
         self.close()
 
     def chain(self, names: Sequence[str]) -> None:

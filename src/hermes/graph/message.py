@@ -73,20 +73,16 @@ def thaw(value: Any) -> Any:
 def freeze(value: Any, path: str, depth: int = 0) -> Any:
     """Return `value` as JSON would hold it, frozen to every depth; raise MessageError with the path to what JSON cannot hold."""
     kind = type(value)
-    if kind is str or value is None or kind is bool or kind is FrozenDict or kind is FrozenList:
-        return value
+    if value is None or kind is bool or (depth == 0 and kind in (FrozenDict, FrozenList)):
+        return value  # frozen before, at the same depth: a field of a message that is edited in another field
     if depth > MAX_DEPTH:
         raise MessageError(path, f"nested deeper than {MAX_DEPTH} levels, or a value that contains itself")
     if isinstance(value, str):
-        return str.__str__(value)  # an enum's member or another subclass: keep its text only
-    if isinstance(value, int):
-        if value.bit_length() > MAX_INT_BITS:
-            raise MessageError(path, "integer too large for JSON")
-        return int.__int__(value)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise MessageError(path, f"{value} is not a JSON number")
-        return float.__float__(value)
+        return plain_text(value)
+    if isinstance(value, int | float):
+        return plain_number(value, path)
+    if callable(getattr(value, "model_dump", None)):
+        value = dumped(value)
     if isinstance(value, Mapping):
         return FrozenDict(freeze_items(value, path, depth + 1))
     if isinstance(value, list | tuple):
@@ -94,12 +90,40 @@ def freeze(value: Any, path: str, depth: int = 0) -> Any:
     raise MessageError(path, f"{kind.__name__} cannot be written as JSON")
 
 
+def plain_number(value: float, path: str) -> float:
+    """Return a number as JSON holds it: no subclass, no NaN, no integer that readers refuse."""
+    if isinstance(value, int):
+        if value.bit_length() > MAX_INT_BITS:
+            raise MessageError(path, "integer too large for JSON")
+        return int.__int__(value)
+    if not math.isfinite(value):
+        raise MessageError(path, f"{value} is not a JSON number")
+    return float.__float__(value)
+
+
+def plain_text(value: str) -> str:
+    """Return a text as JSON gives it back: no subclass, and two surrogates that make a character are that character."""
+    text = str.__str__(value)  # of an enum's member its value
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    return text
+
+
+def dumped(value: Any) -> Any:
+    """Return what an object of a client library holds: the fields that were set, as JSON values."""
+    return value.model_dump(mode="json", exclude_unset=True)
+
+
 def freeze_items(value: Mapping[Any, Any], path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield the items of a JSON object, frozen; string keys only, because JSON would silently turn 1 into "1"."""
     for key, item in value.items():
         if not isinstance(key, str):
             raise MessageError(path, f"key {key!r} is {type(key).__name__}, JSON keys are strings")
-        yield str.__str__(key), freeze(item, f"{path}.{key}", depth)
+        yield plain_text(key), freeze(item, f"{path}.{key}", depth)
 
 
 def frozen_object(value: Mapping[str, Any] | None, path: str) -> FrozenDict | None:
@@ -117,8 +141,7 @@ def check_message(message: Any, path: str, freeze_side: Callable[[Any, str], Any
     Takes a mapping, or an object with `model_dump` as client libraries return them (only the fields that were set are
     read). Unknown fields are kept. `freeze_side` freezes the `metadata`, which may hold a chat."""
     if not isinstance(message, Mapping):
-        dump = getattr(message, "model_dump", None)
-        message = dump(mode="json", exclude_unset=True) if callable(dump) else message
+        message = dumped(message) if callable(getattr(message, "model_dump", None)) else message
         if not isinstance(message, Mapping):
             raise MessageError(path, f"expected a message with a role, got {type(message).__name__}")
     role = message.get("role")
@@ -126,11 +149,11 @@ def check_message(message: Any, path: str, freeze_side: Callable[[Any, str], Any
         raise MessageError(f"{path}.role", f"missing; one of {', '.join(sorted(ROLES))}")
     if not isinstance(role, str) or str.__str__(role) not in ROLES:
         raise MessageError(f"{path}.role", f"unknown role {role!r}; one of {', '.join(sorted(ROLES))}")
-    side = message.get(SIDE)
     fields = dict(freeze_items({key: value for key, value in message.items() if key != SIDE}, path))
     check_shapes(fields, path)
-    if side is not None:
-        fields[SIDE] = freeze_side(side, f"{path}.{SIDE}")
+    if SIDE in message:
+        side = message[SIDE]
+        fields[SIDE] = None if side is None else freeze_side(side, f"{path}.{SIDE}")
     return fields
 
 
@@ -154,12 +177,18 @@ def check_shapes(fields: Mapping[str, Any], path: str) -> None:
             raise MessageError(f"{path}.{key}", f"expected text or null, got {type(fields[key]).__name__}")
 
 
-_encode = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False).encode
+_sorted = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False).encode
+_ordered = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 def canonical(value: Any) -> bytes:
-    """Return the bytes that stand for a frozen JSON value."""
-    return _encode(value).encode("ascii")
+    """Return the bytes that stand for a frozen JSON value, whatever the order of its keys."""
+    return _sorted(value).encode("ascii")
+
+
+def compact_json(value: Any) -> str:
+    """Write a frozen JSON value with its keys in their own order: a template may print a tool schema as it stands."""
+    return _ordered(value)
 
 
 def canonical_message(message: Mapping[str, Any]) -> bytes:

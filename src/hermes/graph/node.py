@@ -7,11 +7,11 @@ So equal prefixes of one conversation have equal ids, and a reader who does not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any
 
-from hermes.graph.message import SIDE, FrozenDict, FrozenList, canonical_message, digest
+from hermes.graph.message import SIDE, FrozenDict, FrozenList, canonical_message, digest, thaw
 
 REDACTED = "[redacted]"
 
@@ -38,6 +38,18 @@ class AttachedChat(FrozenList):
     def graph(self) -> Any:
         """A copy of the graph with all its versions and responses."""
         return self._open(self.history.copy())
+
+    def __repr__(self) -> str:
+        return f"<chat of {len(self)} messages>"
+
+    def __copy__(self) -> AttachedChat:  # a snapshot: nothing in it can change
+        return self
+
+    def __deepcopy__(self, _: object) -> AttachedChat:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, ([thaw(node) for node in self],)
 
     def reopened(self, history: Any) -> AttachedChat:
         """Return the same chat with another state behind it."""
@@ -95,6 +107,25 @@ class Tombstone(Node):
         stone = cls(role=role, content=REDACTED, **side)
         stone._digest = digest
         return stone
+
+
+def children_first(nodes: Iterable[Node]) -> list[AttachedChat]:
+    """Return every chat attached to these nodes, to any depth, each once and after those attached inside it."""
+    order: list[AttachedChat] = []
+    done: set[int] = set()
+    stack = [(node.chat, False) for node in nodes]
+    stack.reverse()
+    while stack:
+        chat, is_expanded = stack.pop()
+        if chat is None or id(chat.history) in done:
+            continue
+        if is_expanded:
+            done.add(id(chat.history))
+            order.append(chat)
+        else:
+            stack.append((chat, True))
+            stack += [(node.chat, False) for node in reversed(list(chat.history.all_nodes()))]
+    return order
 
 
 def same(one: Node, other: Node) -> bool:

@@ -1,41 +1,63 @@
-"""Erase content for good: in every version, every attached chat and every call that carried it.
+"""Erase content for good: in every version, every attached chat and every call that spelled it out.
 
 What stays is a tombstone with the digest, so that ids built on it still hold and nothing else has to be thrown away."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from hermes.graph.call import CallRecord
 from hermes.graph.edit import REDACTION, rewrite
 from hermes.graph.history import History
 from hermes.graph.message import SIDE, FrozenDict
-from hermes.graph.node import REDACTED, AttachedChat, Node, Tombstone
+from hermes.graph.node import REDACTED, AttachedChat, Node, Tombstone, children_first
 from hermes.graph.splice import Delta, Hunk
 
+Chats = Mapping[int, AttachedChat]
+"""Attached chats as they are after the erasure, by the id of the history they had before."""
 
-def redact(history: History, digest: bytes) -> None:
-    """Erase every message with that digest.
+
+def redact(history: History, digest: bytes) -> bool:
+    """Erase every message with that digest; return whether there was one.
 
     The current list gets an ordinary message that says so: what a model is shown from now on is exactly what its ids
     say, and the edit rule keeps the version that was sampled under the erased text. There the tombstone stands."""
+    chats = _redacted_chats(history.all_nodes(), {digest})
+    is_here = any(node.digest == digest and not node.redacted for node in history.all_nodes())
+    if is_here or chats:
+        _redact(history, digest, chats)
+    return is_here or any(digest in chat.history.erased for chat in chats.values())
+
+
+def without_erased(history: History, nodes: Sequence[Node]) -> Sequence[Node]:
+    """A turn may have been prepared before some of its messages were erased: do not bring them back."""
+    if not history.erased:
+        return nodes
+    chats = _redacted_chats(nodes, history.erased)
+    return [_erased(node, history.erased, chats) for node in nodes]
+
+
+def erased_call(call: CallRecord, nodes: Sequence[Node], index: int) -> CallRecord:
+    """A call's token ids spell out its messages: drop the prompt's behind a tombstone, the completion's on one."""
+    if any(node.redacted for node in nodes[:index]):
+        call = call.erase("prompt")
+    return call.erase("completion") if nodes[index].redacted else call
+
+
+def _redact(history: History, digest: bytes, chats: Chats) -> None:
     history.erased.add(digest)
     at = [index for index, node in enumerate(history.nodes) if node.digest == digest]
     if at:
         region = history.nodes[at[0] : at[-1] + 1]
         placeholders = [Node(role=node["role"], content=REDACTED) if node.digest == digest else node for node in region]
         rewrite(history, at[0], at[-1] + 1, placeholders, REDACTION)
-    _erase_nodes(history, digest)
-    _erase_calls(history)
-
-
-def _erase_nodes(history: History, digest: bytes) -> None:
-    stones: dict[int, Node] = {}
-    chats: dict[int, AttachedChat] = {}
+    known: dict[int, Node] = {}
 
     def erased(node: Node) -> Node:
-        if id(node) not in stones:
-            stones[id(node)] = _erased(node, digest, chats)
-        return stones[id(node)]
+        if id(node) not in known:
+            known[id(node)] = _erased(node, {digest}, chats)
+        return known[id(node)]
 
     alive = list(history.all_nodes())  # ids of objects are names only while the objects live
     history.nodes[:] = map(erased, history.nodes)
@@ -43,27 +65,37 @@ def _erase_nodes(history: History, digest: bytes) -> None:
         Delta(delta.tail, tuple(map(erased, delta.end)), [Hunk(a, b, tuple(map(erased, nodes))) for a, b, nodes in delta.hunks])
         for delta in history.deltas
     ]
-    history.snapshots.clear()
+    history.snapshots = {place: tuple(map(erased, nodes)) for place, nodes in history.snapshots.items()}
     history.forget_reading()
     alive.clear()
-
-
-def _erased(node: Node, digest: bytes, chats: dict[int, AttachedChat]) -> Node:
-    chat = node.chat
-    if chat is not None and id(chat) not in chats:
-        inner = chat.history.copy()
-        redact(inner, digest)
-        chats[id(chat)] = chat.reopened(inner)
-    if node.digest == digest:  # a chat attached to it stays: its samples are other messages
-        return node if node.redacted else Tombstone.of(node["role"], digest, chats[id(chat)] if chat is not None else None)
-    return node if chat is None else Node({**node, SIDE: FrozenDict({**node[SIDE], "chat": chats[id(chat)]})})
-
-
-def _erase_calls(history: History) -> None:
-    """A call's token ids spell out its messages: erase the prompt's behind a tombstone, the completion's on one."""
-    for at, sample in enumerate(history.settle()):
-        nodes = history.nodes_of(sample.head)
-        own, before = nodes[sample.index].redacted, any(node.redacted for node in nodes[: sample.index])
-        if sample.call is not None and (own or before):
+    for place, sample in enumerate(history.settle()):
+        if sample.call is not None:
             history.seal(sample)
-            history.samples[at] = replace(sample, call=sample.call.erase(completion=own))
+            history.samples[place] = replace(sample, call=erased_call(sample.call, history.nodes_of(sample.head), sample.index))
+
+
+def _redacted_chats(nodes: Iterable[Node], digests: set[bytes]) -> dict[int, AttachedChat]:
+    """Redact the chats attached to these nodes, innermost first, each once; return those in which something changed."""
+    done: dict[int, AttachedChat] = {}
+    for chat in children_first(nodes):
+        inner = chat.history
+        found = digests & {node.digest for node in inner.all_nodes() if not node.redacted}
+        below = {id(node.chat.history) for node in inner.all_nodes() if node.chat is not None}
+        if not found and not below & done.keys():
+            continue
+        copy = inner.copy()
+        for digest in found or digests:
+            _redact(copy, digest, done)
+        done[id(inner)] = chat.reopened(copy)
+    return done
+
+
+def _erased(node: Node, digests: set[bytes], chats: Chats) -> Node:
+    chat = node.chat
+    new = chats.get(id(chat.history)) if chat is not None else None
+    if node.digest in digests and not node.redacted:  # a chat attached to it stays: its samples are other messages
+        return Tombstone.of(node["role"], node.digest, new or chat)
+    if new is None:
+        return node
+    side = FrozenDict({**node[SIDE], "chat": new, "length": len(new)})
+    return Tombstone.of(node["role"], node.digest, new) if node.redacted else Node({**node, SIDE: side})

@@ -54,8 +54,17 @@ class Response:
     """One sampled message, with exactly the context it was sampled in. Equal when the ids are."""
 
     _history: History = field(repr=False)
-    _sample: Sample = field(repr=False)
+    _at: int = field(repr=False)
     _notes: History = field(repr=False)
+
+    @property
+    def _sample(self) -> Sample:
+        """The table's entry as it is now: it moves when the list leaves it to a kept version, and loses what is erased."""
+        return self._history.settle()[self._at]
+
+    def belongs_to(self, history: History) -> bool:
+        """Whether that graph handed this response out."""
+        return self._notes is history
 
     @property
     def id(self) -> str:
@@ -77,7 +86,7 @@ class Response:
     def prefix(self) -> list[Node]:
         """The messages of the list before this one, as the list held them (with metadata and reasoning)."""
         with self._history.lock:
-            return self._history.nodes_of(self._sample.head)[: self._sample.index]
+            return list(self._history.nodes_of(self._sample.head)[: self._sample.index])
 
     @property
     def context(self) -> list[dict[str, Any]]:

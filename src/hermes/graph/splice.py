@@ -25,7 +25,7 @@ class Hunk(NamedTuple):
 class Delta:
     """The older list = successor[:tail] with the hunks put back, then `end`.
 
-    Hunks are in ascending order, do not touch each other and lie before `tail`. Worked example: the older list was
+    Hunks are in ascending order, do not overlap and lie before `tail`. Worked example: the older list was
     [S U A], the successor became [S U' A V W]. Then hunks = [(1, 2, (U,))], tail = 3, end = ()."""
 
     tail: int
@@ -50,8 +50,9 @@ class Delta:
         if start >= self.tail:
             return  # what came after the older list is none of its business
         reach = min(stop, self.tail)
-        first = bisect_left(self.hunks, start, key=lambda hunk: hunk.stop)
-        last = bisect_right(self.hunks, reach, lo=first, key=lambda hunk: hunk.start)
+        first = bisect_right(self.hunks, start, key=lambda hunk: hunk.stop)
+        is_open = stop >= self.tail
+        last = len(self.hunks) if is_open else max(first, bisect_left(self.hunks, reach, key=lambda hunk: hunk.start))
         touched = self.hunks[first:last]
         low = min(start, touched[0].start) if touched else start
         high = max(reach, touched[-1].stop) if touched else reach
@@ -62,7 +63,7 @@ class Delta:
             back += hunk.nodes
             at = hunk.stop
         back += successor[at:high]
-        if stop >= self.tail:
+        if is_open:
             self.end = (*back, *self.end)
             self.tail = low
             del self.hunks[first:]

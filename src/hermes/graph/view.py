@@ -5,12 +5,12 @@ Knows the graph only as an `Owner`: somebody who can replace the fields of an it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Protocol, Self, TypeVar, overload
 
+from hermes.graph.errors import MessageError
 from hermes.graph.history import History
-from hermes.graph.message import thaw
-from hermes.graph.node import Node, same
+from hermes.graph.message import SIDE, freeze_items, thaw
+from hermes.graph.node import Node, extend_ids, root_id, same
 
 T = TypeVar("T")
 
@@ -18,8 +18,7 @@ T = TypeVar("T")
 class Owner(Protocol):
     """Who keeps an item's slot."""
 
-    def editing(self) -> AbstractContextManager[Any]: ...
-    def write(self, item: Message, fields: dict[str, Any]) -> None: ...
+    def change(self, item: Message, change: Callable[[dict[str, Any]], T]) -> T: ...
     def is_sampled(self, item: Message) -> bool: ...
 
 
@@ -53,15 +52,13 @@ class Message(dict[str, Any]):
             result = change(fields)
             self._show(fields)
             return result
-        with owner.editing():
-            fields = dict(self)
-            result = change(fields)
-            owner.write(self, fields)
-            return result
+        return owner.change(self, change)
 
     def _show(self, fields: Mapping[str, Any]) -> None:
-        dict.clear(self)
+        # In this order, so that another thread never finds a field missing that was there before and is there after.
         dict.update(self, fields)
+        for key in [key for key in self if key not in fields]:
+            dict.__delitem__(self, key)
 
     def __setitem__(self, key: str, value: Any) -> None:
         self._change(lambda fields: fields.__setitem__(key, value))
@@ -70,10 +67,11 @@ class Message(dict[str, Any]):
         self._change(lambda fields: fields.__delitem__(key))
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        self._change(lambda fields: fields.update(*args, **kwargs))
+        new = dict(*args, **kwargs)
+        self._change(lambda fields: fields.update(new))
 
     def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]  # dict's overloads; the meaning is the same
-        self._change(lambda fields: fields.update(other))
+        self.update(other)
         return self
 
     def pop(self, key: str, *default: Any) -> Any:
@@ -84,7 +82,7 @@ class Message(dict[str, Any]):
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         self._change(lambda fields: fields.setdefault(key, default))
-        return self[key]
+        return self.get(key)
 
     def clear(self) -> None:
         self._change(lambda fields: fields.clear())
@@ -105,11 +103,11 @@ class Message(dict[str, Any]):
 class Version(Sequence[Node]):
     """A list of messages as it once was, or is now: read-only, and compares with lists."""
 
-    __slots__ = ("_history", "_nodes", "_place")
+    __slots__ = ("_head", "_history", "_nodes")
 
     def __init__(self, history: History, place: int) -> None:
         self._history = history
-        self._place = place
+        self._head = history.live if place == len(history.kept) else history.kept[place]
         self._nodes = tuple(history.nodes_at(place))
 
     @overload
@@ -133,41 +131,46 @@ class Version(Sequence[Node]):
     @property
     def place(self) -> int:
         """Where this version stands in `versions`."""
-        return self._place
+        with self._history.lock:
+            return self._history.place_of(self._head)
 
     @property
     def previous(self) -> Version | None:
         """The version kept before this one."""
         with self._history.lock:
-            return Version(self._history, self._place - 1) if self._place else None
+            return Version(self._history, self.place - 1) if self.place else None
 
     prev_graph = previous
 
     @property
     def head(self) -> str:
         """The context id of the whole list."""
-        with self._history.lock:
-            return self._history.id_of(self._place, len(self._nodes)).hex()
+        ids = [root_id(self._history.seed)]
+        extend_ids(ids, self._nodes, len(self._nodes))
+        return ids[-1].hex()
 
     @property
     def kind(self) -> str | None:
         """The kind of the edge to its successor; None for the current list."""
-        with self._history.lock:
-            return self._history.edges[self._place][2] if self._place < len(self._history.kept) else None
+        edge = self._edge()
+        return edge[2] if edge is not None else None
 
     @property
     def successor(self) -> int | None:
         """The place of the version that went on from this one; None for the current list."""
+        edge = self._edge()
         with self._history.lock:
-            if self._place == len(self._history.kept):
-                return None
-            return self._history.place_of(self._history.edges[self._place][1])
+            return self._history.place_of(edge[1]) if edge is not None else None
 
     @property
     def sampled(self) -> frozenset[int]:
         """The indices that count as sampled."""
         with self._history.lock:
-            return frozenset(self._history.samples_on(self._place))
+            return frozenset(self._history.slots_at(self.place))
+
+    def _edge(self) -> tuple[int, int, str] | None:
+        with self._history.lock:
+            return None if self._head == self._history.live else self._history.edges[self.place]
 
     def __repr__(self) -> str:
         return f"Version({[dict(node) for node in self._nodes]!r})"
@@ -211,6 +214,6 @@ def same_message(node: Node, message: object) -> bool:
     if not isinstance(message, Mapping):
         return False
     try:
-        return node.digest == Node(message).digest
-    except (TypeError, ValueError, RecursionError):  # not JSON, so not a message
+        return node.digest == Node(freeze_items({key: value for key, value in message.items() if key != SIDE}, "message")).digest
+    except MessageError:  # not JSON, so not a message
         return False

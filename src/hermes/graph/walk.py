@@ -32,8 +32,8 @@ def responses(top: History) -> Iterator[Response]:
     other content is another sample: nothing is dropped because two things have one name."""
     seen: dict[str, list[Response]] = {}
     for history in histories(top):
-        for sample in history.settle():
-            response = Response(history, sample, top)
+        for at, sample in enumerate(history.settle()):
+            response = Response(history, at, top)
             twins = seen.setdefault(sample.sample_id, [])
             if not any(response.id == twin.id for twin in twins):
                 twins.append(response)
@@ -110,7 +110,8 @@ def verify(top: History) -> Report:
             if chat is not None and node[SIDE].get("length") != len(chat):
                 problems.append(f"{where}metadata.length is not the length of the attached chat")
         names: set[str] = set()
-        for sample in history.settle():
+        by_place = sorted(enumerate(history.settle()), key=lambda pair: history.place_of(pair[1].head))
+        for at, sample in by_place:  # neighbouring versions one after the other: most of their ids are the same
             count += 1
             if sample.sample_id in names:
                 problems.append(f"{where}sample id {sample.sample_id} is used twice")
@@ -118,8 +119,11 @@ def verify(top: History) -> Report:
             known = sample.sealed or history.seal(sample)
             if history.response_id(sample) != known or (sample.call is not None and sample.call.digest != sample.call.compute_digest()):
                 problems.append(f"{where}response {known[:12]} (sample {sample.sample_id}): context, message or call was altered")
-            if Response(history, sample, top).redacted:
+            response = Response(history, at, top)
+            if response.redacted:
                 redacted.append(known)
-        unknown = history.annotations.keys() - {response.id for response in responses(history)}
+            elif sample.call is not None and sample.call.redacted:
+                problems.append(f"{where}response {known[:12]} (sample {sample.sample_id}): parts of its call are missing")
+        unknown = history.annotations and history.annotations.keys() - {response.id for response in responses(history)}
         problems += [f"{where}annotation for an unknown response {known[:12]}" for known in sorted(unknown)]
     return Report(messages, count, tuple(redacted), tuple(problems))

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from hermes import CallRecord, MessageGraph, Turn
+from hermes import CallRecord, MessageGraph, Response, Turn
 from hermes.graph.message import thaw
 
 # Few texts and roles, so that edits back to an old text, twins and equal neighbours happen all the time.
@@ -62,14 +62,17 @@ class Model:
             self.versions.append(list(self.current))
         self.current = after
 
-    def sample(self, content: dict[str, Any]) -> None:
-        self.current = [*self.current, Slot(content)]
+    def sample(self, content: dict[str, Any], chat: frozenset[str] = frozenset()) -> None:
+        self.current = [*self.current, Slot(content, chat)]
         self.samples.append([slot.content for slot in self.current])
 
-    def branch(self, context: list[Slot], content: dict[str, Any]) -> None:
-        head = [*context, Slot(content)]
+    def branch(self, context: list[Slot], content: dict[str, Any], chat: frozenset[str]) -> None:
+        head = [*context, Slot(content, chat)]
         self.samples.append([slot.content for slot in head])
-        if not any(self.holds(other, self.samples[-1]) for other in (self.current, *self.versions)):
+        heads = (self.current, *self.versions)
+        is_held = any(self.holds(other, self.samples[-1]) for other in heads)
+        inside = {name for slot in head for name in slot.chat}
+        if not is_held or inside - {name for other in heads for slot in other for name in slot.chat}:
             self.versions.append(head)
 
 
@@ -82,7 +85,8 @@ class GraphMachine(RuleBasedStateMachine):
         self.model = Model()
         self.known: dict[str, list[dict[str, Any]]] = {}  # response id: what it must show for ever
         self.names = 0
-        self.attached: list[tuple[list[str], MessageGraph]] = []
+        self.attached: list[tuple[frozenset[str], MessageGraph]] = []
+        self.held: list[tuple[MessageGraph, Response, list[dict[str, Any]]]] = []
 
     # Rules -------------------------------------------------------------------------------------------------------
 
@@ -166,19 +170,22 @@ class GraphMachine(RuleBasedStateMachine):
     @rule(text=TEXTS, depth=st.integers(1, 3), shared=st.booleans())
     def attach_subagent(self, text: str, depth: int, shared: bool) -> None:
         """A tool message that brings the chat which made it; sometimes one whose samples are known already."""
-        if shared and self.attached:
-            names, chat = self.attached[depth % len(self.attached)]
-        else:
-            names, chat = [f"sub-{self.names + at}" for at in range(depth)], MessageGraph(seed="sub")
-            self.names += depth
-            for name in names:
-                chat.append(message("assistant", f"inner {name}"), call=CallRecord(sample_id=name))
-                inner, chat = chat, MessageGraph([message("user", "go")], seed="sub")
-                chat.append({**message("tool", "out"), "metadata": {"chat": inner}})
-            self.attached.append((names, chat))
+        names, chat = self.subagent(depth, shared)
         self.graph.append({**message("tool", text), "metadata": {"chat": chat, "note": "side"}})
-        self.model.current = [*self.model.current, Slot(message("tool", text), frozenset(names))]
+        self.model.current = [*self.model.current, Slot(message("tool", text), names)]
+
+    def subagent(self, depth: int, shared: bool) -> tuple[frozenset[str], MessageGraph]:
+        if shared and self.attached:
+            return self.attached[depth % len(self.attached)]
+        names, chat = [f"sub-{self.names + at}" for at in range(depth)], MessageGraph(seed="sub")
+        self.names += depth
+        for name in names:
+            chat.append(message("assistant", f"inner {name}"), call=CallRecord(sample_id=name))
+            inner, chat = chat, MessageGraph([message("user", "go")], seed="sub")
+            chat.append({**message("tool", "out"), "metadata": {"chat": inner}})
         self.model.chats |= set(names)
+        self.attached.append((frozenset(names), chat))
+        return self.attached[-1]
 
     @rule(place=PLACES)
     def drop_side_data(self, place: int) -> None:
@@ -211,17 +218,20 @@ class GraphMachine(RuleBasedStateMachine):
         assert bare(turn.messages if not ephemeral else turn.messages[1:]) == [slot.content for slot in self.model.current]
         return multiple((turn, list(self.model.current)))
 
-    @rule(turn=turns, text=TEXTS, adopt=st.booleans())
-    def commit(self, turn: tuple[Turn, list[Slot]], text: str, adopt: bool) -> None:
+    @rule(turn=turns, text=TEXTS, adopt=st.booleans(), brings_chat=st.integers(0, 3), shared=st.booleans())
+    def commit(self, turn: tuple[Turn, list[Slot]], text: str, adopt: bool, brings_chat: int, shared: bool) -> None:
         pinned, context = turn
-        response = self.graph.commit(pinned, message("assistant", text), adopt=adopt)
+        names, chat = self.subagent(1, shared) if brings_chat == 0 else (frozenset[str](), None)
+        reply = {**message("assistant", text), "metadata": {"chat": chat}} if chat is not None else message("assistant", text)
+        response = self.graph.commit(pinned, reply, adopt=adopt)
         assert response.context == pinned.messages
+        self.held.append((self.graph, response, bare([*pinned.messages, reply])))
         if [slot.content for slot in context] == [slot.content for slot in self.model.current]:
-            self.model.sample(message("assistant", text))
+            self.model.sample(message("assistant", text), names)
         else:
-            self.model.branch(context, message("assistant", text))
+            self.model.branch(context, message("assistant", text), names)
             if adopt:
-                self.model.current = [*self.model.current, Slot(message("assistant", text))]
+                self.model.current = [*self.model.current, Slot(message("assistant", text), names)]
 
     @rule(length=st.integers(0, 6))
     def fork(self, length: int) -> None:
@@ -279,6 +289,16 @@ class GraphMachine(RuleBasedStateMachine):
         for name, before in self.known.items():
             assert shown[name] == before
         self.known = shown
+
+    @invariant()
+    def responses_that_somebody_holds_stay_what_they_were(self) -> None:
+        for graph, response, before in self.held:
+            if graph is self.graph:
+                assert bare([*response.context, response.message]) == before
+
+    @invariant()
+    def ids_are_those_of_a_graph_made_from_nothing(self) -> None:
+        assert self.graph.head == MessageGraph(bare(self.graph), seed="machine").head
 
     @invariant()
     def sampled_slots_follow_from_the_samples(self) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
-from rich.markup import escape
 from rich.text import Text
 from rich.tree import Tree
 
@@ -12,41 +12,63 @@ from hermes.graph import MessageGraph, Version
 from hermes.graph.node import Node
 
 FACES = {"system": "📋", "developer": "📋", "user": "👤", "assistant": "🤖", "tool": "🔧", "function": "🔧"}
+UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What must not reach a terminal: control characters, marks that turn the direction of writing, halves of a character."""
 
 
 def picture(graph: MessageGraph, title: str = "conversation", levels: int = 8) -> Tree:
     """Return a Rich tree; sampled messages are green, copies and authored ones plain, what an older version shares is left out.
 
-    Chats inside chats are drawn `levels` deep."""
+    Chats inside chats are drawn `levels` deep, each where it is met first."""
+    return _draw(graph, title, levels, set())
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line that is safe to show: a message may hold line breaks and the escape codes of a terminal."""
+    return UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
+
+
+def _draw(graph: MessageGraph, title: str, levels: int, drawn: set[int]) -> Tree:
+    """Draw a graph; `drawn` collects the chats that are in the picture already."""
     versions = list(graph.versions)
     count = sum(1 for _ in graph.responses())
     counts = ", ".join((_plural(len(graph), "message"), _plural(len(versions), "version"), _plural(count, "response")))
-    tree = Tree(f"[bold]{escape(title)}[/]  [dim]{counts}[/]", guide_style="dim")
+    tree = Tree(Text.assemble((one_line(title), "bold"), "  ", (counts, "dim")), guide_style="dim")
     current = versions[-1]
-    _add_messages(tree.add("[bold]now[/]"), current, 0, levels)
+    _add_messages(tree.add(Text("now", "bold")), current, 0, levels, drawn)
     for version in reversed(versions[:-1]):
         shared = _shared(version, current)
         target = "now" if version.successor == current.place else f"version {(version.successor or 0) + 1}"
-        branch = tree.add(f"[yellow]version {version.place + 1}[/] [dim]┄ {escape(version.kind or '')} ┄▶ {target}[/]")
+        arrow = f"┄ {one_line(version.kind or '')} ┄▶ {target}"
+        branch = tree.add(Text.assemble((f"version {version.place + 1}", "yellow"), " ", (arrow, "dim")))
         if shared:
-            branch.add(f"[dim]{_plural(shared, 'message')} as above[/]")
-        _add_messages(branch, version, shared, levels)
+            branch.add(Text(f"{_plural(shared, 'message')} as above", "dim"))
+        _add_messages(branch, version, shared, levels, drawn)
     return tree
 
 
-def _add_messages(tree: Tree, version: Version, start: int, levels: int) -> None:
+def _add_messages(tree: Tree, version: Version, start: int, levels: int, drawn: set[int]) -> None:
     sampled = version.sampled
     for index in range(start, len(version)):
         node = version[index]
         branch = tree.add(_line(node, is_sampled=index in sampled))
-        if node.chat is not None:
-            branch.add(picture(node.chat.graph, "the chat that made it", levels - 1) if levels else "…")
+        chat = node.chat
+        if chat is None:
+            continue
+        if id(chat.history) in drawn:
+            # Versions share their chats, and so do the chats inside: drawn each time, the picture would double with every level.
+            branch.add(Text("the chat that made it, as above", "dim"))
+        elif levels:
+            drawn.add(id(chat.history))
+            branch.add(_draw(chat.graph, "the chat that made it", levels - 1, drawn))
+        else:
+            branch.add(Text("…"))
 
 
 def _line(node: Node, *, is_sampled: bool) -> Text:
     role = node["role"]
     line = Text(f"{FACES[role]} {role:<9} ", style="green" if is_sampled else "")
-    line.append(" ".join(" ".join(_words(node)).split()) or "(empty)")
+    line.append(one_line(" ".join(_words(node))) or "(empty)")
     if is_sampled:
         line.append("  ● sampled", style="bold green")
     elif role == "assistant":
@@ -62,13 +84,20 @@ def _words(node: Node) -> Iterable[str]:
         yield part["text"] if isinstance(part.get("text"), str) else f"[{part['type']}]"
     for call in node.get("tool_calls") or ():
         function = call.get("function")
-        yield f"→ {function.get('name')}({function.get('arguments', '')})" if isinstance(function, dict) else "→ a tool"
+        yield f"→ {function.get('name', '?')}({function.get('arguments', '')})" if isinstance(function, dict) else "→ a tool"
 
 
 def _shared(one: Version, other: Version) -> int:
-    """How many leading messages two versions have in common."""
-    places = range(min(len(one), len(other)))
-    return next((index for index in places if one[index].digest != other[index].digest), len(places))
+    """How many leading messages two versions have in common, the chats attached to them included.
+
+    An edit of the metadata alone keeps a version, because the old chat's samples would be lost with it."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (left, right) in pairs if not _same(left, right)), min(len(one), len(other)))
+
+
+def _same(left: Node, right: Node) -> bool:
+    chats = [node.chat and id(node.chat.history) for node in (left, right)]
+    return left.digest == right.digest and chats[0] == chats[1]
 
 
 def _plural(count: int, word: str) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import os
+import signal
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 app: Callable[[], None] | None = None
 missing: str | None = None
@@ -18,7 +22,19 @@ except ModuleNotFoundError as error:
 def main() -> None:
     """Run the command line; exit code 2 for bad input."""
     if app is None:
-        # print: there is no console without the extra
-        print(f"hermes: the command line needs {missing}; install it: pip install 'hermes-graph[cli]'", file=sys.stderr)  # noqa: T201
-        sys.exit(2)
-    app()
+        _fail(f"the command line needs {missing}; install it: pip install 'hermes-graph[cli]'")
+    # `hermes graph FILE | head` ends as cat does; Python's own answer is code 1, which says that the graph was altered.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without emojis still gets the rest
+    try:
+        app()
+    except OSError as error:  # the commands answer for the files they are given, so this is standard output: a full disk
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python tries once more at its end, and complains
+        _fail(f"cannot write the output: {error.strerror}")
+
+
+def _fail(message: str) -> NoReturn:
+    # print: there is no console without the extra
+    print(f"hermes: {message}", file=sys.stderr)  # noqa: T201
+    sys.exit(2)

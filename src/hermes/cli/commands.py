@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -13,7 +15,7 @@ from rich.console import Console
 from hermes import __version__
 from hermes.demo import play
 from hermes.graph import GraphError, MessageGraph
-from hermes.picture import picture
+from hermes.picture import one_line, picture
 
 app = typer.Typer(
     name="hermes",
@@ -46,7 +48,8 @@ def demo(
 ) -> None:
     """Play a guided tour of the message graph: a chat, an edit, a squish, a subagent, the picture."""
     console = Console()
-    wait = (sys.stdin.isatty() and console.is_terminal) if is_paced is None else is_paced
+    is_watched = sys.stdin is not None and sys.stdin.isatty() and console.is_terminal
+    wait = is_watched if is_paced is None else is_paced
 
     def pause() -> None:
         if wait:
@@ -56,13 +59,15 @@ def demo(
         chat = play(console, pause)
     except (KeyboardInterrupt, EOFError):
         console.print("\n[dim]Until next time.[/]")
+        if save is not None:
+            _fail(f"the tour ended early; nothing was written to {save}")
         raise typer.Exit from None
     if save is not None:
         try:
             save.write_text(chat.to_json(), encoding="utf-8")
         except OSError as error:
             _fail(f"cannot write {save}: {error.strerror}")
-        console.print(f"\nSaved. Look at it again: hermes graph {save}", soft_wrap=True)
+        typer.echo(f"\nSaved. Look at it again: hermes graph {shlex.quote(str(save))}")
 
 
 @app.command()
@@ -75,32 +80,48 @@ def graph(
     """Draw a saved graph with its versions, and say whether its ids hold.
 
     Exit code 0 when every id holds, 1 when the graph was altered, 2 when the file is not a graph."""
+    if is_mermaid and is_json:
+        _fail("--mermaid and --json are two answers; ask for one")
+    name = "standard input" if str(file) == "-" else str(file)
     try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        chat = MessageGraph.from_json(text)
+        chat = MessageGraph.from_json(_read(file).decode("utf-8-sig"))  # some editors put a mark in front
     except OSError as error:
-        _fail(f"cannot read {file}: {error.strerror}")
+        _fail(f"cannot read {name}: {error.strerror}")
     except UnicodeDecodeError:
-        _fail(f"{file} is not a message graph: not UTF-8 text")
+        _fail(f"{name} is not a message graph: not UTF-8 text")
     except GraphError as error:
-        _fail(f"{file} is not a message graph: {error}")
+        _fail(f"{name} is not a message graph: {error}")
     report = chat.verify()
-    console = Console()
     if is_json:
-        summary = {"messages": len(chat), "versions": len(chat.versions), "responses": report.responses, "status": report.status}
+        responses = sum(1 for _ in chat.responses())
+        summary = {"messages": len(chat), "versions": len(chat.versions), "responses": responses, "status": report.status}
         typer.echo(json.dumps({**summary, "redacted": report.redacted, "problems": report.problems}))
     elif is_mermaid:
         typer.echo(chat.to_mermaid(), nl=False)
     else:
-        console.print(picture(chat, str(file)))
+        console = Console()
+        console.print(picture(chat, name))
         console.print(f"verify: [bold]{report.status}[/]")
     for problem in report.problems:
-        Console(stderr=True).print(f"hermes: {problem}", style="red", markup=False, soft_wrap=True)
+        _complain(problem)
     if not report:
         raise typer.Exit(1)
 
 
+def _read(file: Path) -> bytes:
+    """Return what is in a file. Bytes: the text of standard input is decoded in ways that the locale decides."""
+    if str(file) != "-":
+        return file.read_bytes()
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "it is closed")
+    return sys.stdin.buffer.read()
+
+
 def _fail(message: str) -> NoReturn:
     """Say in one line what is wrong, and leave with the code for bad input."""
-    typer.echo(f"hermes: {message}", err=True)
+    _complain(message)
     raise typer.Exit(2)
+
+
+def _complain(message: str) -> None:
+    typer.secho(f"hermes: {one_line(message)}", fg="red", err=True)

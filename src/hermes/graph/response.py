@@ -62,6 +62,11 @@ class Response:
         """The table's entry as it is now: it moves when the list leaves it to a kept version, and loses what is erased."""
         return self._history.settle()[self._at]
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it lies on a version of the graph itself, and not in a chat attached to one of its messages."""
+        return self._notes is self._history
+
     def belongs_to(self, history: History) -> bool:
         """Whether that graph handed this response out."""
         return self._notes is history

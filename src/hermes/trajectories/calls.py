@@ -1,0 +1,251 @@
+"""Calls: what trainers see of a sampled response, as token ids in exactly the context they were sampled in.
+
+A call is (prompt ids, completion ids). Token ids are kept as the bytes of little-endian int32, so that prefixes are compared
+by memcmp and nothing is copied. Grade is per token: returned ids with logprobs are trained; whatever else was sampled is
+excluded, and says why. Knows nothing about rows or files."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hermes.graph import CallRecord, Response
+from hermes.trajectories.source import Session
+
+TOKEN = 4
+"""Bytes of a token id, and of a logprob."""
+
+NO_IDS = "no token ids"
+NO_LOGPROBS = "no logprobs"
+NOT_RETURNED = "counted by the server but not returned"
+REDACTED = "redacted"
+NO_CONSENT = "no consent"
+DERIVED = "prompt tokens derived, not recorded"
+SUPERSEDED = "superseded by an edit"
+REJECTED = "rejected compaction attempt"
+RETRIED = "retried"
+
+ACCEPTED_EDGES = frozenset({"compaction", "continuation", "redaction"})
+"""Edges along which a conversation goes on; along any other one the older version was given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """Which samples are trained. Whatever is left out is listed in the ledger with the reason."""
+
+    keep: Literal["all", "accepted"] = "all"
+    """`accepted` leaves out what was given up: responses on versions that an edit left behind, and rejected compaction attempts."""
+    retries: Literal["all", "last"] = "all"
+    """`last` trains only the last of several samples drawn in one and the same context."""
+    derived: Literal["exclude", "include"] = "exclude"
+    """`include` trains calls whose prompt ids we tokenised ourselves; their rows say `on_policy: false`."""
+    policy_versions: frozenset[str] | None = None
+    """Train only what these policy versions sampled; None trains all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excluded:
+    """Completion tokens [start, end) that are not trained, and why."""
+
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One sample, as data. Equal only to itself: two samples with equal tokens are two samples."""
+
+    session: str
+    rollout: str
+    order: int
+    """The place among the session's samples."""
+    sample_id: str
+    response_id: str
+    response: Response = field(repr=False)
+    tokenizer: str = ""
+    prompt: bytes = field(default=b"", repr=False)
+    completion: bytes = field(default=b"", repr=False)
+    """All ids that the server returned."""
+    logprobs: bytes = field(default=b"", repr=False)
+    sampled: int = 0
+    """How many tokens were sampled: those returned, or more if the server counted more."""
+    trained: int = 0
+    """How many of them, from the front, are trained."""
+    excluded: tuple[Excluded, ...] = ()
+    on_policy: bool = True
+    policy: str = ""
+    """The policy version; with `policy_spans` for weights that changed on the way."""
+    reward: float | None = None
+    advantage: float | None = None
+    rollout_reward: float | None = None
+
+    @property
+    def start(self) -> int:
+        """Where the completion starts in prompt + completion, in tokens."""
+        return len(self.prompt) // TOKEN
+
+    @property
+    def end(self) -> int:
+        """Where the trained part of the completion ends in prompt + completion, in tokens."""
+        return self.start + self.trained
+
+    @property
+    def tokens(self) -> bytes:
+        """Prompt and trained part of the completion: what a row must hold."""
+        return self.prompt + self.completion[: self.trained * TOKEN]
+
+    @property
+    def policy_spans(self) -> list[tuple[str, int, int]]:
+        """Policy versions over completion tokens."""
+        call = self.response.call
+        if call is not None and call.policy_spans:
+            return [(span.version, span.start, span.end) for span in call.policy_spans]
+        return [(self.policy, 0, self.sampled)]
+
+
+def read_calls(session: Session, policies: Policies) -> list[Call]:
+    """Return every sample of a session, of every version and every attached chat, each once, in the order of sampling."""
+    responses = list(session.graph.responses())
+    refused = _refused(session, responses, policies)
+    rewards = _rollout_rewards(responses, session.name)
+    calls = []
+    for order, response in enumerate(responses):
+        notes = _notes(response)
+        rollout = _rollout(notes, session.name)
+        reward = _number(notes.get("reward"))
+        record = response.call or CallRecord()
+        calls.append(
+            _graded(
+                record,
+                refused.get(response.id) or _refused_by_notes(response, notes, record, policies),
+                {
+                    "session": session.name,
+                    "rollout": rollout,
+                    "order": order,
+                    "sample_id": response.sample_id,
+                    "response_id": response.id,
+                    "response": response,
+                    "tokenizer": record.tokenizer or "",
+                    "policy": record.policy_version or "",
+                    "on_policy": not record.prompt_derived,
+                    "reward": reward,
+                    "advantage": _number(notes.get("advantage")),
+                    "rollout_reward": rewards.get(rollout),
+                },
+            )
+        )
+    return calls
+
+
+def _graded(record: CallRecord, refused: str | None, fields: dict[str, Any]) -> Call:
+    """Decide token by token: returned with a logprob is trained, the rest is excluded with its reason."""
+    counted = (record.usage or {}).get("completion_tokens")
+    counted = counted if isinstance(counted, int) and not isinstance(counted, bool) else 0
+    returned = len(record.token_ids or ())
+    sampled = max(returned, counted)
+    prompt, completion = _bytes(record.prompt_token_ids), _bytes(record.token_ids)
+    logprobs = _bytes(record.logprobs)[: returned * TOKEN]
+    scored = len(logprobs) // TOKEN
+    if refused is None and (record.prompt_token_ids is None or record.token_ids is None):
+        refused = NO_IDS
+    excluded: tuple[Excluded, ...]
+    if refused is not None:
+        trained, excluded = 0, (Excluded(0, sampled, refused),)
+    else:
+        trained = scored
+        parts = (Excluded(scored, returned, NO_LOGPROBS), Excluded(returned, sampled, NOT_RETURNED))
+        excluded = tuple(part for part in parts if part.start < part.end)
+    return Call(**fields, prompt=prompt, completion=completion, logprobs=logprobs, sampled=sampled, trained=trained, excluded=excluded)
+
+
+def _bytes(values: Sequence[Any] | None) -> bytes:
+    if values is None:
+        return b""
+    compact = values if isinstance(values, array) else array("i", values)
+    if sys.byteorder == "big":
+        compact = compact[:]
+        compact.byteswap()
+    return compact.tobytes()
+
+
+def _refused_by_notes(response: Response, notes: Mapping[str, Any], record: CallRecord, policies: Policies) -> str | None:
+    if response.redacted:
+        return REDACTED
+    if notes.get("consent") is False:
+        return NO_CONSENT
+    if isinstance(notes.get("exclude"), str) and notes["exclude"]:
+        return str(notes["exclude"])
+    if policies.policy_versions is not None and (record.policy_version or "") not in policies.policy_versions:
+        return f"policy version {record.policy_version or 'unknown'} not asked for"
+    if record.prompt_derived and record.prompt_token_ids is not None and policies.derived == "exclude":
+        return DERIVED
+    return None
+
+
+def _refused(session: Session, responses: Sequence[Response], policies: Policies) -> dict[str, str]:
+    """Return what the policies leave out, by response id."""
+    refused: dict[str, str] = {}
+    if policies.keep == "accepted":
+        refused |= dict(_given_up(session))
+    if policies.retries == "last":
+        last = {response.context_id: response.id for response in responses if response.id not in refused}
+        refused |= {
+            response.id: RETRIED for response in responses if response.id not in refused and last[response.context_id] != response.id
+        }
+    return refused
+
+
+def _given_up(session: Session) -> Iterator[tuple[str, str]]:
+    """Yield the responses that lie on no version from which the conversation went on."""
+    versions = list(session.graph.versions)
+    accepted = {len(versions) - 1}
+    for version in reversed(versions[:-1]):
+        if version.successor in accepted and version.kind in ACCEPTED_EDGES:
+            accepted.add(version.place)
+    on_accepted = {(place, index) for place in accepted for index in versions[place].sampled}
+    prefixes = {_prefix_key(versions[place], index) for place, index in on_accepted}
+    for response in session.graph.responses():
+        if not response.is_own:
+            continue  # an attached chat's samples stand and fall with the message that carries it; they are kept
+        version = versions[response.version]
+        if response.version not in accepted and _prefix_key(version, response.index) not in prefixes:
+            yield response.id, REJECTED if version.kind == "compaction_attempt" else SUPERSEDED
+
+
+def _prefix_key(version: Sequence[Any], index: int) -> tuple[bytes, ...]:
+    return tuple(node.digest for node in version[: index + 1])
+
+
+def _notes(response: Response) -> dict[str, Any]:
+    """Everything annotated about a response; what came later stands."""
+    merged: dict[str, Any] = {}
+    for note in response.annotations:
+        merged |= note
+    return merged
+
+
+def _rollout(notes: Mapping[str, Any], session: str) -> str:
+    mark = notes.get("rollout")
+    return mark if isinstance(mark, str) and mark else session
+
+
+def _rollout_rewards(responses: Sequence[Response], session: str) -> dict[str, float]:
+    """Return each rollout's reward: `rollout_reward` where annotated, else the reward of its last response that has one."""
+    stated: dict[str, float] = {}
+    last: dict[str, float] = {}
+    for response in responses:
+        notes = _notes(response)
+        rollout = _rollout(notes, session)
+        for key, into in (("rollout_reward", stated), ("reward", last)):
+            value = _number(notes.get(key))
+            if value is not None:
+                into[rollout] = value
+    return {**last, **stated}
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,20 @@
+"""What the trajectories refuse. A class docstring is its default message."""
+
+from __future__ import annotations
+
+
+class TrajectoryError(Exception):
+    """Training data could not be made or read."""
+
+
+class SourceError(TrajectoryError):
+    """An input file, or one line of it, is not what it should be; `where` names file and line."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.where = where
+        self.reason = reason
+
+
+class SettingsError(TrajectoryError):
+    """The settings of an export contradict each other or ask for what the format cannot hold."""

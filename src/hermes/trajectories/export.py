@@ -1,0 +1,135 @@
+"""Export: graphs in, a folder of training data and its ledger out. Streams session by session; the folder appears whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hermes.trajectories.calls import Call, Excluded, Policies, read_calls
+from hermes.trajectories.errors import SettingsError, SourceError
+from hermes.trajectories.ledger import NAME as LEDGER
+from hermes.trajectories.ledger import Ledger, dump
+from hermes.trajectories.plan import ExportSettings, Format, SessionPlan, Writer, plan_session
+from hermes.trajectories.source import Session
+
+CHUNK = 1 << 20
+NAME_TAKEN = "sample id used by another sample"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What an export did: the ledger's manifest, and the inputs that could not be read."""
+
+    manifest: Mapping[str, Any]
+    broken: tuple[SourceError, ...]
+
+
+def export(
+    sessions: Iterable[Session | SourceError],
+    out: Path,
+    settings: ExportSettings,
+    formats: Mapping[str, Format],
+    *,
+    on_session: Callable[[SessionPlan], None] = lambda _: None,
+) -> Summary:
+    """Write every session in the format asked for, with its ledger, into the new folder `out`.
+
+    Samples are counted once over all sessions, by sample id. Writes into a folder beside `out` and renames it at the end, so
+    that `out` is never half an export; the same input gives the same bytes."""
+    if settings.format not in formats:
+        raise SettingsError(f"unknown format {settings.format!r}; one of {', '.join(sorted(formats))}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise SettingsError(f"{out} exists and is not an empty folder")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        with (draft / f".{LEDGER}").open("w+b") as body:
+            ledger = Ledger(body)
+            writer = formats[settings.format](draft, settings)
+            broken = _write(sessions, writer, ledger, settings.policies, on_session)
+            manifest = ledger.manifest(_settings(settings), writer.rows, _files(draft))
+            body.seek(0)
+            with (draft / LEDGER).open("wb") as whole:
+                whole.write(dump(manifest))
+                shutil.copyfileobj(body, whole, CHUNK)
+        (draft / f".{LEDGER}").unlink()
+        draft.chmod(0o777 & ~_umask())
+        if out.exists():
+            out.rmdir()
+        draft.rename(out)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return Summary(manifest, tuple(broken))
+
+
+def _write(
+    sessions: Iterable[Session | SourceError],
+    writer: Writer,
+    ledger: Ledger,
+    policies: Policies,
+    on_session: Callable[[SessionPlan], None],
+) -> list[SourceError]:
+    broken: list[SourceError] = []
+    seen: dict[bytes, bytes] = {}
+    rows = 0
+    for session in sessions:
+        if isinstance(session, SourceError):
+            broken.append(session)
+            continue
+        plan = plan_session(session, list(_unseen(read_calls(session, policies), seen, ledger)), rows)
+        rows += plan.rows
+        ledger.sessions += 1
+        placements = {id(placement.call): placement for placement in writer.write(plan)}
+        for call in plan.calls:
+            ledger.enter(call, placements.get(id(call)), writer.untrained)
+        on_session(plan)
+    writer.close()
+    return broken
+
+
+def _unseen(calls: Iterable[Call], seen: dict[bytes, bytes], ledger: Ledger) -> Iterator[Call]:
+    """Leave out what was counted before: the same sample in another file, or in a fork. Another sample under a known id is said."""
+    for call in calls:
+        name = hashlib.blake2b(call.sample_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        content = hashlib.blake2b(call.prompt + call.completion + call.response.message.digest, digest_size=16).digest()
+        known = seen.setdefault(name, content)
+        if known is content:
+            yield call
+        elif known == content:
+            ledger.duplicates += 1
+        else:
+            yield replace(call, trained=0, excluded=(Excluded(0, call.sampled, NAME_TAKEN),))
+
+
+def _settings(settings: ExportSettings) -> dict[str, Any]:
+    """Return the settings as JSON values."""
+    known = asdict(settings)
+    versions = settings.policies.policy_versions
+    known["policies"]["policy_versions"] = None if versions is None else sorted(versions)
+    return known
+
+
+def _umask() -> int:
+    """Return the process's umask; there is no way to read it without setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _files(folder: Path) -> list[dict[str, Any]]:
+    files = []
+    for path in sorted(folder.iterdir()):
+        if not path.name.startswith("."):
+            digest = hashlib.sha256()
+            with path.open("rb") as data:
+                while chunk := data.read(CHUNK):
+                    digest.update(chunk)
+            files.append({"name": path.name, "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
+    return files

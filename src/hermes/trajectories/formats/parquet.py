@@ -1,0 +1,130 @@
+"""Canonical rows as Parquet: `rows.parquet`, one row for each leaf of the token trie, everything a trainer may want beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hermes.trajectories.calls import Call
+from hermes.trajectories.ledger import Placement
+from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
+from hermes.trajectories.rows import Row
+
+NAME = "rows.parquet"
+IGNORED = -100
+"""The label that trainers skip."""
+
+SCHEMA = pa.schema(
+    [
+        ("session", pa.string()),
+        ("rollout", pa.string()),
+        ("row", pa.int32()),
+        ("tokenizer", pa.string()),
+        ("input_ids", pa.list_(pa.int32())),
+        ("loss_mask", pa.list_(pa.bool_())),
+        ("labels", pa.list_(pa.int64())),
+        ("logprobs", pa.list_(pa.float32())),
+        ("weight", pa.list_(pa.float32())),
+        ("advantages", pa.list_(pa.float32())),
+        ("position_ids", pa.list_(pa.int32())),
+        ("parent_row", pa.int32()),
+        ("shared_prefix", pa.int32()),
+        ("reward", pa.float64()),
+        ("loss_scale", pa.float64()),
+        ("on_policy", pa.bool_()),
+        ("path", pa.list_(pa.string())),
+        ("policy_spans", pa.list_(pa.struct([("version", pa.string()), ("start", pa.int32()), ("end", pa.int32())]))),
+    ]
+)
+BATCH_TOKENS = 4_000_000
+"""Rows are gathered until they hold so many tokens, then written as one row group: memory stays bounded."""
+
+
+class ParquetWriter:
+    """Streams canonical rows into one file."""
+
+    untrained = "not written by this format"
+
+    def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
+        self._file = pq.ParquetWriter(folder / NAME, SCHEMA, compression="zstd")
+        self._rows: list[dict[str, Any]] = []
+        self._tokens = 0
+        self.rows = 0
+
+    def write(self, plan: SessionPlan) -> Iterator[Placement]:
+        for rollout in plan.rollouts:
+            for number, row in rollout.numbered():
+                self._rows.append(record(number, row, rollout))
+                self.rows += 1
+                self._tokens += row.length
+                if self._tokens >= BATCH_TOKENS:
+                    self._flush()
+            yield from rollout.placements()
+
+    def close(self) -> None:
+        self._flush()
+        self._file.close()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._file.write_table(pa.Table.from_pylist(self._rows, schema=SCHEMA))
+            self._rows, self._tokens = [], 0
+
+
+def record(number: int, row: Row, rollout: RolloutPlan) -> dict[str, Any]:
+    """Return one canonical row as a dict of columns."""
+    tokens = np.frombuffer(row.tokens, np.int32)
+    columns = arrays(row)
+    return {
+        "session": row.session,
+        "rollout": row.rollout,
+        "row": number,
+        "tokenizer": row.tokenizer,
+        "input_ids": tokens,
+        "loss_mask": columns["mask"],
+        "labels": np.where(columns["mask"], tokens, IGNORED).astype(np.int64),
+        "logprobs": columns["logprobs"],
+        "weight": columns["weight"],
+        "advantages": columns["advantages"],
+        "position_ids": np.arange(row.length, dtype=np.int32),
+        "parent_row": rollout.first_row + row.parent if row.parent >= 0 else -1,
+        "shared_prefix": row.shared,
+        "reward": row.calls[0].rollout_reward if row.calls else None,
+        "loss_scale": rollout.loss_scale,
+        "on_policy": all(call.on_policy for call in row.calls),
+        "path": [call.response_id for call in row.path],
+        "policy_spans": [span for call in row.calls for span in policy_spans(call)],
+    }
+
+
+def arrays(row: Row) -> dict[str, Any]:
+    """Return what is known of each token of a row: mask, weight, logprob, advantage (0 where not trained)."""
+    weight = np.zeros(row.length, np.float32)
+    logprobs = np.zeros(row.length, np.float32)
+    advantages = np.zeros(row.length, np.float32)
+    for call in row.calls:
+        span = slice(call.start, call.end)
+        weight[span] += 1
+        logprobs[span] = np.frombuffer(call.logprobs, np.float32)[: call.trained]
+        advantages[span] = advantage(call)
+    return {"mask": weight > 0, "weight": weight, "logprobs": logprobs, "advantages": advantages}
+
+
+def advantage(call: Call) -> float:
+    """The advantage as annotated, else the response's own reward, else the rollout's, else 0."""
+    for value in (call.advantage, call.reward, call.rollout_reward):
+        if value is not None:
+            return value
+    return 0.0
+
+
+def policy_spans(call: Call) -> Iterator[dict[str, Any]]:
+    """Yield the policy versions of a call's trained tokens, in tokens of the row."""
+    for version, start, end in call.policy_spans:
+        if start < min(end, call.trained):
+            yield {"version": version, "start": call.start + start, "end": call.start + min(end, call.trained)}

@@ -1,0 +1,119 @@
+"""The ledger: for every sample of an export, where it is trained or why it is not. `ledger.jsonl` lies beside every export.
+
+The first line is the manifest: counts, reasons, files with their hashes, and the Merkle root over all samples. Every other line is
+one sample:
+
+    {"sample", "response", "session", "rollout", "tokenizer", "sampled",
+     "prompt": {"length", "sha256"}, "completion": {"length", "sha256"},
+     "trained": [{"row", "start", "end"}], "excluded": [{"start", "end", "reason"}]}
+
+`trained` says: tokens [start, end) of that row are the first end - start tokens of the completion, and the tokens before `start` are
+the prompt. In a tree row `segments` stands instead of start and end; in a text format `turn`. `excluded` counts in tokens of
+the completion. prompt and completion are hashed as little-endian int32. Nothing here reads rows: hermes.trajectories.verify does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from hermes.trajectories.calls import TOKEN, Call, Excluded
+
+NAME = "ledger.jsonl"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where one call is trained: `where` is what the ledger's `trained` holds for it."""
+
+    call: Call
+    where: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Counts while lines are written; the manifest comes out at the end."""
+
+    body: IO[bytes]
+    sessions: int = 0
+    samples: int = 0
+    duplicates: int = 0
+    sampled: int = 0
+    trained: int = 0
+    leaves: list[tuple[str, bytes]] = field(default_factory=list)
+    reasons: dict[str, list[int]] = field(default_factory=dict)
+    """Reason to [samples, tokens]."""
+
+    def enter(self, call: Call, placement: Placement | None, untrained: str = "") -> None:
+        """Write one sample's line. Without a placement all of it is excluded: for its own reasons, else for `untrained`."""
+        excluded = list(call.excluded)
+        if placement is None and (call.trained or not excluded):
+            excluded.insert(0, Excluded(0, call.trained, untrained))
+        trained = call.trained if placement is not None else 0
+        line = {
+            "sample": call.sample_id,
+            "response": call.response_id,
+            "session": call.session,
+            "rollout": call.rollout,
+            "tokenizer": call.tokenizer,
+            "sampled": call.sampled,
+            "prompt": fingerprint(call.prompt),
+            "completion": fingerprint(call.completion),
+            "trained": [dict(placement.where)] if placement is not None else [],
+            "excluded": [{"start": part.start, "end": part.end, "reason": part.reason} for part in excluded],
+        }
+        self.body.write(dump(line))
+        self.samples += 1
+        self.sampled += call.sampled
+        self.trained += trained
+        self.leaves.append((call.sample_id, leaf(line)))
+        for part in excluded:
+            count = self.reasons.setdefault(part.reason, [0, 0])
+            count[0] += 1
+            count[1] += part.end - part.start
+
+    def manifest(self, settings: Mapping[str, Any], rows: int, files: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the first line of the ledger."""
+        excluded = sum(tokens for _, tokens in self.reasons.values())
+        return {
+            "ledger": "hermes.trajectories",
+            "version": VERSION,
+            "settings": dict(settings),
+            "files": list(files),
+            "rows": rows,
+            "sessions": self.sessions,
+            "samples": self.samples,
+            "duplicates": self.duplicates,
+            "tokens": {"sampled": self.sampled, "trained": self.trained, "excluded": excluded},
+            "excluded": {reason: {"samples": samples, "tokens": tokens} for reason, (samples, tokens) in sorted(self.reasons.items())},
+            "merkle_root": merkle_root(digest for _, digest in sorted(self.leaves)),
+        }
+
+
+def fingerprint(tokens: bytes) -> dict[str, Any]:
+    return {"length": len(tokens) // TOKEN, "sha256": hashlib.sha256(tokens).hexdigest()}
+
+
+def leaf(line: Mapping[str, Any]) -> bytes:
+    """Return the Merkle leaf of a sample: what was sampled and in which context, not what became of it."""
+    keys = ("sample", "response", "session", "rollout", "tokenizer", "sampled", "prompt", "completion")
+    return hashlib.sha256(b"\0" + dump({key: line[key] for key in keys})).digest()
+
+
+def merkle_root(leaves: Iterable[bytes]) -> str:
+    """Return the root over the leaves in their order: pairs are hashed level by level, an odd one goes up alone."""
+    level = list(leaves)
+    if not level:
+        return hashlib.sha256(b"").hexdigest()
+    while len(level) > 1:
+        pairs = [hashlib.sha256(b"\1" + level[at] + level[at + 1]).digest() for at in range(0, len(level) - 1, 2)]
+        level = pairs + ([level[-1]] if len(level) % 2 else [])
+    return level[0].hex()
+
+
+def dump(value: Any) -> bytes:
+    """Write one line of JSON, always the same bytes for the same value."""
+    return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"

@@ -1,0 +1,112 @@
+"""Linear rows: one for each leaf of the token trie, which is the least number that holds every call in its own context.
+
+Rows come depth first, so that trainers which merge consecutive calls lose nothing. A call is trained in the first row that holds
+it and is context in the others. Samples with equal tokens share their span (its weight counts them) if they agree in everything
+else; one that differs gets a row of its own. Knows nothing about files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hermes.trajectories.calls import TOKEN, Call
+from hermes.trajectories.trie import Trie
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A sequence of tokens, and which of them are trained for which call."""
+
+    session: str
+    rollout: str
+    tokenizer: str
+    tokens: bytes = field(repr=False)
+    calls: tuple[Call, ...]
+    """The calls trained here: for each, row tokens [call.start, call.end)."""
+    path: tuple[Call, ...]
+    """Every call whose prompt and completion this row holds, trained here or elsewhere, from the shortest to the longest."""
+    parent: int
+    """The earlier row of this rollout that shares most with this one, as its place among the rollout's rows; -1 for none."""
+    shared: int
+    """How many leading tokens it shares with its parent."""
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens) // TOKEN
+
+
+@dataclass(slots=True)
+class _Draft:
+    tokens: bytes
+    calls: list[Call]
+    path: tuple[Call, ...]
+    parent: int
+    shared: int
+
+
+def linear_rows(calls: Sequence[Call]) -> list[Row]:
+    """Return the rows of one rollout and one tokenizer; calls without trained tokens have none."""
+    trainable = [call for call in calls if call.trained]
+    if not trainable:
+        return []
+    drafts: list[_Draft] = []
+    first_rows: list[int] = []  # for each node of the present path the row that first held it
+    on_path: list[Call] = []
+    for path, shared in Trie(trainable).leaves():
+        del first_rows[shared:]
+        del on_path[sum(len(node.items) for node in path[:shared]) :]
+        parent = first_rows[-1] if first_rows else -1
+        number = len(drafts)
+        first_rows += [number] * (len(path) - shared)
+        new = [call for node in path[shared:] for call in node.items]
+        on_path += new
+        leaf = path[-1]
+        draft = _Draft(leaf.source[: leaf.end], [], tuple(on_path), parent, path[shared - 1].end // TOKEN if shared else 0)
+        drafts.append(draft)
+        for call in sorted(new, key=lambda call: call.order):
+            if _fits(call, draft.calls):
+                draft.calls.append(call)
+            else:
+                _place_twin(call, number, drafts)
+    one = trainable[0]
+    return [
+        Row(one.session, one.rollout, one.tokenizer, draft.tokens, tuple(draft.calls), draft.path, draft.parent, draft.shared)
+        for draft in drafts
+    ]
+
+
+def _place_twin(call: Call, number: int, drafts: list[_Draft]) -> None:
+    """Give a sample that differs from its twins the first row behind theirs that takes it, or a new one."""
+    tokens = call.tokens
+    for draft in drafts[number + 1 :]:
+        if draft.tokens == tokens and _fits(call, draft.calls):
+            draft.calls.append(call)
+            return
+    path = tuple(other for other in drafts[number].path if other.end <= call.end)
+    drafts.append(_Draft(tokens, [call], path, number, len(tokens) // TOKEN))
+
+
+def _fits(call: Call, placed: Sequence[Call]) -> bool:
+    """Whether a call can be trained in a row beside these: they train other tokens, or the same ones with every attribute equal."""
+    return all(_agree(call, other) for other in placed)
+
+
+def _agree(one: Call, other: Call) -> bool:
+    start, end = max(one.start, other.start), min(one.end, other.end)
+    if start >= end:
+        return True
+    if (one.policy, one.reward, one.advantage, one.rollout, one.on_policy, one.policy_spans) != (
+        *(other.policy, other.reward, other.advantage, other.rollout, other.on_policy, other.policy_spans),
+    ):
+        return False
+    return _scores(one, start, end) == _scores(other, start, end)
+
+
+def _scores(call: Call, start: int, end: int) -> bytes:
+    return call.logprobs[(start - call.start) * TOKEN : (end - call.start) * TOKEN]
+
+
+def loss_scale(calls: Sequence[Call]) -> float:
+    """Return what a rollout's trained tokens are multiplied by, so that every rollout weighs one, forked or not."""
+    total = sum(call.trained for call in calls)
+    return 1.0 / total if total else 0.0

@@ -1,0 +1,65 @@
+"""Read graphs from files: one JSON document a file, or one a line. Streams; a broken one is named and the rest goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermes.graph import CodecError, MessageGraph
+from hermes.trajectories.errors import SourceError
+
+SUFFIXES = (".json", ".jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One conversation to export: a graph, and the name it goes by in rows and ledger."""
+
+    name: str
+    graph: MessageGraph
+
+
+def find_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the graph files among these files and folders, folders in the order of their names."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+            if not inside:
+                raise SourceError(str(path), f"no {' or '.join(SUFFIXES)} file in this folder")
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise SourceError(str(path), "no such file or folder")
+    return found
+
+
+def read_sessions(files: Iterable[Path], root: Path | None = None) -> Iterator[Session | SourceError]:
+    """Yield every graph of the files in order, and a SourceError in the place of each that cannot be read.
+
+    A session is named by its file, relative to `root` where it lies below it, and by its line where the file has lines."""
+    for file in files:
+        name = str(file.relative_to(root)) if root is not None and file.is_relative_to(root) else file.name
+        try:
+            if file.suffix == ".jsonl":
+                yield from _read_lines(file, name)
+            else:
+                yield _session(name, file.read_bytes(), str(file))
+        except OSError as error:
+            yield SourceError(str(file), error.strerror or str(error))
+
+
+def _read_lines(file: Path, name: str) -> Iterator[Session | SourceError]:
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield _session(f"{name}:{number}", line, f"{file}, line {number}")
+
+
+def _session(name: str, text: bytes, where: str) -> Session | SourceError:
+    try:
+        return Session(name, MessageGraph.from_json(text))
+    except CodecError as error:
+        return SourceError(where, f"not a message graph ({error})")

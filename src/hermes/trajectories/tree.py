@@ -1,0 +1,113 @@
+"""Tree rows: the whole token trie of a rollout in one row, each unique token once.
+
+Flattened depth first. `position_ids` is the depth of a token, `subtree_end` the place behind everything that follows from it, so that
+a token at q sees the token at k exactly when `(q >= k) & (q < subtree_end[k])`. The logit that predicts a token is its trie
+parent's (`parents`), which is not always the position before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from hermes.trajectories.calls import TOKEN, Call
+from hermes.trajectories.trie import Node, Trie
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where the trained tokens of a call lie in a tree: one stretch, or several where others branch off in the middle."""
+
+    call: Call
+    segments: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """The flattened trie, and an entry for every trained token of every call (two for twins that differ)."""
+
+    session: str
+    rollout: str
+    tokenizer: str
+    tokens: Ints = field(repr=False)
+    position_ids: Ints = field(repr=False)
+    subtree_end: Ints = field(repr=False)
+    parents: Ints = field(repr=False)
+    """The place of the token before each token, -1 at a root."""
+    placed: tuple[Placed, ...] = ()
+
+
+def tree_row(calls: Sequence[Call]) -> TreeRow | None:
+    """Return the tree of one rollout and one tokenizer, or None if nothing in it is trained."""
+    trainable = [call for call in calls if call.trained]
+    if not trainable:
+        return None
+    trie = Trie(trainable)
+    nodes, ends, above = _flatten(trie)
+    lengths = np.fromiter(((node.end - node.start) // TOKEN for node in nodes), np.int64, len(nodes))
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    depths = np.fromiter((node.start // TOKEN for node in nodes), np.int64, len(nodes))
+    tokens = np.frombuffer(b"".join([node.source[node.start : node.end] for node in nodes]), np.int32)
+    places = np.arange(starts[-1], dtype=np.int64)
+    parents = places - 1
+    lasts = np.fromiter((starts[up] + lengths[up] - 1 if up >= 0 else -1 for up in above), np.int64, len(nodes))
+    parents[starts[:-1]] = lasts
+    one = trainable[0]
+    return TreeRow(
+        one.session,
+        one.rollout,
+        one.tokenizer,
+        tokens,
+        (places - np.repeat(starts[:-1] - depths, lengths)).astype(np.int32),
+        np.repeat(starts[np.asarray(ends)], lengths).astype(np.int32),
+        parents.astype(np.int32),
+        tuple(_place(nodes, above, starts)),
+    )
+
+
+def _flatten(trie: Trie[Call]) -> tuple[list[Node[Call]], list[int], list[int]]:
+    """Return the nodes depth first, for each the number of nodes up to the end of its subtree, and for each its parent's number."""
+    nodes: list[Node[Call]] = []
+    ends: list[int] = []
+    above: list[int] = []
+    stack: list[tuple[Node[Call] | None, int]] = [(child, -1) for child in reversed(trie.root.children.values())]
+    while stack:
+        node, number = stack.pop()
+        if node is None:
+            ends[number] = len(nodes)
+            continue
+        place = len(nodes)
+        nodes.append(node)
+        ends.append(0)
+        above.append(number)
+        stack.append((None, place))
+        stack += [(child, place) for child in reversed(node.children.values())]
+    return nodes, ends, above
+
+
+def _place(nodes: Sequence[Node[Call]], above: Sequence[int], starts: npt.NDArray[np.int64]) -> list[Placed]:
+    placed = []
+    for number, node in enumerate(nodes):
+        for call in node.items:
+            segments: list[tuple[int, int]] = []
+            at = number
+            while at >= 0 and nodes[at].end > call.start * TOKEN:
+                here = nodes[at]
+                offset = max(call.start - here.start // TOKEN, 0)
+                first = int(starts[at])
+                segments.append((first + offset, first + (here.end - here.start) // TOKEN))
+                at = above[at]
+            placed.append(Placed(call, tuple(reversed(segments))))
+    return sorted(placed, key=lambda place: place.call.order)
+
+
+def ancestor_mask(subtree_end: Ints) -> npt.NDArray[np.bool_]:
+    """Return the attention mask of a tree row as a matrix [query, key]: the reference for FlexAttention's mask function."""
+    places = np.arange(len(subtree_end))
+    query, key = places[:, None], places[None, :]
+    return (query >= key) & (query < subtree_end[None, :])

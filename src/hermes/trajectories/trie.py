@@ -1,0 +1,103 @@
+"""A prefix tree over token sequences, compact: a node is a stretch of tokens that all its sequences share.
+
+Built once per session and tokenizer. Sequences are bytes of int32, compared by memcmp; the usual case, a call that extends the
+one before, costs one comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+TOKEN = 4
+
+
+class Sequenced(Protocol):
+    """What can be put into a trie: something with tokens."""
+
+    @property
+    def tokens(self) -> bytes: ...
+
+
+Item = TypeVar("Item", bound=Sequenced)
+
+
+@dataclass(slots=True, eq=False)
+class Node(Generic[Item]):
+    """The tokens [start, end) of `source`, behind those of its parent; items that end exactly here; what follows."""
+
+    source: bytes
+    start: int
+    end: int
+    items: list[Item] = field(default_factory=list)
+    children: dict[bytes, Node[Item]] = field(default_factory=dict)
+    """By their first token, in the order in which they came."""
+
+
+class Trie(Generic[Item]):
+    """Sequences by prefix. Offsets are in bytes."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.root: Node[Item] = Node(b"", 0, 0)
+        last, last_tokens = self.root, b""
+        for item in items:
+            tokens = item.tokens
+            # An agent's next call usually extends its last one: then go on from there instead of walking down again.
+            start = last if tokens.startswith(last_tokens) else self.root
+            last, last_tokens = self._insert(start, tokens), tokens
+            last.items.append(item)
+
+    def _insert(self, node: Node[Item], tokens: bytes) -> Node[Item]:
+        while node.end < len(tokens):
+            key = tokens[node.end : node.end + TOKEN]
+            child = node.children.get(key)
+            if child is None:
+                child = node.children[key] = Node(tokens, node.end, len(tokens))
+                return child
+            shared = _shared(child.source, tokens, child.start, min(child.end, len(tokens)))
+            if shared < child.end:
+                # It leaves (or ends) in the middle of the child: split the child there.
+                upper: Node[Item] = Node(child.source, child.start, shared)
+                upper.children[child.source[shared : shared + TOKEN]] = child
+                child.start = shared
+                node.children[key] = upper
+                child = upper
+            node = child
+        return node
+
+    def leaves(self) -> Iterator[tuple[list[Node[Item]], int]]:
+        """Yield the way to each leaf, depth first, and how many of its nodes were on the way to the leaf before.
+
+        The list is the walker's own and changes with the next leaf: take from it what you need."""
+        path: list[Node[Item]] = []
+        stack = [iter(self.root.children.values())]
+        shared = 0
+        while stack:
+            node = next(stack[-1], None)
+            if node is None:
+                stack.pop()
+                if path:
+                    path.pop()
+                shared = min(shared, len(path))
+                continue
+            path.append(node)
+            if node.children:
+                stack.append(iter(node.children.values()))
+            else:
+                yield path, shared
+                path.pop()
+                shared = len(path)
+
+
+def _shared(one: bytes, other: bytes, start: int, end: int) -> int:
+    """Return where two sequences that agree before `start` part, at the latest at `end`: by halving, so by memcmp."""
+    if one[start:end] == other[start:end]:
+        return end
+    low, high = start, end  # they agree before low and not before high
+    while high - low > TOKEN:
+        middle = low + (high - low) // (2 * TOKEN) * TOKEN
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

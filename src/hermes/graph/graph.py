@@ -12,10 +12,12 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
 from typing import Any, NoReturn, Self, overload
 
-from hermes.graph import codec, edit, walk
 from hermes.graph.call import CallRecord
+from hermes.graph.codec import decode, encode
 from hermes.graph.commit import append_response, commit
 from hermes.graph.context import KeepReasoning, Overlay
+from hermes.graph.edit import COMPACTION, EDIT, rewrite
+from hermes.graph.edit import extend as extend_list
 from hermes.graph.errors import CycleError, MessageError, UnknownResponse
 from hermes.graph.history import History
 from hermes.graph.items import Items
@@ -25,6 +27,10 @@ from hermes.graph.node import REDACTED, AttachedChat, Node, new_origin
 from hermes.graph.redact import redact
 from hermes.graph.response import Response, Turn
 from hermes.graph.view import Message, Version, Versions, same_message
+from hermes.graph.walk import Edge, Report
+from hermes.graph.walk import edges as all_edges
+from hermes.graph.walk import responses as all_responses
+from hermes.graph.walk import verify as verify_history
 
 
 class MessageGraph(MutableSequence[Message]):
@@ -149,7 +155,7 @@ class MessageGraph(MutableSequence[Message]):
         node = self._frozen(value, "message")
         with self._history.lock:
             at = slice(operator.index(index), None).indices(len(self))[0]
-            edit.rewrite(self._history, at, at, [node])
+            rewrite(self._history, at, at, [node])
 
     @overload
     def __setitem__(self, index: int, value: Any) -> None: ...
@@ -165,34 +171,34 @@ class MessageGraph(MutableSequence[Message]):
                 if gone:
                     nodes = self._history.nodes
                     left = [nodes[place] for place in range(min(gone), max(gone) + 1) if place not in gone]
-                    edit.rewrite(self._history, min(gone), max(gone) + 1, left)
+                    rewrite(self._history, min(gone), max(gone) + 1, left)
         else:
             with self._history.lock:
-                edit.rewrite(self._history, *self._region(index), [])
+                rewrite(self._history, *self._region(index), [])
 
     def pop(self, index: int = -1) -> Message:
         """Remove a message and return it, detached: changing it later changes no graph."""
         with self._history.lock:
             place = self._place(index, "pop index out of range" if len(self) else "pop from empty graph")
             node = self._history.nodes[place]
-            edit.rewrite(self._history, place, place + 1, [])
+            rewrite(self._history, place, place + 1, [])
             return Message(thaw(node))
 
     def remove(self, value: Any) -> None:
         """Remove the first equal message; raise ValueError if there is none."""
         with self._history.lock:
             place = self.index(value)
-            edit.rewrite(self._history, place, place + 1, [])
+            rewrite(self._history, place, place + 1, [])
 
     def clear(self) -> None:
         """Remove all messages, as one edit."""
         with self._history.lock:
-            edit.rewrite(self._history, 0, len(self), [])
+            rewrite(self._history, 0, len(self), [])
 
     def reverse(self) -> None:
         """Turn the order round, as one edit."""
         with self._history.lock:
-            edit.rewrite(self._history, 0, len(self), self._history.nodes[::-1])
+            rewrite(self._history, 0, len(self), self._history.nodes[::-1])
 
     def sort(self, *_: object, **__: object) -> NoReturn:
         """Refused: the order of messages is the conversation."""
@@ -220,7 +226,7 @@ class MessageGraph(MutableSequence[Message]):
 
     __rmul__ = __imul__ = __mul__
 
-    def replace(self, where: int | slice, value: Any, *, kind: str = edit.EDIT) -> None:
+    def replace(self, where: int | slice, value: Any, *, kind: str = EDIT) -> None:
         """Write authored messages over an index or a slice, as `graph[where] = value` does, and name the kind of edit.
 
         If the previous version is kept, `kind` is the kind of the edge that joins it to its successor."""
@@ -228,7 +234,7 @@ class MessageGraph(MutableSequence[Message]):
             node = self._frozen(value, "message")
             with self._history.lock:
                 place = self._place(where, "assignment index out of range")
-                edit.rewrite(self._history, place, place + 1, [node], kind)
+                rewrite(self._history, place, place + 1, [node], kind)
             return
         nodes = self._frozen_all(value)  # before the lock: reading `value` may take another graph's
         with self._history.lock:
@@ -244,7 +250,7 @@ class MessageGraph(MutableSequence[Message]):
                 for place, node in zip(places, nodes, strict=True):
                     region[place - start] = node
                 nodes = region
-            edit.rewrite(self._history, start, max(start, stop), nodes, kind)
+            rewrite(self._history, start, max(start, stop), nodes, kind)
 
     # Copies ------------------------------------------------------------------------------------------------------
 
@@ -302,7 +308,7 @@ class MessageGraph(MutableSequence[Message]):
         """What makes this conversation's ids its own."""
         return self._history.seed
 
-    def squash(self, where: slice, summary: Any, *, kind: str = edit.COMPACTION) -> None:
+    def squash(self, where: slice, summary: Any, *, kind: str = COMPACTION) -> None:
         """Replace a stretch of the conversation by one message, in one edit of kind `compaction`.
 
         `summary` is a message, or a text for a user message. If a model wrote it, attach its chat as
@@ -345,7 +351,7 @@ class MessageGraph(MutableSequence[Message]):
     def responses(self) -> Iterator[Response]:
         """Yield every sampled response of every version and every attached chat, each once, with the context it saw."""
         with self._history.lock:
-            found = list(walk.responses(self._history))
+            found = list(all_responses(self._history))
         return iter(found)
 
     def annotate(self, response: Response | str, **fields: Any) -> None:
@@ -360,10 +366,10 @@ class MessageGraph(MutableSequence[Message]):
 
     # The record --------------------------------------------------------------------------------------------------
 
-    def edges(self) -> Iterator[walk.Edge]:
+    def edges(self) -> Iterator[Edge]:
         """Yield every edge: `sequential` from message to message, and the parallel ones by kind."""
         with self._history.lock:
-            return iter(list(walk.edges(self._history)))
+            return iter(list(all_edges(self._history)))
 
     def redact(self, target: int | Mapping[str, Any]) -> None:
         """Erase a message for good: here, in every version, in attached chats, and the tokens of calls that carried it.
@@ -383,20 +389,20 @@ class MessageGraph(MutableSequence[Message]):
                 raise ValueError("no such message in the graph")
             self._items.follow(before)
 
-    def verify(self) -> walk.Report:
+    def verify(self) -> Report:
         """Compute every id again; the report is truthy when all agree, and says what was redacted."""
         with self._history.lock:
-            return walk.verify(self._history)
+            return verify_history(self._history)
 
     def to_json(self) -> str:
         """Write the whole graph, byte for byte the same for the same graph."""
         with self._history.lock:
-            return codec.encode(self._history)
+            return encode(self._history)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Read what `to_json` wrote; raise CodecError with the path to the fault."""
-        return cls._open(codec.decode(text, cls._open))
+        return cls._open(decode(text, cls._open))
 
     def to_mermaid(self, width: int = 60) -> str:
         """Draw the graph as Mermaid text; messages are cut at `width` characters."""
@@ -416,7 +422,7 @@ class MessageGraph(MutableSequence[Message]):
                 if call is not None or (node["role"] == "assistant" and not is_copy if sampled is None else sampled):
                     append_response(self._history, node, call)
                 else:
-                    edit.extend(self._history, [node])
+                    extend_list(self._history, [node])
 
     def _frozen(self, message: Any, path: str) -> Node:
         return Node(check_message(message, path, self._frozen_side))

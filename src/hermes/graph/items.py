@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from hermes.graph import edit
+from hermes.graph.edit import rewrite
 from hermes.graph.errors import StaleItemError
 from hermes.graph.history import History
 from hermes.graph.node import Node
@@ -48,7 +48,7 @@ class Items:
                 if item._node is not node:
                     continue
                 index = self._index_of(item)
-                edit.rewrite(self._history, index, index + 1, [new])
+                rewrite(self._history, index, index + 1, [new])
                 if self._history.nodes[index] is new:
                     del self._held[id(node)]
                     self._bind(item, new, index)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hermes.graph import CallRecord, Response
 from hermes.trajectories.source import Session
+from hermes.trajectories.tokenize import Tokenizer
 
 TOKEN = 4
 """Bytes of a token id, and of a logprob."""
@@ -107,8 +108,10 @@ class Call:
         return [(self.policy, 0, self.sampled)]
 
 
-def read_calls(session: Session, policies: Policies) -> list[Call]:
-    """Return every sample of a session, of every version and every attached chat, each once, in the order of sampling."""
+def read_calls(session: Session, policies: Policies, tokenizer: Tokenizer | None = None) -> list[Call]:
+    """Return every sample of a session, of every version and every attached chat, each once, in the order of sampling.
+
+    With a tokenizer, calls that came without token ids are tokenised; such calls are off-policy and say so."""
     responses = list(session.graph.responses())
     refused = _refused(session, responses, policies)
     rewards = _rollout_rewards(responses, session.name)
@@ -118,10 +121,13 @@ def read_calls(session: Session, policies: Policies) -> list[Call]:
         rollout = _rollout(notes, session.name)
         reward = _number(notes.get("reward"))
         record = response.call or CallRecord()
+        reason = refused.get(response.id) or _refused_by_notes(response, notes, record, policies)
+        if tokenizer is not None and reason is None and record.token_ids is None:
+            record = _tokenised(record, response, tokenizer)
         calls.append(
             _graded(
                 record,
-                refused.get(response.id) or _refused_by_notes(response, notes, record, policies),
+                reason,
                 {
                     "session": session.name,
                     "rollout": rollout,
@@ -139,6 +145,20 @@ def read_calls(session: Session, policies: Policies) -> list[Call]:
             )
         )
     return calls
+
+
+def _tokenised(record: CallRecord, response: Response, tokenizer: Tokenizer) -> CallRecord:
+    """Return the record with token ids of our own making, marked as such; there are no logprobs to go with them."""
+    prompt, completion = tokenizer.encode(response)
+    return replace(
+        record,
+        prompt_token_ids=prompt,
+        prompt_derived=True,
+        token_ids=completion,
+        logprobs=[0.0] * len(completion),
+        usage=None,
+        tokenizer=tokenizer.name,
+    )
 
 
 def _graded(record: CallRecord, refused: str | None, fields: dict[str, Any]) -> Call:

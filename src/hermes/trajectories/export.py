@@ -8,15 +8,17 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hermes.trajectories.calls import Call, Excluded, Policies, read_calls
+from hermes.trajectories.calls import Call, Excluded, read_calls
 from hermes.trajectories.errors import SettingsError, SourceError
 from hermes.trajectories.ledger import NAME as LEDGER
 from hermes.trajectories.ledger import Ledger, dump
 from hermes.trajectories.plan import ExportSettings, Format, SessionPlan, Writer, plan_session
 from hermes.trajectories.source import Session
+from hermes.trajectories.tokenize import Tokenizer
 
 CHUNK = 1 << 20
 NAME_TAKEN = "sample id used by another sample"
@@ -36,6 +38,7 @@ def export(
     settings: ExportSettings,
     formats: Mapping[str, Format],
     *,
+    tokenizer: Tokenizer | None = None,
     on_session: Callable[[SessionPlan], None] = lambda _: None,
 ) -> Summary:
     """Write every session in the format asked for, with its ledger, into the new folder `out`.
@@ -52,7 +55,8 @@ def export(
         with (draft / f".{LEDGER}").open("w+b") as body:
             ledger = Ledger(body)
             writer = formats[settings.format](draft, settings)
-            broken = _write(sessions, writer, ledger, settings.policies, on_session)
+            calls = partial(read_calls, policies=settings.policies, tokenizer=tokenizer)
+            broken = _write(sessions, writer, ledger, calls, on_session)
             manifest = ledger.manifest(_settings(settings), writer.rows, _files(draft))
             body.seek(0)
             with (draft / LEDGER).open("wb") as whole:
@@ -73,7 +77,7 @@ def _write(
     sessions: Iterable[Session | SourceError],
     writer: Writer,
     ledger: Ledger,
-    policies: Policies,
+    calls: Callable[[Session], Iterable[Call]],
     on_session: Callable[[SessionPlan], None],
 ) -> list[SourceError]:
     broken: list[SourceError] = []
@@ -83,7 +87,7 @@ def _write(
         if isinstance(session, SourceError):
             broken.append(session)
             continue
-        plan = plan_session(session, list(_unseen(read_calls(session, policies), seen, ledger)), rows)
+        plan = plan_session(session, list(_unseen(calls(session), seen, ledger)), rows)
         rows += plan.rows
         ledger.sessions += 1
         placements = {id(placement.call): placement for placement in writer.write(plan)}

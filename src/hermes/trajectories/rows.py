@@ -95,15 +95,18 @@ def _agree(one: Call, other: Call) -> bool:
     start, end = max(one.start, other.start), min(one.end, other.end)
     if start >= end:
         return True
-    if (one.policy, one.reward, one.advantage, one.rollout, one.on_policy, one.policy_spans) != (
-        *(other.policy, other.reward, other.advantage, other.rollout, other.on_policy, other.policy_spans),
-    ):
-        return False
-    return _scores(one, start, end) == _scores(other, start, end)
+    return _attributes(one, start, end) == _attributes(other, start, end)
 
 
-def _scores(call: Call, start: int, end: int) -> bytes:
-    return call.logprobs[(start - call.start) * TOKEN : (end - call.start) * TOKEN]
+def _attributes(call: Call, start: int, end: int) -> tuple[object, ...]:
+    """Return all that a trainer reads of a call beside its tokens, for row tokens [start, end)."""
+    scores = call.logprobs[(start - call.start) * TOKEN : (end - call.start) * TOKEN]
+    spans = [
+        (version, max(first + call.start, start), min(last + call.start, end))
+        for version, first, last in call.policy_spans
+        if first + call.start < end and last + call.start > start
+    ]
+    return scores, spans, call.reward, call.advantage, call.rollout, call.on_policy
 
 
 def loss_scale(calls: Sequence[Call]) -> float:

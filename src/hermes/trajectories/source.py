@@ -18,6 +18,8 @@ class Session:
 
     name: str
     graph: MessageGraph
+    size: int = 0
+    """How many bytes of input it took, for progress."""
 
 
 def find_files(paths: Iterable[Path]) -> list[Path]:
@@ -60,6 +62,6 @@ def _read_lines(file: Path, name: str) -> Iterator[Session | SourceError]:
 
 def _session(name: str, text: bytes, where: str) -> Session | SourceError:
     try:
-        return Session(name, MessageGraph.from_json(text))
+        return Session(name, MessageGraph.from_json(text), len(text))
     except CodecError as error:
         return SourceError(where, f"not a message graph ({error})")

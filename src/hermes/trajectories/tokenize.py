@@ -1,0 +1,109 @@
+"""Text-grade: give token ids to calls that came without, by a tokenizer and chat template of the user's choice.
+
+Whatever is tokenised here was not sampled as these tokens: rows made from it say `on_policy: false`, and its logprobs are 0.
+Reads what Hugging Face writes (`tokenizer.json`, and a template in `chat_template.jinja` or `tokenizer_config.json`); needs the
+extra `text`, and says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from hermes.graph import Response
+from hermes.trajectories.errors import SettingsError
+
+try:
+    from jinja2 import TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from tokenizers import Tokenizer as Vocabulary
+except ModuleNotFoundError as error:
+    _missing = error.name
+else:
+    _missing = None
+
+
+class Tokenizer(Protocol):
+    """Turns messages into token ids."""
+
+    name: str
+
+    def encode(self, response: Response) -> tuple[Sequence[int], Sequence[int]]:
+        """Return prompt ids and completion ids of a response; raise SettingsError if the template refuses the messages."""
+        ...
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """Load a tokenizer and its chat template from a folder."""
+    if _missing is not None:
+        raise SettingsError(f"--tokenizer needs {_missing}; install it: pip install 'hermes-graph[text]'")
+    try:
+        vocabulary = Vocabulary.from_file(str(folder / "tokenizer.json"))
+        config = _read_config(folder)
+        return TemplateTokenizer(folder.name, vocabulary, config)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{folder}: no tokenizer with a chat template ({error})") from None
+    except Exception as error:  # noqa: BLE001  # tokenizers raises bare Exception for a missing or broken file
+        raise SettingsError(f"{folder}: {error}") from None
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "tokenizer_config.json"
+    config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    template = folder / "chat_template.jinja"
+    if template.exists():
+        config["chat_template"] = template.read_text(encoding="utf-8")
+    if not config.get("chat_template"):
+        raise ValueError("no chat_template.jinja, and no chat_template in tokenizer_config.json")
+    return config
+
+
+class TemplateTokenizer:
+    """A vocabulary and a chat template."""
+
+    def __init__(self, name: str, vocabulary: Any, config: Mapping[str, Any]) -> None:
+        self.name = name
+        self._vocabulary = vocabulary
+        self._special = {key: _token(config.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+        # The settings that Hugging Face's own templates are written for.
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _refuse
+        environment.globals["strftime_now"] = lambda pattern: datetime.now().astimezone().strftime(pattern)
+        self._template = environment.from_string(config["chat_template"])
+
+    def encode(self, response: Response) -> tuple[Sequence[int], Sequence[int]]:
+        context = [dict(message) for message in response.context]
+        reply = {key: value for key, value in response.message.items() if key != "metadata"}
+        try:
+            prompt = self._render(context, response, is_open=True)
+            whole = self._render([*context, reply], response, is_open=False)
+        except TemplateError as error:
+            raise SettingsError(f"the chat template refuses a conversation: {error}") from None
+        if not whole.startswith(prompt):
+            raise SettingsError("the chat template writes a conversation and its beginning differently; its tokens cannot be told apart")
+        ids, prompt_ids = self._ids(whole), self._ids(prompt)
+        if ids[: len(prompt_ids)] == prompt_ids:
+            return prompt_ids, ids[len(prompt_ids) :]
+        return prompt_ids, self._ids(whole[len(prompt) :])
+
+    def _render(self, messages: Sequence[Mapping[str, Any]], response: Response, *, is_open: bool) -> str:
+        tools = response.overlay.tools
+        return self._template.render(messages=messages, tools=tools, add_generation_prompt=is_open, **self._special)
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self._vocabulary.encode(text, add_special_tokens=False).ids)
+
+
+def _token(value: Any) -> str:
+    return str(value.get("content", "")) if isinstance(value, Mapping) else str(value or "")
+
+
+def _tojson(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateError(message)

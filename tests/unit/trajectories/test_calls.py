@@ -1,0 +1,163 @@
+"""Calls: what was sampled, graded token by token, and what the policies leave out."""
+
+from typing import Any
+
+import pytest
+
+from hermes import CallRecord, MessageGraph
+from hermes.trajectories.calls import Call, Policies, read_calls
+from hermes.trajectories.source import Session
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def answer(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def record(name: str, **fields: Any) -> CallRecord:
+    return CallRecord(**{"sample_id": name, "prompt_token_ids": [1, 2], "token_ids": [3, 4, 5], "logprobs": [-1, -2, -3], **fields})
+
+
+def calls_of(chat: MessageGraph, **policies: Any) -> list[Call]:
+    return read_calls(Session("s", chat), Policies(**policies))
+
+
+def reasons(chat: MessageGraph, **policies: Any) -> dict[str, list[tuple[int, int, str]]]:
+    return {call.sample_id: [(part.start, part.end, part.reason) for part in call.excluded] for call in calls_of(chat, **policies)}
+
+
+GRADES: dict[str, tuple[dict[str, Any], int, int, list[tuple[int, int, str]]]] = {
+    "all": ({}, 3, 3, []),
+    "no ids": ({"token_ids": None, "logprobs": None}, 0, 0, [(0, 0, "no token ids")]),
+    "no ids but counted": ({"token_ids": None, "usage": {"completion_tokens": 7}}, 7, 0, [(0, 7, "no token ids")]),
+    "no prompt ids": ({"prompt_token_ids": None}, 3, 0, [(0, 3, "no token ids")]),
+    "no logprobs": ({"logprobs": None}, 3, 0, [(0, 3, "no logprobs")]),
+    "a tail without logprobs": ({"logprobs": [-1]}, 3, 1, [(1, 3, "no logprobs")]),
+    "a tail not returned": ({"usage": {"completion_tokens": 5}}, 5, 3, [(3, 5, "counted by the server but not returned")]),
+    "both": (
+        {"logprobs": [-1, -2], "usage": {"completion_tokens": 5}},
+        5,
+        2,
+        [(2, 3, "no logprobs"), (3, 5, "counted by the server but not returned")],
+    ),
+    "more logprobs than ids": ({"logprobs": [-1, -2, -3, -4]}, 3, 3, []),
+    "fewer counted than returned": ({"usage": {"completion_tokens": 2}}, 3, 3, []),
+    "derived prompt": ({"prompt_derived": True}, 3, 0, [(0, 3, "prompt tokens derived, not recorded")]),
+    "an empty completion": ({"token_ids": [], "logprobs": []}, 0, 0, []),
+}
+
+
+@pytest.mark.parametrize(("fields", "sampled", "trained", "excluded"), GRADES.values(), ids=GRADES)
+def test_grades_token_by_token(fields: dict[str, Any], sampled: int, trained: int, excluded: list[tuple[int, int, str]]) -> None:
+    chat = MessageGraph([user("q")])
+    chat.append(answer("a"), call=record("1", **fields))
+    (call,) = calls_of(chat)
+    assert (call.sampled, call.trained, [(part.start, part.end, part.reason) for part in call.excluded]) == (sampled, trained, excluded)
+    assert call.sampled == call.trained + sum(part.end - part.start for part in call.excluded)
+
+
+def test_derived_prompts_can_be_included_and_are_off_policy() -> None:
+    chat = MessageGraph([user("q")])
+    chat.append(answer("a"), call=record("1", prompt_derived=True))
+    (call,) = calls_of(chat, derived="include")
+    assert (call.trained, call.on_policy) == (3, False)
+
+
+def test_every_version_and_every_attached_chat_counts() -> None:
+    inner = MessageGraph([user("i")])
+    inner.append(answer("inner"), call=record("inner"))
+    chat = MessageGraph([user("q")])
+    chat.append(answer("a"), call=record("1"))
+    chat[0]["content"] = "edited"
+    chat.append({"role": "tool", "content": "t", "metadata": {"chat": inner}})
+    chat.append(answer("b"), call=record("2"))
+    assert [(call.sample_id, call.order) for call in calls_of(chat)] == [("1", 0), ("2", 1), ("inner", 2)]
+
+
+def test_consent_redaction_and_notes_exclude_with_their_reason() -> None:
+    chat = MessageGraph([user("secret")])
+    for name in "123":
+        chat.append(answer(name), call=record(name))
+    first, second, third = chat.responses()
+    chat.annotate(first, consent=False)
+    chat.annotate(second, exclude="looked wrong")
+    assert reasons(chat) == {"1": [(0, 3, "no consent")], "2": [(0, 3, "looked wrong")], "3": []}
+    chat.annotate(first, consent=True)
+    assert reasons(chat)["1"] == []
+    chat.redact(third.message)
+    assert reasons(chat)["3"][0][2] == "redacted"
+    chat.redact(0)
+    assert {parts[0][2] for parts in reasons(chat).values()} == {"redacted"}
+
+
+def test_what_an_edit_gave_up_can_be_left_out() -> None:
+    chat = MessageGraph([user("q")])
+    chat.append(answer("given up"), call=record("1"))
+    chat[0]["content"] = "better question"
+    chat.append(user("more"))
+    chat.append(answer("kept"), call=record("2"))
+    chat.squash(slice(0, 2), "short")
+    chat.append(answer("attempt"), call=record("3"))
+    chat.replace(0, user("rejected summary"), kind="compaction_attempt")
+    chat.append(answer("now"), call=record("4"))
+    assert reasons(chat) == {"1": [], "2": [], "3": [], "4": []}
+    assert reasons(chat, keep="accepted") == {
+        "1": [(0, 3, "superseded by an edit")],
+        "2": [(0, 3, "superseded by an edit")],
+        "3": [(0, 3, "rejected compaction attempt")],
+        "4": [],
+    }
+
+
+def test_along_a_compaction_the_older_version_counts_as_accepted() -> None:
+    chat = MessageGraph([user("q")])
+    chat.append(answer("a"), call=record("1"))
+    chat.append(user("more"))
+    chat.append(answer("b"), call=record("2"))
+    chat.squash(slice(0, 3), "short")
+    chat.append(answer("c"), call=record("3"))
+    assert reasons(chat, keep="accepted") == {"1": [], "2": [], "3": []}
+
+
+def test_a_response_that_is_still_in_the_list_was_not_given_up() -> None:
+    chat = MessageGraph([user("q")])
+    chat.append(answer("a"), call=record("1"))
+    chat.append(user("more"))
+    chat.append(answer("b"), call=record("2"))
+    chat[2]["content"] = "other"
+    assert reasons(chat, keep="accepted") == {"1": [], "2": [(0, 3, "superseded by an edit")]}
+
+
+def test_of_several_samples_in_one_context_the_last_can_be_kept() -> None:
+    chat = MessageGraph([user("q")])
+    turn = chat.prepare()
+    for name in "123":
+        chat.commit(turn, answer(name), call=record(name))
+    chat.commit(chat.prepare(), answer("next"), call=record("4"))
+    assert reasons(chat, retries="last") == {"1": [(0, 3, "retried")], "2": [(0, 3, "retried")], "3": [], "4": []}
+
+
+def test_policy_versions_can_be_chosen() -> None:
+    chat = MessageGraph([user("q")])
+    chat.append(answer("a"), call=record("1", policy_version="step-1"))
+    chat.append(answer("b"), call=record("2"))
+    assert reasons(chat, policy_versions=frozenset({"step-1"})) == {"1": [], "2": [(0, 3, "policy version unknown not asked for")]}
+
+
+def test_rewards_sit_on_responses_and_rollouts() -> None:
+    chat = MessageGraph([user("q")])
+    for name in "1234":
+        chat.append(answer(name), call=record(name))
+    one, two, three, _ = chat.responses()
+    chat.annotate(one, reward=0.5, advantage=-1)
+    chat.annotate(two, reward=True)
+    chat.annotate(three, rollout="other", reward=2, rollout_reward=3.0)
+    assert [(call.rollout, call.reward, call.advantage, call.rollout_reward) for call in calls_of(chat)] == [
+        ("s", 0.5, -1.0, 0.5),
+        ("s", None, None, 0.5),
+        ("other", 2.0, None, 3.0),
+        ("s", None, None, 0.5),
+    ]

@@ -1,0 +1,140 @@
+"""The pipeline: streams, counts each sample once, appears whole or not at all, gives the same bytes again."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hermes import CallRecord, MessageGraph
+from hermes.trajectories.errors import SettingsError, SourceError
+from hermes.trajectories.export import export
+from hermes.trajectories.formats import FORMATS
+from hermes.trajectories.ledger import merkle_root
+from hermes.trajectories.plan import ExportSettings
+from hermes.trajectories.source import Session, find_files, read_sessions
+
+
+def chat_with(name: str, tokens: int = 3) -> MessageGraph:
+    chat = MessageGraph([{"role": "user", "content": name}], seed=name)
+    call = CallRecord(sample_id=name, prompt_token_ids=[1], token_ids=list(range(tokens)), logprobs=[-1.0] * tokens)
+    chat.append({"role": "assistant", "content": "a"}, call=call)
+    return chat
+
+
+def ledger(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    manifest, *lines = map(json.loads, (folder / "ledger.jsonl").read_text().splitlines())
+    return manifest, lines
+
+
+def test_writes_rows_and_ledger(tmp_path: Path) -> None:
+    summary = export([Session("one", chat_with("a")), Session("two", chat_with("b", 2))], tmp_path / "out", ExportSettings(), FORMATS)
+    manifest, lines = ledger(tmp_path / "out")
+    assert manifest == summary.manifest
+    assert (manifest["sessions"], manifest["samples"], manifest["rows"]) == (2, 2, 2)
+    assert manifest["tokens"] == {"sampled": 5, "trained": 5, "excluded": 0}
+    assert [line["trained"] for line in lines] == [[{"row": 0, "start": 1, "end": 4}], [{"row": 1, "start": 1, "end": 3}]]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["ledger.jsonl", "rows.parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+
+
+def test_a_re_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        for kind in ("parquet", "tree"):
+            export([Session("s", chat_with("a"))], tmp_path / f"{kind}-{name}", ExportSettings(format=kind), FORMATS)
+    for kind in ("parquet", "tree"):
+        contents = [{path.name: path.read_bytes() for path in (tmp_path / f"{kind}-{name}").iterdir()} for name in ("one", "two")]
+        assert contents[0] == contents[1]
+
+
+def test_the_same_sample_in_two_files_counts_once(tmp_path: Path) -> None:
+    chat = chat_with("a")
+    again = MessageGraph.from_json(chat.to_json())
+    call = CallRecord(sample_id="b", prompt_token_ids=[1, 0, 1, 2], token_ids=[7], logprobs=[-1])
+    again.append({"role": "assistant", "content": "more"}, call=call)
+    export([Session("one", chat), Session("two", again), Session("three", chat.fork())], tmp_path / "out", ExportSettings(), FORMATS)
+    manifest, lines = ledger(tmp_path / "out")
+    assert (manifest["samples"], manifest["duplicates"], [line["sample"] for line in lines]) == (2, 2, ["a", "b"])
+
+
+def test_another_sample_under_a_known_id_is_said_and_not_dropped(tmp_path: Path) -> None:
+    export([Session("one", chat_with("a")), Session("two", chat_with("a", 2))], tmp_path / "out", ExportSettings(), FORMATS)
+    manifest, lines = ledger(tmp_path / "out")
+    assert manifest["excluded"] == {"sample id used by another sample": {"samples": 1, "tokens": 2}}
+    assert [bool(line["trained"]) for line in lines] == [True, False]
+
+
+def test_a_broken_input_is_named_and_the_rest_is_exported(tmp_path: Path) -> None:
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "graphs" / "a.jsonl").write_text(chat_with("a").to_json() + "\n\nnonsense\n" + chat_with("b").to_json() + "\n")
+    (tmp_path / "graphs" / "b.json").write_text("{}")
+    (tmp_path / "graphs" / "c.json").write_text(chat_with("c").to_json())
+    files = find_files([tmp_path / "graphs"])
+    summary = export(read_sessions(files, tmp_path / "graphs"), tmp_path / "out", ExportSettings(), FORMATS)
+    first, second = summary.broken
+    assert (first.where, "not a message graph" in first.reason) == (f"{tmp_path / 'graphs' / 'a.jsonl'}, line 3", True)
+    assert (second.where, "not a message graph" in second.reason) == (str(tmp_path / "graphs" / "b.json"), True)
+    assert [line["session"] for line in ledger(tmp_path / "out")[1]] == ["a.jsonl:1", "a.jsonl:4", "c.json"]
+
+
+def test_nothing_is_left_behind_when_it_fails(tmp_path: Path) -> None:
+    def sessions() -> Iterator[Session]:
+        yield Session("one", chat_with("a"))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(sessions(), tmp_path / "out", ExportSettings(), FORMATS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    for out in (tmp_path / "out", tmp_path / "out" / "mine.txt"):
+        with pytest.raises(SettingsError, match="exists and is not an empty folder"):
+            export([], out, ExportSettings(), FORMATS)
+    with pytest.raises(SettingsError, match="unknown format 'csv'; one of"):
+        export([], tmp_path / "other", ExportSettings(format="csv"), FORMATS)
+    assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
+    (tmp_path / "empty").mkdir()
+    export([], tmp_path / "empty", ExportSettings(), FORMATS)
+    assert ledger(tmp_path / "empty")[0]["samples"] == 0
+
+
+def test_files_are_found_in_folders_and_missing_ones_named(tmp_path: Path) -> None:
+    for name in ("b.json", "a.jsonl", "deep/c.json", "note.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert [path.name for path in find_files([tmp_path, tmp_path / "note.txt"])] == ["a.jsonl", "b.json", "c.json", "note.txt"]
+    with pytest.raises(SourceError, match="no such file"):
+        find_files([tmp_path / "nothing"])
+    (tmp_path / "void").mkdir()
+    with pytest.raises(SourceError, match=r"no \.json or \.jsonl file"):
+        find_files([tmp_path / "void"])
+
+
+def test_the_merkle_root_is_the_one_of_the_definition() -> None:
+    assert merkle_root([]) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert merkle_root([b"a" * 32]) == (b"a" * 32).hex()
+    roots = {merkle_root([bytes([letter]) * 32 for letter in text]) for text in (b"ab", b"ba", b"abc", b"abcc", b"abcd")}
+    assert len(roots) == 5
+
+
+def test_marked_rollouts_have_rows_and_scales_of_their_own(tmp_path: Path) -> None:
+    chat = MessageGraph([{"role": "user", "content": "q"}])
+    turn = chat.prepare()
+    for name, size in (("a", 2), ("b", 3)):
+        call = CallRecord(sample_id=name, prompt_token_ids=[1], token_ids=[5] * size, logprobs=[-1.0] * size)
+        response = chat.commit(turn, {"role": "assistant", "content": name}, call=call)
+        chat.annotate(response, rollout=f"rollout {name}")
+    rows: list[tuple[str, int, float]] = []
+    summary = export(
+        [Session("s", chat)],
+        tmp_path / "out",
+        ExportSettings(),
+        FORMATS,
+        on_session=lambda plan: rows.extend((r.rollout, len(r.rows), r.loss_scale) for r in plan.rollouts),
+    )
+    assert rows == [("rollout a", 1, 0.5), ("rollout b", 1, 1 / 3)]
+    assert summary.manifest["rows"] == 2

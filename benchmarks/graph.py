@@ -181,7 +181,7 @@ def growth() -> float:
 
 
 def main() -> int:
-    print(f"Python {sys.version.split()[0]}")
+    print(f"Python {sys.version.split()[0]}; takes about two minutes, most of it for the sketch", flush=True)
     ratio = appending()
     faster, smaller = against_the_sketch()
     took, memory = large()

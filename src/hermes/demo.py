@@ -66,7 +66,7 @@ chat.append({"role": "user", "content": "(typed while the model was thinking)"})
 late = chat.commit(
     turn,
     {"role": "assistant", "content": "Rome has 2.7 million people."},
-    call=CallRecord(model="my-policy", policy_version="step-12", token_ids=[11, 12, 13], logprobs=[-0.1, -0.2, -0.3]),
+    call=CallRecord(model="my-policy", policy_version="step-12", prompt_token_ids=[1, 2, 3], token_ids=[4, 5], logprobs=[-0.1, -0.2]),
 )""",
     ),
 )
@@ -91,7 +91,7 @@ def play(console: Console, pause: Callable[[], None]) -> MessageGraph:
         console.print(picture(_chat(names)))
         pause()
     chat = _chat(names)
-    console.print(Rule("[bold]6. What you get out of it[/]", align="left"))
+    console.print(Rule(f"[bold]{len(SCENES) + 1}. What you get out of it[/]", align="left"))
     console.print("Every sample, once, with exactly the context it was sampled in:", style="italic")
     for response in chat.responses():
         seen = " / ".join(" ".join(str(message["content"]).split()) for message in response.context)

@@ -5,12 +5,13 @@ and every kept version stands beside the list as far as it differs, joined by a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 from hermes.graph.history import History, Sample
-from hermes.graph.node import AttachedChat, Node, common_prefix
+from hermes.graph.node import AttachedChat, Node, same
 
 FACES = {"system": "📋", "developer": "📋", "user": "👤", "assistant": "🤖", "tool": "🔧", "function": "🔧"}
 MAX_LEVELS = 8
@@ -39,6 +40,7 @@ class _Pen:
         self.lines: list[str] = []
         self.indent = ""
         self.level = 0
+        self.drawn: set[int] = set()
         self.classes: dict[str, list[str]] = {}
 
     def write(self, line: str) -> None:
@@ -62,16 +64,23 @@ class _Pen:
         samples = history.slots()
         names = [self.message(f"{prefix}M{index}", node, samples.get(index, ())) for index, node in enumerate(history.nodes)]
         self.chain(names)
-        for place in range(len(history.kept)):
-            self.version(history, place, f"{prefix}V{place}", names)
+        depths = {place: _shared(history.nodes_at(place), history.nodes) for place in range(len(history.kept))}
+        # A version that is all in the current list is not drawn: the list only went on from it, nothing of it is elsewhere.
+        drawn = {place: f"{prefix}V{place}" for place in depths if depths[place] < len(history.nodes_at(place))}
+        for place, name in drawn.items():
+            self.version(history, place, depths[place], name, names)
+        for place, name in drawn.items():
+            successor = history.place_of(history.edges[place][1])
+            while successor < len(history.kept) and successor not in drawn:
+                successor = history.place_of(history.edges[successor][1])
+            target = drawn.get(successor) or next(iter(names[depths[place] :]), None)
+            if target is not None:
+                self.write(f'{name} -. "{_safe(history.edges[place][2]) or " "}" .-> {target}')
         return names
 
-    def version(self, history: History, place: int, name: str, current: Sequence[str]) -> None:
+    def version(self, history: History, place: int, depth: int, name: str, current: Sequence[str]) -> None:
         """Draw what a kept version has that the current list has not."""
         nodes = history.nodes_at(place)
-        depth = common_prefix(nodes, history.nodes)
-        if depth == len(nodes):
-            return  # the list only went on from it; nothing of it is elsewhere
         self.open(name, f"Previous Messages (version {place + 1})", "previousNode")
         samples = history.slots_at(place)
         names = [self.message(f"{name}M{index}", nodes[index], samples.get(index, ())) for index in range(depth, len(nodes))]
@@ -79,8 +88,6 @@ class _Pen:
         self.close()
         if depth:
             self.write(f"{current[depth - 1]} --> {names[0]}")
-        if depth < len(current):
-            self.write(f'{name} -. "{_safe(history.edges[place][2])}" .-> {current[depth]}')
 
     def message(self, name: str, node: Node, samples: Sequence[Sample]) -> str:
         chat = node.chat
@@ -105,7 +112,11 @@ class _Pen:
     def attached(self, name: str, chat: AttachedChat) -> None:
         self.open(f"{name}D", "📊 Metadata", "metadataNode")
         self.box(f"{name}L", [f"Length: {len(chat)}"], "metadataNode")
-        if self.level < MAX_LEVELS:
+        if id(chat.history) in self.drawn:
+            # Versions share their chats, and so do the chats inside: drawn each time, the source would double with every level.
+            self.box(f"{name}S", ["💭 Subagent Chat", "as drawn elsewhere"], "metadataNode")
+        elif self.level < MAX_LEVELS:
+            self.drawn.add(id(chat.history))
             self.open(f"{name}S", "💭 Subagent Chat", "metadataNode")
             self.level += 1
             self.graph(chat.history, f"{name}S")
@@ -148,7 +159,25 @@ def _call_rows(sample: Sample) -> list[str]:
     return rows or ["sampled"]
 
 
+def _shared(one: Sequence[Node], other: Sequence[Node]) -> int:
+    """How many leading nodes are the same, their chats included: a version may be kept for the old chat of a message alone."""
+    pairs = zip(one, other, strict=False)
+    alike = (same(left, right) and _chat(left) == _chat(right) for left, right in pairs)
+    return next((index for index, is_alike in enumerate(alike) if not is_alike), min(len(one), len(other)))
+
+
+def _chat(node: Node) -> int | None:
+    return id(node.chat.history) if node.chat is not None else None
+
+
+SPECIAL = {letter: f"#{ord(letter)};" for letter in "#%&*:\\_`"} | {'"': "#quot;", "<": "#lt;", ">": "#gt;"}
+"""What Mermaid reads inside labels: quotes, markup, `%%{init…}%%`, and `style…:…#…;`, which loses its last semicolon."""
+TRAPS = re.compile(r"(?<=\$)(?=\$)|(?<=:)(?=fa-)|(?<=\\)(?=n)")
+"""What Mermaid reads after it has decoded entities: formulas, icons, line breaks. A zero-width space in between is no such thing."""
+
+
 def _safe(text: str) -> str:
-    """Mermaid reads quotes, brackets and markup inside labels: write them as entities."""
-    special = {'"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "#": "#35;", "`": "#96;", "\\": "#92;", "*": "#42;", "_": "#95;"}
-    return "".join(special.get(letter, letter if letter.isprintable() else " ") for letter in text)
+    """Return a text that stands in a label as it is, on one line."""
+    shown = TRAPS.sub("\u200b", "".join(letter if letter.isprintable() or letter == "\u200d" else " " for letter in text))
+    # A line with the words `direction LR` in it is taken for that statement, label and all.
+    return "".join(SPECIAL.get(letter, letter) for letter in shown).replace("direction ", "direction#32;")

@@ -55,3 +55,44 @@ def test_no_text_breaks_out_of_its_label(text: str) -> None:
 def test_long_texts_are_cut() -> None:
     chat = MessageGraph([{"role": "user", "content": "word " * 100}])
     assert "word…" in chat.to_mermaid(width=30)
+
+
+def test_what_mermaid_reads_inside_labels_is_written_so_that_it_does_not() -> None:
+    traps = ["a direction LR b", "%%{init: {}}%%", "$$x$$", "fa:fa-car", "a\\n b", "style x:y #z;", "👨‍👩‍👧"]
+    chat = MessageGraph({"role": "user", "content": trap} for trap in traps)
+    lines = chat.to_mermaid().splitlines()
+    assert [line.split("Content: ")[1] for line in lines[1:8]] == [
+        'a direction#32;LR b"]',
+        '#37;#37;{init#58; {}}#37;#37;"]',
+        '$\u200b$x$\u200b$"]',
+        'fa#58;\u200bfa-car"]',
+        'a#92;\u200bn b"]',
+        'style x#58;y #35;z;"]',
+        '👨‍👩‍👧"]',
+    ]
+
+
+def test_a_versions_edge_leads_to_its_successor() -> None:
+    chat = MessageGraph([{"role": "user", "content": "1"}])
+    for text in ("2", "3"):
+        chat.append({"role": "assistant", "content": "a"})
+        chat[0]["content"] = text
+    source = chat.to_mermaid()
+    assert 'V0 -. "edit" .-> V1' in source
+    assert 'V1 -. "edit" .-> M0' in source
+
+
+def test_a_version_kept_for_its_chat_alone_is_drawn() -> None:
+    inner = MessageGraph()
+    inner.append({"role": "assistant", "content": "inner answer"})
+    chat = MessageGraph([{"role": "tool", "content": "t", "metadata": {"chat": inner}}])
+    del chat[0]["metadata"]
+    assert "inner answer" in chat.to_mermaid()
+
+
+def test_a_shared_chat_is_drawn_once() -> None:
+    chat = MessageGraph([{"role": "user", "content": "seed"}])
+    for _ in range(6):
+        tool = {"role": "tool", "content": "t", "metadata": {"chat": chat}}
+        chat = MessageGraph([tool] * 4)
+    assert len(chat.to_mermaid()) < 20_000

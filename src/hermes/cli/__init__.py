@@ -13,10 +13,18 @@ app: Callable[[], None] | None = None
 missing: str | None = None
 try:
     from hermes.cli.commands import app
+    from hermes.cli.stand_in import stand_in
 except ModuleNotFoundError as error:
     missing = error.name
     if missing is None or missing.split(".")[0] == "hermes":
         raise
+else:
+    try:
+        import hermes.cli.trajectories  # noqa: F401  # its commands register themselves
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "hermes":
+            raise
+        stand_in(("export", "verify", "import"), "export", error.name)
 
 
 def main() -> None:

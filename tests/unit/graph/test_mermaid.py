@@ -95,4 +95,4 @@ def test_a_shared_chat_is_drawn_once() -> None:
     for _ in range(6):
         tool = {"role": "tool", "content": "t", "metadata": {"chat": chat}}
         chat = MessageGraph([tool] * 4)
-    assert len(chat.to_mermaid()) < 20_000
+    assert len(chat.to_mermaid()) < 100_000  # drawn each time it would be megabytes

@@ -6,6 +6,7 @@ excluded, and says why. Knows nothing about rows or files."""
 
 from __future__ import annotations
 
+import math
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,9 @@ TOKEN = 4
 
 NO_IDS = "no token ids"
 NO_LOGPROBS = "no logprobs"
+NOT_FINITE = "logprob is not finite"
 NOT_RETURNED = "counted by the server but not returned"
+NO_PROMPT = "empty prompt: nothing predicts the first token"
 REDACTED = "redacted"
 NO_CONSENT = "no consent"
 DERIVED = "prompt tokens derived, not recorded"
@@ -172,12 +175,18 @@ def _graded(record: CallRecord, refused: str | None, fields: dict[str, Any]) -> 
     scored = len(logprobs) // TOKEN
     if refused is None and (record.prompt_token_ids is None or record.token_ids is None):
         refused = NO_IDS
+    if refused is None and not prompt:
+        refused = NO_PROMPT
     excluded: tuple[Excluded, ...]
     if refused is not None:
         trained, excluded = 0, (Excluded(0, sampled, refused),)
     else:
-        trained = scored
-        parts = (Excluded(scored, returned, NO_LOGPROBS), Excluded(returned, sampled, NOT_RETURNED))
+        trained = next((at for at, value in enumerate((record.logprobs or ())[:scored]) if math.isinf(value)), scored)
+        parts = (
+            Excluded(trained, scored, NOT_FINITE),
+            Excluded(scored, returned, NO_LOGPROBS),
+            Excluded(returned, sampled, NOT_RETURNED),
+        )
         excluded = tuple(part for part in parts if part.start < part.end)
     return Call(**fields, prompt=prompt, completion=completion, logprobs=logprobs, sampled=sampled, trained=trained, excluded=excluded)
 

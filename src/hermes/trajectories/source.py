@@ -44,6 +44,7 @@ def read_sessions(files: Iterable[Path], root: Path | None = None) -> Iterator[S
     A session is named by its file, relative to `root` where it lies below it, and by its line where the file has lines."""
     for file in files:
         name = str(file.relative_to(root)) if root is not None and file.is_relative_to(root) else file.name
+        name = name.encode("utf-8", "backslashreplace").decode()  # a file name need not be text
         try:
             if file.suffix == ".jsonl":
                 yield from _read_lines(file, name)

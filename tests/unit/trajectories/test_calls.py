@@ -43,6 +43,8 @@ GRADES: dict[str, tuple[dict[str, Any], int, int, list[tuple[int, int, str]]]] =
         2,
         [(2, 3, "no logprobs"), (3, 5, "counted by the server but not returned")],
     ),
+    "a logprob of minus infinity": ({"logprobs": [-1, float("-inf"), -2]}, 3, 1, [(1, 3, "logprob is not finite")]),
+    "an empty prompt": ({"prompt_token_ids": []}, 3, 0, [(0, 3, "empty prompt: nothing predicts the first token")]),
     "more logprobs than ids": ({"logprobs": [-1, -2, -3, -4]}, 3, 3, []),
     "fewer counted than returned": ({"usage": {"completion_tokens": 2}}, 3, 3, []),
     "derived prompt": ({"prompt_derived": True}, 3, 0, [(0, 3, "prompt tokens derived, not recorded")]),

@@ -1,0 +1,394 @@
+"""ShareGPT rows that others wrote: messages as well as they can be told, and a finding for whatever is wrong with them.
+
+Knows the shapes of hermes-agent (save_trajectory, save_sample, batch_runner, mini_swe) and their defects; each defect has a name in
+FINDINGS. Nothing is repaired silently, and nothing claims to be more exact than the file. Knows nothing about graphs or files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+FINDINGS = {
+    "altered-row": "an exported row was changed since, so it was read as any other",
+    "arguments-lost": "empty arguments for a tool that requires some: unparsable arguments were written as {}",
+    "bare-tool-result": "a tool turn without <tool_response>",
+    "broken-envelope": "tags inside the text break the turn's structure; read up to the first closing tag",
+    "compressed-middle": "a summary stands for turns that the later answers were sampled with",
+    "compression-metrics": "the row went through trajectory_compressor.py",
+    "empty-think": "an empty <think> that no model said; left out",
+    "image-replaced": "an image was replaced by a text",
+    "lost-first-question": "the last question stands where the first was; the answers before it are kept as context, not as samples",
+    "missing-tool-result": "a call without a result",
+    "name-swapped": "results came in another order than their calls, and were named by position; matched by id",
+    "names-by-position": "several results were named by position; that they belong to these calls cannot be checked",
+    "not-completed": "the run did not end by itself",
+    "odd-weight": "a weight other than 0 and 1; read as 1",
+    "orphan-tool-result": "a result without a call",
+    "regenerated-system-prompt": "the system prompt was made when the file was saved; it is not what the model was given",
+    "repeats-earlier-line": "answers that the line before holds too; kept as context, not as samples",
+    "results-reordered": "results in another order than their calls; matched by name",
+    "rewritten-numbers": "numbers of arguments were parsed and written anew",
+    "rewritten-result": "a result was parsed as JSON and written anew",
+    "text-between-calls": "text between or behind tool calls; joined to the content",
+    "unparsable-arguments": "arguments that are not JSON",
+    "unparsable-tool-call": "a <tool_call> that is not JSON; kept as text",
+    "unparsable-tools": "`tools` is not a JSON list; left out",
+}
+HERMES_AGENT = ("save_trajectory", "save_sample", "batch_runner", "mini_swe")
+
+SPEAKERS = {
+    "system": "system",
+    "human": "human",
+    "user": "human",
+    "gpt": "gpt",
+    "assistant": "gpt",
+    "model": "gpt",
+    "chatgpt": "gpt",
+    "function_call": "gpt",
+    "tool": "tool",
+    "observation": "tool",
+    "function_response": "tool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong with a row: a name of FINDINGS, and where."""
+
+    line: int
+    turn: int | None
+    name: str
+
+    def __str__(self) -> str:
+        at = f"line {self.line}" if self.turn is None else f"line {self.line}, turn {self.turn}"
+        return f"{at}: {self.name}: {FINDINGS[self.name]}"
+
+
+@dataclass(slots=True)
+class Draft:
+    """A message to be, the turn it comes from, and whether it is taken as a sample."""
+
+    message: dict[str, Any]
+    turn: int
+    sampled: bool = False
+
+
+@dataclass(slots=True)
+class Reading:
+    """What was read of one row so far."""
+
+    line: int
+    shape: str
+    tools: Sequence[Any] = ()
+    requiring: set[str] = field(default_factory=set)
+    """Tools that require arguments, be it only a regenerated prompt that says so."""
+    drafts: list[Draft] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def found(self, name: str, turn: int | None = None) -> None:
+        finding = Finding(self.line, turn, name)
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+
+class BadRow(ValueError):
+    """A row cannot be read at all; the message says why."""
+
+
+def shape_of(row: Mapping[str, Any]) -> str:
+    """Return who wrote a row, by its keys."""
+    metadata = row.get("metadata")
+    if "messages" in row:
+        return "openai"
+    if "hermes" in row:
+        return "hermes"
+    if "prompt_index" in row:
+        return "batch_runner"
+    if isinstance(metadata, Mapping) and "env_type" in metadata:
+        return "mini_swe"
+    if "query" in row:
+        return "save_sample"
+    return "save_trajectory" if "timestamp" in row and "completed" in row else "founding"
+
+
+def read_turns(row: Mapping[str, Any], line: int) -> Reading:
+    """Return the messages of a row of any ShareGPT shape; raise BadRow if there are none to read."""
+    reading = Reading(line, shape_of(row))
+    turns = list(_turns(row))
+    reading.tools = _tools(row, reading)
+    reading.requiring = _requiring([*reading.tools, *(tool for turn in turns if turn[0] == "system" for tool in _tools_in(turn[1]))])
+    _look_at_row(row, turns, reading)
+    calls: list[dict[str, Any]] = []  # of the turn before, for the results that may follow
+    for index, (speaker, value, train) in enumerate(turns):
+        if speaker == "tool":
+            reading.drafts += [Draft(message, index) for message in _results(value, calls, index, reading)]
+            calls = []
+            continue
+        if calls:
+            reading.found("missing-tool-result", index - 1)
+        message: dict[str, Any] = {"role": "user" if speaker == "human" else speaker, "content": value}
+        if speaker == "gpt":
+            message = _answer(value, index, reading)
+        calls = message.get("tool_calls", [])
+        reading.drafts.append(Draft(message, index, train is not False if speaker == "gpt" else train is True))
+    _forget_lost_question(turns, reading)
+    return reading
+
+
+def _turns(row: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    conversations = row.get("conversations")
+    if not isinstance(conversations, list):
+        raise BadRow("no list of conversations in it")
+    if not conversations:
+        raise BadRow(f"no turns in it ({row.get('error') or 'conversations is empty'})")
+    for index, turn in enumerate(conversations):
+        if not isinstance(turn, Mapping) or not isinstance(turn.get("value"), str):
+            raise BadRow(f"turn {index} has no text")
+        if turn.get("from") not in SPEAKERS:
+            raise BadRow(f"turn {index} has an unknown speaker {turn.get('from')!r}")
+        yield SPEAKERS[turn["from"]], turn["value"], turn.get("train")
+
+
+def _tools(row: Mapping[str, Any], reading: Reading) -> Sequence[Any]:
+    tools = _listed(row["tools"] or "[]") if row.get("tools") is not None else []
+    if tools is None:
+        reading.found("unparsable-tools")
+    return tools or ()
+
+
+def _listed(tools: Any) -> list[Any] | None:
+    """Return tool schemas, given as a list or as its JSON; None if they are neither."""
+    if isinstance(tools, str):
+        try:
+            tools = json.loads(tools)
+        except (ValueError, RecursionError):
+            return None
+    return tools if isinstance(tools, list) and all(isinstance(tool, Mapping) for tool in tools) else None
+
+
+def _look_at_row(row: Mapping[str, Any], turns: Sequence[tuple[str, str, Any]], reading: Reading) -> None:
+    if "compression_metrics" in row:
+        reading.found("compression-metrics")
+    if row.get("completed") is False or row.get("partial") is True:
+        reading.found("not-completed")
+    for index, (speaker, value, _) in enumerate(turns):
+        if speaker == "human" and value.startswith("[CONTEXT SUMMARY]"):
+            reading.found("compressed-middle", index)
+        if speaker == "system" and _PROMPT_TOOLS.search(value) and "<tool_call>" in value and reading.shape in HERMES_AGENT:
+            reading.found("regenerated-system-prompt", index)
+        if speaker == "tool" and reading.shape in HERMES_AGENT and "[screenshot]" in value:
+            reading.found("image-replaced", index)
+
+
+def _forget_lost_question(turns: Sequence[tuple[str, str, Any]], reading: Reading) -> None:
+    """`Q1 A1 Q2 A2` was saved as `Q2 A1 Q2 A2`: whatever answers before the second Q2 was not sampled under it."""
+    questions = [(index, value) for index, (speaker, value, _) in enumerate(turns) if speaker == "human"]
+    if reading.shape not in HERMES_AGENT or not questions:
+        return
+    again = [index for index, value in questions[1:] if value == questions[0][1]]
+    if again and any(speaker == "gpt" for speaker, _, _ in turns[: again[-1]]):
+        reading.found("lost-first-question", questions[0][0])
+        for draft in reading.drafts:
+            draft.sampled = draft.sampled and draft.turn > again[-1]
+
+
+# What a model said -----------------------------------------------------------------------------------------------
+
+_PROMPT_TOOLS = re.compile(r"<tools>\s*(.*?)\s*</tools>", re.DOTALL)
+_THINK = re.compile(r"\s*<think>\n?(.*?)\n?</think>\n?", re.DOTALL)
+_SCRATCHPAD = re.compile(r"(</?)REASONING_SCRATCHPAD>")
+_CALL = re.compile(r"\n?<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_RESPONSE = re.compile(r"<tool_response>\n?(.*?)\n?</tool_response>", re.DOTALL)
+_ROUND_FLOAT = re.compile(r"[:\[,]\s*-?\d+\.0(?:e[+-]?\d+)?\s*[,}\]]")
+
+
+def _answer(value: str, turn: int, reading: Reading) -> dict[str, Any]:
+    text = _SCRATCHPAD.sub(r"\1think>", value)
+    if _is_broken(text):
+        reading.found("broken-envelope", turn)
+    message: dict[str, Any] = {"role": "assistant"}
+    thought = _THINK.match(text)
+    if thought is not None:
+        text = text[thought.end() :]
+        if thought[1].strip():
+            message["reasoning"] = thought[1]
+        else:
+            reading.found("empty-think", turn)
+    calls: list[dict[str, Any]] = []
+    pieces, at = [], 0
+    for block in _CALL.finditer(text):
+        call = _call(block[1], turn, len(calls), reading)
+        if call is not None:
+            pieces.append(text[at : block.start()])
+            calls.append(call)
+            at = block.end()
+    pieces.append(text[at:])
+    if any(piece.strip() for piece in pieces[1:]) and calls:
+        reading.found("text-between-calls", turn)
+    content = "\n".join(piece for place, piece in enumerate(pieces) if piece.strip() or (place == 0 and piece)) if calls else text
+    message["content"] = content or None if calls else content
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _is_broken(text: str) -> bool:
+    """Whether tags are left over, or stand inside each other."""
+    tags = re.findall(r"</?(?:think|tool_call)>", text)
+    pairs = list(zip(tags[::2], tags[1::2], strict=False))
+    return len(tags) % 2 == 1 or any(end != f"</{start[1:]}" for start, end in pairs) or tags.count("<think>") > 1
+
+
+def _call(block: str, turn: int, place: int, reading: Reading) -> dict[str, Any] | None:
+    members = members_of(block)
+    name = members.get("name", (None, ""))[0] if members is not None else None
+    if members is None or not isinstance(name, str):
+        reading.found("unparsable-tool-call", turn)
+        return None
+    value, raw = members.get("arguments", ({}, "{}"))
+    arguments = value if isinstance(value, str) else raw
+    if value == {} and name in reading.requiring:
+        reading.found("arguments-lost", turn)
+    if reading.shape in HERMES_AGENT and _ROUND_FLOAT.search(arguments):
+        reading.found("rewritten-numbers", turn)
+    return {"id": f"call_{turn}_{place}", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def members_of(text: str) -> dict[str, tuple[Any, str]] | None:
+    """Return the members of a JSON object, each as value and as the text it stood as; None if it is not an object."""
+    decoder = json.JSONDecoder()
+    members: dict[str, tuple[Any, str]] = {}
+    try:
+        if not isinstance(json.loads(text), dict):
+            return None
+        at = _space(text, _space(text, 0) + 1)
+        while text[at] != "}":
+            key, at = decoder.raw_decode(text, at)
+            start = _space(text, _space(text, at) + 1)
+            value, at = decoder.raw_decode(text, start)
+            members[key] = (value, text[start:at])
+            at = _space(text, at)
+            at = _space(text, at + 1) if text[at] == "," else at
+    except (ValueError, RecursionError):
+        return None
+    return members
+
+
+def _space(text: str, at: int) -> int:
+    while text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def _tools_in(prompt: str) -> list[Any]:
+    """Return the tools that a regenerated system prompt lists."""
+    listed = _PROMPT_TOOLS.search(prompt)
+    return (_listed(listed[1]) or []) if listed is not None else []
+
+
+def _requiring(tools: Sequence[Any]) -> set[str]:
+    """Return the names of tools that require arguments."""
+    found = set()
+    for tool in tools:
+        function = tool.get("function", tool)
+        parameters = function.get("parameters") if isinstance(function, Mapping) else None
+        if isinstance(parameters, Mapping) and parameters.get("required"):
+            found.add(function.get("name"))
+    return found
+
+
+# What tools said -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Result:
+    content: str
+    id: str | None = None
+    name: str | None = None
+
+
+def _results(value: str, calls: Sequence[dict[str, Any]], turn: int, reading: Reading) -> Iterator[dict[str, Any]]:
+    blocks = [block[1] for block in _RESPONSE.finditer(value)]
+    if not blocks:
+        reading.found("bare-tool-result", turn)
+    results = [_result(block, turn, reading) for block in blocks or [value]]
+    matched = _match(results, calls, turn, reading)
+    if len([place for place in matched if place is not None]) < len(calls):
+        reading.found("missing-tool-result", turn)
+    for place, (result, at) in enumerate(zip(results, matched, strict=True)):
+        message: dict[str, Any] = {"role": "tool"}
+        if at is None:
+            reading.found("orphan-tool-result", turn)
+            message["tool_call_id"] = result.id or f"orphan_{turn}_{place}"
+            name = result.name
+        else:
+            calls[at]["id"] = message["tool_call_id"] = result.id or calls[at]["id"]
+            name = calls[at]["function"]["name"] if result.name is not None else None
+        yield message | ({"name": name} if name is not None else {}) | {"content": result.content}
+
+
+def _result(block: str, turn: int, reading: Reading) -> _Result:
+    """Read hermes-agent's object, or take the text as it is."""
+    members = members_of(block) if reading.shape in HERMES_AGENT else None
+    if members is None or "content" not in members or members.keys() - {"tool_call_id", "name", "content"}:
+        return _Result(block)
+    content, raw = members["content"]
+    if not isinstance(content, str):
+        reading.found("rewritten-result", turn)
+    named = [members.get(key, (None, ""))[0] for key in ("tool_call_id", "name")]
+    texts = [text if isinstance(text, str) and text else None for text in named]
+    return _Result(content if isinstance(content, str) else raw, *texts)
+
+
+def _match(results: Sequence[_Result], calls: Sequence[dict[str, Any]], turn: int, reading: Reading) -> list[int | None]:
+    """Return for each result the place of its call: by what ids say, else by name, else by position."""
+    names = [call["function"]["name"] for call in calls]
+    by_position: list[int | None] = [place if place < len(calls) else None for place in range(len(results))]
+    if len(results) != len(calls) or len(set(names)) < 2:
+        return by_position
+    by_id = _assigned([_named_in(result.id, names) for result in results], names)
+    if by_id is not None:
+        if by_id != by_position and any(result.name != names[place] for result, place in zip(results, by_id, strict=True)):
+            reading.found("name-swapped", turn)
+        elif by_id != by_position:
+            reading.found("results-reordered", turn)
+        return list(by_id)
+    by_number = _numbered([result.id for result in results])
+    if by_number is not None and by_number != by_position:
+        reading.found("name-swapped", turn)
+        return list(by_number)
+    by_name = _assigned([result.name for result in results], names)
+    if by_name is not None and by_name != by_position:
+        reading.found("results-reordered", turn)
+        return list(by_name)
+    if by_number is None and any(result.name is not None for result in results):
+        reading.found("names-by-position", turn)
+    return by_position
+
+
+def _named_in(text: str | None, names: Sequence[str]) -> str | None:
+    """Return the tool that an id such as `functions.search:0` names; None unless it is one."""
+    found = {name for name in names if text is not None and re.search(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9])", text)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _assigned(wanted: Sequence[str | None], names: Sequence[str]) -> list[int] | None:
+    """Return for each wanted name the place of a call with it, each once; None if they do not come out even."""
+    if sorted(str(name) for name in wanted) != sorted(names):
+        return None
+    free: dict[str | None, list[int]] = {}
+    for place, name in enumerate(names):
+        free.setdefault(name, []).append(place)
+    return [free[name].pop(0) for name in wanted]
+
+
+def _numbered(ids: Sequence[str | None]) -> list[int] | None:
+    """Return the order that ids such as `call_1` count in; None unless all of them count from one number on, in steps of one."""
+    numbers = [re.search(r"(?:^|[:_-])(\d{1,4})$", text or "") for text in ids]
+    counted = [int(number[1]) for number in numbers if number is not None]
+    if len(counted) != len(ids) or sorted(counted) != list(range(min(counted), min(counted) + len(counted))):
+        return None
+    return [number - min(counted) for number in counted]

@@ -1,0 +1,75 @@
+"""Atropos: `groups.jsonl`, one `ScoredDataGroup` a line, ready to be posted to `/scored_data`.
+
+A group is all rows of one session in one tokenizer. A unit is a row of a group, counted through all groups: its tokens are
+`tokens[i]`, trained where `masks[i]` is not -100. Atropos has no weights, so tokens shared by several samples come in several rows
+(see unweighted).
+
+`scores` are the rollout's rewards, 0.0 where none was annotated (Atropos takes no null; `overrides[i].hermes.reward` is null then).
+`advantages` are per token, 0.0 where nothing is trained; `inference_logprobs` are 1.0 there, as Atropos does it. Rows are not cut:
+register a trainer with `max_token_len` at the longest row. Atropos' server batches groups of different sizes only where several of one size
+make up the largest; where they do not, post each row as a group of its own (docs/how-to/atropos.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hermes.trajectories.formats.parquet import IGNORED, arrays
+from hermes.trajectories.formats.unweighted import provenance, unweighted
+from hermes.trajectories.ledger import Placement, dump
+from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
+from hermes.trajectories.rows import Row
+
+NAME = "groups.jsonl"
+NOT_SAMPLED = 1.0
+"""What stands for the logprob of a token that is not trained: no logprob can be 1."""
+
+
+class AtroposWriter:
+    """Streams groups into one file."""
+
+    untrained = "not written by this format"
+
+    def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
+        self._file = (folder / NAME).open("wb")
+        self.rows = 0
+
+    def write(self, plan: SessionPlan) -> Iterator[Placement]:
+        for tokenizer in dict.fromkeys(rollout.tokenizer for rollout in plan.rollouts):
+            rows = [(row, rollout) for rollout in plan.rollouts if rollout.tokenizer == tokenizer for row in unweighted(rollout)]
+            if rows:
+                self._file.write(dump(group(plan.session.name, tokenizer, rows)))
+            for row, _ in rows:
+                for call in row.calls:
+                    yield Placement(call, {"row": self.rows, "start": call.start, "end": call.end})
+                self.rows += 1
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def group(session: str, tokenizer: str, rows: list[tuple[Row, RolloutPlan]]) -> dict[str, Any]:
+    """Return one ScoredDataGroup as JSON values."""
+    out: dict[str, Any] = {
+        "tokens": [],
+        "masks": [],
+        "scores": [],
+        "advantages": [],
+        "inference_logprobs": [],
+        "overrides": [],
+        "group_overrides": {"hermes": {"session": session, "tokenizer": tokenizer}},
+    }
+    for row, rollout in rows:
+        tokens = np.frombuffer(row.tokens, np.int32)
+        columns = arrays(row)
+        mask = columns["mask"]
+        out["tokens"].append(tokens.tolist())
+        out["masks"].append(np.where(mask, tokens, IGNORED).tolist())
+        out["scores"].append(row.calls[0].rollout_reward or 0.0)
+        out["advantages"].append(columns["advantages"].tolist())
+        out["inference_logprobs"].append(np.where(mask, columns["logprobs"], np.float32(NOT_SAMPLED)).tolist())
+        out["overrides"].append({"hermes": provenance(row, rollout)})
+    return out

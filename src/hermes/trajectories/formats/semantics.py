@@ -1,0 +1,102 @@
+"""Which response led to which, beyond the order of messages: after an edit or a compaction, into a subagent and back.
+
+A graph's parallel edges join contexts; trainers that keep such edges join responses. Here an edge starts at the last response in its
+source, and ends at the first response that was sampled because of it. Knows nothing about tokens or files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hermes.graph import Edge, MessageGraph
+from hermes.graph.node import extend_ids, root_id
+
+SEQUENTIAL = "sequential"
+INTO_A_CHAT = frozenset({"subagent_call", "subagent_return"})
+
+
+class Link(NamedTuple):
+    """A connection between two responses, by their ids."""
+
+    kind: str
+    source: str
+    target: str
+
+
+def links(graph: MessageGraph) -> list[Link]:
+    """Return every connection of that kind once. A response without one (the first of a chat, a plain next turn) is in none."""
+    if len(graph.versions) == 1 and all(node.chat is None for node in graph.versions[0]):
+        return []  # the usual case: nothing was edited and nobody delegated
+    sampled = _sampled(graph)
+    edges = list(graph.edges())
+    parent = {edge.target: edge.source for edge in edges if edge.kind == SEQUENTIAL}
+    first = _first_below(sampled, parent)
+    found: dict[Link, None] = {}
+    for edge in edges:
+        if edge.kind == SEQUENTIAL:
+            continue
+        source = next((context for context in _up(edge.source, parent) if context in sampled), None)
+        if source is None:
+            continue
+        targets = first.get(edge.target, []) if edge.kind in INTO_A_CHAT else _first_after(edge, sampled, parent)
+        for target in targets:
+            found.update(dict.fromkeys(Link(edge.kind, sampled[source][0], response) for response in sampled[target]))
+    return list(found)
+
+
+def _sampled(graph: MessageGraph) -> dict[str, list[str]]:
+    """Return the responses by the context that ends with them: several where twins are."""
+    found: dict[str, list[str]] = {}
+    for chat in _chats(graph):
+        ids = []
+        for version in chat.versions:
+            chain = [root_id(chat.seed)]
+            extend_ids(chain, version[:], len(version))
+            ids.append(chain)
+        for response in chat.responses():
+            if response.is_own:
+                found.setdefault(ids[response.version][response.index + 1].hex(), []).append(response.id)
+    return found
+
+
+def _chats(graph: MessageGraph) -> Iterator[MessageGraph]:
+    """Yield the graph, and every chat attached anywhere in it once."""
+    waiting, seen = [graph], set()
+    for chat in waiting:  # grows while it is walked
+        yield chat
+        for version in chat.versions:
+            for node in version:
+                if node.chat is not None and id(node.chat.history) not in seen:
+                    seen.add(id(node.chat.history))
+                    waiting.append(node.chat.graph)
+
+
+def _up(context: str, parent: dict[str, str]) -> Iterator[str]:
+    at: str | None = context
+    while at is not None:
+        yield at
+        at = parent.get(at)
+
+
+def _first_below(sampled: dict[str, list[str]], parent: dict[str, str]) -> dict[str, list[str]]:
+    """Return for each context the sampled contexts at or below it with no other one between."""
+    first: dict[str, list[str]] = {}
+    for context in sampled:
+        first.setdefault(context, []).append(context)
+        for above in _up(parent[context], parent):
+            if above in sampled:
+                break
+            first.setdefault(above, []).append(context)
+    return first
+
+
+def _first_after(edge: Edge, sampled: dict[str, list[str]], parent: dict[str, str]) -> list[str]:
+    """Return the first sampled context on the way to an edge's target that is not on the way to its source."""
+    shared = set(_up(edge.source, parent))
+    after = []
+    for context in _up(edge.target, parent):
+        if context in shared:
+            break
+        if context in sampled:
+            after.append(context)
+    return after[-1:]

@@ -1,0 +1,94 @@
+"""slime: `rollout_<n>.pt`, what `--load-debug-rollout-data DIR/rollout_{rollout_id}.pt` reads, one file for each training step.
+
+A unit is a sample, counted through all files in the order of n; it is also the sample's `index`. Its tokens are `tokens`, of which
+the last `response_length` have a `loss_mask`; those with mask 1 are trained. The response begins with the first trained token. slime has no
+weights, so tokens shared by several samples come in several samples of the file (see unweighted); `rollout_id` is one for all rows of a
+rollout, so that slime's loss, which is normalised per rollout, counts forks and repetitions as one.
+
+A file holds whole sessions, and is closed when it holds a million tokens. `reward` is the rollout's, 0.0 where none was annotated
+(slime takes no null; `metadata.hermes.reward` is null then); `group_index` counts sessions. Texts are left empty: slime trains on tokens.
+Nothing is cut. slime normalises rewards by groups only if there are n_samples_per_prompt * rollout_batch_size rows; where forks
+make more, give it `--custom-reward-post-process-path`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hermes.trajectories.formats.parquet import arrays
+from hermes.trajectories.formats.torch_file import write_torch
+from hermes.trajectories.formats.unweighted import provenance, unweighted
+from hermes.trajectories.ledger import Placement
+from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
+from hermes.trajectories.rows import Row
+
+NAME = "rollout_{rollout_id}.pt"
+
+
+class SlimeWriter:
+    """Gathers samples, and writes a file whenever there are enough."""
+
+    untrained = "not written by this format"
+    step_tokens = 1_000_000
+    """A file is written once it holds so many tokens: memory stays bounded, and a step stays of a size that a trainer can take."""
+
+    def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
+        self._folder = folder
+        self._samples: list[dict[str, Any]] = []
+        self._tokens = 0
+        self._files = 0
+        self._sessions = 0
+        self._rollouts = 0
+        self.rows = 0
+
+    def write(self, plan: SessionPlan) -> Iterator[Placement]:
+        for name in dict.fromkeys(rollout.rollout for rollout in plan.rollouts if rollout.rows):
+            for rollout in plan.rollouts:
+                if rollout.rollout == name:
+                    yield from self._gather(rollout)
+            self._rollouts += 1
+        self._sessions += 1
+        if self._tokens >= self.step_tokens:
+            self._flush()
+
+    def _gather(self, rollout: RolloutPlan) -> Iterator[Placement]:
+        for row in unweighted(rollout):
+            ids = {"index": self.rows, "group_index": self._sessions, "rollout_id": self._rollouts}
+            self._samples.append(record(row, rollout) | ids)
+            self._tokens += row.length
+            for call in row.calls:
+                yield Placement(call, {"row": self.rows, "start": call.start, "end": call.end})
+            self.rows += 1
+
+    def close(self) -> None:
+        if self._samples or not self._files:
+            self._flush()
+
+    def _flush(self) -> None:
+        write_torch(self._folder / NAME.format(rollout_id=self._files), {"rollout_id": self._files, "samples": self._samples})
+        self._samples, self._tokens = [], 0
+        self._files += 1
+
+
+def record(row: Row, rollout: RolloutPlan) -> dict[str, Any]:
+    """Return one sample as slime's `Sample.from_dict` takes it, without its numbers."""
+    columns = arrays(row)
+    start = row.calls[0].start
+    return {
+        "prompt": "",
+        "tokens": np.frombuffer(row.tokens, np.int32).tolist(),
+        "response": "",
+        "response_length": row.length - start,
+        "label": None,
+        "reward": row.calls[0].rollout_reward or 0.0,
+        "loss_mask": columns["mask"][start:].astype(int).tolist(),
+        "rollout_log_probs": columns["logprobs"][start:].tolist(),
+        "weight_versions": list(dict.fromkeys(version for call in row.calls for version, _, _ in call.policy_spans)),
+        "remove_sample": False,
+        "status": "completed",
+        "session_id": row.session,
+        "metadata": {"hermes": provenance(row, rollout)},
+    }

@@ -1,0 +1,40 @@
+"""A file that `torch.load` reads, written without torch: plain values in, the same bytes for the same values.
+
+It is a zip of stored entries, one of them a pickle of protocol 2. Loads with `weights_only` on and off. Holds None, bool, int, float,
+str, list and dict, and knows nothing about tensors."""
+
+from __future__ import annotations
+
+import io
+import pickle  # only written, never read
+import zipfile
+from pathlib import Path
+from typing import Any
+
+PROTOCOL = 2
+"""The only one that `weights_only=True` reads without complaint."""
+
+
+def write_torch(path: Path, value: Any) -> None:
+    """Write `value`, a tree of plain Python values, as `torch.save` would."""
+    entries = {
+        "data.pkl": _pickled(value),
+        ".format_version": b"1",
+        ".storage_alignment": b"64",
+        "byteorder": b"little",
+        "version": b"3\n",
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
+        for name, data in entries.items():
+            entry = zipfile.ZipInfo(f"archive/{name}")  # dated 1980, the zip format's first day
+            entry.create_system = 0  # the file shall not say on what system it was written
+            file.writestr(entry, data)
+
+
+def _pickled(value: Any) -> bytes:
+    data = io.BytesIO()
+    pickler = pickle.Pickler(data, protocol=PROTOCOL)
+    # No memo: with it the bytes depend on which equal values happen to be one object.
+    pickler.fast = True
+    pickler.dump(value)
+    return data.getvalue()

@@ -1,0 +1,73 @@
+"""Rows for readers that know no weights: where samples share tokens, the row comes again with the next sample trained.
+
+A canonical row may train one token for several samples (twins that agree, a continuation of half a reply) and says so by its
+weight. Most trainers have only a mask, and would train such a token once. Here every trained token of a row stands for one sample.
+Also says, for the same readers, where a row comes from and in what order calls come. Knows nothing about files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from hermes.trajectories.calls import TOKEN, Call
+from hermes.trajectories.formats.parquet import policy_spans
+from hermes.trajectories.plan import RolloutPlan
+from hermes.trajectories.rows import Row
+
+
+def unweighted(rollout: RolloutPlan) -> Iterator[Row]:
+    """Yield the rollout's rows in order, each as often as its samples overlap. `parent` and `shared` are those of the canonical row.
+
+    [P A B] with A* twice and B* once gives [P A* B*] and, cut behind the last token that it trains, [P A*]."""
+    for row in rollout.rows:
+        for layer in _layers(row):
+            yield replace(row, calls=tuple(layer), tokens=row.tokens[: max(call.end for call in layer) * TOKEN])
+
+
+def _layers(row: Row) -> list[list[Call]]:
+    """Part a row's calls into the least number of lists in which no two train the same token."""
+    layers: list[list[Call]] = []
+    for call in _in_order(row):
+        free = next((layer for layer in layers if layer[-1].end <= call.start), None)
+        if free is None:
+            layers.append([call])
+        else:
+            free.append(call)
+    return layers
+
+
+def depth_first(rollout: RolloutPlan) -> Iterator[Call]:
+    """Yield a rollout's calls one by one, for readers that know no rows: row by row, in each from the shortest context to the longest."""
+    for row in rollout.rows:
+        yield from _in_order(row)
+
+
+def _in_order(row: Row) -> list[Call]:
+    return sorted(row.calls, key=lambda call: (call.start, call.end, call.order))
+
+
+def provenance(row: Row, rollout: RolloutPlan) -> dict[str, Any]:
+    """Return what a format keeps under `hermes`: where the row comes from, and each sample trained in it with what is known of it."""
+    return {
+        "session": row.session,
+        "rollout": row.rollout,
+        "tokenizer": row.tokenizer,
+        "reward": row.calls[0].rollout_reward,
+        "loss_scale": rollout.loss_scale,
+        "on_policy": all(call.on_policy for call in row.calls),
+        "samples": [sample(call) for call in row.calls],
+    }
+
+
+def sample(call: Call) -> dict[str, Any]:
+    """Return what is known of one sample; start, end and policy spans are in tokens of the row."""
+    return {
+        "sample": call.sample_id,
+        "response": call.response_id,
+        "start": call.start,
+        "end": call.end,
+        "reward": call.reward,
+        "advantage": call.advantage,
+        "policy_spans": list(policy_spans(call)),
+    }

@@ -1,0 +1,171 @@
+"""verifiers: `traces.jsonl`, one Episode a line with one Trace in it; read it with `read_episodes(DIR, WireTrace)`.
+
+A trace is a rollout in one tokenizer; episodes of one session share their `group`. Its nodes are messages; the tokens of a node are what
+it adds to those of its parents. A unit is a sampled node, counted through all traces in the order of the file: its tokens are those of
+the path from the root down to it, and only its own tokens are trained, where its `mask` is true. A node is one sample, so twins
+are two nodes and no weight is needed.
+
+Servers do not say which prompt tokens belong to which message. So the last new message before a reply holds all new tokens of the
+prompt, and messages before it none; where there is no new message, the reply holds them, masked. Nodes are shared where messages and
+tokens agree. `advantages` are there only where a reward or an advantage was annotated. Edges of the graph come as `semantic_parents`;
+a kind that verifiers does not know, or understands otherwise, is `hermes:kind`. A trace is not cut; prime-rl cuts branches at `seq_len`.
+Take exactly-once from nodes: `Branch.sampled_mask` marks a node again in every branch that holds it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hermes.graph.message import REASONING, canonical, digest
+from hermes.graph.node import Node
+from hermes.trajectories.calls import TOKEN, Call
+from hermes.trajectories.formats.parquet import advantage
+from hermes.trajectories.formats.semantics import links
+from hermes.trajectories.formats.unweighted import depth_first, sample
+from hermes.trajectories.formats.verifiers_message import message, tool
+from hermes.trajectories.ledger import Placement, dump
+from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
+
+NAME = "traces.jsonl"
+KNOWN_EDGES = frozenset({"continuation", "compaction", "subagent_call", "subagent_return", "agent_message", "subagent_cancel"})
+"""Edges that mean there what they mean here. Not compaction_attempt: verifiers would leave out a sample that this export trains."""
+FINISHED = frozenset({"stop", "length", "tool_calls"})
+
+
+class VerifiersWriter:
+    """Streams episodes into one file."""
+
+    untrained = "not written by this format"
+
+    def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
+        self._file = (folder / NAME).open("wb")
+        self.rows = 0
+
+    def write(self, plan: SessionPlan) -> Iterator[Placement]:
+        known = links(plan.session.graph)
+        for rollout in plan.rollouts:
+            if not rollout.rows:
+                continue
+            nodes = Nodes()
+            for call in depth_first(rollout):
+                nodes.add(call)
+                yield Placement(call, {"row": self.rows, "start": call.start, "end": call.end})
+                self.rows += 1
+            for kind, source, target in known:
+                nodes.link(kind, source, target)
+            self._file.write(dump(episode(rollout, nodes)))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Nodes:
+    """The nodes of a trace, grown call by call."""
+
+    def __init__(self) -> None:
+        self.nodes: list[dict[str, Any]] = []
+        self.calls: list[tuple[int, Call]] = []
+        self._tokens: list[bytes] = []
+        self._children: dict[tuple[int | None, bytes], list[int]] = {}
+        self._of: dict[str, int] = {}
+
+    def add(self, call: Call) -> None:
+        """Put a call behind the deepest node whose messages and tokens its context begins with."""
+        context = call.response.context
+        tools = call.response.overlay.tools or []
+        keys = [_key(sent) for sent in (*context, call.response.message)]
+        keys[0] = digest(keys[0] + canonical(tools))  # tools are part of the context, and stand at its root
+        at, held, depth = None, 0, 0
+        while depth < len(context):
+            near = self._children.get((at, keys[depth]), [])
+            fit = next((node for node in near if call.prompt.startswith(self._tokens[node], held)), None)
+            if fit is None:
+                break
+            at, held, depth = fit, held + len(self._tokens[fit]), depth + 1
+        for index in range(depth, len(context)):
+            added = call.prompt[held:] if index == len(context) - 1 else b""
+            at, held = self._append(at, keys[index], context[index], added, tools), held + len(added)
+        node = self._append(at, keys[-1], call.response.message, call.tokens[held:], tools)
+        scaffold = (len(call.prompt) - held) // TOKEN
+        self.nodes[node] |= {
+            "sampled": True,
+            "mask": [False] * scaffold + [True] * call.trained,
+            "logprobs": np.frombuffer(call.logprobs, np.float32)[: call.trained].tolist(),
+        }
+        if any(value is not None for value in (call.advantage, call.reward, call.rollout_reward)):
+            self.nodes[node]["advantages"] = [advantage(call)] * call.trained
+        self.calls.append((node, call))
+        self._of[call.response_id] = node
+
+    def _append(self, parent: int | None, key: bytes, sent: Mapping[str, Any], tokens: bytes, tools: Sequence[Any]) -> int:
+        number = len(self.nodes)
+        ids = np.frombuffer(tokens, np.int32).tolist()
+        node = {"parent": parent, "message": message(sent), "sampled": False, "timestamp": 0.0, "token_ids": ids, "logprobs": []}
+        self.nodes.append(node | {"mask": [False] * len(ids), "semantic_parents": []})
+        if parent is None:
+            self.nodes[number]["tools"] = [tool(schema) for schema in tools]
+        self._tokens.append(tokens)
+        self._children.setdefault((parent, key), []).append(number)
+        return number
+
+    def link(self, kind: str, source: str, target: str) -> None:
+        """Join two responses, if both are in this trace."""
+        if source in self._of and target in self._of and source != target:
+            label = kind if kind in KNOWN_EDGES else "hermes:" + re.sub(r"[^A-Za-z0-9._:-]", "_", kind)[:100]
+            self.nodes[self._of[target]]["semantic_parents"].append({"node": self._of[source], "type": label})
+
+
+def episode(rollout: RolloutPlan, nodes: Nodes) -> dict[str, Any]:
+    """Return one line: an episode with its one trace."""
+    first = nodes.calls[0][1]
+    name = hashlib.sha256(dump([first.session, rollout.rollout, rollout.tokenizer])).hexdigest()[:32]
+    task = {"type": "Hermes", "data": {"hermes": {"session": first.session, "rollout": rollout.rollout}}}
+    trace = {
+        "version": 1,
+        "id": name,
+        "task": task,
+        "agent": {"config": {}, "name": "agent", "trainable": True},
+        "tools": list({known["name"]: known for node in nodes.nodes for known in node.get("tools", [])}.values()),
+        "nodes": nodes.nodes,
+        "calls": [_model_call(node, call) for node, call in nodes.calls],
+        "rewards": {} if first.rollout_reward is None else {"reward": {"score": first.rollout_reward, "weight": 1.0}},
+        "metrics": {},
+        "info": {
+            "hermes": {
+                "session": first.session,
+                "rollout": rollout.rollout,
+                "tokenizer": rollout.tokenizer,
+                "loss_scale": rollout.loss_scale,
+                "on_policy": all(call.on_policy for _, call in nodes.calls),
+                "samples": [sample(call) | {"node": node} for node, call in nodes.calls],
+            }
+        },
+        "is_completed": True,
+        "ok": True,
+    }
+    return {"id": name, "env": {"id": "hermes"}, "group": {"id": first.session}, "task": task, "ok": True, "traces": [trace]}
+
+
+def _model_call(node: int, call: Call) -> dict[str, Any]:
+    record = call.response.call
+    sampling = (record.sampling if record is not None else None) or {}
+    finish = record.finish_reason if record is not None else None
+    return {
+        "node": node,
+        "model": record.model if record is not None else None,
+        "sampling": {key: value for key, value in sampling.items() if isinstance(value, int | float)},
+        "finish_reason": finish if finish in FINISHED else None,
+        "usage": {"prompt_tokens": call.start, "completion_tokens": call.sampled},
+    }
+
+
+def _key(sent: Mapping[str, Any]) -> bytes:
+    """Name a message by its content; whether its reasoning was shown again is left to the tokens."""
+    if isinstance(sent, Node) and not any(name in sent for name in REASONING):
+        return sent.digest
+    return digest(canonical({key: value for key, value in sent.items() if key not in (*REASONING, "metadata")}))

@@ -1,0 +1,77 @@
+"""verl: `rows.jsonl`, one `AgentLoopOutput` a line (read it with `AgentLoopOutput.model_validate_json`).
+
+A unit is a line: its tokens are `prompt_ids` + `response_ids`, trained where `response_mask` is 1. The prompt is everything before
+the first trained token, so an earlier reply that is trained in another line is part of it; behind it, tokens of tools and users have
+mask 0 and logprob 0.0. verl has no weights, so tokens shared by several samples come in several lines (see unweighted).
+
+`reward_score` is the rollout's reward and null where none was annotated; verl then computes rewards itself, for the whole batch, so
+do not mix. What was annotated on single responses is in `extra_fields.hermes`. `num_turns` counts the messages up to the last reply.
+Nothing is cut: set `data.max_prompt_length` and `data.max_response_length` to the longest prompt and response of the export, because
+verl fails on a longer one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hermes.trajectories.formats.parquet import arrays
+from hermes.trajectories.formats.unweighted import provenance, unweighted
+from hermes.trajectories.ledger import Placement, dump
+from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
+from hermes.trajectories.rows import Row
+
+NAME = "rows.jsonl"
+
+
+class VerlWriter:
+    """Streams lines into one file."""
+
+    untrained = "not written by this format"
+
+    def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
+        self._file = (folder / NAME).open("wb")
+        self.rows = 0
+
+    def write(self, plan: SessionPlan) -> Iterator[Placement]:
+        for rollout in plan.rollouts:
+            for row in unweighted(rollout):
+                self._file.write(dump(record(self.rows, row, rollout)))
+                for call in row.calls:
+                    yield Placement(call, {"row": self.rows, "start": call.start, "end": call.end})
+                self.rows += 1
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def record(number: int, row: Row, rollout: RolloutPlan) -> dict[str, Any]:
+    """Return one AgentLoopOutput as JSON values."""
+    tokens = np.frombuffer(row.tokens, np.int32).tolist()
+    columns = arrays(row)
+    start = row.calls[0].start
+    return {
+        "prompt_ids": tokens[:start],
+        "response_ids": tokens[start:],
+        "response_mask": columns["mask"][start:].astype(int).tolist(),
+        "response_logprobs": columns["logprobs"][start:].tolist(),
+        "reward_score": row.calls[0].rollout_reward,
+        "num_turns": row.calls[-1].response.index + 1,
+        "metrics": {},
+        "extra_fields": {
+            "reward_extra_info": {},  # verl wants it wherever there is a reward, with the same keys in every row
+            **_steps(row),
+            "hermes": {**provenance(row, rollout), "row": number},
+        },
+    }
+
+
+def _steps(row: Row) -> dict[str, int]:
+    """Return the first and last training step that sampled here, where policy versions are such numbers."""
+    versions = [version for call in row.calls for version, _, _ in call.policy_spans]
+    if not all(version.isdecimal() for version in versions):
+        return {}
+    steps = [int(version) for version in versions]
+    return {"min_global_steps": min(steps), "max_global_steps": max(steps)}

@@ -1,0 +1,165 @@
+"""Text rows: the message-level counterpart of `rows`. One row for each leaf of the trie of message lists.
+
+A response needs no token ids to be trained as text: only what was redacted, not consented to, or left out on purpose stays out.
+Rows are cleaned: ephemeral text and metadata are not in them. Where that makes a row differ from what was sent, it says so. A
+response is trained in the first row that holds it and is context in the others; two samples of equal text in one place are two
+samples, so the second gets a row of its own. Authored messages are never trained. Knows nothing about files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes.graph import Overlay
+from hermes.graph.message import REASONING, canonical
+from hermes.graph.node import Node
+from hermes.trajectories.calls import DERIVED, NO_IDS, NO_LOGPROBS, NOT_RETURNED, Call
+
+TOKEN_REASONS = frozenset({NO_IDS, NO_LOGPROBS, NOT_RETURNED, DERIVED})
+"""Why tokens are excluded that does not matter to text: the words were sampled all the same, in a context that is known."""
+
+EPHEMERAL = "ephemeral prompt left out"
+REASONING_BACK = "reasoning of earlier turns put back"
+REASONING_GONE = "reasoning left out"
+REPLACED = "half a surrogate pair replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class TextRow:
+    """A list of messages, and which of them are trained for which call."""
+
+    session: str
+    rollout: str
+    tools: Sequence[Any] | None
+    """The tool schemas that every call trained here was sent."""
+    messages: tuple[Node, ...] = field(repr=False)
+    trained: Mapping[int, Call]
+    """By the index of the message; at least one, the last message among them."""
+    context: Mapping[int, Call]
+    """Messages that were sampled too, and are trained in another row."""
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls trained here, in the order of their messages."""
+        return [self.trained[index] for index in sorted(self.trained)]
+
+    def differences(self, *, has_reasoning: bool) -> list[str]:
+        """Return how this row differs from what its calls were sent; nothing if it does not.
+
+        `has_reasoning` says whether the format writes the reasoning of every message that has some, or of none."""
+        found: dict[str, None] = {}
+        for call in self.calls:
+            found |= dict.fromkeys(_differences(call, has_reasoning=has_reasoning))
+        return list(found)
+
+
+def is_text(call: Call) -> bool:
+    """Whether a call can be trained as text."""
+    return all(part.reason in TOKEN_REASONS for part in call.excluded)
+
+
+def text_rows(calls: Iterable[Call], can_train: Callable[[Node], bool] = lambda _: True) -> Iterator[TextRow]:
+    """Yield the rows of one session, depth first; calls that cannot be trained as text, or not in this format, have none.
+
+    Rollouts do not share rows, nor do calls that were sent different tools: tools are part of the context."""
+    groups: dict[tuple[str, bytes], list[Call]] = {}
+    for call in calls:
+        if is_text(call) and can_train(call.response.message):
+            tools = call.response.overlay.tools
+            groups.setdefault((call.rollout, canonical(tools)), []).append(call)
+    for members in groups.values():
+        yield from _rows(members)
+
+
+def is_assistant(message: Node) -> bool:
+    """Whether a message is an assistant's: a model may have been asked to play another role, which not every format can train."""
+    return bool(message["role"] == "assistant")
+
+
+def text_digest(turn: Any) -> str:
+    """Return the SHA-256 of a turn as written: of its JSON with sorted keys, compact, ASCII."""
+    return hashlib.sha256(json.dumps(turn, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")).hexdigest()
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """A node of the trie: one message behind those of its parents."""
+
+    message: Node | None = None
+    calls: list[Call] = field(default_factory=list)
+    children: dict[bytes, _Place] = field(default_factory=dict)
+
+
+def _rows(calls: Sequence[Call]) -> Iterator[TextRow]:
+    root = _Place()
+    for call in calls:
+        place = root
+        for message in (*call.response.prefix, call.response.message):
+            child = place.children.get(message.digest)
+            if child is None:
+                child = place.children[message.digest] = _Place(message)
+            place = child
+        place.calls.append(call)
+    placed: set[int] = set()
+    for path in _leaves(root):
+        messages = tuple(place.message for place in path if place.message is not None)
+        firsts = {index: place.calls[0] for index, place in enumerate(path) if place.calls}
+        new = {index: call for index, call in firsts.items() if id(call) not in placed}
+        placed |= {id(call) for call in new.values()}
+        yield _row(messages, new, firsts)
+        for index in new:
+            for twin in path[index].calls[1:]:
+                yield _row(messages[: index + 1], {index: twin}, firsts)
+
+
+def _row(messages: tuple[Node, ...], trained: Mapping[int, Call], sampled: Mapping[int, Call]) -> TextRow:
+    one = next(iter(trained.values()))
+    context = {index: call for index, call in sampled.items() if index not in trained and index < len(messages)}
+    return TextRow(one.session, one.rollout, one.response.overlay.tools, messages, trained, context)
+
+
+def _leaves(root: _Place) -> Iterator[list[_Place]]:
+    """Yield the way to each leaf, depth first. The list is the walker's own: take from it what you need."""
+    path: list[_Place] = []
+    stack = [iter(root.children.values())]
+    while stack:
+        place = next(stack[-1], None)
+        if place is None:
+            stack.pop()
+            if path:
+                path.pop()
+        elif place.children:
+            path.append(place)
+            stack.append(iter(place.children.values()))
+        else:
+            yield [*path, place]
+
+
+def _differences(call: Call, *, has_reasoning: bool) -> Iterator[str]:
+    overlay, prefix = call.response.overlay, call.response.prefix
+    if overlay.ephemeral is not None:
+        yield EPHEMERAL
+    sent = Overlay(keep_reasoning=overlay.keep_reasoning).render(prefix)
+    for listed, shown in zip(prefix, sent, strict=True):
+        if reasoning_of(listed) and has_reasoning is not bool(reasoning_of(shown)):
+            yield REASONING_BACK if has_reasoning else REASONING_GONE
+            break
+    if not has_reasoning and reasoning_of(call.response.message):
+        yield REASONING_GONE
+
+
+def reasoning_of(message: Mapping[str, Any]) -> str:
+    """Return a message's reasoning, whichever of its two names it has; empty if it has none."""
+    return next((message[name] for name in REASONING if message.get(name)), "")
+
+
+def whole(value: Any) -> Any:
+    """Return a JSON value with U+FFFD for each half of a surrogate pair: readers refuse whole files over one."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, Mapping):
+        return {whole(key): whole(item) for key, item in value.items()}
+    return [whole(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,351 @@
+"""ShareGPT turns: messages to `{"from", "value"}` and back, exactly.
+
+    gpt     <think>\\n reasoning \\n</think>\\n content \\n<tool_call>\\n{"name": …, "arguments": …}\\n</tool_call> …
+    tool    <tool_response>\\n content \\n</tool_response> …, all results of one call turn in one turn, in the order of the calls
+
+Arguments stand in the envelope byte for byte if they are JSON; if not, as a JSON string. What a turn cannot say (ids of calls, other
+fields, null or absent content) is kept beside it as `rest`, one entry for each turn, so that nothing is lost on the way back.
+
+The escape. A structural tag inside a gpt or tool text gets a backslash behind its `<`, one more than it has: `</think>` becomes
+`<\\/think>`, `<\\/think>` becomes `<\\\\/think>`. Inside arguments, where a backslash means something, its `<` becomes `\\u003c`, which
+every JSON reader undoes. Half a surrogate pair, which most readers refuse, becomes `<\\ud83d>` in any turn. Knows nothing about files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from hermes.graph.message import REASONING, SIDE, thaw
+
+TAGS = "think|tool_call|tool_response"
+SPEAKERS = {"system": "system", "developer": "system", "user": "human", "assistant": "gpt", "tool": "tool", "function": "tool"}
+ROLES = {"system": "system", "human": "user", "gpt": "assistant", "tool": "tool"}
+
+ESCAPED = "structural tags in a text escaped"
+JOINED = "parts of a content joined to one text"
+REORDERED = "tool results put in the order of their calls"
+
+_HALF = "[\ud800-\udfff]"
+_TO_ESCAPE = re.compile(rf"<(\\*)(/?(?:{TAGS}))>|<(\\+)(ud[89a-f][0-9a-f]{{2}})>|({_HALF})")
+_TO_UNESCAPE = re.compile(rf"<\\(\\*)(/?(?:{TAGS}))>|<\\(\\*)(ud[89a-f][0-9a-f]{{2}})>")
+_TAG_IN_JSON = re.compile(rf"<(?=/?(?:{TAGS})>)")
+_GUARDED = re.compile(rf"\\u003c(?=/?(?:{TAGS})>)", re.IGNORECASE)
+_CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
+_RESPONSE = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
+_ENVELOPE = re.compile(r'\{"name": ("(?:[^"\\]|\\.)*"), "arguments": (.*)\}', re.DOTALL)
+_THINK = ("<think>\n", "\n</think>\n")
+
+Rest = dict[str, Any]
+"""What a turn does not say about its message: `role`, `content` (null, "absent", or its parts), `fields`, `think`, `calls`;
+about a turn of results `results`, one each, and their `order` if they came in another than that of the calls."""
+
+
+class TurnError(ValueError):
+    """A turn is not what `to_turns` writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A list of messages as turns."""
+
+    turns: list[dict[str, str]]
+    rest: list[Rest]
+    places: list[int]
+    """For each message the turn that holds it."""
+    differences: list[str]
+    """How the words of the turns differ from those of the messages."""
+
+
+def to_turns(messages: Sequence[Mapping[str, Any]]) -> Conversation:
+    """Return messages as turns; `to_messages` gives exactly these messages back, but for their metadata."""
+    turns: list[dict[str, str]] = []
+    rest: list[Rest] = []
+    places: list[int] = []
+    found: dict[str, None] = {}
+    calls: Sequence[Any] = ()
+    for group in _groups(messages):
+        speaker = SPEAKERS[group[0]["role"]]
+        if speaker == "tool":
+            order = call_order(group, calls)
+            value, entry = _tool_turn(group, order)
+            found |= {REORDERED: None} if order != sorted(order) else {}
+        else:
+            value, entry = _gpt_turn(group[0]) if speaker == "gpt" else _plain_turn(group[0])
+            calls = group[0].get("tool_calls") or () if speaker == "gpt" else ()
+        places += [len(turns)] * len(group)
+        turns.append({"from": speaker, "value": value})
+        rest.append(entry)
+        found |= dict.fromkeys(_changed(group, value, speaker))
+    return Conversation(turns, rest, places, list(found))
+
+
+def to_messages(turns: Sequence[Mapping[str, Any]], rest: Sequence[Rest]) -> list[dict[str, Any]]:
+    """Return the messages that `to_turns` was given; raise TurnError where a turn is not of its making."""
+    messages: list[dict[str, Any]] = []
+    for index, turn in enumerate(turns):
+        entry = rest[index] if index < len(rest) else {}
+        speaker, value = turn["from"], turn["value"]
+        if speaker == "tool":
+            messages += _tool_messages(value, entry)
+        elif speaker == "gpt":
+            messages.append(_gpt_message(value, entry))
+        elif speaker in ROLES:
+            messages.append(_message(ROLES[speaker], _unescape(value, is_guarded=False), entry))
+        else:
+            raise TurnError(f"unknown speaker {speaker!r}")
+    return messages
+
+
+def call_order(results: Sequence[Mapping[str, Any]], calls: Sequence[Any]) -> list[int]:
+    """Return for each result its place in the turn: that of its call, by id; as they came where ids do not tell."""
+    ids = [call.get("id") for call in calls]
+    wanted = [result.get("tool_call_id") for result in results]
+    as_they_came = list(range(len(results)))
+    if len(set(ids)) != len(ids) or len(set(wanted)) != len(wanted) or not set(wanted) <= set(ids):
+        return as_they_came
+    return [sorted(map(ids.index, wanted)).index(ids.index(name)) for name in wanted]
+
+
+def _groups(messages: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    """Yield the messages of each turn: one, or tool results that follow each other."""
+    results: list[Mapping[str, Any]] = []
+    for message in messages:
+        if SPEAKERS[message["role"]] == "tool":
+            results.append(message)
+            continue
+        if results:
+            yield results
+            results = []
+        yield [message]
+    if results:
+        yield results
+
+
+def _changed(group: Sequence[Mapping[str, Any]], value: str, speaker: str) -> Iterator[str]:
+    if speaker in ("gpt", "tool") and (_TO_UNESCAPE.search(value) or _GUARDED.search(value)):
+        yield ESCAPED
+    if any(isinstance(message.get("content"), list) for message in group):
+        yield JOINED
+
+
+# Plain messages --------------------------------------------------------------------------------------------------
+
+
+def _plain_turn(message: Mapping[str, Any]) -> tuple[str, Rest]:
+    text, entry = _said(message)
+    return _escape(text, is_guarded=False), entry
+
+
+def _said(message: Mapping[str, Any], *said: str) -> tuple[str, Rest]:
+    """Return the text of a message's content, and what it leaves unsaid; `said` are fields that the turn says."""
+    entry: Rest = {}
+    text = ""
+    content = message.get("content", "absent")
+    if "content" in message and isinstance(content, str):
+        text = content
+    elif isinstance(content, list):
+        texts = [part_text(part) for part in content]
+        text = "\n".join(texts)
+        entry["content"] = [{**thaw(part), "text": len(part["text"])} if is_text_part(part) else thaw(part) for part in content]
+    else:
+        entry["content"] = content
+    if message["role"] != ROLES[SPEAKERS[message["role"]]]:
+        entry["role"] = message["role"]
+    fields = {key: thaw(value) for key, value in message.items() if key not in ("role", "content", SIDE, *said)}
+    if fields:
+        entry["fields"] = fields
+    return text, entry
+
+
+def _message(role: str, text: str, entry: Rest) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": entry.get("role", role)}
+    content = entry.get("content", text)
+    if isinstance(content, list):
+        message["content"] = list(_parts(content, text))
+    elif "content" not in entry or content is None:
+        message["content"] = content
+    elif content != "absent":
+        raise TurnError(f"unknown content {content!r}")
+    message |= entry.get("fields", {})
+    return message
+
+
+def is_text_part(part: Mapping[str, Any]) -> bool:
+    return part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def part_text(part: Mapping[str, Any]) -> str:
+    """Return what stands for a part in a text: its own text, else its type in brackets."""
+    return str(part["text"]) if is_text_part(part) else f"[{part['type']}]"
+
+
+def _parts(skeletons: Sequence[Mapping[str, Any]], text: str) -> Iterator[dict[str, Any]]:
+    at = 0
+    for skeleton in skeletons:
+        length = skeleton.get("text")
+        if skeleton.get("type") == "text" and isinstance(length, int):
+            yield {**skeleton, "text": text[at : at + length]}
+            at += length + 1
+        else:
+            yield dict(skeleton)
+            at += len(part_text(skeleton)) + 1
+
+
+# What a model said -----------------------------------------------------------------------------------------------
+
+
+def _gpt_turn(message: Mapping[str, Any]) -> tuple[str, Rest]:
+    names = [name for name in REASONING if message.get(name)]
+    thought = message[names[0]] if names else ""
+    said = [name for name in names if message[name] == thought]
+    calls = message.get("tool_calls") or []
+    text, entry = _said(message, *said, *(["tool_calls"] if calls else []))
+    if said and said != [REASONING[0]]:
+        entry["think"] = said
+    blocks = []
+    if calls:
+        entry["calls"] = [_unsaid_call(call) for call in calls]
+        blocks = [f"<tool_call>\n{_envelope(call)}\n</tool_call>" for call in calls]
+    think = f"{_THINK[0]}{_escape(thought)}{_THINK[1]}" if thought else ""
+    return think + "\n".join([*([_escape(text)] if text else []), *blocks]), entry
+
+
+def _gpt_message(value: str, entry: Rest) -> dict[str, Any]:
+    thought = ""
+    if value.startswith(_THINK[0]):
+        thought, end, value = value.removeprefix(_THINK[0]).partition(_THINK[1])
+        if not end:
+            raise TurnError("<think> without </think>")
+    blocks = list(_CALL.finditer(value))
+    text = value[: blocks[0].start()].removesuffix("\n") if blocks else value
+    if "\n".join([*([text] if text else []), *(block[0] for block in blocks)]) != value:
+        raise TurnError("text between or behind tool calls")
+    message = _message("assistant", _unescape(text), entry)
+    if thought:
+        message |= dict.fromkeys(entry.get("think", [REASONING[0]]), _unescape(thought))
+    if blocks:
+        unsaid = entry.get("calls", [])
+        if len(unsaid) != len(blocks):
+            raise TurnError(f"{len(blocks)} tool calls, {len(unsaid)} known")
+        message["tool_calls"] = [_call(block[1], part) for block, part in zip(blocks, unsaid, strict=True)]
+    return message
+
+
+def _is_usual(call: Mapping[str, Any]) -> bool:
+    function = call.get("function")
+    return isinstance(function, Mapping) and isinstance(function.get("name"), str) and isinstance(function.get("arguments"), str)
+
+
+def _unsaid_call(call: Mapping[str, Any]) -> Rest:
+    """Return what the envelope does not say about a call; all of it if the call is not of the usual shape."""
+    if not _is_usual(call):
+        return {"whole": thaw(call)}
+    unsaid: Rest = dict(thaw(call))
+    unsaid["function"] = {key: value for key, value in unsaid["function"].items() if key not in ("name", "arguments")}
+    return unsaid
+
+
+def _envelope(call: Mapping[str, Any]) -> str:
+    function = call.get("function") if isinstance(call.get("function"), Mapping) else call.get("custom", call)
+    name = function.get("name") if isinstance(function, Mapping) else None
+    arguments = function.get("arguments", function.get("input", "")) if isinstance(function, Mapping) else ""
+    name_text = _guard(json.dumps(name if isinstance(name, str) else ""))
+    return f'{{"name": {name_text}, "arguments": {arguments_text(arguments if isinstance(arguments, str) else json.dumps(arguments))}}}'
+
+
+def _call(block: str, unsaid: Rest) -> dict[str, Any]:
+    if "whole" in unsaid:
+        return dict(unsaid["whole"])
+    match = _ENVELOPE.fullmatch(block)
+    if match is None:
+        raise TurnError("a tool call is not {name, arguments}")
+    function = {"name": json.loads(match[1]), "arguments": arguments_of(match[2]), **unsaid["function"]}
+    return {**unsaid, "function": function}
+
+
+def arguments_text(arguments: str) -> str:
+    """Return how arguments stand in the envelope: as they are if they are JSON, else as a JSON string of them.
+
+    A JSON string always is the second case, so that the two are told apart; so are arguments that hold `\\u003cthink>` themselves."""
+    if _is_json(arguments) and not arguments.lstrip().startswith('"') and not _GUARDED.search(arguments):
+        return _guard(arguments)
+    return _guard(json.dumps(arguments))
+
+
+def arguments_of(text: str) -> str:
+    """Return the arguments that `arguments_text` was given."""
+    if text.startswith('"'):
+        decoded = json.loads(text)
+        if not isinstance(decoded, str):
+            raise TurnError("arguments are not JSON")
+        return decoded
+    return _GUARDED.sub("<", text)
+
+
+def _guard(text: str) -> str:
+    return _TAG_IN_JSON.sub(r"\\u003c", text)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return False
+    return not re.search(_HALF, text)
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+# What tools said -------------------------------------------------------------------------------------------------
+
+
+def _tool_turn(results: Sequence[Mapping[str, Any]], order: Sequence[int]) -> tuple[str, Rest]:
+    said = [_said(result) for result in results]
+    blocks = [""] * len(results)
+    for place, (text, _) in zip(order, said, strict=True):
+        blocks[place] = f"<tool_response>\n{_escape(text)}\n</tool_response>"
+    entry: Rest = {"results": [unsaid for _, unsaid in said]}
+    if list(order) != sorted(order):
+        entry["order"] = list(order)
+    return "\n".join(blocks), entry
+
+
+def _tool_messages(value: str, entry: Rest) -> list[dict[str, Any]]:
+    blocks = list(_RESPONSE.finditer(value))
+    if "\n".join(block[0] for block in blocks) != value:
+        raise TurnError("text between tool responses")
+    unsaid = entry.get("results", [])
+    if len(unsaid) != len(blocks):
+        raise TurnError(f"{len(blocks)} tool responses, {len(unsaid)} known")
+    order = entry.get("order", range(len(blocks)))
+    return [_message("tool", _unescape(blocks[place][1]), part) for place, part in zip(order, unsaid, strict=True)]
+
+
+# The escape ------------------------------------------------------------------------------------------------------
+
+
+def _escape(text: str, *, is_guarded: bool = True) -> str:
+    """Escape half surrogates and, where tags have a meaning (`is_guarded`), tags."""
+
+    def escaped(match: re.Match[str]) -> str:
+        if match[5]:
+            return f"<\\u{ord(match[5]):04x}>"
+        if match[4]:
+            return f"<{match[3]}\\{match[4]}>"
+        return f"<{match[1]}\\{match[2]}>" if is_guarded else match[0]
+
+    return _TO_ESCAPE.sub(escaped, text)
+
+
+def _unescape(text: str, *, is_guarded: bool = True) -> str:
+    def unescaped(match: re.Match[str]) -> str:
+        if match[4]:
+            return f"<{match[3]}{match[4]}>" if match[3] else chr(int(match[4][1:], 16))
+        return f"<{match[1]}{match[2]}>" if is_guarded else match[0]
+
+    return _TO_UNESCAPE.sub(unescaped, text)

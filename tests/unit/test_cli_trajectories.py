@@ -1,0 +1,116 @@
+"""hermes export, verify, import, as a person runs them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import hermes.cli
+from hermes import CallRecord, MessageGraph
+from hermes.cli.commands import app
+from hermes.trajectories.formats import FORMATS
+
+
+def save_graphs(folder: Path) -> Path:
+    """Two sessions in one file: an edit, twins, a call without ids."""
+    lines = []
+    for name in ("a", "b"):
+        chat = MessageGraph([{"role": "user", "content": f"question {name}"}], seed=name)
+        turn = chat.prepare()
+        for number in range(2):
+            call = CallRecord(sample_id=f"{name}{number}", prompt_token_ids=[1, 2], token_ids=[3, 4], logprobs=[-0.5, -0.25])
+            chat.commit(turn, {"role": "assistant", "content": "same"}, call=call)
+        chat[0]["content"] = "edited"
+        chat.append({"role": "assistant", "content": "no ids"}, call=CallRecord(sample_id=f"{name}-text"))
+        lines.append(chat.to_json())
+    folder.mkdir(exist_ok=True)
+    (folder / "chats.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    assert hermes.cli.app is not None
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("format_", sorted(FORMATS))
+def test_exports_every_format_and_verifies_it(tmp_path: Path, format_: str) -> None:
+    graphs = save_graphs(tmp_path / "graphs")
+    code, output, errors = run("export", graphs, "--out", tmp_path / "out", "--format", format_, "--json")
+    assert (code, errors) == (0, "")
+    summary = json.loads(output)
+    assert (summary["sessions"], summary["samples"], summary["broken"]) == (2, 6, [])
+    code, output, errors = run("verify", tmp_path / "out", "--against", graphs, "--json")
+    assert (code, errors, json.loads(output)["problems"]) == (0, "", [])
+
+
+def test_the_summary_for_people_says_what_was_excluded_and_how_to_check(tmp_path: Path) -> None:
+    code, output, _ = run("export", save_graphs(tmp_path / "graphs"), "--out", tmp_path / "out")
+    assert code == 0
+    for part in ("sampled tokens", "8", "(100.00%)", "no token ids", "0 tokens, 2 samples", "hermes verify"):
+        assert part in output
+    code, output, _ = run("verify", tmp_path / "out")
+    assert (code, "holds" in output, "6 samples" in output) == (0, True, True)
+
+
+def test_a_broken_line_is_named_the_rest_is_exported_and_the_exit_code_says_so(tmp_path: Path) -> None:
+    graphs = save_graphs(tmp_path / "graphs")
+    with (graphs / "chats.jsonl").open("a") as lines:
+        lines.write("not a graph\n")
+    code, output, errors = run("export", graphs, "--out", tmp_path / "out", "--json")
+    assert (code, json.loads(output)["sessions"]) == (1, 2)
+    (line,) = errors.splitlines()
+    assert line.startswith(f"hermes: {graphs / 'chats.jsonl'}, line 3: not a message graph (document: not JSON")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("export", "{graphs}", "--out", "{tmp}/out", "--format", "csv"), "unknown format 'csv'; one of agentlightning"),
+        (("export", "{tmp}/nowhere", "--out", "{tmp}/out"), "no such file or folder"),
+        (("export", "{graphs}", "--out", "{graphs}"), "exists and is not an empty folder"),
+        (("export", "{graphs}", "--out", "{tmp}/out", "--tokenizer", "{tmp}/nowhere"), "nowhere"),
+        (("verify", "{tmp}/nowhere"), "nowhere"),
+        (("verify", "{graphs}"), "ledger.jsonl"),
+        (("import", "{tmp}/nowhere", "--out", "{tmp}/out.jsonl"), "no such file"),
+        (("import", "{graphs}/chats.jsonl", "--out", "{graphs}/chats.jsonl"), "exists"),
+        (("import", "{graphs}/chats.jsonl", "--out", "{tmp}/out.jsonl", "--shape", "odd"), "unknown shape 'odd'"),
+    ],
+)
+def test_bad_arguments_give_one_line_and_code_2(tmp_path: Path, arguments: tuple[str, ...], complaint: str) -> None:
+    graphs = save_graphs(tmp_path / "graphs")
+    code, output, errors = run(*(argument.format(graphs=graphs, tmp=tmp_path) for argument in arguments))
+    assert (code, output, len(errors.splitlines())) == (2, "", 1)
+    assert complaint in errors
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["graphs"]
+
+
+def test_a_tampered_export_is_noticed(tmp_path: Path) -> None:
+    run("export", save_graphs(tmp_path / "graphs"), "--out", tmp_path / "out")
+    ledger = tmp_path / "out" / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace('"sampled":2', '"sampled":3', 1))
+    code, _, errors = run("verify", tmp_path / "out")
+    assert (code, errors.startswith("hermes: ")) == (1, True)
+
+
+def test_what_was_exported_as_sharegpt_can_be_imported(tmp_path: Path) -> None:
+    run("export", save_graphs(tmp_path / "graphs"), "--out", tmp_path / "out", "--format", "sharegpt")
+    (lines,) = (path for path in (tmp_path / "out").iterdir() if path.name != "ledger.jsonl")
+    code, output, errors = run("import", lines, "--out", tmp_path / "back.jsonl", "--json")
+    assert (code, errors, json.loads(output)["broken"]) == (0, "", [])
+    chats = [MessageGraph.from_json(line) for line in (tmp_path / "back.jsonl").read_text().splitlines()]
+    assert {chat[0]["content"] for chat in chats} == {"question a", "question b", "edited"}
+
+
+def test_without_the_extra_a_command_says_what_to_install(tmp_path: Path) -> None:
+    """A Python that finds typer and rich but no pyarrow."""
+    (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError(\"No module named 'pyarrow'\", name='pyarrow')")
+    start = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv = ['hermes', 'export', 'x', '--out', 'y']"
+    code = f"{start}; from hermes.cli import main; main()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "hermes: export needs pyarrow; install it: pip install 'hermes-graph[export]'\n"

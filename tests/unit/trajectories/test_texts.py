@@ -1,0 +1,107 @@
+"""Text rows: one for each leaf of the trie of messages, each response trained once, twins apart, differences stated."""
+
+from hermes import CallRecord, MessageGraph
+from hermes.trajectories.texts import EPHEMERAL, REASONING_BACK, REASONING_GONE, TextRow, is_text, text_rows, whole
+from tests.unit.trajectories.text_sessions import TOOLS, answer, calls_of, forked_session, sampled, tool_session, user
+
+
+def told(row: TextRow) -> list[str]:
+    """The texts of a row; a star for those trained there."""
+    return [f"{message['content']}{'*' if index in row.trained else ''}" for index, message in enumerate(row.messages)]
+
+
+def test_rows_are_the_leaves_depth_first_and_each_response_is_trained_in_the_first_that_holds_it() -> None:
+    rows = list(text_rows(calls_of(forked_session())))
+    assert [told(row) for row in rows] == [["Q", "a*", "V", "b*"], ["Q", "a", "V", "b*"], ["Q", "a", "W", "c*"]]
+    assert [[call.sample_id for call in row.calls] for row in rows] == [["A", "B"], ["B-twin"], ["C"]]
+    assert [{index: call.sample_id for index, call in row.context.items()} for row in rows] == [{}, {1: "A"}, {1: "A"}]
+
+
+def test_a_twin_in_the_middle_gets_a_row_of_its_own_that_ends_with_it() -> None:
+    chat = MessageGraph([user("Q")], seed="s")
+    turn = chat.prepare()
+    for name in ("1", "2", "3"):
+        chat.commit(turn, answer("same"), CallRecord(sample_id=name))
+    chat.append(user("more"))
+    sampled(chat, "4", answer("end"))
+    rows = list(text_rows(calls_of(chat)))
+    assert [told(row) for row in rows] == [["Q", "same*", "more", "end*"], ["Q", "same*"], ["Q", "same*"]]
+    assert [call.sample_id for row in rows for call in row.calls] == ["1", "4", "2", "3"]
+
+
+def test_authored_assistant_messages_are_context_only() -> None:
+    chat = MessageGraph([user("Q"), answer("authored"), user("R")], seed="s")
+    sampled(chat, "1", answer("said"))
+    [row] = text_rows(calls_of(chat))
+    assert told(row) == ["Q", "authored", "R", "said*"]
+    assert row.context == {}
+
+
+def test_rollouts_and_tools_do_not_share_rows() -> None:
+    chat = MessageGraph([user("Q")], seed="s")
+    chat.commit(chat.prepare(tools=TOOLS), answer("with"), CallRecord(sample_id="1"))
+    chat.append(user("R"))
+    sampled(chat, "2", answer("without"))
+    chat.append(user("S"))
+    sampled(chat, "3", answer("other rollout"))
+    chat.annotate(list(chat.responses())[2], rollout="r")
+    rows = list(text_rows(calls_of(chat)))
+    assert [(row.rollout, bool(row.tools), told(row)[-1], list(row.trained)) for row in rows] == [
+        ("s", True, "with*", [1]),
+        ("s", False, "without*", [3]),
+        ("r", False, "other rollout*", [5]),
+    ]
+
+
+def test_text_needs_no_token_ids_but_consent_and_policies_hold() -> None:
+    chat = MessageGraph([user("Q")], seed="s")
+    names = ("none", "unscored", "derived", "refused", "private", "excluded")
+    turn = chat.prepare()
+    for name in names:
+        tokens = {} if name == "none" else {"prompt_token_ids": [1], "token_ids": [2]}
+        chat.commit(turn, answer(name), CallRecord(sample_id=name, prompt_derived=name == "derived", policy_version=name, **tokens))
+    by_name = {response.sample_id: response for response in chat.responses()}
+    chat.annotate(by_name["private"], consent=False)
+    chat.annotate(by_name["excluded"], exclude="bad taste")
+    wanted = frozenset(names) - {"refused"}
+    calls = calls_of(chat, policy_versions=wanted)
+    assert {call.sample_id: is_text(call) for call in calls} == {
+        "none": True,
+        "unscored": True,
+        "derived": True,
+        "refused": False,
+        "private": False,
+        "excluded": False,
+    }
+
+
+def test_what_was_redacted_stays_out() -> None:
+    chat = MessageGraph([user("secret")], seed="s")
+    sampled(chat, "1", answer("said"))
+    chat.redact(0)
+    assert list(text_rows(calls_of(chat))) == []
+
+
+def test_a_row_says_how_it_differs_from_what_was_sent() -> None:
+    chat = MessageGraph([user("Q")], seed="s")
+    sampled(chat, "1", answer("a", reasoning="hm"))
+    chat.append(user("R"))
+    sampled(chat, "2", answer("b"))
+    [row] = text_rows(calls_of(chat))
+    assert row.differences(has_reasoning=True) == [REASONING_BACK]
+    assert row.differences(has_reasoning=False) == [REASONING_GONE]
+    [tools] = text_rows(calls_of(tool_session()))
+    assert tools.differences(has_reasoning=True) == [EPHEMERAL]
+
+
+def test_reasoning_that_was_sent_is_no_difference() -> None:
+    chat = MessageGraph([user("Q")], seed="s")
+    sampled(chat, "1", answer("a", reasoning="hm"))
+    chat.append(user("R"))
+    chat.commit(chat.prepare(keep_reasoning="all"), answer("b"), CallRecord(sample_id="2"))
+    [row] = text_rows(calls_of(chat))
+    assert row.differences(has_reasoning=True) == []
+
+
+def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_is_not() -> None:
+    assert whole({"a\ud800": ["x\udc00y", "\U0001f600", 1, None]}) == {"a\ufffd": ["x\ufffdy", "\U0001f600", 1, None]}

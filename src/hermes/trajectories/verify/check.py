@@ -1,0 +1,248 @@
+"""Rows against the ledger: each sample stands where the ledger says, behind exactly its prompt, and nothing else is trained.
+
+Fills `Evidence`: what the rows hold of each sample, so that it can be compared with the source later without reading rows again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import isclose
+from typing import Any
+
+import numpy as np
+
+from hermes.trajectories.verify.ledger import Ledger, Sample
+from hermes.trajectories.verify.report import Problems
+from hermes.trajectories.verify.tree import path_to
+from hermes.trajectories.verify.units import Floats, Ints, Tree, Turns, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a row holds of one sample."""
+
+    tokens: bytes | None
+    """Digest of its trained tokens; None in a text format."""
+    logprobs: bytes | None
+    """Digest of their logprobs; None where the format has none."""
+    are_zero: bool
+    """Whether all these logprobs are 0, as those of tokens that were not sampled as such."""
+    on_policy: bool | None
+    file: str
+    row: int
+    group: int | None = None
+    """Which rows state their on_policy together, if not each for itself."""
+    text: bytes | None = None
+    """Digest of what was said, and of all that was said before it, in a text format."""
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What was found in the rows, by the ledger's line."""
+
+    rows: int = 0
+    found: dict[int, Found] = field(default_factory=dict)
+
+
+def digest(values: Ints | Floats) -> bytes:
+    """Fingerprint tokens or logprobs, so that one sample's cost no more memory than another's."""
+    return hashlib.blake2b(_bytes(values), digest_size=16).digest()
+
+
+def check_linear(unit: Unit, ledger: Ledger, evidence: Evidence, problems: Problems) -> None:
+    """Check one row of tokens."""
+    complain = _Complaint(unit, problems)
+    counted = np.zeros(len(unit.tokens), np.float32)
+    samples = ledger.by_row.get(unit.row, [])
+    for sample in samples:
+        start, end = _range(sample)
+        if not 0 <= start <= end <= len(unit.tokens) or end - start != sample.trained:
+            complain(f"the ledger trains [{start}, {end}), which is not {sample.trained} of its {len(unit.tokens)} tokens", sample)
+            continue
+        counted[start:end] += 1
+        _check_sample(sample, unit.tokens[:start], unit.tokens[start:end], complain)
+        scores = None if unit.logprobs is None else unit.logprobs[start:end]
+        _keep(sample, unit.tokens[start:end], scores, unit, evidence)
+    if not np.array_equal(counted > 0, unit.mask):
+        at = int(np.argmax((counted > 0) != unit.mask))
+        complain(
+            f"token {at} is trained, but no sample accounts for it"
+            if unit.mask[at]
+            else f"token {at} is not trained, but a sample is there"
+        )
+    elif unit.weight is not None and not np.array_equal(counted, unit.weight):
+        at = int(np.argmax(counted != unit.weight))
+        complain(f"token {at} has weight {unit.weight[at]:g}, but {counted[at]:g} samples are there")
+    _check_row(unit, samples, ledger, evidence, complain)
+    _check_path(unit, samples, ledger, complain)
+    if unit.samples is not None:
+        known = {sample.sample: _range(sample) for sample in samples}
+        if {name: where or known.get(name) for name, where in unit.samples.items()} != known:
+            complain("names other samples, or other places of them, than the ledger")
+
+
+def check_turns(row: Turns, ledger: Ledger, evidence: Evidence, problems: Problems) -> None:
+    """Check one conversation: each sample's turn is as the ledger has it and marked, and no other turn is."""
+
+    def complain(what: str, sample: Sample | None = None) -> None:
+        problems.add(what, file=row.file, row=row.row, sample=sample.sample if sample else None)
+
+    for fault in row.faults:
+        complain(fault)
+    samples = ledger.by_row.get(row.row, [])
+    taken: dict[int, Sample] = {}
+    for sample in samples:
+        where = sample.where or {}
+        turn = where.get("turn")
+        if type(turn) is not int or not 0 <= turn < len(row.digests):
+            complain(f"the ledger trains turn {turn!r} of {len(row.digests)}", sample)
+            continue
+        if turn in taken:
+            complain(f"turn {turn} is trained for sample {taken[turn].sample!r} already", sample)
+        taken[turn] = sample
+        if row.digests[turn] != where.get("sha256"):
+            complain(f"turn {turn} is not the one in the ledger", sample)
+        if not row.marked[turn]:
+            complain(f"turn {turn} is not marked as trained", sample)
+        for key in ("session", "rollout"):
+            if getattr(row, key) not in (None, getattr(sample, key)):
+                complain(f"is of {key} {getattr(row, key)!r}, the sample of {getattr(sample, key)!r}", sample)
+        evidence.found[sample.line] = Found(
+            None, None, are_zero=False, on_policy=None, file=row.file, row=row.row, text=_conversation(row, turn)
+        )
+    for turn in (turn for turn, is_marked in enumerate(row.marked) if is_marked and turn not in taken):
+        complain(f"turn {turn} is marked as trained, but no sample accounts for it")
+    if row.responses is not None and list(row.responses) != [taken[turn].response for turn in sorted(taken)]:
+        complain("names other responses than the ledger")
+
+
+def _conversation(row: Turns, turn: int) -> bytes:
+    """Fingerprint a turn and those before it, but for what tools said."""
+    first = row.starts[turn] if row.starts else 0
+    return talk_digest((row.speakers[at], row.texts[at]) for at in range(first, turn + 1) if row.speakers[at])
+
+
+def talk_digest(said: Iterable[tuple[str, str]]) -> bytes:
+    """Fingerprint who said what."""
+    return hashlib.blake2b(json.dumps(list(said)).encode("ascii"), digest_size=16).digest()
+
+
+def check_tree(tree: Tree, ledger: Ledger, evidence: Evidence, problems: Problems) -> None:
+    """Check one tree: the entries of each sample are the segments in the ledger, and the way down to them is its prompt."""
+    complain = _Complaint(tree, problems)
+    samples = ledger.by_row.get(tree.row, [])
+    for sample in samples:
+        places, scores = tree.entries.get(sample.sample, (np.empty(0, np.int32), np.empty(0, np.float32)))
+        stated = list(_places(sample))
+        if places.tolist() != stated or len(stated) != sample.trained or not stated:
+            complain("the entries are not the segments of the ledger", sample)
+            continue
+        if not np.array_equal(tree.parents[places[1:]], places[:-1]):
+            complain("one trained token does not follow the other", sample)
+        _check_sample(sample, path_to(tree, int(tree.parents[places[0]])), tree.tokens[places], complain)
+        _keep(sample, tree.tokens[places], scores, tree, evidence)
+    for name in tree.entries.keys() - {sample.sample for sample in samples}:
+        complain(f"trains sample {name!r}, which the ledger does not have there")
+    _check_row(tree, samples, ledger, evidence, complain)
+
+
+@dataclass(frozen=True, slots=True)
+class _Complaint:
+    unit: Unit | Tree
+    problems: Problems
+
+    def __call__(self, what: str, sample: Sample | None = None) -> None:
+        self.problems.add(what, file=self.unit.file, row=self.unit.row, sample=sample.sample if sample else None)
+
+
+def _check_sample(sample: Sample, prompt: Ints, trained: Ints, complain: _Complaint) -> None:
+    if len(prompt) != sample.prompt.length:
+        complain(f"{len(prompt)} tokens stand before it, but its prompt has {sample.prompt.length}", sample)
+    elif _sha256(prompt) != sample.prompt.sha256:
+        complain("the tokens before it are not its prompt", sample)
+    # Only part of a completion may be trained; its hash is of the whole, and `--against` compares the part.
+    if len(trained) == sample.completion.length and _sha256(trained) != sample.completion.sha256:
+        complain("the tokens trained are not its completion", sample)
+
+
+def _keep(sample: Sample, tokens: Ints, scores: Floats | None, unit: Unit | Tree, evidence: Evidence) -> None:
+    logprobs = None if scores is None else digest(scores.astype(np.float32))
+    are_zero = scores is not None and not scores.any()
+    group = unit.group if isinstance(unit, Unit) else None
+    evidence.found[sample.line] = Found(digest(tokens), logprobs, are_zero, unit.on_policy, unit.file, unit.row, group)
+
+
+def _check_row(unit: Unit | Tree, samples: Sequence[Sample], ledger: Ledger, evidence: Evidence, complain: _Complaint) -> None:
+    """Check what holds for rows of any shape."""
+    for fault in unit.faults:
+        complain(fault)
+    for sample in samples:
+        for key in ("session", "rollout", "tokenizer"):
+            said = getattr(unit, key)
+            if said is not None and said != getattr(sample, key):
+                complain(f"is of {key} {said!r}, the sample of {getattr(sample, key)!r}", sample)
+    if unit.loss_scale is not None and samples:
+        tokens = ledger.rollout_tokens[samples[0].session, samples[0].rollout]
+        if not tokens or not isclose(unit.loss_scale * tokens, 1, rel_tol=1e-6):
+            complain(f"loss_scale is {unit.loss_scale:g}, but {tokens} tokens are trained in its rollout, so its sum is not 1")
+    is_alone = isinstance(unit, Tree) or unit.group is None
+    if unit.on_policy is False and is_alone and ledger.manifest["settings"]["policies"].get("derived") == "exclude":
+        # Tokens that we made ourselves have no logprobs; with derived prompts excluded, nothing else can be off-policy.
+        known = [evidence.found[sample.line] for sample in samples if sample.line in evidence.found]
+        if not any(found.are_zero or found.logprobs is None for found in known):
+            complain("says on_policy: false, but derived prompts were excluded and every sample has logprobs")
+
+
+def _check_path(unit: Unit, samples: Sequence[Sample], ledger: Ledger, complain: _Complaint) -> None:
+    """`path` names what the row holds: every sample trained in it, and nothing whose prompt or completion is not there."""
+    if not unit.path:
+        return
+    named = [ledger.by_response.get(response) for response in unit.path]
+    for sample in samples:
+        if sample.response not in unit.path:
+            complain("is trained here, but `path` does not name it", sample)
+    prefixes = _prefixes(unit.tokens, {sample.prompt.length for sample in named if sample is not None})
+    for response, held in zip(unit.path, named, strict=True):
+        if held is None:
+            complain(f"`path` names the response {response[:12]}, which the ledger does not have")
+            continue
+        start, end = held.prompt.length, held.prompt.length + held.trained
+        is_whole = held.trained == held.completion.length
+        if prefixes.get(start) != held.prompt.sha256 or (is_whole and _sha256(unit.tokens[start:end]) != held.completion.sha256):
+            complain("`path` names it, but the row does not hold it", held)
+
+
+def _prefixes(tokens: Ints, lengths: Iterable[int]) -> dict[int, str]:
+    """Return the hash of each prefix asked for, in one pass over the tokens."""
+    hashes, running, done = {}, hashlib.sha256(), 0
+    for length in sorted(lengths):
+        if length <= len(tokens):
+            running.update(_bytes(tokens[done:length]))
+            hashes[length], done = running.copy().hexdigest(), length
+    return hashes
+
+
+def _range(sample: Sample) -> tuple[int, int]:
+    where = sample.where or {}
+    start, end = where.get("start"), where.get("end")
+    return (start, end) if type(start) is int and type(end) is int else (-1, -1)
+
+
+def _places(sample: Sample) -> Iterator[int]:
+    """Yield the places of a tree that the ledger names; nothing if it names none properly."""
+    segments: Any = (sample.where or {}).get("segments")
+    if isinstance(segments, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(type(at) is int for at in pair) for pair in segments
+    ):
+        for start, end in segments:
+            yield from range(start, min(end, start + sample.sampled + 1))  # a wrong end may be anything
+
+
+def _bytes(values: Ints | Floats) -> bytes:
+    return np.ascontiguousarray(values, values.dtype.newbyteorder("<")).tobytes()
+
+
+def _sha256(tokens: Ints) -> str:
+    return hashlib.sha256(_bytes(tokens)).hexdigest()

@@ -1,0 +1,81 @@
+"""Verify an export: read its files, believe nothing, say what does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from hermes.trajectories.verify.check import Evidence, check_linear, check_tree, check_turns
+from hermes.trajectories.verify.files import check_files
+from hermes.trajectories.verify.ledger import NAME, Ledger, read_ledger
+from hermes.trajectories.verify.linear import read_rows, read_trl
+from hermes.trajectories.verify.report import Problems, Report
+from hermes.trajectories.verify.source import check_source
+from hermes.trajectories.verify.texts import read_atif, read_openai, read_sharegpt
+from hermes.trajectories.verify.trainers import read_agentlightning, read_atropos, read_slime, read_verifiers, read_verl
+from hermes.trajectories.verify.tree import read_trees
+from hermes.trajectories.verify.units import Tree, Turns, Unit, Unreadable
+
+READERS: Mapping[str, Callable[[Path], Iterator[Unit | Tree | Turns]]] = {
+    "parquet": read_rows,
+    "tree": read_trees,
+    "trl": read_trl,
+    "verl": read_verl,
+    "atropos": read_atropos,
+    "agentlightning": read_agentlightning,
+    "verifiers": read_verifiers,
+    "slime": read_slime,
+    "sharegpt": read_sharegpt,
+    "openai": read_openai,
+    "atif": read_atif,
+}
+
+
+def verify(folder: Path, against: Sequence[Path] = (), on_progress: Callable[[str, int], None] = lambda *_: None) -> Report:
+    """Check an export from its files alone, and against the graphs it was made from where they are given.
+
+    Every sample is in the ledger once; its tokens are trained once, behind exactly its prompt, or excluded with a reason; nothing
+    else is trained; every count, hash and the Merkle root are as computed anew. Raises TrajectoryError if the folder is no
+    export. `on_progress` hears "samples", "rows" and "graphs" with how many were read.
+    Memory: one row group, and the index of the ledger."""
+    problems = Problems()
+    ledger = read_ledger(folder, problems, lambda done: on_progress("samples", done))
+    check_files(folder, ledger, problems)
+    evidence = Evidence()
+    _check_rows(folder, ledger, evidence, problems, on_progress)
+    if against:
+        check_source(against, ledger, evidence, problems, lambda done: on_progress("graphs", done))
+    counts = {
+        "rows": evidence.rows,
+        "sessions": len({sample.session for sample in ledger.samples}),
+        "samples": len(ledger.samples),
+        "sampled": sum(sample.sampled for sample in ledger.samples),
+        "trained": sum(sample.trained for sample in ledger.samples),
+        "excluded": sum(end - start for sample in ledger.samples for start, end, _ in sample.excluded),
+    }
+    return Report(folder, ledger.format, problems.close(), counts)
+
+
+def _check_rows(folder: Path, ledger: Ledger, evidence: Evidence, problems: Problems, on_progress: Callable[[str, int], None]) -> None:
+    reader = READERS.get(ledger.format)
+    if reader is None:
+        problems.add(f"this hermes cannot read the format {ledger.format!r}, so its rows are not checked", file=NAME)
+        return
+    try:
+        for unit in reader(folder):
+            evidence.rows += 1
+            on_progress("rows", evidence.rows)
+            match unit:
+                case Unit():
+                    check_linear(unit, ledger, evidence, problems)
+                case Tree():
+                    check_tree(unit, ledger, evidence, problems)
+                case Turns():
+                    check_turns(unit, ledger, evidence, problems)
+    except Unreadable as error:
+        problems.add(error.reason, file=error.file)
+    if evidence.rows != ledger.manifest["rows"]:
+        problems.add(f"the manifest says rows is {ledger.manifest['rows']}, the files have {evidence.rows}", file=NAME)
+    for row, samples in ledger.by_row.items():
+        if row >= evidence.rows:
+            problems.add(f"trained in row {row}, which the files do not have", file=NAME, line=samples[0].line, sample=samples[0].sample)

@@ -1,0 +1,279 @@
+"""The ledger, read by someone who believes none of it: each line is parsed strictly, each count made again, the Merkle root computed anew.
+
+    first line   {"ledger": "hermes.trajectories", "version": 1, "settings", "files", "rows", "sessions", "samples", "duplicates",
+                  "tokens": {"sampled", "trained", "excluded"}, "excluded": {reason: {"samples", "tokens"}}, "merkle_root"}
+    other lines  {"sample", "response", "session", "rollout", "tokenizer", "sampled", "prompt": {"length", "sha256"},
+                  "completion": {"length", "sha256"}, "trained": [where], "excluded": [{"start", "end", "reason"}]}
+
+A Merkle leaf is SHA-256 of a zero byte and the line of JSON (sorted keys, no spaces, ASCII, newline) of what was sampled: all but
+`trained` and `excluded`. Leaves are sorted by sample id, then by digest; a pair is SHA-256 of a one byte and both; an odd one goes
+up alone; the root of nothing is SHA-256 of nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hermes.trajectories.errors import TrajectoryError
+from hermes.trajectories.verify.report import Problems
+
+NAME = "ledger.jsonl"
+VERSION = 1
+NAME_TAKEN = "sample id used by another sample"
+"""The one reason for which a sample id may come again: another sample had it first, so this one is not trained."""
+
+IDENTITY = ("sample", "response", "session", "rollout", "tokenizer", "sampled", "prompt", "completion")
+KEYS = frozenset({*IDENTITY, "trained", "excluded"})
+
+
+class NoExport(TrajectoryError):
+    """This folder is not what hermes export writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """Length and SHA-256 of some tokens."""
+
+    length: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One line of the ledger."""
+
+    line: int
+    sample: str
+    response: str
+    session: str
+    rollout: str
+    tokenizer: str
+    sampled: int
+    prompt: Print
+    completion: Print
+    where: Mapping[str, Any] | None
+    """Where it is trained, as the format says it; None if nothing of it is."""
+    excluded: tuple[tuple[int, int, str], ...]
+
+    @property
+    def trained(self) -> int:
+        """How many tokens, from the front, are trained: those that no exclusion covers."""
+        if self.where is None:
+            return 0
+        return self.sampled - sum(end - start for start, end, _ in self.excluded)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The whole ledger: the index that everything else is checked with."""
+
+    manifest: Mapping[str, Any]
+    samples: list[Sample] = field(default_factory=list)
+    by_row: dict[int, list[Sample]] = field(default_factory=dict)
+    by_response: dict[str, Sample] = field(default_factory=dict)
+    rollout_tokens: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Trained tokens by session and rollout."""
+
+    @property
+    def format(self) -> str:
+        return str(self.manifest["settings"]["format"])
+
+
+def read_ledger(folder: Path, problems: Problems, on_line: Callable[[int], None] = lambda _: None) -> Ledger:
+    """Read and recount the ledger; raise NoExport if there is none, note everything that is wrong in it."""
+    path = folder / NAME
+    if not folder.is_dir():
+        raise NoExport(f"{folder}: no such folder")
+    if not path.is_file():
+        raise NoExport(f"{folder}: no {NAME} in it, so this is not an export")
+    with path.open("rb") as lines:
+        ledger = Ledger(_manifest(lines.readline(), path))
+        for number, text in enumerate(lines, start=2):
+            on_line(number - 1)
+            try:
+                sample = _sample(text, number)
+            except _Bad as bad:
+                problems.add(str(bad), file=NAME, line=number)
+                continue
+            _enter(sample, ledger, problems)
+    _recount(ledger, problems)
+    return ledger
+
+
+def no_json(name: str) -> NoReturn:
+    """Refuse what Python reads and no other reader does."""
+    raise ValueError(f"{name} is not JSON")
+
+
+class _Bad(Exception):
+    """A line is not what it should be; the message says how."""
+
+
+def _manifest(text: bytes, path: Path) -> Mapping[str, Any]:
+    try:
+        manifest = json.loads(text)
+    except ValueError:
+        raise NoExport(f"{path}: the first line is not JSON, so this is not an export") from None
+    if not isinstance(manifest, dict) or manifest.get("ledger") != "hermes.trajectories":
+        raise NoExport(f"{path}: the first line is not a manifest of hermes.trajectories")
+    if manifest.get("version") != VERSION:
+        raise NoExport(f"{path}: version {manifest.get('version')!r} of the ledger; this hermes knows version {VERSION}")
+    try:
+        _strict(manifest, "settings", dict)
+        _strict(manifest["settings"], "format", str)
+        _strict(manifest["settings"], "policies", dict)
+        if not isinstance(manifest["settings"]["policies"].get("policy_versions"), list | None):
+            raise _Bad("`policy_versions` should be a list")  # noqa: TRY301  # one place turns them all into NoExport
+        for key in ("files", "excluded", "tokens"):
+            _strict(manifest, key, list if key == "files" else dict)
+        for key in ("rows", "sessions", "samples", "duplicates"):
+            _count(manifest, key)
+        for key in ("sampled", "trained", "excluded"):
+            _count(manifest["tokens"], key)
+        _strict(manifest, "merkle_root", str)
+    except _Bad as bad:
+        raise NoExport(f"{path}: the manifest is broken: {bad}") from None
+    return manifest
+
+
+def _sample(text: bytes, number: int) -> Sample:
+    try:
+        line = json.loads(text, parse_constant=no_json)
+    except ValueError:
+        raise _Bad("not JSON" if text.endswith(b"\n") else "cut off in the middle") from None
+    if not isinstance(line, dict) or line.keys() != KEYS:
+        raise _Bad("not a sample: expected the fields " + ", ".join(sorted(KEYS)))
+    for key in ("sample", "response", "session", "rollout", "tokenizer"):
+        _strict(line, key, str)
+    trained = _strict(line, "trained", list)
+    if len(trained) > 1:
+        raise _Bad(f"sample {line['sample']!r} is trained {len(trained)} times")
+    if trained and not isinstance(trained[0], dict):
+        raise _Bad("`trained` does not say where")
+    return Sample(
+        number,
+        **{key: line[key] for key in ("sample", "response", "session", "rollout", "tokenizer")},
+        sampled=_count(line, "sampled"),
+        prompt=_print(line, "prompt"),
+        completion=_print(line, "completion"),
+        where=trained[0] if trained else None,
+        excluded=tuple(_exclusions(line)),
+    )
+
+
+def _exclusions(line: Mapping[str, Any]) -> Iterator[tuple[int, int, str]]:
+    for part in _strict(line, "excluded", list):
+        if not isinstance(part, dict) or part.keys() != {"start", "end", "reason"} or not part.get("reason"):
+            raise _Bad("an exclusion needs start, end and reason")
+        yield _count(part, "start"), _count(part, "end"), _strict(part, "reason", str)
+
+
+def _print(line: Mapping[str, Any], key: str) -> Print:
+    value = _strict(line, key, dict)
+    if value.keys() != {"length", "sha256"} or len(_strict(value, "sha256", str)) != 64:
+        raise _Bad(f"`{key}` needs length and sha256")
+    return Print(_count(value, "length"), value["sha256"])
+
+
+def _strict(holder: Mapping[str, Any], key: str, kind: type) -> Any:
+    value = holder.get(key)
+    if not isinstance(value, kind):
+        raise _Bad(f"`{key}` should be {kind.__name__}, not {type(value).__name__}")
+    return value
+
+
+def _count(holder: Mapping[str, Any], key: str) -> int:
+    value = holder.get(key)
+    if type(value) is not int or value < 0:
+        raise _Bad(f"`{key}` should be a count, not {value!r}")
+    return value
+
+
+def _enter(sample: Sample, ledger: Ledger, problems: Problems) -> None:
+    complain = _complaint(sample, problems)
+    if sample.completion.length > sample.sampled:
+        complain(f"{sample.completion.length} tokens returned, but only {sample.sampled} sampled")
+    if sample.where is None and not sample.excluded:
+        complain("neither trained nor excluded")
+    at = sample.trained
+    if sample.where is not None and at > sample.completion.length:
+        complain(f"{at} tokens trained, but only {sample.completion.length} returned")
+    for start, end, reason in sorted(sample.excluded):
+        if start != at or end < start:
+            complain(f"excluded [{start}, {end}) ({reason}) leaves a gap or an overlap: expected it to start at {at}")
+        at = end
+    if at != sample.sampled:
+        complain(f"{sample.sampled} tokens sampled, {at} accounted for")
+    if any(reason == NAME_TAKEN for _, _, reason in sample.excluded) and sample.where is not None:
+        complain("trained, though another sample has its id")
+    ledger.samples.append(sample)
+    ledger.by_response.setdefault(sample.response, sample)
+    if sample.where is not None:
+        row = sample.where.get("row")
+        if type(row) is not int or not 0 <= row < ledger.manifest["rows"]:
+            complain(f"trained in row {row!r}, which does not exist")
+        else:
+            ledger.by_row.setdefault(row, []).append(sample)
+        key = (sample.session, sample.rollout)
+        ledger.rollout_tokens[key] = ledger.rollout_tokens.get(key, 0) + sample.trained
+
+
+def _complaint(sample: Sample, problems: Problems) -> Callable[[str], None]:
+    return lambda what: problems.add(what, file=NAME, line=sample.line, sample=sample.sample)
+
+
+def _recount(ledger: Ledger, problems: Problems) -> None:
+    """Compare the manifest with what the lines say."""
+    manifest = ledger.manifest
+    first: dict[str, Sample] = {}
+    taken: set[tuple[Any, ...]] = set()
+    reasons: dict[str, dict[str, int]] = {}
+    for sample in ledger.samples:
+        known = first.setdefault(sample.sample, sample)
+        if known is not sample:
+            same = (sample.sample, sample.response, sample.prompt, sample.completion)
+            if [reason for *_, reason in sample.excluded] != [NAME_TAKEN] or same in taken:
+                _complaint(sample, problems)(f"counted twice: line {known.line} has the same sample")
+            taken.add(same)
+        for start, end, reason in sample.excluded:
+            count = reasons.setdefault(reason, {"samples": 0, "tokens": 0})
+            count["samples"] += 1
+            count["tokens"] += end - start
+    excluded = sum(count["tokens"] for count in reasons.values())
+    sessions = len({sample.session for sample in ledger.samples})
+    claims = {
+        "samples": (manifest["samples"], len(ledger.samples)),
+        "tokens.sampled": (manifest["tokens"]["sampled"], sum(sample.sampled for sample in ledger.samples)),
+        "tokens.trained": (manifest["tokens"]["trained"], sum(sample.trained for sample in ledger.samples)),
+        "tokens.excluded": (manifest["tokens"]["excluded"], excluded),
+        # A session whose samples were all counted before has no line, so the manifest may say more, and never less.
+        "sessions": (manifest["sessions"], max(manifest["sessions"], sessions)),
+        "merkle_root": (manifest["merkle_root"], _merkle_root(ledger.samples)),
+    }
+    for reason in sorted(reasons.keys() | manifest["excluded"].keys()):
+        claims[f"excluded[{reason!r}]"] = (manifest["excluded"].get(reason), reasons.get(reason))
+    for name, (said, counted) in claims.items():
+        if said != counted:
+            problems.add(f"the manifest says {name} is {said}, the lines give {counted}", file=NAME)
+
+
+def _merkle_root(samples: list[Sample]) -> str:
+    level = [digest for _, digest in sorted((sample.sample, _leaf(sample)) for sample in samples)]
+    while len(level) > 1:
+        level = [
+            hashlib.sha256(b"\1" + b"".join(level[at : at + 2])).digest() if at + 1 < len(level) else level[at]
+            for at in range(0, len(level), 2)
+        ]
+    return level[0].hex() if level else hashlib.sha256().hexdigest()
+
+
+def _leaf(sample: Sample) -> bytes:
+    known: dict[str, Any] = {key: getattr(sample, key) for key in IDENTITY}
+    for key in ("prompt", "completion"):
+        known[key] = {"length": known[key].length, "sha256": known[key].sha256}
+    text = json.dumps(known, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(b"\0" + text.encode("ascii") + b"\n").digest()

@@ -1,0 +1,163 @@
+"""Canonical rows (`rows.parquet`), read and checked in themselves: labels, weights, positions, and what is
+shared with earlier rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from hermes.trajectories.verify.units import Ints, Unit, broken, lengths_differ, table_rows
+
+NAME = "rows.parquet"
+IGNORED = -100
+PER_TOKEN = {
+    "input_ids": pa.list_(pa.int32()),
+    "loss_mask": pa.list_(pa.bool_()),
+    "labels": pa.list_(pa.int64()),
+    "logprobs": pa.list_(pa.float32()),
+    "weight": pa.list_(pa.float32()),
+    "advantages": pa.list_(pa.float32()),
+    "position_ids": pa.list_(pa.int32()),
+}
+COLUMNS = {
+    **PER_TOKEN,
+    **dict.fromkeys(("session", "rollout", "tokenizer"), pa.string()),
+    **dict.fromkeys(("row", "parent_row", "shared_prefix"), pa.int32()),
+    **dict.fromkeys(("reward", "loss_scale"), pa.float64()),
+    "on_policy": pa.bool_(),
+    "path": pa.list_(pa.string()),
+    "policy_spans": pa.list_(pa.struct([("version", pa.string()), ("start", pa.int32()), ("end", pa.int32())])),
+}
+
+TRL_PER_TOKEN = {name: kind for name, kind in PER_TOKEN.items() if name not in ("loss_mask", "position_ids")}
+TRL_COLUMNS = {
+    **{name: kind for name, kind in COLUMNS.items() if name not in ("loss_mask", "position_ids", "parent_row", "shared_prefix", "path")},
+    "samples": pa.list_(pa.string()),
+}
+
+
+def read_rows(folder: Path) -> Iterator[Unit]:
+    """Yield every canonical row in the order of the file."""
+    before = _Before()
+    for number, row in enumerate(table_rows(folder / NAME, COLUMNS)):
+        fault = lengths_differ(row, PER_TOKEN)
+        if fault is not None:
+            yield broken(NAME, number, fault)
+            continue
+        faults = [*_row_faults(number, row), *before.faults(number, row)]
+        yield Unit(
+            NAME,
+            number,
+            row["input_ids"],
+            row["loss_mask"],
+            row["weight"],
+            row["logprobs"],
+            **{key: row[key] for key in ("session", "rollout", "tokenizer", "on_policy", "loss_scale", "path")},
+            faults=faults,
+        )
+
+
+def read_trl(folder: Path) -> Iterator[Unit]:
+    """Yield TRL's rows: the same file with fewer columns, trained where the label is not -100, each token for one sample."""
+    for number, row in enumerate(table_rows(folder / NAME, TRL_COLUMNS)):
+        fault = lengths_differ(row, TRL_PER_TOKEN)
+        if fault is not None:
+            yield broken(NAME, number, fault)
+            continue
+        row["loss_mask"] = row["labels"] != IGNORED
+        yield Unit(
+            NAME,
+            number,
+            row["input_ids"],
+            row["loss_mask"],
+            row["weight"],
+            row["logprobs"],
+            **{key: row[key] for key in ("session", "rollout", "tokenizer", "on_policy", "loss_scale")},
+            samples=dict.fromkeys(row["samples"]),
+            faults=list(_row_faults(number, row)),
+        )
+
+
+def _row_faults(number: int, row: Mapping[str, Any]) -> Iterator[str]:
+    tokens, mask = row["input_ids"], row["loss_mask"]
+    if row["row"] != number:
+        yield f"says that it is row {row['row']}"
+    if not mask.any():
+        yield "trains nothing"
+    wanted = np.where(mask, tokens, IGNORED)
+    rules = (
+        ("labels", row["labels"] == wanted, "is not the token where trained and -100 elsewhere"),
+        ("weight", (row["weight"] > 0) == mask, "is above zero exactly where loss_mask is not"),
+        ("logprobs", mask | (row["logprobs"] == 0), "is not 0 where nothing is trained"),
+        ("advantages", mask | (row["advantages"] == 0), "is not 0 where nothing is trained"),
+        ("position_ids", row.get("position_ids", np.arange(len(tokens))) == np.arange(len(tokens)), "does not count from 0"),
+    )
+    for name, holds, otherwise in rules:
+        if not holds.all():
+            yield f"token {int(np.argmin(holds))}: {name} {otherwise}"
+    if row["on_policy"] is None:
+        yield "does not state on_policy"
+    yield from _span_faults(row)
+
+
+def _span_faults(row: Mapping[str, Any]) -> Iterator[str]:
+    """The policy spans lie on trained tokens."""
+    for span in row["policy_spans"]:
+        start, end = ((span or {}).get(key) for key in ("start", "end"))
+        if start is None or end is None or not 0 <= start < end <= len(row["input_ids"]) or not row["loss_mask"][start:end].all():
+            yield f"policy_spans [{start}, {end}) holds a token that is not trained"
+
+
+@dataclass(slots=True)
+class _Before:
+    """What came before a row in its rollout, in memory that one row's tokens fill.
+
+    Rows come depth first, so the earlier row that shares most with a row shares it with the row before too (or with the one that
+    that one is a prefix of): `path` is that one. `firsts` says which row first held each of its tokens. `left` names the branches
+    that were left behind; a row that goes into one again shares more with an earlier row than it could say."""
+
+    key: tuple[Any, ...] = ()
+    path: Ints = field(default_factory=lambda: np.empty(0, np.int32))
+    firsts: list[tuple[int, int]] = field(default_factory=list)
+    """(end, row): tokens before `end`, and not before the end of the entry above, were first in that row."""
+    left: set[bytes] = field(default_factory=set)
+
+    def faults(self, number: int, row: Mapping[str, Any]) -> Iterator[str]:
+        """Yield what is wrong with `parent_row` and `shared_prefix`, and go on to this row."""
+        key = (row["session"], row["rollout"], row["tokenizer"])
+        if key != self.key:
+            self.key, self.path, self.firsts, self.left = key, np.empty(0, np.int32), [], set()
+        tokens = row["input_ids"]
+        shared = _shared(self.path, tokens)
+        parent = next((first for end, first in self.firsts if end >= shared), -1) if shared else -1
+        if (row["parent_row"], row["shared_prefix"]) != (parent, shared):
+            said = f"says that it shares {row['shared_prefix']} tokens with row {row['parent_row']}"
+            yield f"{said}, but it shares {shared} with row {parent}" if shared else f"{said}, but it shares none with the rows before"
+        if shared == len(tokens) < len(self.path):
+            return  # a twin, whose row is a prefix of the one before
+        if shared < len(self.path):
+            self.left.add(_branch(self.path, shared))
+        if shared < len(tokens) and _branch(tokens, shared) in self.left:
+            yield f"rows are not in depth-first order: an earlier row has its first {shared + 1} tokens too"
+        self.firsts = [(min(end, shared), first) for end, first in self.firsts if min(end, shared)]
+        while len(self.firsts) > 1 and self.firsts[-2][0] == self.firsts[-1][0]:
+            self.firsts.pop()
+        if shared < len(tokens):
+            self.firsts.append((len(tokens), number))
+        self.path = tokens.copy()
+
+
+def _shared(one: Ints, other: Ints) -> int:
+    size = min(len(one), len(other))
+    same = one[:size] == other[:size]
+    return size if same.all() else int(np.argmin(same))
+
+
+def _branch(tokens: Ints, at: int) -> bytes:
+    return hashlib.blake2b(tokens[: at + 1].tobytes(), digest_size=16).digest()

@@ -1,0 +1,46 @@
+"""What the verifier hands back: every problem as one line that names the place, and the counts it made itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LIMIT = 1_000
+"""So many problems are spelled out; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of a verification. `counts` are recounted from the lines and rows, not copied from the manifest."""
+
+    folder: Path
+    format: str
+    problems: tuple[str, ...]
+    counts: Mapping[str, int]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+@dataclass(slots=True)
+class Problems:
+    """Gathers problems; holds no more than LIMIT of them, so that a wholly broken export does not fill the memory."""
+
+    found: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, what: str, *, file: str, row: int | None = None, line: int | None = None, sample: str | None = None) -> None:
+        """Note one problem: file, row or line, sample, what is wrong."""
+        self.count += 1
+        if len(self.found) < LIMIT:
+            places = [file]
+            places += [f"row {row}"] if row is not None else []
+            places += [f"line {line}"] if line is not None else []
+            places += [f"sample {sample!r}"] if sample is not None else []
+            self.found.append(" ".join(f"{', '.join(places)}: {what}".split()))
+
+    def close(self) -> tuple[str, ...]:
+        more = self.count - len(self.found)
+        return (*self.found, f"and {more} more problems") if more else tuple(self.found)

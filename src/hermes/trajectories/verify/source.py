@@ -1,0 +1,244 @@
+"""Ledger and rows against the graphs they were made from: every response is accounted for, and nothing else is.
+
+This is what notices a row and its ledger line that were removed together, a changed logprob, and a reason that is not true."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hermes.graph import CallRecord, CodecError, MessageGraph, Response
+from hermes.trajectories.verify.check import Evidence, Found, digest, talk_digest
+from hermes.trajectories.verify.ledger import NAME, NAME_TAKEN, Ledger, Print, Sample
+from hermes.trajectories.verify.report import Problems
+from hermes.trajectories.verify.units import readable
+
+WRITE_ALL = frozenset({"parquet", "tree", "trl", "verl", "atropos", "slime", "agentlightning", "verifiers"})
+
+
+def check_source(
+    paths: Sequence[Path], ledger: Ledger, evidence: Evidence, problems: Problems, on_graph: Callable[[int], None] = lambda _: None
+) -> None:
+    """Compare an export with its graphs; files that cannot be read are problems too."""
+    books = _Books(ledger, evidence, problems)
+    graphs = 0
+    for graph in _graphs(paths, problems):
+        graphs += 1
+        on_graph(graphs)
+        for response in graph.responses():
+            books.enter(response)
+    books.close(graphs)
+
+
+def _graphs(paths: Sequence[Path], problems: Problems) -> Iterator[MessageGraph]:
+    for path in paths:
+        inside = sorted(file for file in path.rglob("*") if file.suffix in (".json", ".jsonl") and file.is_file())
+        for file in inside if path.is_dir() else [path]:
+            try:
+                if file.suffix == ".jsonl":
+                    with file.open("rb") as lines:
+                        yield from (MessageGraph.from_json(line) for line in lines if line.strip())
+                else:
+                    yield MessageGraph.from_json(file.read_bytes())
+            except (OSError, CodecError) as error:
+                problems.add(f"cannot be read, so what came from it cannot be checked ({error})", file=str(file))
+
+
+@dataclass(slots=True)
+class _Books:
+    ledger: Ledger
+    evidence: Evidence
+    problems: Problems
+    by_sample: dict[str, list[Sample]] = field(default_factory=dict)
+    seen: set[int] = field(default_factory=set)
+    """Lines of the ledger that a response stands behind."""
+    others: dict[int, str] = field(default_factory=dict)
+    """Lines with the tokens of a response that is not theirs."""
+    derived: dict[tuple[str, int, int | None], bool] = field(default_factory=dict)
+    """By row, or by group of rows: whether some sample in it has a context that is not the recorded one."""
+    responses: int = 0
+
+    def __post_init__(self) -> None:
+        for sample in self.ledger.samples:
+            self.by_sample.setdefault(sample.sample, []).append(sample)
+
+    def enter(self, response: Response) -> None:
+        """Find the line of a response and compare them."""
+        self.responses += 1
+        lines = self.by_sample.get(response.sample_id)
+        if not lines:
+            self.problems.add("in the source, but not in the ledger", file=NAME, sample=response.sample_id)
+            return
+        record = response.call or CallRecord()
+        prompt, completion = _print(record.prompt_token_ids), _print(record.token_ids)
+        same = [line for line in lines if (line.prompt, line.completion) == (prompt, completion)]
+        if same:
+            ours = [line for line in same if line.response == response.id and line.line not in self.seen]
+            if ours:
+                self._compare(ours[0], response, record)
+            else:
+                self._again(same, response, record)
+            return
+        line = next((line for line in lines if line.response == response.id), lines[0])
+        if record.token_ids is None and self._is_tokenised(line):
+            self._compare(line, response, record)
+        elif line.line not in self.seen:
+            self.seen.add(line.line)
+            part = "prompt" if line.prompt != prompt else "completion"
+            self._complain(line, f"its {part} in the ledger is not the one in the source")
+        else:
+            self._complain(line, "another response with this sample id is in the source and not in the ledger")
+
+    def _again(self, lines: Sequence[Sample], response: Response, record: CallRecord) -> None:
+        """A sample that was seen before, or the same tokens in another context: then a later graph's response may be the ledger's."""
+        self.others |= {line.line: response.id for line in lines if line.line not in self.seen}
+        for line in lines:
+            found = self.evidence.found.get(line.line)
+            if line.response == response.id or found is None or found.logprobs is None:
+                continue
+            if digest(_array(record.logprobs, np.float32)[: line.trained]) != found.logprobs:
+                self._complain(line, "another response with this sample id and other logprobs is in the source and not in the ledger")
+
+    def close(self, graphs: int) -> None:
+        """Note what no response stands behind, and counts that only the source can tell."""
+        for sample in self.ledger.samples:
+            if sample.line not in self.seen:
+                other = self.others.get(sample.line)
+                what = f"its response is {sample.response[:12]} in the ledger and {other[:12]} in the source" if other else ""
+                self._complain(sample, what or "in the ledger, but not in the source")
+        manifest = self.ledger.manifest
+        for name, counted in (("sessions", graphs), ("duplicates", self.responses - len(self.ledger.samples))):
+            if manifest[name] != counted:
+                self.problems.add(f"the manifest says {name} is {manifest[name]}, the source gives {counted}", file=NAME)
+        for found in self.evidence.found.values():
+            if found.on_policy is False and self.derived.get(_place(found)) is False:
+                self.derived[_place(found)] = True  # once is enough
+                self.problems.add("says on_policy: false, but every sample in it has its recorded context", file=found.file, row=found.row)
+
+    def _compare(self, line: Sample, response: Response, record: CallRecord) -> None:
+        self.seen.add(line.line)
+        is_tokenised = record.token_ids is None and self._is_tokenised(line)
+        if not is_tokenised:
+            if line.tokenizer != (record.tokenizer or ""):
+                self._complain(line, f"tokenizer {line.tokenizer!r} in the ledger, {record.tokenizer!r} in the source")
+            if line.sampled != _sampled(record):
+                self._complain(line, f"{line.sampled} tokens sampled in the ledger, {_sampled(record)} in the source")
+        notes: dict[str, Any] = {}
+        for note in response.annotations:
+            notes |= note
+        forbidden = _forbidden(response, notes)
+        if line.where is not None and forbidden:
+            self._complain(line, f"trained, though the source says: {forbidden}")
+        for *_, reason in line.excluded:
+            if not self._is_true(reason, line, response, record, notes):
+                self._complain(line, f"excluded because of {reason!r}, which the source does not bear out")
+        found = self.evidence.found.get(line.line)
+        if found is not None:
+            self._compare_row(line, found, response, is_tokenised=is_tokenised)
+
+    def _compare_row(self, line: Sample, found: Found, response: Response, *, is_tokenised: bool) -> None:
+        record = response.call or CallRecord()
+
+        def complain(what: str) -> None:
+            self.problems.add(what, file=found.file, row=found.row, sample=line.sample)
+
+        is_derived = is_tokenised or record.prompt_derived
+        self.derived[_place(found)] = self.derived.get(_place(found), False) or is_derived
+        said = _said(response) if found.text is not None else None
+        if said is not None and talk_digest(said) != found.text:
+            complain("what was said, here or before, is not what the source says")
+        if found.tokens is None:
+            return
+        if found.on_policy and is_derived:
+            complain("says on_policy: true, but its context was not recorded")
+        if is_tokenised:
+            return
+        tokens, scores = _array(record.token_ids, np.int32), _array(record.logprobs, np.float32)
+        if line.trained != _trainable(record):
+            complain(f"{line.trained} tokens trained, but the source has {_trainable(record)} with a logprob")
+        if digest(tokens[: line.trained]) != found.tokens:
+            complain("the tokens trained are not those of the source")
+        if found.logprobs is not None and digest(scores[: line.trained]) != found.logprobs:
+            complain("the logprobs are not those of the source")
+
+    def _is_tokenised(self, line: Sample) -> bool:
+        """Whether a sample that came without token ids was given some: then its row says that it is off-policy, where it says so."""
+        found = self.evidence.found.get(line.line)
+        if found is None or found.tokens is None:
+            return found is not None
+        return found.on_policy is not True and (found.are_zero or found.logprobs is None)
+
+    def _is_true(self, reason: str, line: Sample, response: Response, record: CallRecord, notes: Mapping[str, Any]) -> bool:
+        """Whether the source bears out a reason, or cannot tell."""
+        policies = self.ledger.manifest["settings"]["policies"]
+        version = record.policy_version or ""
+        returned = len(record.token_ids or ())
+        facts: dict[str, bool] = {
+            "no token ids": record.prompt_token_ids is None or record.token_ids is None,
+            "no logprobs": len(record.logprobs or ()) < returned,
+            "logprob is not finite": not all(map(isfinite, (record.logprobs or ())[:returned])),
+            "empty prompt: nothing predicts the first token": record.prompt_token_ids is not None and not len(record.prompt_token_ids),
+            "counted by the server but not returned": _sampled(record) > returned,
+            "redacted": response.redacted,
+            "no consent": notes.get("consent") is False,
+            "prompt tokens derived, not recorded": record.prompt_derived and policies.get("derived") == "exclude",
+            "superseded by an edit": policies.get("keep") == "accepted",
+            "rejected compaction attempt": policies.get("keep") == "accepted",
+            "retried": policies.get("retries") == "last",
+            f"policy version {version or 'unknown'} not asked for": version not in (policies.get("policy_versions") or [version]),
+            NAME_TAKEN: self.by_sample[line.sample][0] is not line,
+        }
+        if reason in facts:
+            return facts[reason]
+        # Some formats leave out what others train, and say why in their own words; but those of WRITE_ALL write whatever has tokens.
+        return notes.get("exclude") == reason or self.ledger.format not in WRITE_ALL or not line.sampled
+
+    def _complain(self, line: Sample, what: str) -> None:
+        self.problems.add(what, file=NAME, line=line.line, sample=line.sample)
+
+
+def _place(found: Found) -> tuple[str, int, int | None]:
+    return (found.file, found.row, None) if found.group is None else (found.file, -1, found.group)
+
+
+def _said(response: Response) -> list[tuple[str, str]] | None:
+    """Return who said what, up to a response, tools left out; None where some of it is not text."""
+    messages = [message for message in (*response.prefix, response.message) if message["role"] not in ("tool", "function")]
+    texts = [message.get("content") or "" for message in messages]
+    roles = ["system" if message["role"] == "developer" else message["role"] for message in messages]
+    if not all(isinstance(text, str) for text in texts):
+        return None
+    return [(role, readable(text)) for role, text in zip(roles, texts, strict=True)]
+
+
+def _forbidden(response: Response, notes: Mapping[str, Any]) -> str | None:
+    if response.redacted:
+        return "redacted"
+    return "no consent" if notes.get("consent") is False else None
+
+
+def _trainable(record: CallRecord) -> int:
+    """Return how many tokens, from the front, have a logprob that a trainer can use."""
+    usable = np.isfinite(_array(record.logprobs, np.float32)[: len(record.token_ids or ())])
+    return len(usable) if usable.all() else int(np.argmin(usable))
+
+
+def _sampled(record: CallRecord) -> int:
+    counted = (record.usage or {}).get("completion_tokens")
+    return max(len(record.token_ids or ()), counted if type(counted) is int else 0)
+
+
+def _array(values: Sequence[Any] | None, kind: Any) -> Any:
+    return np.asarray(array("i" if kind is np.int32 else "f", values or ()), kind)
+
+
+def _print(tokens: Sequence[int] | None) -> Print:
+    data = _array(tokens, np.int32)
+    return Print(len(data), hashlib.sha256(data.astype("<i4").tobytes()).hexdigest())

@@ -1,0 +1,157 @@
+"""Rows of text: ShareGPT, OpenAI fine-tuning and ATIF. A turn is known by the SHA-256 of its JSON (sorted keys, no spaces, ASCII)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from itertools import count, zip_longest
+from pathlib import Path
+from typing import Any
+
+from hermes.trajectories.verify.ledger import no_json
+from hermes.trajectories.verify.units import Turns, Unreadable, json_lines, readable
+
+ROLES = {
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("human", "user"), "user"),
+    **dict.fromkeys(("gpt", "assistant", "agent"), "assistant"),
+    **dict.fromkeys(("tool", "function"), ""),
+}
+"""What each format calls who speaks, as a role; nothing for tools."""
+
+_THINK = re.compile(r"<think>\n.*?\n</think>\n", re.DOTALL)
+_ESCAPED = re.compile(r"<\\(\\*)(?:(/?(?:think|tool_call|tool_response))|(ud[89a-f][0-9a-f]{2}))>")
+_CALLS = re.compile(r"(?:^|\n)<tool_call>\n.*", re.DOTALL)
+
+
+def read_sharegpt(folder: Path) -> Iterator[Turns]:
+    """`sharegpt.jsonl`: a turn is trained where `train` is true."""
+    for row, line in json_lines(folder / "sharegpt.jsonl"):
+        try:
+            turns, about = line["conversations"], line["hermes"]
+            faults = list(_policy_faults(line["on_policy"], about["off_policy"]))
+            faults += [f"turn {at} does not say whether it is trained" for at, turn in enumerate(turns) if type(turn["train"]) is not bool]
+            yield Turns(
+                "sharegpt.jsonl",
+                row,
+                [_digest(turn) for turn in turns],
+                [turn["train"] is True for turn in turns],
+                [_said(turn) for turn in turns],
+                [ROLES[turn["from"]] for turn in turns],
+                session=about["session"],
+                rollout=about["rollout"],
+                responses=_names(about["responses"]),
+                faults=faults,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Unreadable("sharegpt.jsonl", f"line {row + 1} is not a conversation ({error!r})") from None
+
+
+def read_openai(folder: Path) -> Iterator[Turns]:
+    """`openai.jsonl`: a message is trained where `weight` is 1; what else is known is in `openai.rows.jsonl`."""
+    about_lines = json_lines(folder / "openai.rows.jsonl")
+    for line, about in zip_longest(json_lines(folder / "openai.jsonl"), about_lines):
+        if line is None or about is None:
+            raise Unreadable("openai.rows.jsonl", "has not as many lines as openai.jsonl")
+        row = line[0]
+        try:
+            messages = line[1]["messages"]
+            faults = [] if about[1]["row"] == row else [f"is row {about[1]['row']} in openai.rows.jsonl"]
+            faults += _policy_faults(about[1]["on_policy"], about[1]["off_policy"])
+            faults += [
+                f"turn {at} has a weight that is neither 0 nor 1"
+                for at, message in enumerate(messages)
+                if (message["role"] == "assistant" or "weight" in message) and message.get("weight") not in (0, 1)
+            ]
+            yield Turns(
+                "openai.jsonl",
+                row,
+                [_digest(message) for message in messages],
+                [message.get("weight", 0) == 1 for message in messages],
+                [_spoken(message) for message in messages],
+                [ROLES[message["role"]] for message in messages],
+                session=about[1]["session"],
+                rollout=about[1]["rollout"],
+                responses=_names(about[1]["responses"]),
+                faults=faults,
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Unreadable("openai.jsonl", f"line {row + 1} is not a conversation ({error!r})") from None
+
+
+def read_atif(folder: Path) -> Iterator[Turns]:
+    """`trajectory-<n>.json`: an agent's step is trained unless it is copied context; those of subagents follow, depth first."""
+    for row in count():
+        path = folder / f"trajectory-{row:05d}.json"
+        if not path.exists():
+            return
+        try:
+            document = json.loads(path.read_bytes(), parse_constant=no_json)
+            placed = list(_steps(document, 0))
+            steps = [step for _, step in placed]
+            about = document["extra"]["hermes"]
+            yield Turns(
+                path.name,
+                row,
+                [_digest(step) for step in steps],
+                [step["source"] == "agent" and not step.get("is_copied_context") for step in steps],
+                [_spoken({"content": step["message"]}) for step in steps],
+                ["" if step["source"] == "system" and "observation" in step else ROLES[step["source"]] for step in steps],
+                [first for first, _ in placed],
+                session=document["session_id"],
+                faults=list(_policy_faults(about["on_policy"], about["off_policy"])),
+            )
+        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Unreadable(path.name, f"is not a trajectory ({error!r})") from None
+
+
+def _steps(document: Mapping[str, Any], first: int) -> Iterator[tuple[int, Any]]:
+    """Yield the steps of a document and its subagents', each with the place of the first one of its own document."""
+    yield from ((first, step) for step in document["steps"])
+    first += len(document["steps"])
+    for inner in document.get("subagent_trajectories", ()):
+        steps = list(_steps(inner, first))
+        yield from steps
+        first += len(steps)
+
+
+def _names(values: Any) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError("expected a list of names")
+    return values
+
+
+def _digest(turn: Any) -> str:
+    return hashlib.sha256(json.dumps(turn, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
+
+
+def _policy_faults(on_policy: Any, off_policy: Any) -> Iterator[str]:
+    """A row says whether it is what was sent, and if not, why."""
+    if not isinstance(off_policy, str) or on_policy is not (not off_policy):
+        yield "on_policy is not stated, or its reason says otherwise"
+
+
+def _said(turn: Mapping[str, Any]) -> str:
+    """Return what was said in a turn, without its thoughts and tool calls."""
+    text, is_model = turn["value"], turn["from"] == "gpt"
+    if not isinstance(text, str):
+        raise TypeError("a turn without a text")
+    if is_model:
+        text = _THINK.sub("", text, count=1) if text.startswith("<think>\n") else text
+        text = _CALLS.sub("", text, count=1)
+    return readable(_ESCAPED.sub(lambda match: _unescaped(match, is_model=is_model), text))
+
+
+def _unescaped(match: re.Match[str], *, is_model: bool) -> str:
+    """Take the backslash out of a tag that was in the text (of a model only: elsewhere tags mean nothing), or of half a character."""
+    slashes, tag, half = match[1], match[2], match[3]
+    if half:
+        return f"<{slashes}{half}>" if slashes else chr(int(half[1:], 16))
+    return f"<{slashes}{tag}>" if is_model else match[0]
+
+
+def _spoken(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    return readable(content if isinstance(content, str) else "" if content is None else json.dumps(content))

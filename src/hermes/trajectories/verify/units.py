@@ -1,0 +1,184 @@
+"""Units: what a trainer is fed, whatever file it came from. A reader of a format yields one for each row, with the faults that show
+in the row itself; how rows and ledger fit together is not its business."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hermes.trajectories.verify.ledger import no_json
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+
+BATCH_ROWS = 32
+MAY_BE_NULL = frozenset({"reward", "on_policy"})
+"""A reward need not be known; that on_policy is stated is checked where rows are."""
+
+
+class Unreadable(Exception):
+    """A file of the export cannot be read as its format says."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(f"{file}: {reason}")
+        self.file = file
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Unit:
+    """One row: tokens, which of them are trained, for how many samples each, and with which logprobs."""
+
+    file: str
+    row: int
+    tokens: Ints
+    mask: Bools
+    weight: Floats | None = None
+    """None where the format has no room for it: then every trained token counts for one sample."""
+    logprobs: Floats | None = None
+    session: str | None = None
+    rollout: str | None = None
+    tokenizer: str | None = None
+    on_policy: bool | None = None
+    loss_scale: float | None = None
+    path: Sequence[str] = ()
+    """The responses whose prompt and completion it claims to hold."""
+    samples: Mapping[str, tuple[int, int] | None] | None = None
+    """The samples that it claims to train, and where if it says so."""
+    group: int | None = None
+    """Which rows state their on_policy together; None where each does for itself."""
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Tree:
+    """One flattened trie. `entries` are the trained tokens: for each sample the places of its tokens, and their logprobs."""
+
+    file: str
+    row: int
+    tokens: Ints
+    parents: Ints
+    entries: dict[str, tuple[Ints, Floats]]
+    session: str
+    rollout: str
+    tokenizer: str
+    on_policy: bool | None
+    loss_scale: float
+    faults: list[str] = field(default_factory=list)
+    breaks: npt.NDArray[np.int64] = field(init=False)
+    """Where a stretch starts that follows something else than the token before it."""
+
+    def __post_init__(self) -> None:
+        self.breaks = np.flatnonzero(self.parents != np.arange(len(self.parents)) - 1)
+
+
+@dataclass(slots=True)
+class Turns:
+    """One conversation as text: the digest of each turn, and which turns are marked as trainable."""
+
+    file: str
+    row: int
+    digests: Sequence[str]
+    marked: Sequence[bool]
+    texts: Sequence[str]
+    """What was said in each turn."""
+    speakers: Sequence[str]
+    """Who said it, as a role; empty for what tools said, which formats put together in their own ways."""
+    starts: Sequence[int] = ()
+    """For each turn the first of its conversation, where a row holds several."""
+    session: str | None = None
+    rollout: str | None = None
+    responses: Sequence[str] | None = None
+    """The responses that it claims to train, in the order of the turns."""
+    faults: list[str] = field(default_factory=list)
+
+
+def table_rows(path: Path, columns: Mapping[str, pa.DataType]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet file, lists as arrays; raise Unreadable if it is not one or lacks a column."""
+    try:
+        with pq.ParquetFile(path) as file:
+            for name, kind in columns.items():
+                at = file.schema_arrow.get_field_index(name)
+                if at < 0 or file.schema_arrow.field(at).type != kind:
+                    raise Unreadable(path.name, f"no column {name!r} of type {kind}")
+            for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
+                for at in range(batch.num_rows):
+                    yield {name: _value(batch.column(name)[at]) for name in columns}
+    except (pa.ArrowException, OSError) as error:
+        raise Unreadable(path.name, f"cannot be read ({error})") from None
+
+
+def _value(scalar: Any) -> Any:
+    if not isinstance(scalar, pa.ListScalar) or scalar.values is None:
+        return scalar.as_py()
+    values = scalar.values
+    if pa.types.is_string(values.type) or pa.types.is_struct(values.type) or values.null_count:
+        return values.to_pylist()
+    return values.to_numpy(zero_copy_only=False)
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a JSONL file with their places, from 0; raise Unreadable at a line that is none."""
+    number = -1
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines):
+                value = json.loads(line, parse_constant=no_json)
+                if not isinstance(value, dict):
+                    raise Unreadable(path.name, f"line {number + 1} is not an object")
+                yield number, value
+                if not line.endswith(b"\n"):
+                    raise Unreadable(path.name, f"line {number + 1} is cut off")
+    except ValueError:
+        raise Unreadable(path.name, f"line {number + 1} is not JSON") from None
+    except OSError as error:
+        raise Unreadable(path.name, f"cannot be read ({error.strerror})") from None
+
+
+def readable(text: str) -> str:
+    """Return a text with U+FFFD for each half of a surrogate pair, as formats write them for readers that refuse such halves."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def ints(values: Any) -> Ints:
+    """Return token ids as an array; raise TypeError, ValueError or OverflowError if they are none."""
+    return np.asarray(array("i", _numbers(values)), np.int32)
+
+
+def floats(values: Any) -> Floats:
+    """Return logprobs as an array; raise TypeError or ValueError if they are none."""
+    return np.asarray(array("f", _numbers(values)), np.float32)
+
+
+def _numbers(values: Any) -> list[Any]:
+    if not isinstance(values, list):
+        raise TypeError(f"expected a list, got {type(values).__name__}")
+    return values
+
+
+def broken(file: str, row: int, reason: str) -> Unit:
+    """Return a row that could not be made out."""
+    return Unit(file, row, np.empty(0, np.int32), np.empty(0, np.bool_), faults=[reason])
+
+
+def lengths_differ(row: Mapping[str, Any], columns: Iterable[str]) -> str | None:
+    """Say which columns are not as long as the first of them, or which of any is missing; None if all is well."""
+    first, *others = columns
+    for name, value in row.items():
+        if value is None and name not in MAY_BE_NULL:
+            return f"{name} is missing"
+    for name in (first, *others):
+        if not isinstance(row[name], np.ndarray):
+            return f"{name} has gaps"
+    odd = [f"{len(row[name])} {name}" for name in others if len(row[name]) != len(row[first])]
+    return f"{len(row[first])} {first}, but {', '.join(odd)}" if odd else None

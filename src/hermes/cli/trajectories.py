@@ -72,7 +72,7 @@ def export_command(
     settings = ExportSettings(format=format_, policies=policies, source=source)
     try:
         files = find_files(graphs)
-        sessions = read_sessions(files, graphs[0] if len(graphs) == 1 and graphs[0].is_dir() else None)
+        sessions = read_sessions(files)
         with _progress(files, is_json) as advance:
             summary = export(sessions, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=advance)
     except TrajectoryError as error:

@@ -76,6 +76,8 @@ class CallRecord:
                 if not isinstance(value, str):
                     raise CallError(f"call.{name}", f"expected text, got {type(value).__name__}")
                 put(self, name, plain_text(value))
+                if name != "raw_text" and not _is_unicode(getattr(self, name)):
+                    raise CallError(f"call.{name}", "half a surrogate pair is no text that can name something")
         if self.logprob_mode not in (None, "raw", "processed"):
             raise CallError("call.logprob_mode", f"{self.logprob_mode!r} is neither 'raw' nor 'processed'")
         try:
@@ -203,7 +205,17 @@ def _compact(typecode: Literal["i", "f"], values: Iterable[_Number] | None, path
         raise CallError(path, f"expected a list of {_JSON_NAME[typecode]} values ({error})") from None
     if typecode == "f" and any(map(isnan, compact)):
         raise CallError(path, "NaN is not a logprob")
+    if typecode == "i" and compact and min(compact) < 0:
+        raise CallError(path, "a token id is not negative")
     return compact
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _spans(spans: Iterable[Any] | None) -> tuple[PolicySpan, ...] | None:
@@ -216,7 +228,7 @@ def _spans(spans: Iterable[Any] | None) -> tuple[PolicySpan, ...] | None:
             version, start, end = span
         except (TypeError, ValueError):
             raise CallError(path, "expected (version, start, end)") from None
-        if not (isinstance(version, str) and type(start) is int and type(end) is int and 0 <= start <= end):
+        if not (isinstance(version, str) and _is_unicode(version) and type(start) is int and type(end) is int and 0 <= start <= end):
             raise CallError(path, "expected a version and a range of completion tokens")
         checked.append(PolicySpan(version, start, end))
     return tuple(checked)

@@ -259,7 +259,7 @@ def _notes(response: Response) -> dict[str, Any]:
 
 def _rollout(notes: Mapping[str, Any], session: str) -> str:
     mark = notes.get("rollout")
-    return mark if isinstance(mark, str) and mark else session
+    return mark.encode("utf-8", "backslashreplace").decode() if isinstance(mark, str) and mark else session
 
 
 def _rollout_rewards(responses: Sequence[Response], session: str) -> dict[str, float]:

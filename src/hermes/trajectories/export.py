@@ -57,7 +57,7 @@ def export(
             writer = formats[settings.format](draft, settings)
             calls = partial(read_calls, policies=settings.policies, tokenizer=tokenizer)
             broken = _write(sessions, writer, ledger, calls, on_session)
-            manifest = ledger.manifest(_settings(settings), writer.rows, _files(draft))
+            manifest = ledger.manifest(_settings(settings, tokenizer), writer.rows, _files(draft))
             body.seek(0)
             with (draft / LEDGER).open("wb") as whole:
                 whole.write(dump(manifest))
@@ -82,12 +82,13 @@ def _write(
 ) -> list[SourceError]:
     broken: list[SourceError] = []
     seen: dict[bytes, bytes] = {}
+    clashes: set[bytes] = set()
     rows = 0
     for session in sessions:
         if isinstance(session, SourceError):
             broken.append(session)
             continue
-        plan = plan_session(session, list(_unseen(calls(session), seen, ledger)), rows)
+        plan = plan_session(session, list(_unseen(calls(session), seen, clashes, ledger)), rows)
         rows += plan.rows
         ledger.sessions += 1
         placements = {id(placement.call): placement for placement in writer.write(plan)}
@@ -98,23 +99,26 @@ def _write(
     return broken
 
 
-def _unseen(calls: Iterable[Call], seen: dict[bytes, bytes], ledger: Ledger) -> Iterator[Call]:
+def _unseen(calls: Iterable[Call], seen: dict[bytes, bytes], clashes: set[bytes], ledger: Ledger) -> Iterator[Call]:
     """Leave out what was counted before: the same sample in another file, or in a fork. Another sample under a known id is said."""
     for call in calls:
         name = hashlib.blake2b(call.sample_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        content = hashlib.blake2b(call.prompt + call.completion + call.response.message.digest, digest_size=16).digest()
-        known = seen.setdefault(name, content)
-        if known is content:
+        parts = (call.prompt, call.completion, call.logprobs, call.response.message.digest)
+        content = hashlib.blake2b(b"".join(hashlib.sha256(part).digest() for part in parts), digest_size=16).digest()
+        if name not in seen:
+            seen[name] = content
             yield call
-        elif known == content:
+        elif seen[name] == content or content in clashes:
             ledger.duplicates += 1
         else:
+            clashes.add(content)
             yield replace(call, trained=0, excluded=(Excluded(0, call.sampled, NAME_TAKEN),))
 
 
-def _settings(settings: ExportSettings) -> dict[str, Any]:
+def _settings(settings: ExportSettings, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """Return the settings as JSON values."""
     known = asdict(settings)
+    known["tokenizer"] = tokenizer.name if tokenizer is not None else None
     versions = settings.policies.policy_versions
     known["policies"]["policy_versions"] = None if versions is None else sorted(versions)
     return known

@@ -8,8 +8,9 @@ one sample:
      "trained": [{"row", "start", "end"}], "excluded": [{"start", "end", "reason"}]}
 
 `trained` says: tokens [start, end) of that row are the first end - start tokens of the completion, and the tokens before `start` are
-the prompt. In a tree row `segments` stands instead of start and end; in a text format `turn`. `excluded` counts in tokens of
-the completion. prompt and completion are hashed as little-endian int32. Nothing here reads rows: hermes.trajectories.verify does."""
+the prompt. In a tree row `segments` stands instead of start and end; in a text format `turn`, with the hashes of the turn and of
+those before it. `excluded` counts in tokens of the completion. prompt and completion are hashed as little-endian int32. Nothing
+here reads rows: hermes.trajectories.verify does."""
 
 from __future__ import annotations
 
@@ -49,10 +50,11 @@ class Ledger:
 
     def enter(self, call: Call, placement: Placement | None, untrained: str = "") -> None:
         """Write one sample's line. Without a placement all of it is excluded: for its own reasons, else for `untrained`."""
-        excluded = list(call.excluded)
+        is_text = placement is not None and "turn" in placement.where
+        excluded = [] if is_text else list(call.excluded)  # a turn is trained whole, whether its tokens are known or not
         if placement is None and (call.trained or not excluded):
             excluded.insert(0, Excluded(0, call.trained, untrained))
-        trained = call.trained if placement is not None else 0
+        trained = call.sampled if is_text else call.trained if placement is not None else 0
         line = {
             "sample": call.sample_id,
             "response": call.response_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,12 +39,14 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def read_sessions(files: Iterable[Path], root: Path | None = None) -> Iterator[Session | SourceError]:
+def read_sessions(files: Iterable[Path]) -> Iterator[Session | SourceError]:
     """Yield every graph of the files in order, and a SourceError in the place of each that cannot be read.
 
-    A session is named by its file, relative to `root` where it lies below it, and by its line where the file has lines."""
-    for file in files:
-        name = str(file.relative_to(root)) if root is not None and file.is_relative_to(root) else file.name
+    A session is named by its file, as seen from the folder that holds all of them, and by its line where the file has lines."""
+    known = [file.absolute() for file in files]
+    root = Path(os.path.commonpath([file.parent for file in known])) if known else Path()
+    for file in known:
+        name = str(file.relative_to(root))
         name = name.encode("utf-8", "backslashreplace").decode()  # a file name need not be text
         try:
             if file.suffix == ".jsonl":

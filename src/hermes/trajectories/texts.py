@@ -79,6 +79,14 @@ def is_assistant(message: Node) -> bool:
     return bool(message["role"] == "assistant")
 
 
+def text_place(row: int, digests: Sequence[str], turn: int, first: int = 0) -> dict[str, Any]:
+    """Return what the ledger holds for a response trained as text: its turn, and the hashes of it and of the turns before it.
+
+    `digests` are those of the row's turns as written; `first` is where its conversation starts, in a row that holds several."""
+    context = hashlib.sha256("".join(digests[first:turn]).encode("ascii")).hexdigest()
+    return {"row": row, "turn": turn, "sha256": digests[turn], "context": context}
+
+
 def text_digest(turn: Any) -> str:
     """Return the SHA-256 of a turn as written: of its JSON with sorted keys, compact, ASCII."""
     return hashlib.sha256(json.dumps(turn, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")).hexdigest()

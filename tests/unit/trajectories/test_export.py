@@ -71,7 +71,7 @@ def test_a_broken_input_is_named_and_the_rest_is_exported(tmp_path: Path) -> Non
     (tmp_path / "graphs" / "b.json").write_text("{}")
     (tmp_path / "graphs" / "c.json").write_text(chat_with("c").to_json())
     files = find_files([tmp_path / "graphs"])
-    summary = export(read_sessions(files, tmp_path / "graphs"), tmp_path / "out", ExportSettings(), FORMATS)
+    summary = export(read_sessions(files), tmp_path / "out", ExportSettings(), FORMATS)
     first, second = summary.broken
     assert (first.where, "not a message graph" in first.reason) == (f"{tmp_path / 'graphs' / 'a.jsonl'}, line 3", True)
     assert (second.where, "not a message graph" in second.reason) == (str(tmp_path / "graphs" / "b.json"), True)
@@ -138,3 +138,29 @@ def test_marked_rollouts_have_rows_and_scales_of_their_own(tmp_path: Path) -> No
     )
     assert rows == [("rollout a", 1, 0.5), ("rollout b", 1, 1 / 3)]
     assert summary.manifest["rows"] == 2
+
+
+def test_sessions_of_equally_named_files_have_names_of_their_own(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "s.json").write_text(chat_with(name).to_json())
+    sessions = list(read_sessions([tmp_path / "a" / "s.json", tmp_path / "b" / "s.json"]))
+    assert [session.name for session in sessions if isinstance(session, Session)] == ["a/s.json", "b/s.json"]
+
+
+def test_a_clash_of_ids_is_said_once_and_other_logprobs_are_another_sample(tmp_path: Path) -> None:
+    chats = [chat_with("a"), chat_with("a", 2), chat_with("a", 2), MessageGraph([{"role": "user", "content": "a"}], seed="a")]
+    call = CallRecord(sample_id="a", prompt_token_ids=[1], token_ids=[0, 1, 2], logprobs=[-2.0] * 3)
+    chats[-1].append({"role": "assistant", "content": "a"}, call=call)
+    export([Session(str(number), chat) for number, chat in enumerate(chats)], tmp_path / "out", ExportSettings(), FORMATS)
+    manifest, lines = ledger(tmp_path / "out")
+    assert (manifest["duplicates"], [bool(line["trained"]) for line in lines]) == (1, [True, False, False])
+
+
+def test_as_text_a_sample_without_ids_is_trained_whole(tmp_path: Path) -> None:
+    chat = MessageGraph([{"role": "user", "content": "q"}])
+    chat.append({"role": "assistant", "content": "a"}, call=CallRecord(sample_id="a", usage={"completion_tokens": 4}))
+    export([Session("s", chat)], tmp_path / "out", ExportSettings(format="sharegpt"), FORMATS)
+    manifest, (line,) = ledger(tmp_path / "out")
+    assert (manifest["tokens"], manifest["excluded"]) == ({"sampled": 4, "trained": 4, "excluded": 0}, {})
+    assert (line["excluded"], line["trained"][0]["turn"]) == ([], 1)

@@ -19,7 +19,7 @@ from hermes.graph.message import REASONING, SIDE, thaw
 from hermes.trajectories.calls import Call
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, SessionPlan
-from hermes.trajectories.texts import REPLACED, TextRow, is_assistant, reasoning_of, text_digest, text_rows, whole
+from hermes.trajectories.texts import REPLACED, TextRow, is_assistant, reasoning_of, text_digest, text_place, text_rows, whole
 from hermes.trajectories.turns import is_text_part, part_text
 
 SCHEMA = "ATIF-v1.8"
@@ -47,9 +47,9 @@ class AtifWriter:
             if written != document:
                 written["extra"]["hermes"] |= _policy([*tree.row.differences(has_reasoning=True), REPLACED])
             (self._folder / f"trajectory-{self.rows:05d}.json").write_bytes(json.dumps(written, indent=1).encode("ascii") + b"\n")
-            steps = list(_all_steps(written))
-            for call, turn in tree.places(0):
-                yield Placement(call, {"row": self.rows, "turn": turn, "sha256": text_digest(steps[turn])})
+            digests = [text_digest(step) for step in _all_steps(written)]
+            for call, turn, first in tree.places(0):
+                yield Placement(call, text_place(self.rows, digests, turn, first))
             self.rows += 1
 
     def close(self) -> None:
@@ -100,10 +100,10 @@ class _Tree:
             document["subagent_trajectories"] = [child.document(agent) for _, child in self.attached]
         return document
 
-    def places(self, first: int) -> Iterator[tuple[Call, int]]:
-        """Yield each call trained in the document and its step, counted from `first`."""
+    def places(self, first: int) -> Iterator[tuple[Call, int, int]]:
+        """Yield each call trained in the document with its step and the first step of its own document, counted from `first`."""
         for index, call in self.row.trained.items():
-            yield call, first + self.step_of[index]
+            yield call, first + self.step_of[index], first
         first += len(self.steps)
         for _, child in self.attached:
             yield from child.places(first)

@@ -15,7 +15,7 @@ from typing import Any
 from hermes.graph.message import thaw
 from hermes.trajectories.ledger import Placement, dump
 from hermes.trajectories.plan import ExportSettings, SessionPlan
-from hermes.trajectories.texts import REPLACED, TextRow, is_assistant, text_digest, text_rows, whole
+from hermes.trajectories.texts import REPLACED, TextRow, is_assistant, text_digest, text_place, text_rows, whole
 
 NAME = "openai.jsonl"
 ABOUT = "openai.rows.jsonl"
@@ -45,8 +45,9 @@ class OpenAiWriter:
             line, differences = record(row)
             self._file.write(json.dumps(line).encode("ascii") + b"\n")
             self._about.write(dump(about(self.rows, row, differences)))
+            digests = [text_digest(message) for message in line["messages"]]
             for index, call in row.trained.items():
-                yield Placement(call, {"row": self.rows, "turn": index, "sha256": text_digest(line["messages"][index])})
+                yield Placement(call, text_place(self.rows, digests, index))
             self.rows += 1
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from hermes.graph.node import Node
 from hermes.trajectories.errors import TrajectoryError
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, SessionPlan
-from hermes.trajectories.texts import TextRow, text_digest, text_rows, whole
+from hermes.trajectories.texts import TextRow, text_digest, text_place, text_rows, whole
 from hermes.trajectories.turns import SPEAKERS, Conversation, TurnError, to_messages, to_turns
 
 NAME = "sharegpt.jsonl"
@@ -41,9 +41,9 @@ class ShareGptWriter:
             text = json.dumps(line).encode("ascii")
             check_line(text, row)
             self._file.write(text + b"\n")
+            digests = [text_digest(turn) for turn in line["conversations"]]
             for index, call in row.trained.items():
-                turn = conversation.places[index]
-                yield Placement(call, {"row": self.rows, "turn": turn, "sha256": text_digest(line["conversations"][turn])})
+                yield Placement(call, text_place(self.rows, digests, conversation.places[index]))
             self.rows += 1
 
     def close(self) -> None:

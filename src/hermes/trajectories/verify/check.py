@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isclose
 from typing import Any
@@ -102,10 +102,8 @@ def check_turns(row: Turns, ledger: Ledger, evidence: Evidence, problems: Proble
         if turn in taken:
             complain(f"turn {turn} is trained for sample {taken[turn].sample!r} already", sample)
         taken[turn] = sample
-        if row.digests[turn] != where.get("sha256"):
-            complain(f"turn {turn} is not the one in the ledger", sample)
-        if not row.marked[turn]:
-            complain(f"turn {turn} is not marked as trained", sample)
+        for fault in _turn_faults(row, turn, where):
+            complain(fault, sample)
         for key in ("session", "rollout"):
             if getattr(row, key) not in (None, getattr(sample, key)):
                 complain(f"is of {key} {getattr(row, key)!r}, the sample of {getattr(sample, key)!r}", sample)
@@ -116,6 +114,17 @@ def check_turns(row: Turns, ledger: Ledger, evidence: Evidence, problems: Proble
         complain(f"turn {turn} is marked as trained, but no sample accounts for it")
     if row.responses is not None and list(row.responses) != [taken[turn].response for turn in sorted(taken)]:
         complain("names other responses than the ledger")
+
+
+def _turn_faults(row: Turns, turn: int, where: Mapping[str, Any]) -> Iterator[str]:
+    """Compare a turn and those before it with what the ledger says of them."""
+    if row.digests[turn] != where.get("sha256"):
+        yield f"turn {turn} is not the one in the ledger"
+    first = row.starts[turn] if row.starts else 0
+    if hashlib.sha256("".join(row.digests[first:turn]).encode("ascii")).hexdigest() != where.get("context"):
+        yield f"the turns before turn {turn} are not those in the ledger"
+    if not row.marked[turn]:
+        yield f"turn {turn} is not marked as trained"
 
 
 def _conversation(row: Turns, turn: int) -> bytes:

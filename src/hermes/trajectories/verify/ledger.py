@@ -200,7 +200,7 @@ def _enter(sample: Sample, ledger: Ledger, problems: Problems) -> None:
     if sample.where is None and not sample.excluded:
         complain("neither trained nor excluded")
     at = sample.trained
-    if sample.where is not None and at > sample.completion.length:
+    if sample.where is not None and "turn" not in sample.where and at > sample.completion.length:
         complain(f"{at} tokens trained, but only {sample.completion.length} returned")
     for start, end, reason in sorted(sample.excluded):
         if start != at or end < start:

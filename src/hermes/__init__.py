@@ -3,7 +3,8 @@
 The map, in the order a message travels:
 
     graph          I    the message graph: edited like a list, never forgets what a model saw    (standard library only)
-    demo, cli           thin faces
+    trajectories   II   training data out of graphs, with a ledger that proves it                (needs the extra `export`)
+    picture, demo, cli  thin faces
 
 Importing this package does nothing but define names: no file, network or environment is touched."""
 

@@ -164,6 +164,8 @@ class History:
 
     def settle(self) -> list[Sample]:
         """Give every bare index its sample id, and return all samples."""
+        if self.settled == len(self.samples):
+            return self.samples  # type: ignore[return-value]  # no bare index is left
         with self.lock:
             for at in range(self.settled, len(self.samples)):
                 sample = self.samples[at]

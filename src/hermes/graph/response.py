@@ -128,11 +128,15 @@ class Response:
     @property
     def redacted(self) -> bool:
         """Whether the message or some of its context was erased."""
-        return self.message.redacted or any(node.redacted for node in self.prefix)
+        with self._history.lock:
+            sample = self._sample
+            return any(node.redacted for node in self._history.nodes_of(sample.head)[: sample.index + 1])
 
     @property
     def annotations(self) -> list[FrozenDict]:
         """What was learned later: rewards, reactions, times; in the order in which it came."""
+        if not self._notes.annotations and not self._history.annotations:
+            return []
         own = [] if self._notes is self._history else self._history.annotations.get(self.id, [])
         return [*own, *self._notes.annotations.get(self.id, [])]
 

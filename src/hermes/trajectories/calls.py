@@ -71,9 +71,10 @@ class Call:
     response_id: str
     response: Response = field(repr=False)
     tokenizer: str = ""
-    prompt: bytes = field(default=b"", repr=False)
-    completion: bytes = field(default=b"", repr=False)
-    """All ids that the server returned."""
+    whole: bytes = field(default=b"", repr=False)
+    """Prompt and completion, all ids that the server returned, in one piece: rows and tries take it as it is."""
+    start: int = 0
+    """Where the completion starts in it, in tokens."""
     logprobs: bytes = field(default=b"", repr=False)
     sampled: int = 0
     """How many tokens were sampled: those returned, or more if the server counted more."""
@@ -88,9 +89,13 @@ class Call:
     rollout_reward: float | None = None
 
     @property
-    def start(self) -> int:
-        """Where the completion starts in prompt + completion, in tokens."""
-        return len(self.prompt) // TOKEN
+    def prompt(self) -> bytes:
+        return self.whole[: self.start * TOKEN]
+
+    @property
+    def completion(self) -> bytes:
+        """All ids that the server returned."""
+        return self.whole[self.start * TOKEN :]
 
     @property
     def end(self) -> int:
@@ -100,7 +105,7 @@ class Call:
     @property
     def tokens(self) -> bytes:
         """Prompt and trained part of the completion: what a row must hold."""
-        return self.prompt + self.completion[: self.trained * TOKEN]
+        return self.whole[: self.end * TOKEN]  # all of it in the usual case, and then no copy
 
     @property
     def policy_spans(self) -> list[tuple[str, int, int]]:
@@ -117,14 +122,15 @@ def read_calls(session: Session, policies: Policies, tokenizer: Tokenizer | None
     With a tokenizer, calls that came without token ids are tokenised; such calls are off-policy and say so."""
     responses = list(session.graph.responses())
     refused = _refused(session, responses, policies)
-    rewards = _rollout_rewards(responses, session.name)
+    noted = [_notes(response) for response in responses]
+    rewards = _rollout_rewards(noted, session.name)
     calls = []
-    for order, response in enumerate(responses):
-        notes = _notes(response)
+    for order, (response, notes) in enumerate(zip(responses, noted, strict=True)):
+        name = response.id
         rollout = _rollout(notes, session.name)
         reward = _number(notes.get("reward"))
         record = response.call or CallRecord()
-        reason = refused.get(response.id) or _refused_by_notes(response, notes, record, policies)
+        reason = refused.get(name) or _refused_by_notes(response, notes, record, policies)
         if tokenizer is not None and reason is None and record.token_ids is None:
             record = _tokenised(record, response, tokenizer)
         calls.append(
@@ -136,7 +142,7 @@ def read_calls(session: Session, policies: Policies, tokenizer: Tokenizer | None
                     "rollout": rollout,
                     "order": order,
                     "sample_id": response.sample_id,
-                    "response_id": response.id,
+                    "response_id": name,
                     "response": response,
                     "tokenizer": record.tokenizer or "",
                     "policy": record.policy_version or "",
@@ -170,35 +176,42 @@ def _graded(record: CallRecord, refused: str | None, fields: dict[str, Any]) -> 
     counted = counted if isinstance(counted, int) and not isinstance(counted, bool) else 0
     returned = len(record.token_ids or ())
     sampled = max(returned, counted)
-    prompt, completion = _bytes(record.prompt_token_ids), _bytes(record.token_ids)
-    logprobs = _bytes(record.logprobs)[: returned * TOKEN]
+    start = len(record.prompt_token_ids or ())
+    whole = b"".join(_buffer(values) for values in (record.prompt_token_ids, record.token_ids) if values)
+    logprobs = bytes(_buffer(record.logprobs or ()))[: returned * TOKEN]
     scored = len(logprobs) // TOKEN
     if refused is None and (record.prompt_token_ids is None or record.token_ids is None):
         refused = NO_IDS
-    if refused is None and not prompt:
+    if refused is None and not start:
         refused = NO_PROMPT
     excluded: tuple[Excluded, ...]
     if refused is not None:
         trained, excluded = 0, (Excluded(0, sampled, refused),)
     else:
-        trained = next((at for at, value in enumerate((record.logprobs or ())[:scored]) if math.isinf(value)), scored)
+        trained = _finite((record.logprobs or ())[:scored])
         parts = (
             Excluded(trained, scored, NOT_FINITE),
             Excluded(scored, returned, NO_LOGPROBS),
             Excluded(returned, sampled, NOT_RETURNED),
         )
         excluded = tuple(part for part in parts if part.start < part.end)
-    return Call(**fields, prompt=prompt, completion=completion, logprobs=logprobs, sampled=sampled, trained=trained, excluded=excluded)
+    return Call(**fields, whole=whole, start=start, logprobs=logprobs, sampled=sampled, trained=trained, excluded=excluded)
 
 
-def _bytes(values: Sequence[Any] | None) -> bytes:
-    if values is None:
-        return b""
+def _finite(logprobs: Sequence[float]) -> int:
+    """Return how many logprobs stand before the first infinite one. The sum of float32 values is infinite only if one of them is."""
+    if math.isfinite(sum(logprobs)):
+        return len(logprobs)
+    return next(at for at, value in enumerate(logprobs) if math.isinf(value))
+
+
+def _buffer(values: Sequence[Any]) -> Any:
+    """Return values as memory, little-endian, 4 bytes each, not copied if they are in that form already."""
     compact = values if isinstance(values, array) else array("i", values)
     if sys.byteorder == "big":
         compact = compact[:]
         compact.byteswap()
-    return compact.tobytes()
+    return compact
 
 
 def _refused_by_notes(response: Response, notes: Mapping[str, Any], record: CallRecord, policies: Policies) -> str | None:
@@ -262,12 +275,13 @@ def _rollout(notes: Mapping[str, Any], session: str) -> str:
     return mark.encode("utf-8", "backslashreplace").decode() if isinstance(mark, str) and mark else session
 
 
-def _rollout_rewards(responses: Sequence[Response], session: str) -> dict[str, float]:
+def _rollout_rewards(noted: Sequence[Mapping[str, Any]], session: str) -> dict[str, float]:
     """Return each rollout's reward: `rollout_reward` where annotated, else the reward of its last response that has one."""
     stated: dict[str, float] = {}
     last: dict[str, float] = {}
-    for response in responses:
-        notes = _notes(response)
+    for notes in noted:
+        if not notes:
+            continue
         rollout = _rollout(notes, session)
         for key, into in (("rollout_reward", stated), ("reward", last)):
             value = _number(notes.get(key))

@@ -42,6 +42,8 @@ class _Draft:
     path: tuple[Call, ...]
     parent: int
     shared: int
+    covered: int = 0
+    """Nothing behind this token is trained yet."""
 
 
 def linear_rows(calls: Sequence[Call]) -> list[Row]:
@@ -64,8 +66,10 @@ def linear_rows(calls: Sequence[Call]) -> list[Row]:
         draft = _Draft(leaf.source[: leaf.end], [], tuple(on_path), parent, path[shared - 1].end // TOKEN if shared else 0)
         drafts.append(draft)
         for call in sorted(new, key=lambda call: call.order):
-            if _fits(call, draft.calls):
+            # A call behind all that is trained here fits without a look at each: else a row of n turns costs n * n.
+            if call.start >= draft.covered or _fits(call, draft.calls):
                 draft.calls.append(call)
+                draft.covered = max(draft.covered, call.end)
             else:
                 _place_twin(call, number, drafts)
     one = trainable[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -49,23 +50,23 @@ def tree_row(calls: Sequence[Call]) -> TreeRow | None:
         return None
     trie = Trie(trainable)
     nodes, ends, above = _flatten(trie)
-    lengths = np.fromiter(((node.end - node.start) // TOKEN for node in nodes), np.int64, len(nodes))
-    starts = np.concatenate(([0], np.cumsum(lengths)))
-    depths = np.fromiter((node.start // TOKEN for node in nodes), np.int64, len(nodes))
+    lengths = [(node.end - node.start) // TOKEN for node in nodes]
+    starts = [0, *accumulate(lengths)]
     tokens = np.frombuffer(b"".join([node.source[node.start : node.end] for node in nodes]), np.int32)
-    places = np.arange(starts[-1], dtype=np.int64)
-    parents = places - 1
-    lasts = np.fromiter((starts[up] + lengths[up] - 1 if up >= 0 else -1 for up in above), np.int64, len(nodes))
-    parents[starts[:-1]] = lasts
+    places = np.arange(starts[-1], dtype=np.int32)
+    parents = places - np.int32(1)
+    parents[starts[:-1]] = [starts[up + 1] - 1 if up >= 0 else -1 for up in above]
+    offsets = np.array([start - node.start // TOKEN for start, node in zip(starts, nodes, strict=False)], np.int32)
+    subtree_ends = np.array([starts[end] for end in ends], np.int32)
     one = trainable[0]
     return TreeRow(
         one.session,
         one.rollout,
         one.tokenizer,
         tokens,
-        (places - np.repeat(starts[:-1] - depths, lengths)).astype(np.int32),
-        np.repeat(starts[np.asarray(ends)], lengths).astype(np.int32),
-        parents.astype(np.int32),
+        places - offsets.repeat(lengths),
+        subtree_ends.repeat(lengths),
+        parents,
         tuple(_place(nodes, above, starts)),
     )
 
@@ -90,7 +91,7 @@ def _flatten(trie: Trie[Call]) -> tuple[list[Node[Call]], list[int], list[int]]:
     return nodes, ends, above
 
 
-def _place(nodes: Sequence[Node[Call]], above: Sequence[int], starts: npt.NDArray[np.int64]) -> list[Placed]:
+def _place(nodes: Sequence[Node[Call]], above: Sequence[int], starts: Sequence[int]) -> list[Placed]:
     placed = []
     for number, node in enumerate(nodes):
         for call in node.items:
@@ -99,7 +100,7 @@ def _place(nodes: Sequence[Node[Call]], above: Sequence[int], starts: npt.NDArra
             while at >= 0 and nodes[at].end > call.start * TOKEN:
                 here = nodes[at]
                 offset = max(call.start - here.start // TOKEN, 0)
-                first = int(starts[at])
+                first = starts[at]
                 segments.append((first + offset, first + (here.end - here.start) // TOKEN))
                 at = above[at]
             placed.append(Placed(call, tuple(reversed(segments))))

@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
         ("policy_spans", pa.list_(pa.struct([("version", pa.string()), ("start", pa.int32()), ("end", pa.int32())]))),
     ]
 )
-BATCH_TOKENS = 4_000_000
+BATCH_TOKENS = 1_000_000
 """Rows are gathered until they hold so many tokens, then written as one row group: memory stays bounded."""
 
 

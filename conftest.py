@@ -2,8 +2,11 @@
 
 The blocks of one file share one namespace, in order."""
 
+import os
 import shlex
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
@@ -34,6 +37,18 @@ def commands_exist(example: Example) -> None:
             assert command in {"", "git", "cd", "pip", "uv"}, f"the documents promise a command that nobody checks: {line}"
 
 
+def start(namespace: dict[str, Any]) -> None:
+    """Run a document in a folder of its own: what it writes is its own business."""
+    namespace["_folder"] = TemporaryDirectory()
+    namespace["_back"] = Path.cwd()
+    os.chdir(namespace["_folder"].name)
+
+
+def end(namespace: dict[str, Any]) -> None:
+    os.chdir(namespace["_back"])
+    namespace["_folder"].cleanup()
+
+
 pytest_collect_file = Sybil(
     parsers=[
         PythonCodeBlockParser(),
@@ -42,4 +57,6 @@ pytest_collect_file = Sybil(
     ],
     patterns=["*.md"],
     excludes=["CONTRIBUTING.md", "CHANGELOG.md"],
+    setup=start,
+    teardown=end,
 ).pytest()

@@ -26,7 +26,7 @@ class Scene:
 SCENES = (
     Scene(
         "A chat is a list",
-        "Keep your history in a MessageGraph instead of a list; nothing else changes.\n"
+        "Keep your history in a MessageGraph instead of a list; nothing else changes. "
         "An assistant message that you append is a response: a model sampled it under what the list shows now.",
         """\
 chat = MessageGraph([{"role": "system", "content": "Be brief."}])
@@ -35,7 +35,7 @@ chat.append({"role": "assistant", "content": "Paris."})""",
     ),
     Scene(
         "An edit keeps what a model saw",
-        'You correct the question. "Paris." was sampled under the old one, so that version is kept;\n'
+        'You correct the question. "Paris." was sampled under the old one, so that version is kept; '
         "in the new list the answer is context, not a sample. The next answer is sampled under the new text.",
         """\
 chat[1]["content"] = "Capital of Italy?"
@@ -43,14 +43,14 @@ chat.append({"role": "assistant", "content": "Rome."})""",
     ),
     Scene(
         "A squish is one edit",
-        "The context grew too long: replace a stretch of it by a summary.\n"
+        "The context grew too long: replace a stretch of it by a summary. "
         'Again the version in which "Rome." was sampled is kept, joined by a `compaction` edge.',
         """\
 chat.squash(slice(1, 3), "(We talked about capitals.)")""",
     ),
     Scene(
         "A subagent brings its chat along",
-        "A tool that was answered by another agent attaches that agent's whole graph.\nIts samples are counted with yours.",
+        "A tool that was answered by another agent attaches that agent's whole graph. Its samples are counted with yours.",
         """\
 agent = MessageGraph([{"role": "user", "content": "How many people live in Rome?"}])
 agent.append({"role": "assistant", "content": "About 2.7 million."})
@@ -58,7 +58,7 @@ chat.append({"role": "tool", "tool_call_id": "call_1", "content": "2.7 million",
     ),
     Scene(
         "The real thing: prepare, call, commit",
-        "prepare() pins exactly what is sent; commit() records the response with its tokens.\n"
+        "prepare() pins exactly what is sent; commit() records the response with its tokens. "
         "If the list changed in between, the response goes to a branch of its own: nothing is lost, nothing is mixed up.",
         """\
 turn = chat.prepare(ephemeral="Answer in one sentence.")

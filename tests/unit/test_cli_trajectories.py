@@ -51,7 +51,7 @@ def test_exports_every_format_and_verifies_it(tmp_path: Path, format_: str) -> N
 def test_the_summary_for_people_says_what_was_excluded_and_how_to_check(tmp_path: Path) -> None:
     code, output, _ = run("export", save_graphs(tmp_path / "graphs"), "--out", tmp_path / "out")
     assert code == 0
-    for part in ("sampled tokens", "8", "(100.00%)", "no token ids", "0 tokens, 2 samples", "hermes verify"):
+    for part in ("sampled tokens", "8", "not trained", "no token ids", "0  (samples: 2)", "hermes verify"):
         assert part in output
     code, output, _ = run("verify", tmp_path / "out")
     assert (code, "holds" in output, "6 samples" in output) == (0, True, True)
@@ -114,3 +114,52 @@ def test_without_the_extra_a_command_says_what_to_install(tmp_path: Path) -> Non
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == "hermes: export needs pyarrow; install it: pip install 'hermes-graph[export]'\n"
+
+
+def test_an_altered_graph_is_not_exported_and_not_proved(tmp_path: Path) -> None:
+    graphs = save_graphs(tmp_path / "graphs")
+    run("export", graphs, "--out", tmp_path / "honest")
+    text = (graphs / "chats.jsonl").read_text()
+    (graphs / "chats.jsonl").write_text(text.replace("question a", "question X"))
+    code, output, errors = run("export", graphs, "--out", tmp_path / "out", "--json")
+    assert (code, json.loads(output)["sessions"]) == (1, 1)
+    assert "line 1: the graph was altered after it was recorded" in errors
+    code, _, errors = run("verify", tmp_path / "honest", "--against", graphs)
+    assert (code, "the source itself was altered" in errors) == (1, True)
+
+
+def test_an_export_without_anything_to_train_says_what_would_help(tmp_path: Path) -> None:
+    chat = MessageGraph([{"role": "user", "content": "q"}])
+    chat.append({"role": "assistant", "content": "a"})
+    (tmp_path / "chat.json").write_text(chat.to_json())
+    code, _, errors = run("export", tmp_path / "chat.json", "--out", tmp_path / "out")
+    assert code == 0
+    assert errors == (
+        "hermes: nothing in this export is trained: 1 samples: no token ids; a text format takes them (--format sharegpt), "
+        "or --tokenizer DIR gives them ids\n"
+    )
+
+
+def test_a_wrong_annotation_is_named_and_the_rest_is_exported(tmp_path: Path) -> None:
+    graphs = save_graphs(tmp_path / "graphs")
+    chat = MessageGraph.from_json((graphs / "chats.jsonl").read_text().splitlines()[0])
+    chat.annotate(next(chat.responses()), reward="high")
+    (graphs / "noted.json").write_text(chat.to_json())
+    code, output, errors = run("export", graphs, "--out", tmp_path / "out", "--json")
+    assert (code, json.loads(output)["sessions"], "annotation reward='high'" in errors) == (1, 2, True)
+
+
+def test_exports_that_lie_among_the_graphs_are_not_taken_for_graphs(tmp_path: Path) -> None:
+    graphs = save_graphs(tmp_path / "graphs")
+    run("export", graphs, "--out", graphs / "old export", "--format", "openai")
+    code, output, errors = run("export", graphs, "--out", tmp_path / "out", "--json")
+    assert (code, errors, json.loads(output)["sessions"]) == (0, "", 2)
+
+
+def test_one_graph_of_many_can_be_drawn(tmp_path: Path) -> None:
+    lines = save_graphs(tmp_path / "graphs") / "chats.jsonl"
+    assert run("graph", lines)[0] == 2
+    assert "choose one, for instance --line 1" in run("graph", lines)[2]
+    code, output, _ = run("graph", lines, "--line", 2)
+    assert (code, "question b" in output, "question a" in output) == (0, True, False)
+    assert "no line 9" in run("graph", lines, "--line", 9)[2]

@@ -7,15 +7,16 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from hermes import __version__
+from hermes.cli.errors import complain, fail
 from hermes.demo import play
 from hermes.graph import GraphError, MessageGraph
-from hermes.picture import one_line, picture
+from hermes.picture import picture
 
 app = typer.Typer(
     name="hermes",
@@ -60,13 +61,13 @@ def demo(
     except (KeyboardInterrupt, EOFError):
         console.print("\n[dim]Until next time.[/]")
         if save is not None:
-            _fail(f"the tour ended early; nothing was written to {save}")
+            fail(f"the tour ended early; nothing was written to {save}")
         raise typer.Exit from None
     if save is not None:
         try:
             save.write_text(chat.to_json(), encoding="utf-8")
         except OSError as error:
-            _fail(f"cannot write {save}: {error.strerror}")
+            fail(f"cannot write {save}: {error.strerror}")
         typer.echo(f"\nSaved. Look at it again: hermes graph {shlex.quote(str(save))}")
 
 
@@ -74,6 +75,7 @@ def demo(
 def graph(
     file: Annotated[Path, typer.Argument(help="A graph as MessageGraph.to_json() wrote it; - reads standard input.")],
     *,
+    line: Annotated[int | None, typer.Option(min=1, help="Which graph of a JSONL file, counted from 1.", show_default=False)] = None,
     is_mermaid: Annotated[bool, typer.Option("--mermaid", help="Print Mermaid source instead, for a document.")] = False,
     is_json: Annotated[bool, typer.Option("--json", help="Print counts and verification as JSON instead.")] = False,
 ) -> None:
@@ -81,16 +83,16 @@ def graph(
 
     Exit code 0 when every id holds, 1 when the graph was altered, 2 when the file is not a graph."""
     if is_mermaid and is_json:
-        _fail("--mermaid and --json are two answers; ask for one")
+        fail("--mermaid and --json are two answers; ask for one")
     name = "standard input" if str(file) == "-" else str(file)
     try:
-        chat = MessageGraph.from_json(_read(file).decode("utf-8-sig"))  # some editors put a mark in front
+        chat = MessageGraph.from_json(_choose(_read(file).decode("utf-8-sig"), line, name))  # some editors put a mark in front
     except OSError as error:
-        _fail(f"cannot read {name}: {error.strerror}")
+        fail(f"cannot read {name}: {error.strerror}")
     except UnicodeDecodeError:
-        _fail(f"{name} is not a message graph: not UTF-8 text")
+        fail(f"{name} is not a message graph: not UTF-8 text")
     except GraphError as error:
-        _fail(f"{name} is not a message graph: {error}")
+        fail(f"{name} is not a message graph: {error}")
     report = chat.verify()
     if is_json:
         responses = sum(1 for _ in chat.responses())
@@ -103,9 +105,21 @@ def graph(
         console.print(picture(chat, name))
         console.print(f"verify: [bold]{report.status}[/]")
     for problem in report.problems:
-        _complain(problem)
+        complain(problem)
     if not report:
         raise typer.Exit(1)
+
+
+def _choose(text: str, line: int | None, name: str) -> str:
+    """Return the graph that was asked for: the whole text, or one line of it."""
+    lines = text.splitlines()
+    if line is not None:
+        if line > len(lines):
+            fail(f"{name} has {len(lines)} lines, so there is no line {line}")
+        return lines[line - 1]
+    if sum(1 for each in lines if each.startswith('{"format":')) > 1:
+        fail(f"{name} holds {len(lines)} graphs, one a line; choose one, for instance --line 1")
+    return text
 
 
 def _read(file: Path) -> bytes:
@@ -115,13 +129,3 @@ def _read(file: Path) -> bytes:
     if sys.stdin is None:
         raise OSError(errno.EBADF, "it is closed")
     return sys.stdin.buffer.read()
-
-
-def _fail(message: str) -> NoReturn:
-    """Say in one line what is wrong, and leave with the code for bad input."""
-    _complain(message)
-    raise typer.Exit(2)
-
-
-def _complain(message: str) -> None:
-    typer.secho(f"hermes: {one_line(message)}", fg="red", err=True)

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from hermes.cli.commands import app
-from hermes.cli.errors import fail
-from hermes.trajectories.calls import Policies
+from hermes.cli.errors import complain, fail
+from hermes.trajectories.calls import NO_IDS, NO_PROMPT_IDS, Policies
 from hermes.trajectories.errors import SourceError, TrajectoryError
 from hermes.trajectories.export import Summary, export
 from hermes.trajectories.formats import FORMATS
@@ -80,7 +80,9 @@ def export_command(
     except OSError as error:
         fail(f"{error.filename or out}: {error.strerror}")
     for broken in summary.broken:
-        typer.echo(f"hermes: {broken}", err=True)
+        complain(str(broken))
+    if not summary.trained:
+        complain(f"nothing in this export is trained: {_why_nothing(summary)}")
     if is_json:
         typer.echo(json.dumps({**summary.manifest, "broken": [str(error) for error in summary.broken]}))
     else:
@@ -110,7 +112,7 @@ def verify_command(
         typer.echo(json.dumps({"ok": report.ok, "problems": report.problems, **report.counts}))
     else:
         for problem in report.problems:
-            typer.echo(f"hermes: {problem}", err=True)
+            complain(problem)
         state = "[bold green]holds[/]" if report.ok else f"[bold red]{len(report.problems)} problems[/]"
         Console().print(f"{folder}: {state}  " + ", ".join(f"{value:,} {name}" for name, value in report.counts.items()), soft_wrap=True)
     if not report.ok:
@@ -153,7 +155,7 @@ def import_command(
         draft.unlink(missing_ok=True)
         fail(f"{error.filename or out}: {error.strerror}")
     for line in (*broken, *findings):
-        typer.echo(f"hermes: {line}", err=True)
+        complain(line)
     if is_json:
         typer.echo(json.dumps({"graphs": count, "findings": findings, "broken": broken}))
     else:
@@ -188,21 +190,33 @@ def _progress(files: list[Path], is_quiet: bool) -> Iterator[Callable[[SessionPl
         yield advance
 
 
+def _why_nothing(summary: Summary) -> str:
+    """Say why an export is empty, and what would help where something would."""
+    reasons = summary.manifest["excluded"]
+    if not reasons:
+        return "the graphs hold no sampled response"
+    main = max(reasons, key=lambda reason: reasons[reason]["samples"])
+    has_no_ids = main in (NO_IDS, NO_PROMPT_IDS)
+    advice = "; a text format takes them (--format sharegpt), or --tokenizer DIR gives them ids" if has_no_ids else ""
+    return f"{reasons[main]['samples']:,} samples: {main}{advice}"
+
+
 def _show(summary: Summary, out: Path) -> None:
     manifest = summary.manifest
     tokens: dict[str, int] = manifest["tokens"]
     table = Table(title=f"{out}", title_justify="left", show_header=False, box=None, padding=(0, 2))
-    share = f"  ({tokens['trained'] / tokens['sampled']:.2%})" if tokens["sampled"] else ""
     again = f"  ({manifest['duplicates']:,} more were duplicates)" if manifest["duplicates"] else ""
     rows: list[tuple[str, str]] = [
         ("sessions", f"{manifest['sessions']:,}"),
-        ("samples", f"{manifest['samples']:,}{again}"),
         ("rows", f"{manifest['rows']:,}"),
+        ("samples", f"{manifest['samples']:,}{again}"),
+        ("  trained", f"{summary.trained:,}"),
+        ("  not trained", f"{manifest['samples'] - summary.trained:,}"),
         ("sampled tokens", f"{tokens['sampled']:,}"),
-        ("trained", f"{tokens['trained']:,}{share}"),
-        ("excluded", f"{tokens['excluded']:,}"),
+        ("  trained", f"{tokens['trained']:,}"),
+        ("  excluded", f"{tokens['excluded']:,}"),
     ]
-    rows += [(f"  {reason}", f"{count['tokens']:,} tokens, {count['samples']:,} samples") for reason, count in manifest["excluded"].items()]
+    rows += [(f"    {reason}", f"{count['tokens']:,}  (samples: {count['samples']:,})") for reason, count in manifest["excluded"].items()]
     for name, value in rows:
         table.add_row(name, value)
     console = Console()

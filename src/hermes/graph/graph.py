@@ -313,8 +313,13 @@ class MessageGraph(MutableSequence[Message]):
 
         `summary` is a message, or a text for a user message. If a model wrote it, attach its chat as
         `metadata={"chat": graph}`: the summary's own sampled tokens are then training data too."""
+        if not isinstance(where, slice):
+            raise TypeError(f"expected a slice of messages to squash, for instance slice(1, 5), got {type(where).__name__}")
         message = {"role": "user", "content": summary} if isinstance(summary, str) else summary
-        self.replace(where, [message], kind=kind)
+        with self._history.lock:
+            if not range(len(self))[where]:
+                raise ValueError("there is no message in that slice to squash")
+            self.replace(where, [message], kind=kind)
 
     # Model calls -------------------------------------------------------------------------------------------------
 
@@ -356,6 +361,8 @@ class MessageGraph(MutableSequence[Message]):
 
     def annotate(self, response: Response | str, **fields: Any) -> None:
         """Add what was learned later about a response (a reward, a reaction, a time): `annotate(id, reward=1.0)`."""
+        if not isinstance(response, Response | str):
+            raise TypeError(f"expected a Response from responses() or commit(), or its id, got {type(response).__name__}")
         note = FrozenDict(freeze_items(fields, "annotation"))
         wanted = response.id if isinstance(response, Response) else response
         with self._history.lock:

@@ -86,9 +86,10 @@ class History:
     @property
     def seed(self) -> str:
         """What makes this conversation's ids its own; random unless given, made when first needed."""
-        if self._seed is None:
-            self._seed = os.urandom(16).hex()
-        return self._seed
+        with self.lock:
+            if self._seed is None:
+                self._seed = os.urandom(16).hex()
+            return self._seed
 
     # Heads -------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hermes.graph import CallRecord, Response
+from hermes.trajectories.errors import NoteError
 from hermes.trajectories.source import Session
 from hermes.trajectories.tokenize import Tokenizer
 
@@ -21,8 +22,11 @@ TOKEN = 4
 """Bytes of a token id, and of a logprob."""
 
 NO_IDS = "no token ids"
+NO_PROMPT_IDS = "no prompt token ids"
 NO_LOGPROBS = "no logprobs"
-NOT_FINITE = "logprob is not finite"
+NO_LOGPROB = "not a logprob"
+MAX_LOGPROB = 1e-3
+"""Rounding lifts a certain token's logprob a little above 0; more than this is no logprob."""
 NOT_RETURNED = "counted by the server but not returned"
 NO_PROMPT = "empty prompt: nothing predicts the first token"
 REDACTED = "redacted"
@@ -123,12 +127,12 @@ def read_calls(session: Session, policies: Policies, tokenizer: Tokenizer | None
     responses = list(session.graph.responses())
     refused = _refused(session, responses, policies)
     noted = [_notes(response) for response in responses]
-    rewards = _rollout_rewards(noted, session.name)
+    rewards = _rollout_rewards(responses, noted, session.name)
     calls = []
     for order, (response, notes) in enumerate(zip(responses, noted, strict=True)):
         name = response.id
         rollout = _rollout(notes, session.name)
-        reward = _number(notes.get("reward"))
+        reward = _number(notes, "reward", response)
         record = response.call or CallRecord()
         reason = refused.get(name) or _refused_by_notes(response, notes, record, policies)
         if tokenizer is not None and reason is None and record.token_ids is None:
@@ -148,7 +152,7 @@ def read_calls(session: Session, policies: Policies, tokenizer: Tokenizer | None
                     "policy": record.policy_version or "",
                     "on_policy": not record.prompt_derived,
                     "reward": reward,
-                    "advantage": _number(notes.get("advantage")),
+                    "advantage": _number(notes, "advantage", response),
                     "rollout_reward": rewards.get(rollout),
                 },
             )
@@ -180,17 +184,19 @@ def _graded(record: CallRecord, refused: str | None, fields: dict[str, Any]) -> 
     whole = b"".join(_buffer(values) for values in (record.prompt_token_ids, record.token_ids) if values)
     logprobs = bytes(_buffer(record.logprobs or ()))[: returned * TOKEN]
     scored = len(logprobs) // TOKEN
-    if refused is None and (record.prompt_token_ids is None or record.token_ids is None):
+    if refused is None and record.token_ids is None:
         refused = NO_IDS
+    if refused is None and record.prompt_token_ids is None:
+        refused = NO_PROMPT_IDS
     if refused is None and not start:
         refused = NO_PROMPT
     excluded: tuple[Excluded, ...]
     if refused is not None:
         trained, excluded = 0, (Excluded(0, sampled, refused),)
     else:
-        trained = _finite((record.logprobs or ())[:scored])
+        trained = _usable((record.logprobs or ())[:scored])
         parts = (
-            Excluded(trained, scored, NOT_FINITE),
+            Excluded(trained, scored, NO_LOGPROB),
             Excluded(scored, returned, NO_LOGPROBS),
             Excluded(returned, sampled, NOT_RETURNED),
         )
@@ -198,11 +204,11 @@ def _graded(record: CallRecord, refused: str | None, fields: dict[str, Any]) -> 
     return Call(**fields, whole=whole, start=start, logprobs=logprobs, sampled=sampled, trained=trained, excluded=excluded)
 
 
-def _finite(logprobs: Sequence[float]) -> int:
-    """Return how many logprobs stand before the first infinite one. The sum of float32 values is infinite only if one of them is."""
-    if math.isfinite(sum(logprobs)):
+def _usable(logprobs: Sequence[float]) -> int:
+    """Return how many values stand before the first that no trainer can use: an infinite one, or one that is no logprob at all."""
+    if not logprobs or (max(logprobs) <= MAX_LOGPROB and math.isfinite(min(logprobs))):
         return len(logprobs)
-    return next(at for at, value in enumerate(logprobs) if math.isinf(value))
+    return next(at for at, value in enumerate(logprobs) if not (value <= MAX_LOGPROB and math.isfinite(value)))
 
 
 def _buffer(values: Sequence[Any]) -> Any:
@@ -275,20 +281,26 @@ def _rollout(notes: Mapping[str, Any], session: str) -> str:
     return mark.encode("utf-8", "backslashreplace").decode() if isinstance(mark, str) and mark else session
 
 
-def _rollout_rewards(noted: Sequence[Mapping[str, Any]], session: str) -> dict[str, float]:
+def _rollout_rewards(responses: Sequence[Response], noted: Sequence[Mapping[str, Any]], session: str) -> dict[str, float]:
     """Return each rollout's reward: `rollout_reward` where annotated, else the reward of its last response that has one."""
     stated: dict[str, float] = {}
     last: dict[str, float] = {}
-    for notes in noted:
+    for response, notes in zip(responses, noted, strict=True):
         if not notes:
             continue
         rollout = _rollout(notes, session)
         for key, into in (("rollout_reward", stated), ("reward", last)):
-            value = _number(notes.get(key))
+            value = _number(notes, key, response)
             if value is not None:
                 into[rollout] = value
     return {**last, **stated}
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _number(notes: Mapping[str, Any], key: str, response: Response) -> float | None:
+    """Read an annotated number; raise NoteError if something else stands there: a reward that is dropped would go unnoticed."""
+    value = notes.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise NoteError(f"annotation {key}={value!r} of response {response.id[:12]} is not a number")
+    return float(value)

@@ -18,3 +18,7 @@ class SourceError(TrajectoryError):
 
 class SettingsError(TrajectoryError):
     """The settings of an export contradict each other or ask for what the format cannot hold."""
+
+
+class NoteError(TrajectoryError):
+    """An annotation that exports read holds something else than it should."""

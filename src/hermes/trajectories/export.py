@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes.trajectories.calls import Call, Excluded, read_calls
-from hermes.trajectories.errors import SettingsError, SourceError
+from hermes.trajectories.errors import NoteError, SettingsError, SourceError
 from hermes.trajectories.ledger import NAME as LEDGER
 from hermes.trajectories.ledger import Ledger, dump
 from hermes.trajectories.plan import ExportSettings, Format, SessionPlan, Writer, plan_session
@@ -30,6 +30,8 @@ class Summary:
 
     manifest: Mapping[str, Any]
     broken: tuple[SourceError, ...]
+    trained: int
+    """How many samples are trained, wholly or in part."""
 
 
 def export(
@@ -70,7 +72,7 @@ def export(
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
-    return Summary(manifest, tuple(broken))
+    return Summary(manifest, tuple(broken), ledger.placed)
 
 
 def _write(
@@ -88,7 +90,12 @@ def _write(
         if isinstance(session, SourceError):
             broken.append(session)
             continue
-        plan = plan_session(session, list(_unseen(calls(session), seen, clashes, ledger)), rows)
+        try:
+            found = calls(session)
+        except NoteError as error:
+            broken.append(SourceError(session.name, str(error)))
+            continue
+        plan = plan_session(session, list(_unseen(found, seen, clashes, ledger)), rows)
         rows += plan.rows
         ledger.sessions += 1
         placements = {id(placement.call): placement for placement in writer.write(plan)}

@@ -42,6 +42,8 @@ class Ledger:
     sessions: int = 0
     samples: int = 0
     duplicates: int = 0
+    placed: int = 0
+    """How many samples are trained, wholly or in part."""
     sampled: int = 0
     trained: int = 0
     leaves: list[tuple[str, bytes]] = field(default_factory=list)
@@ -69,6 +71,7 @@ class Ledger:
         }
         self.body.write(dump(line))
         self.samples += 1
+        self.placed += placement is not None
         self.sampled += call.sampled
         self.trained += trained
         self.leaves.append((call.sample_id, leaf(line)))

@@ -28,7 +28,7 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+            inside = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file() and not _is_exported(file))
             if not inside:
                 raise SourceError(str(path), f"no {' or '.join(SUFFIXES)} file in this folder")
             found += inside
@@ -66,6 +66,15 @@ def _read_lines(file: Path, name: str) -> Iterator[Session | SourceError]:
 
 def _session(name: str, text: bytes, where: str) -> Session | SourceError:
     try:
-        return Session(name, MessageGraph.from_json(text), len(text))
+        graph = MessageGraph.from_json(text)
     except CodecError as error:
         return SourceError(where, f"not a message graph ({error})")
+    report = graph.verify()
+    if not report:
+        return SourceError(where, f"the graph was altered after it was recorded ({report.problems[0]})")
+    return Session(name, graph, len(text))
+
+
+def _is_exported(file: Path) -> bool:
+    """Whether a file is part of an export that lies among the graphs."""
+    return (file.parent / "ledger.jsonl").exists()

@@ -16,9 +16,9 @@ from typing import Any
 from hermes.graph import Overlay
 from hermes.graph.message import REASONING, canonical
 from hermes.graph.node import Node
-from hermes.trajectories.calls import DERIVED, NO_IDS, NO_LOGPROBS, NOT_RETURNED, Call
+from hermes.trajectories.calls import DERIVED, NO_IDS, NO_LOGPROB, NO_LOGPROBS, NO_PROMPT, NO_PROMPT_IDS, NOT_RETURNED, Call
 
-TOKEN_REASONS = frozenset({NO_IDS, NO_LOGPROBS, NOT_RETURNED, DERIVED})
+TOKEN_REASONS = frozenset({NO_IDS, NO_PROMPT_IDS, NO_PROMPT, NO_LOGPROBS, NO_LOGPROB, NOT_RETURNED, DERIVED})
 """Why tokens are excluded that does not matter to text: the words were sampled all the same, in a context that is known."""
 
 EPHEMERAL = "ephemeral prompt left out"
@@ -148,6 +148,8 @@ def _leaves(root: _Place) -> Iterator[list[_Place]]:
 
 def _differences(call: Call, *, has_reasoning: bool) -> Iterator[str]:
     overlay, prefix = call.response.overlay, call.response.prefix
+    if not call.completion or not call.prompt:
+        yield NO_IDS  # the words are exact; whether the tokens were, nobody can say
     if overlay.ephemeral is not None:
         yield EPHEMERAL
     sent = Overlay(keep_reasoning=overlay.keep_reasoning).render(prefix)

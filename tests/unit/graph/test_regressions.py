@@ -272,6 +272,9 @@ def test_side_data_is_kept_as_given() -> None:
         (lambda chat: chat.append(answer("a"), call={"model": "m"}), CallError),
         (lambda chat: chat.commit("turn", answer("a")), TypeError),
         (lambda chat: chat.insert(None, user("a")), TypeError),
+        (lambda chat: chat.squash(0, "s"), TypeError),
+        (lambda chat: chat.squash(slice(5, 9), "s"), ValueError),
+        (lambda chat: chat.annotate(chat[0], reward=1), TypeError),
         (lambda chat: MessageGraph.from_json(chat.to_json().replace('"version":1', '"version":1.0')), CodecError),
     ],
 )

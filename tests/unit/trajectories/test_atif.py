@@ -78,7 +78,7 @@ def test_a_tool_session_is_one_document(tmp_path: Path) -> None:
                 "extra": {"hermes": {"response": final, "sample": "final"}},
             },
         ],
-        "extra": {"hermes": {"rollout": "s0", "row": 0, "on_policy": False, "off_policy": "ephemeral prompt left out"}},
+        "extra": {"hermes": {"rollout": "s0", "row": 0, "on_policy": False, "off_policy": "ephemeral prompt left out; no token ids"}},
     }
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from hermes import CallRecord, MessageGraph
 from hermes.trajectories.calls import Call, Policies, read_calls
+from hermes.trajectories.errors import NoteError
 from hermes.trajectories.source import Session
 
 
@@ -33,7 +34,7 @@ GRADES: dict[str, tuple[dict[str, Any], int, int, list[tuple[int, int, str]]]] =
     "all": ({}, 3, 3, []),
     "no ids": ({"token_ids": None, "logprobs": None}, 0, 0, [(0, 0, "no token ids")]),
     "no ids but counted": ({"token_ids": None, "usage": {"completion_tokens": 7}}, 7, 0, [(0, 7, "no token ids")]),
-    "no prompt ids": ({"prompt_token_ids": None}, 3, 0, [(0, 3, "no token ids")]),
+    "no prompt ids": ({"prompt_token_ids": None}, 3, 0, [(0, 3, "no prompt token ids")]),
     "no logprobs": ({"logprobs": None}, 3, 0, [(0, 3, "no logprobs")]),
     "a tail without logprobs": ({"logprobs": [-1]}, 3, 1, [(1, 3, "no logprobs")]),
     "a tail not returned": ({"usage": {"completion_tokens": 5}}, 5, 3, [(3, 5, "counted by the server but not returned")]),
@@ -43,7 +44,8 @@ GRADES: dict[str, tuple[dict[str, Any], int, int, list[tuple[int, int, str]]]] =
         2,
         [(2, 3, "no logprobs"), (3, 5, "counted by the server but not returned")],
     ),
-    "a logprob of minus infinity": ({"logprobs": [-1, float("-inf"), -2]}, 3, 1, [(1, 3, "logprob is not finite")]),
+    "a logprob of minus infinity": ({"logprobs": [-1, float("-inf"), -2]}, 3, 1, [(1, 3, "not a logprob")]),
+    "a logprob above 0": ({"logprobs": [1e-6, -1, 0.5]}, 3, 2, [(2, 3, "not a logprob")]),
     "an empty prompt": ({"prompt_token_ids": []}, 3, 0, [(0, 3, "empty prompt: nothing predicts the first token")]),
     "more logprobs than ids": ({"logprobs": [-1, -2, -3, -4]}, 3, 3, []),
     "fewer counted than returned": ({"usage": {"completion_tokens": 2}}, 3, 3, []),
@@ -155,7 +157,7 @@ def test_rewards_sit_on_responses_and_rollouts() -> None:
         chat.append(answer(name), call=record(name))
     one, two, three, _ = chat.responses()
     chat.annotate(one, reward=0.5, advantage=-1)
-    chat.annotate(two, reward=True)
+    chat.annotate(two, reward=None)
     chat.annotate(three, rollout="other", reward=2, rollout_reward=3.0)
     assert [(call.rollout, call.reward, call.advantage, call.rollout_reward) for call in calls_of(chat)] == [
         ("s", 0.5, -1.0, 0.5),
@@ -163,3 +165,11 @@ def test_rewards_sit_on_responses_and_rollouts() -> None:
         ("other", 2.0, None, 3.0),
         ("s", None, None, 0.5),
     ]
+
+
+def test_an_annotation_that_is_no_number_is_said() -> None:
+    chat = MessageGraph([user("q")])
+    chat.append(answer("a"), call=record("1"))
+    chat.annotate(next(chat.responses()), reward="high")
+    with pytest.raises(NoteError, match="annotation reward='high' of response"):
+        calls_of(chat)

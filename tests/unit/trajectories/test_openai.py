@@ -47,7 +47,7 @@ def test_a_tool_session_comes_out_as_the_service_takes_it(tmp_path: Path) -> Non
         "rollout": "s0",
         "responses": responses,
         "on_policy": False,
-        "off_policy": "ephemeral prompt left out; reasoning left out",
+        "off_policy": "ephemeral prompt left out; no token ids; reasoning left out",
     }
 
 
@@ -93,7 +93,7 @@ def test_a_message_gets_what_the_service_demands() -> None:
             answer("", weight=1),
         ]
     }
-    assert differences == ["reasoning left out"]
+    assert differences == ["no token ids", "reasoning left out"]
 
 
 def test_a_recorded_parallel_tool_calls_is_kept() -> None:
@@ -119,7 +119,7 @@ def test_half_a_surrogate_pair_is_replaced_and_said(tmp_path: Path) -> None:
     [line] = lines(tmp_path / "out" / "openai.jsonl")
     assert line["messages"][0] == user("x\ufffd")
     [about] = lines(tmp_path / "out" / "openai.rows.jsonl")
-    assert (about["on_policy"], about["off_policy"]) == (False, "half a surrogate pair replaced")
+    assert (about["on_policy"], about["off_policy"]) == (False, "no token ids; half a surrogate pair replaced")
 
 
 def test_the_same_graphs_give_the_same_bytes(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_the_founding_example_comes_out_as_in_the_founding_document(tmp_path: Pa
     ]
     assert [turn["train"] for turn in line["conversations"]] == [False, False, True, False, True]
     assert line["tools"] == '[{"type": "function", "function": {"name": "web_search"}}]'
-    assert (line["source"], line["id"], line["on_policy"], line["hermes"]["off_policy"]) == ("hermes-agent", "s0#0", True, "")
+    assert (line["source"], line["id"], line["on_policy"], line["hermes"]["off_policy"]) == ("hermes-agent", "s0#0", False, "no token ids")
 
 
 def test_results_stand_in_the_order_of_their_calls_and_the_ephemeral_prompt_is_absent(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_results_stand_in_the_order_of_their_calls_and_the_ephemeral_prompt_is_a
     ]
     assert json.loads(line["tools"]) == TOOLS
     assert (line["source"], line["on_policy"]) == ("mine", False)
-    assert line["hermes"]["off_policy"] == f"ephemeral prompt left out; {REORDERED}; {ESCAPED}"
+    assert line["hermes"]["off_policy"] == f"ephemeral prompt left out; no token ids; {REORDERED}; {ESCAPED}"
     assert list(read_messages(line)) == tool_session()
 
 

@@ -88,17 +88,18 @@ def test_a_row_says_how_it_differs_from_what_was_sent() -> None:
     chat.append(user("R"))
     sampled(chat, "2", answer("b"))
     [row] = text_rows(calls_of(chat))
-    assert row.differences(has_reasoning=True) == [REASONING_BACK]
-    assert row.differences(has_reasoning=False) == [REASONING_GONE]
+    assert row.differences(has_reasoning=True) == ["no token ids", REASONING_BACK]
+    assert row.differences(has_reasoning=False) == ["no token ids", REASONING_GONE]
     [tools] = text_rows(calls_of(tool_session()))
-    assert tools.differences(has_reasoning=True) == [EPHEMERAL]
+    assert tools.differences(has_reasoning=True) == [EPHEMERAL, "no token ids"]  # its second answer has none
 
 
 def test_reasoning_that_was_sent_is_no_difference() -> None:
     chat = MessageGraph([user("Q")], seed="s")
-    sampled(chat, "1", answer("a", reasoning="hm"))
+    tokens = {"prompt_token_ids": [1], "token_ids": [2], "logprobs": [-0.5]}
+    sampled(chat, "1", answer("a", reasoning="hm"), **tokens)
     chat.append(user("R"))
-    chat.commit(chat.prepare(keep_reasoning="all"), answer("b"), CallRecord(sample_id="2"))
+    chat.commit(chat.prepare(keep_reasoning="all"), answer("b"), CallRecord(sample_id="2", **tokens))
     [row] = text_rows(calls_of(chat))
     assert row.differences(has_reasoning=True) == []
 

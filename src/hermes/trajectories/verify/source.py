@@ -8,7 +8,6 @@ import hashlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,8 @@ def check_source(
     for graph in _graphs(paths, problems):
         graphs += 1
         on_graph(graphs)
+        for problem in graph.verify().problems:
+            problems.add(f"the source itself was altered: {problem}", file=f"graph {graphs}")
         for response in graph.responses():
             books.enter(response)
     books.close(graphs)
@@ -49,6 +50,10 @@ def _graphs(paths: Sequence[Path], problems: Problems) -> Iterator[MessageGraph]
                     yield MessageGraph.from_json(file.read_bytes())
             except (OSError, CodecError) as error:
                 problems.add(f"cannot be read, so what came from it cannot be checked ({error})", file=str(file))
+
+
+MAX_LOGPROB = 1e-3
+"""Rounding lifts a certain token's logprob a little above 0; more than this is no logprob, and is not trained."""
 
 
 @dataclass(slots=True)
@@ -114,8 +119,9 @@ class _Books:
                 what = f"its response is {sample.response[:12]} in the ledger and {other[:12]} in the source" if other else ""
                 self._complain(sample, what or "in the ledger, but not in the source")
         manifest = self.ledger.manifest
+        is_whole = len(self.seen) == len(self.ledger.samples)  # else what is missing was said above, and counts say nothing new
         for name, counted in (("sessions", graphs), ("duplicates", self.responses - len(self.ledger.samples))):
-            if manifest[name] != counted:
+            if is_whole and manifest[name] != counted:
                 self.problems.add(f"the manifest says {name} is {manifest[name]}, the source gives {counted}", file=NAME)
         for found in self.evidence.found.values():
             if found.on_policy is False and self.derived.get(_place(found)) is False:
@@ -181,9 +187,10 @@ class _Books:
         version = record.policy_version or ""
         returned = len(record.token_ids or ())
         facts: dict[str, bool] = {
-            "no token ids": record.prompt_token_ids is None or record.token_ids is None,
+            "no token ids": record.token_ids is None,
+            "no prompt token ids": record.prompt_token_ids is None,
             "no logprobs": len(record.logprobs or ()) < returned,
-            "logprob is not finite": not all(map(isfinite, (record.logprobs or ())[:returned])),
+            "not a logprob": _trainable(record) < min(returned, len(record.logprobs or ())),
             "empty prompt: nothing predicts the first token": record.prompt_token_ids is not None and not len(record.prompt_token_ids),
             "counted by the server but not returned": _sampled(record) > returned,
             "redacted": response.redacted,
@@ -226,7 +233,8 @@ def _forbidden(response: Response, notes: Mapping[str, Any]) -> str | None:
 
 def _trainable(record: CallRecord) -> int:
     """Return how many tokens, from the front, have a logprob that a trainer can use."""
-    usable = np.isfinite(_array(record.logprobs, np.float32)[: len(record.token_ids or ())])
+    scores = _array(record.logprobs, np.float32)[: len(record.token_ids or ())]
+    usable = np.isfinite(scores) & (scores <= MAX_LOGPROB)
     return len(usable) if usable.all() else int(np.argmin(usable))
 
 

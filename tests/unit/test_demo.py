@@ -39,7 +39,12 @@ def test_the_tour_makes_the_graph_that_it_tells_about() -> None:
         ["Be brief.", "(We talked about capitals.)", "Rome.", "2.7 million", "Rome has 2.7 million people."],
         ["Be brief.", "(We talked about capitals.)", "Rome.", "2.7 million", "(typed while the model was thinking)"],
     ]
-    assert [(version.kind, version.successor) for version in chat.versions] == [("edit", 1), ("compaction", 3), ("edit", 3), (None, None)]
+    assert [(version.kind, version.successor) for version in chat.versions] == [
+        ("edit", 1),
+        ("compaction", 3),
+        ("alternative", 3),
+        (None, None),
+    ]
     assert [([message["content"] for message in response.context], response.message["content"]) for response in chat.responses()] == [
         (["Be brief.", "Capital of France?"], "Paris."),
         (["Be brief.", "Capital of Italy?", "Paris."], "Rome."),
@@ -117,7 +122,7 @@ chat  3 messages, 4 versions, 3 responses
 │   ├── 📋 system    Be brief.
 │   ├── 👤 user      (summary)
 │   └── 👤 user      typed meanwhile
-├── version 3 ┄ edit ┄▶ now
+├── version 3 ┄ alternative ┄▶ now
 │   ├── 2 messages as above
 │   └── 🤖 assistant late  ● sampled
 ├── version 2 ┄ compaction ┄▶ now

@@ -22,7 +22,7 @@ from hermes.trajectories.export import Summary, export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.imports import SHAPES, import_files
 from hermes.trajectories.plan import ExportSettings, SessionPlan
-from hermes.trajectories.source import find_files, read_sessions
+from hermes.trajectories.source import Sessions, find_files
 from hermes.trajectories.tokenize import Tokenizer, load_tokenizer
 from hermes.trajectories.verify import verify
 
@@ -72,7 +72,7 @@ def export_command(
     settings = ExportSettings(format=format_, policies=policies, source=source)
     try:
         files = find_files(graphs)
-        sessions = read_sessions(files)
+        sessions = Sessions(files)
         with _progress(files, is_json) as advance:
             summary = export(sessions, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=advance)
     except TrajectoryError as error:
@@ -154,6 +154,9 @@ def import_command(
     except OSError as error:
         draft.unlink(missing_ok=True)
         fail(f"{error.filename or out}: {error.strerror}")
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
     for line in (*broken, *findings):
         complain(line)
     if is_json:

@@ -31,6 +31,7 @@ from hermes.graph.node import Node, common_prefix, same
 from hermes.graph.splice import Delta
 
 EDIT = "edit"
+ALTERNATIVE = "alternative"
 COMPACTION = "compaction"
 REDACTION = "redaction"
 SUBAGENT_CALL = "subagent_call"
@@ -91,7 +92,7 @@ def branch(history: History, context: Sequence[Node], node: Node) -> tuple[int, 
     if history.deltas:
         history.deltas[-1] = Delta.between(history.nodes_of(history.kept[-1]), nodes)
     history.numbers += 1
-    history.enter(history.numbers, Delta.between(nodes, history.nodes), (history.live, EDIT), nodes)
+    history.enter(history.numbers, Delta.between(nodes, history.nodes), (history.live, ALTERNATIVE), nodes)
     history.spine.add(history.numbers, nodes, depth, history.nodes_of)
     return history.numbers, len(context)
 

@@ -11,9 +11,10 @@ import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
-from hermes.graph import CallRecord, Response
+from hermes.graph import CallRecord, MessageGraph, Response, Version
 from hermes.trajectories.errors import NoteError
 from hermes.trajectories.source import Session
 from hermes.trajectories.tokenize import Tokenizer
@@ -36,8 +37,10 @@ SUPERSEDED = "superseded by an edit"
 REJECTED = "rejected compaction attempt"
 RETRIED = "retried"
 
-ACCEPTED_EDGES = frozenset({"compaction", "continuation", "redaction"})
-"""Edges along which a conversation goes on; along any other one the older version was given up."""
+ACCEPTED_EDGES = frozenset({"alternative", "compaction", "compaction_attempt", "continuation", "redaction"})
+"""Edges along which nothing is given up: the conversation went on in a shorter form, or several samples were drawn in one context."""
+EMPTY = "empty completion"
+MAX_FLOAT32 = 3.4e38
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,14 @@ class Policies:
     """`include` trains calls whose prompt ids we tokenised ourselves; their rows say `on_policy: false`."""
     policy_versions: frozenset[str] | None = None
     """Train only what these policy versions sampled; None trains all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What holds for a sample over all its copies: why it is refused (empty: it is not), and what was annotated."""
+
+    refused: str
+    notes: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +102,10 @@ class Call:
     reward: float | None = None
     advantage: float | None = None
     rollout_reward: float | None = None
+    refused: str = ""
+    """Why none of it is trained, where somebody or some policy said so; token grades are not meant."""
+    notes: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What was annotated about it."""
 
     @property
     def prompt(self) -> bytes:
@@ -120,13 +135,16 @@ class Call:
         return [(self.policy, 0, self.sampled)]
 
 
-def read_calls(session: Session, policies: Policies, tokenizer: Tokenizer | None = None) -> list[Call]:
+def read_calls(
+    session: Session, policies: Policies, tokenizer: Tokenizer | None = None, verdicts: Mapping[str, Verdict] = MappingProxyType({})
+) -> list[Call]:
     """Return every sample of a session, of every version and every attached chat, each once, in the order of sampling.
 
-    With a tokenizer, calls that came without token ids are tokenised; such calls are off-policy and say so."""
+    With a tokenizer, calls that came without token ids are tokenised; such calls are off-policy and say so. `verdicts`, by
+    response id, hold what other copies of a sample say about it."""
     responses = list(session.graph.responses())
     refused = _refused(session, responses, policies)
-    noted = [_notes(response) for response in responses]
+    noted = [verdicts[response.id].notes if response.id in verdicts else _notes(response) for response in responses]
     rewards = _rollout_rewards(responses, noted, session.name)
     calls = []
     for order, (response, notes) in enumerate(zip(responses, noted, strict=True)):
@@ -134,7 +152,10 @@ def read_calls(session: Session, policies: Policies, tokenizer: Tokenizer | None
         rollout = _rollout(notes, session.name)
         reward = _number(notes, "reward", response)
         record = response.call or CallRecord()
-        reason = refused.get(name) or _refused_by_notes(response, notes, record, policies)
+        if name in verdicts:
+            reason = verdicts[name].refused or None
+        else:
+            reason = refused.get(name) or _refused_by_notes(response, notes, record, policies)
         if tokenizer is not None and reason is None and record.token_ids is None:
             record = _tokenised(record, response, tokenizer)
         calls.append(
@@ -154,6 +175,8 @@ def read_calls(session: Session, policies: Policies, tokenizer: Tokenizer | None
                     "reward": reward,
                     "advantage": _number(notes, "advantage", response),
                     "rollout_reward": rewards.get(rollout),
+                    "refused": reason or "",
+                    "notes": notes,
                 },
             )
         )
@@ -200,7 +223,7 @@ def _graded(record: CallRecord, refused: str | None, fields: dict[str, Any]) -> 
             Excluded(scored, returned, NO_LOGPROBS),
             Excluded(returned, sampled, NOT_RETURNED),
         )
-        excluded = tuple(part for part in parts if part.start < part.end)
+        excluded = tuple(part for part in parts if part.start < part.end) or (() if trained else (Excluded(0, 0, EMPTY),))
     return Call(**fields, whole=whole, start=start, logprobs=logprobs, sampled=sampled, trained=trained, excluded=excluded)
 
 
@@ -227,8 +250,10 @@ def _refused_by_notes(response: Response, notes: Mapping[str, Any], record: Call
         return NO_CONSENT
     if isinstance(notes.get("exclude"), str) and notes["exclude"]:
         return str(notes["exclude"])
-    if policies.policy_versions is not None and (record.policy_version or "") not in policies.policy_versions:
-        return f"policy version {record.policy_version or 'unknown'} not asked for"
+    if policies.policy_versions is not None:
+        for version in [span.version for span in record.policy_spans or ()] or [record.policy_version or ""]:
+            if version not in policies.policy_versions:
+                return f"policy version {version or 'unknown'} not asked for"
     if record.prompt_derived and record.prompt_token_ids is not None and policies.derived == "exclude":
         return DERIVED
     return None
@@ -248,20 +273,43 @@ def _refused(session: Session, responses: Sequence[Response], policies: Policies
 
 
 def _given_up(session: Session) -> Iterator[tuple[str, str]]:
-    """Yield the responses that lie on no version from which the conversation went on."""
-    versions = list(session.graph.versions)
+    """Yield the responses that lie on no version from which the conversation went on, in the graph and in attached chats.
+
+    A chat counts as the message that carries it: attached to versions that were all given up, it was given up too."""
+    accepted: set[str] = set()
+    graphs: list[MessageGraph] = [session.graph]
+    seen: set[int] = set()
+    for graph in graphs:  # grows while it is walked
+        versions = list(graph.versions)
+        places = _accepted_places(versions)
+        prefixes = {_prefix_key(versions[place], index) for place in places for index in versions[place].sampled}
+        for response in graph.responses():
+            if response.is_own and _prefix_key(versions[response.version], response.index) in prefixes:
+                accepted.add(response.id)
+        for chat in (node.chat for place in places for node in versions[place]):
+            if chat is not None and id(chat.history) not in seen:
+                seen.add(id(chat.history))
+                graphs.append(chat.graph)
+    attempts = {version.successor for version in session.graph.versions if version.kind == "compaction_attempt"}
+    for response in session.graph.responses():
+        if response.id not in accepted:
+            is_attempt = response.version in attempts if response.is_own else _is_carried_by(response, session.graph, attempts)
+            yield response.id, REJECTED if is_attempt else SUPERSEDED
+
+
+def _accepted_places(versions: Sequence[Version]) -> set[int]:
+    """Return the places of the current list and of the versions from which it was reached without giving anything up."""
     accepted = {len(versions) - 1}
     for version in reversed(versions[:-1]):
         if version.successor in accepted and version.kind in ACCEPTED_EDGES:
             accepted.add(version.place)
-    on_accepted = {(place, index) for place in accepted for index in versions[place].sampled}
-    prefixes = {_prefix_key(versions[place], index) for place, index in on_accepted}
-    for response in session.graph.responses():
-        if not response.is_own:
-            continue  # an attached chat's samples stand and fall with the message that carries it; they are kept
-        version = versions[response.version]
-        if response.version not in accepted and _prefix_key(version, response.index) not in prefixes:
-            yield response.id, REJECTED if version.kind == "compaction_attempt" else SUPERSEDED
+    return accepted
+
+
+def _is_carried_by(response: Response, graph: MessageGraph, places: set[int | None]) -> bool:
+    """Whether a chat attached to one of these versions holds a response."""
+    chats = (node.chat for version in graph.versions if version.place in places for node in version)
+    return any(chat is not None and response.id in chat.response_ids for chat in chats)
 
 
 def _prefix_key(version: Sequence[Any], index: int) -> tuple[bytes, ...]:
@@ -303,4 +351,6 @@ def _number(notes: Mapping[str, Any], key: str, response: Response) -> float | N
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise NoteError(f"annotation {key}={value!r} of response {response.id[:12]} is not a number")
+    if not -MAX_FLOAT32 < value < MAX_FLOAT32:
+        raise NoteError(f"annotation {key} of response {response.id[:12]} is too large for a float32")
     return float(value)

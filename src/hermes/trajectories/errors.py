@@ -20,5 +20,9 @@ class SettingsError(TrajectoryError):
     """The settings of an export contradict each other or ask for what the format cannot hold."""
 
 
-class NoteError(TrajectoryError):
+class SessionError(TrajectoryError):
+    """One session cannot be exported; the others can."""
+
+
+class NoteError(SessionError):
     """An annotation that exports read holds something else than it should."""

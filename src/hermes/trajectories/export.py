@@ -7,13 +7,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hermes.trajectories.calls import Call, Excluded, read_calls
-from hermes.trajectories.errors import NoteError, SettingsError, SourceError
+from hermes.trajectories.calls import Call, Verdict, read_calls
+from hermes.trajectories.copies import Copies
+from hermes.trajectories.errors import SessionError, SettingsError, SourceError
 from hermes.trajectories.ledger import NAME as LEDGER
 from hermes.trajectories.ledger import Ledger, dump
 from hermes.trajectories.plan import ExportSettings, Format, SessionPlan, Writer, plan_session
@@ -21,7 +22,6 @@ from hermes.trajectories.source import Session
 from hermes.trajectories.tokenize import Tokenizer
 
 CHUNK = 1 << 20
-NAME_TAKEN = "sample id used by another sample"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +45,53 @@ def export(
 ) -> Summary:
     """Write every session in the format asked for, with its ledger, into the new folder `out`.
 
-    Samples are counted once over all sessions, by sample id. Writes into a folder beside `out` and renames it at the end, so
-    that `out` is never half an export; the same input gives the same bytes."""
+    Samples are counted once over all sessions, by sample id; where copies of one disagree, the sessions are read a second time,
+    so give them as something that can be read twice. Writes into a folder beside `out` and renames it at the end, so that
+    `out` is never half an export; the same input gives the same bytes."""
     if settings.format not in formats:
         raise SettingsError(f"unknown format {settings.format!r}; one of {', '.join(sorted(formats))}")
+    out = out.resolve()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SettingsError(f"{out} exists and is not an empty folder")
     out.parent.mkdir(parents=True, exist_ok=True)
+    verdicts: dict[str, Verdict] = {}
+    while True:
+        copies = Copies(verdicts)
+        calls = partial(read_calls, policies=settings.policies, tokenizer=tokenizer, verdicts=verdicts)
+        summary = _attempt(sessions, out, settings, formats[settings.format], Reading(calls, copies, on_session, tokenizer))
+        if summary is not None:
+            return summary
+        # A later copy of a sample said something that its first copy did not know: do it over, knowing it.
+        if isinstance(sessions, Iterator):
+            raise SettingsError("several graphs say different things about the same samples; give them as a list, to be read twice")
+        verdicts |= copies.news
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How sessions become calls in one pass."""
+
+    calls: Callable[[Session], Iterable[Call]]
+    copies: Copies
+    on_session: Callable[[SessionPlan], None]
+    tokenizer: Tokenizer | None
+
+
+def _attempt(
+    sessions: Iterable[Session | SourceError], out: Path, settings: ExportSettings, form: Format, reading: Reading
+) -> Summary | None:
+    """Make one pass over the sessions; return None, and leave nothing behind, if what it learned makes another one necessary."""
     draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
         with (draft / f".{LEDGER}").open("w+b") as body:
             ledger = Ledger(body)
-            writer = formats[settings.format](draft, settings)
-            calls = partial(read_calls, policies=settings.policies, tokenizer=tokenizer)
-            broken = _write(sessions, writer, ledger, calls, on_session)
-            manifest = ledger.manifest(_settings(settings, tokenizer), writer.rows, _files(draft))
+            writer = form(draft, settings)
+            broken = _write(sessions, writer, ledger, reading)
+            if reading.copies.news:
+                shutil.rmtree(draft)
+                return None
+            ledger.duplicates = reading.copies.duplicates
+            manifest = ledger.manifest(_settings(settings, reading.tokenizer), writer.rows, _files(draft))
             body.seek(0)
             with (draft / LEDGER).open("wb") as whole:
                 whole.write(dump(manifest))
@@ -75,51 +107,27 @@ def export(
     return Summary(manifest, tuple(broken), ledger.placed)
 
 
-def _write(
-    sessions: Iterable[Session | SourceError],
-    writer: Writer,
-    ledger: Ledger,
-    calls: Callable[[Session], Iterable[Call]],
-    on_session: Callable[[SessionPlan], None],
-) -> list[SourceError]:
+def _write(sessions: Iterable[Session | SourceError], writer: Writer, ledger: Ledger, reading: Reading) -> list[SourceError]:
     broken: list[SourceError] = []
-    seen: dict[bytes, bytes] = {}
-    clashes: set[bytes] = set()
     rows = 0
     for session in sessions:
         if isinstance(session, SourceError):
             broken.append(session)
             continue
         try:
-            found = calls(session)
-        except NoteError as error:
+            found = list(reading.calls(session))
+        except SessionError as error:
             broken.append(SourceError(session.name, str(error)))
             continue
-        plan = plan_session(session, list(_unseen(found, seen, clashes, ledger)), rows)
+        plan = plan_session(session, list(reading.copies.unseen(found)), rows)
         rows += plan.rows
         ledger.sessions += 1
         placements = {id(placement.call): placement for placement in writer.write(plan)}
         for call in plan.calls:
             ledger.enter(call, placements.get(id(call)), writer.untrained)
-        on_session(plan)
+        reading.on_session(plan)
     writer.close()
     return broken
-
-
-def _unseen(calls: Iterable[Call], seen: dict[bytes, bytes], clashes: set[bytes], ledger: Ledger) -> Iterator[Call]:
-    """Leave out what was counted before: the same sample in another file, or in a fork. Another sample under a known id is said."""
-    for call in calls:
-        name = hashlib.blake2b(call.sample_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        parts = (call.prompt, call.completion, call.logprobs, call.response.message.digest)
-        content = hashlib.blake2b(b"".join(hashlib.sha256(part).digest() for part in parts), digest_size=16).digest()
-        if name not in seen:
-            seen[name] = content
-            yield call
-        elif seen[name] == content or content in clashes:
-            ledger.duplicates += 1
-        else:
-            clashes.add(content)
-            yield replace(call, trained=0, excluded=(Excluded(0, call.sampled, NAME_TAKEN),))
 
 
 def _settings(settings: ExportSettings, tokenizer: Tokenizer | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Assistant messages marked as not trained (`train: false`, `weight: 0`) are autho
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,7 +50,8 @@ def import_file(path: Path, shape: str | None = None) -> Iterator[Imported | Sou
             try:
                 reading = _read(row, line, shape)
                 _repeated(reading, before)
-                graph = _graph(reading, row, name, f"{path.name}:{line}")
+                mark = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:12]  # other files may have this name too
+                graph = _graph(reading, row, f"{name}#{mark}", f"{path.name}:{line}#{mark}")
             except (BadRow, GraphError) as error:
                 yield SourceError(f"{path}, line {line}", str(error))
             else:
@@ -158,7 +160,7 @@ def _repeated(reading: Reading, before: list[str]) -> None:
 
 
 def _graph(reading: Reading, row: Mapping[str, Any], name: str, sample: str) -> MessageGraph:
-    """Build the graph. Its ids come from the file's name and line, so that a second import gives the same bytes."""
+    """Build the graph. Its ids come from the file's name, the line and what it says, so that a second import gives the same bytes."""
     metadata = row.get("metadata")
     model = row.get("model") or (metadata.get("model") if isinstance(metadata, Mapping) else None)
     graph = MessageGraph(seed=name)

@@ -28,7 +28,7 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file() and not _is_exported(file))
+            inside = sorted(_inside(path))
             if not inside:
                 raise SourceError(str(path), f"no {' or '.join(SUFFIXES)} file in this folder")
             found += inside
@@ -39,11 +39,21 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
+class Sessions:
+    """The graphs of some files, to be read as often as one likes."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._files = list(files)
+
+    def __iter__(self) -> Iterator[Session | SourceError]:
+        return read_sessions(self._files)
+
+
 def read_sessions(files: Iterable[Path]) -> Iterator[Session | SourceError]:
     """Yield every graph of the files in order, and a SourceError in the place of each that cannot be read.
 
     A session is named by its file, as seen from the folder that holds all of them, and by its line where the file has lines."""
-    known = [file.absolute() for file in files]
+    known = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # also takes `..` out, so that names do not depend on where one stands
     root = Path(os.path.commonpath([file.parent for file in known])) if known else Path()
     for file in known:
         name = str(file.relative_to(root))
@@ -73,6 +83,19 @@ def _session(name: str, text: bytes, where: str) -> Session | SourceError:
     if not report:
         return SourceError(where, f"the graph was altered after it was recorded ({report.problems[0]})")
     return Session(name, graph, len(text))
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """Yield the graph files below a folder; raise SourceError for a folder that cannot be read, instead of passing over it."""
+
+    def refuse(error: OSError) -> None:
+        raise SourceError(str(error.filename), error.strerror or str(error))
+
+    for place, _, names in os.walk(folder, onerror=refuse):
+        for name in names:
+            file = Path(place, name)
+            if file.suffix in SUFFIXES and not _is_exported(file):
+                yield file
 
 
 def _is_exported(file: Path) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from hermes.graph import Response
-from hermes.trajectories.errors import SettingsError
+from hermes.trajectories.errors import SessionError, SettingsError
 
 try:
     from jinja2 import TemplateError
@@ -31,7 +31,7 @@ class Tokenizer(Protocol):
     name: str
 
     def encode(self, response: Response) -> tuple[Sequence[int], Sequence[int]]:
-        """Return prompt ids and completion ids of a response; raise SettingsError if the template refuses the messages."""
+        """Return prompt ids and completion ids of a response; raise SessionError if the template refuses the messages."""
         ...
 
 
@@ -42,7 +42,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     try:
         vocabulary = Vocabulary.from_file(str(folder / "tokenizer.json"))
         config = _read_config(folder)
-        return TemplateTokenizer(folder.name, vocabulary, config)
+        return TemplateTokenizer(folder.resolve().name, vocabulary, config)
     except (OSError, ValueError) as error:
         raise SettingsError(f"{folder}: no tokenizer with a chat template ({error})") from None
     except Exception as error:  # noqa: BLE001  # tokenizers raises bare Exception for a missing or broken file
@@ -80,11 +80,11 @@ class TemplateTokenizer:
         try:
             prompt = self._render(context, response, is_open=True)
             whole = self._render([*context, reply], response, is_open=False)
-        except TemplateError as error:
-            raise SettingsError(f"the chat template refuses a conversation: {error}") from None
+            ids, prompt_ids = self._ids(whole), self._ids(prompt)
+        except Exception as error:  # noqa: BLE001  # a template is somebody's program: whatever it raises is about this conversation
+            raise SessionError(f"the chat template refuses a conversation: {type(error).__name__}: {error}") from None
         if not whole.startswith(prompt):
-            raise SettingsError("the chat template writes a conversation and its beginning differently; its tokens cannot be told apart")
-        ids, prompt_ids = self._ids(whole), self._ids(prompt)
+            raise SessionError("the chat template writes a conversation and its beginning differently; its tokens cannot be told apart")
         if ids[: len(prompt_ids)] == prompt_ids:
             return prompt_ids, ids[len(prompt_ids) :]
         return prompt_ids, self._ids(whole[len(prompt) :])

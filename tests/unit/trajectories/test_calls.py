@@ -50,7 +50,7 @@ GRADES: dict[str, tuple[dict[str, Any], int, int, list[tuple[int, int, str]]]] =
     "more logprobs than ids": ({"logprobs": [-1, -2, -3, -4]}, 3, 3, []),
     "fewer counted than returned": ({"usage": {"completion_tokens": 2}}, 3, 3, []),
     "derived prompt": ({"prompt_derived": True}, 3, 0, [(0, 3, "prompt tokens derived, not recorded")]),
-    "an empty completion": ({"token_ids": [], "logprobs": []}, 0, 0, []),
+    "an empty completion": ({"token_ids": [], "logprobs": []}, 0, 0, [(0, 0, "empty completion")]),
 }
 
 
@@ -97,6 +97,12 @@ def test_consent_redaction_and_notes_exclude_with_their_reason() -> None:
     assert {parts[0][2] for parts in reasons(chat).values()} == {"redacted"}
 
 
+def summariser(name: str) -> MessageGraph:
+    chat = MessageGraph([user("sum up")])
+    chat.append(answer(f"summary {name}"), call=record(name))
+    return chat
+
+
 def test_what_an_edit_gave_up_can_be_left_out() -> None:
     chat = MessageGraph([user("q")])
     chat.append(answer("given up"), call=record("1"))
@@ -104,16 +110,58 @@ def test_what_an_edit_gave_up_can_be_left_out() -> None:
     chat.append(user("more"))
     chat.append(answer("kept"), call=record("2"))
     chat.squash(slice(0, 2), "short")
-    chat.append(answer("attempt"), call=record("3"))
-    chat.replace(0, user("rejected summary"), kind="compaction_attempt")
-    chat.append(answer("now"), call=record("4"))
-    assert reasons(chat) == {"1": [], "2": [], "3": [], "4": []}
-    assert reasons(chat, keep="accepted") == {
-        "1": [(0, 3, "superseded by an edit")],
-        "2": [(0, 3, "superseded by an edit")],
-        "3": [(0, 3, "rejected compaction attempt")],
+    chat.append(answer("now"), call=record("3"))
+    assert reasons(chat) == {"1": [], "2": [], "3": []}
+    assert reasons(chat, keep="accepted") == {"1": [(0, 3, "superseded by an edit")], "2": [], "3": []}
+
+
+def test_a_rejected_compaction_attempt_can_be_left_out_and_what_it_summed_up_stays() -> None:
+    chat = MessageGraph([user("q")])
+    chat.append(answer("a"), call=record("1"))
+    chat.append(user("more"))
+    before = [dict(message) for message in chat]
+    attempt = {**user("bad summary"), "metadata": {"chat": summariser("attempt")}}
+    chat.replace(slice(0, 2), [attempt], kind="compaction_attempt")
+    chat.append(answer("confused"), call=record("2"))
+    chat[:] = before  # back to where it was
+    chat.append(answer("b"), call=record("3"))
+    good = {**user("good summary"), "metadata": {"chat": summariser("good")}}
+    chat.squash(slice(0, 3), good)
+    chat.append(answer("c"), call=record("4"))
+    assert {name: [reason for *_, reason in parts] for name, parts in reasons(chat, keep="accepted").items()} == {
+        "1": [],
+        "2": ["rejected compaction attempt"],
+        "3": [],
         "4": [],
+        "attempt": ["rejected compaction attempt"],
+        "good": [],
     }
+
+
+def test_several_samples_of_one_context_are_not_given_up() -> None:
+    chat = MessageGraph([user("q")])
+    turn = chat.prepare()
+    for name in "12":
+        chat.commit(turn, answer(name), call=record(name))
+    assert reasons(chat, keep="accepted") == {"1": [], "2": []}
+
+
+def test_what_was_given_up_inside_a_subagent_is_given_up() -> None:
+    inner = MessageGraph([user("i")])
+    inner.append(answer("first try"), call=record("1"))
+    inner[0]["content"] = "better"
+    inner.append(answer("second try"), call=record("2"))
+    chat = MessageGraph([user("q"), {"role": "tool", "content": "t", "metadata": {"chat": inner}}])
+    assert reasons(chat, keep="accepted") == {"1": [(0, 3, "superseded by an edit")], "2": []}
+    del chat[1]
+    assert reasons(chat, keep="accepted") == {"1": [(0, 3, "superseded by an edit")], "2": [(0, 3, "superseded by an edit")]}
+
+
+def test_policy_spans_count_for_the_choice_of_policy_versions() -> None:
+    chat = MessageGraph([user("q")])
+    chat.append(answer("a"), call=record("1", policy_version="v2", policy_spans=[("v1", 0, 2), ("v2", 2, 3)]))
+    chat.append(answer("b"), call=record("2", policy_spans=[("v2", 0, 3)]))
+    assert reasons(chat, policy_versions=frozenset({"v2"})) == {"1": [(0, 3, "policy version v1 not asked for")], "2": []}
 
 
 def test_along_a_compaction_the_older_version_counts_as_accepted() -> None:

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from hermes import CallRecord, MessageGraph
+from hermes.trajectories.calls import Policies
 from hermes.trajectories.errors import SettingsError, SourceError
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
@@ -164,3 +166,60 @@ def test_as_text_a_sample_without_ids_is_trained_whole(tmp_path: Path) -> None:
     manifest, (line,) = ledger(tmp_path / "out")
     assert (manifest["tokens"], manifest["excluded"]) == ({"sampled": 4, "trained": 4, "excluded": 0}, {})
     assert (line["excluded"], line["trained"][0]["turn"]) == ([], 1)
+
+
+def test_what_one_copy_of_a_sample_says_holds_for_all_of_them(tmp_path: Path) -> None:
+    """A later snapshot withdraws consent, erases a text, or brings the reward; the earlier file knows nothing of it."""
+    for name, change in {
+        "no consent": lambda chat: chat.annotate(next(chat.responses()), consent=False),
+        "looked wrong": lambda chat: chat.annotate(next(chat.responses()), exclude="looked wrong"),
+        "redacted": lambda chat: chat.redact(0),
+    }.items():
+        later = chat_with("a")
+        change(later)
+        for number, chats in enumerate(([chat_with("a"), later], [later, chat_with("a")])):
+            out = tmp_path / f"{name} {number}"
+            export([Session(str(at), chat) for at, chat in enumerate(chats)], out, ExportSettings(), FORMATS)
+            manifest, lines = ledger(out)
+            assert (manifest["samples"], manifest["duplicates"], [line["trained"] for line in lines]) == (1, 1, [[]])
+            assert lines[0]["excluded"][0]["reason"] == name
+    later = chat_with("a")
+    later.annotate(next(later.responses()), reward=2.0)
+    export([Session("0", chat_with("a")), Session("1", later)], tmp_path / "reward", ExportSettings(), FORMATS)
+    assert pq.read_table(tmp_path / "reward" / "rows.parquet")["reward"].to_pylist() == [2.0]
+
+
+def test_what_a_fork_gave_up_stands_where_the_original_has_it(tmp_path: Path) -> None:
+    chat = chat_with("a")
+    fork = chat.fork()
+    fork[0]["content"] = "other"
+    settings = ExportSettings(policies=Policies(keep="accepted"))
+    for number, chats in enumerate(([chat, fork], [fork, chat])):
+        export([Session(str(at), each) for at, each in enumerate(chats)], tmp_path / str(number), settings, FORMATS)
+        assert ledger(tmp_path / str(number))[0]["tokens"]["trained"] == 3
+
+
+def test_a_stream_that_cannot_be_read_twice_says_so(tmp_path: Path) -> None:
+    later = chat_with("a")
+    later.annotate(next(later.responses()), consent=False)
+    with pytest.raises(SettingsError, match="give them as a list"):
+        export(iter([Session("0", chat_with("a")), Session("1", later)]), tmp_path / "out", ExportSettings(), FORMATS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_that_cannot_be_read_and_dangling_links_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(chat_with("a").to_json())
+    (tmp_path / "b.json").symlink_to(tmp_path / "nowhere.json")
+    kinds = [type(session) for session in read_sessions(find_files([tmp_path]))]
+    assert kinds == [Session, SourceError]
+
+
+def test_names_do_not_depend_on_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("b.json", "sub/a.json"):
+        (tmp_path / name).write_text(chat_with(name).to_json())
+    names = []
+    for place, paths in (("sub", ["a.json", "../b.json"]), (".", ["sub/a.json", "b.json"])):
+        monkeypatch.chdir(tmp_path / place)
+        names.append([session.name for session in read_sessions(map(Path, paths)) if isinstance(session, Session)])
+    assert names[0] == names[1] == ["sub/a.json", "b.json"]

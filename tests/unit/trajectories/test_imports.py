@@ -1,6 +1,7 @@
 """Import: our own files come back as they were; each defect of hermes-agent's files has its name; a broken line is not the end."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def names(imported: Imported) -> list[tuple[int | None, str]]:
 
 
 def samples(graph: MessageGraph) -> list[tuple[int, str]]:
-    return [(one.index, one.sample_id) for one in graph.responses()]
+    """Index and sample id of each response; without the mark that tells files of one name apart."""
+    return [(one.index, re.sub("#[0-9a-f]{12}", "", one.sample_id)) for one in graph.responses()]
 
 
 # Round trips -----------------------------------------------------------------------------------------------------

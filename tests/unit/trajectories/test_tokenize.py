@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as Vocabulary
 
 from hermes import CallRecord, MessageGraph
 from hermes.trajectories.calls import Policies, read_calls
-from hermes.trajectories.errors import SettingsError
+from hermes.trajectories.errors import SettingsError, TrajectoryError
 from hermes.trajectories.source import Session
 from hermes.trajectories.tokenize import load_tokenizer
 
@@ -74,7 +74,7 @@ def test_a_template_that_cannot_serve_is_refused_in_one_line(tmp_path: Path, tem
     def encode() -> Any:
         return load_tokenizer(save_tokenizer(tmp_path / "toy", template)).encode(next(chat.responses()))
 
-    with pytest.raises(SettingsError, match=complaint):
+    with pytest.raises(TrajectoryError, match=complaint):
         encode()
 
 

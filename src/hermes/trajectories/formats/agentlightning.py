@@ -66,8 +66,9 @@ def rollouts(plan: SessionPlan) -> Iterator[tuple[str, list[Call]]]:
     """Yield the session's calls by rollout, depth first; no two of one list have the same prompt."""
     tokenizers = Counter(rollout.rollout for rollout in plan.rollouts if rollout.rows)
     for rollout in plan.rollouts:
-        name = plan.session.name if rollout.rollout == plan.session.name else f"{plan.session.name}/{rollout.rollout}"
-        name = f"{name}@{rollout.tokenizer}" if tokenizers[rollout.rollout] > 1 else name
+        session, marked = _plain(plan.session.name), _plain(rollout.rollout)
+        name = session if marked == session else f"{session}/{marked}"
+        name = f"{name}@{_plain(rollout.tokenizer)}" if tokenizers[rollout.rollout] > 1 else name
         lists: list[list[Call]] = []
         seen: Counter[bytes] = Counter()
         for call in depth_first(rollout):
@@ -79,6 +80,11 @@ def rollouts(plan: SessionPlan) -> Iterator[tuple[str, list[Call]]]:
         yield from ((f"{name}~{number}" if number else name, calls) for number, calls in enumerate(lists))
 
 
+def _plain(name: str) -> str:
+    """Return a name without the marks that rollout ids are put together with."""
+    return name.replace("%", "%25").replace("~", "%7E").replace("@", "%40")
+
+
 def event(rollout_id: str, number: int, kind: str, data: dict[str, Any]) -> dict[str, Any]:
     return {"event_type": kind, "rollout_id": rollout_id, "attempt_id": ATTEMPT, "timestamp": float(number), "data": data}
 
@@ -87,7 +93,7 @@ def model_request(call: Call) -> dict[str, Any]:
     """Return the data of a v1.0 event: what the server stored (`response`), and what it makes of it for the trainer."""
     record = call.response.call
     model = (record.model if record is not None else None) or ""
-    version = int(call.policy) if call.policy.isdecimal() else None
+    version = int(call.policy) if call.policy.isdecimal() and len(call.policy) < 19 else None
     finish = record.finish_reason if record is not None else None
     prompt, response, logprobs = numbers(call)
     choice = {

@@ -42,7 +42,8 @@ SCHEMA = pa.schema(
     ]
 )
 BATCH_TOKENS = 1_000_000
-"""Rows are gathered until they hold so many tokens, then written as one row group: memory stays bounded."""
+BATCH_ROWS = 5_000
+"""Rows are gathered until they are so many or hold so many tokens, then written as one row group: memory stays bounded."""
 
 
 class ParquetWriter:
@@ -62,7 +63,7 @@ class ParquetWriter:
                 self._rows.append(record(number, row, rollout))
                 self.rows += 1
                 self._tokens += row.length
-                if self._tokens >= BATCH_TOKENS:
+                if self._tokens >= BATCH_TOKENS or len(self._rows) >= BATCH_ROWS:
                     self._flush()
             yield from rollout.placements()
 

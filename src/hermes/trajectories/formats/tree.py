@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hermes.trajectories.formats.parquet import BATCH_TOKENS, advantage
+from hermes.trajectories.formats.parquet import BATCH_ROWS, BATCH_TOKENS, advantage
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.tree import TreeRow, tree_row
@@ -57,7 +57,7 @@ class TreeWriter:
                 continue
             self._rows.append(record(self.rows, tree, rollout))
             self._tokens += len(tree.tokens)
-            if self._tokens >= BATCH_TOKENS:
+            if self._tokens >= BATCH_TOKENS or len(self._rows) >= BATCH_ROWS:
                 self._flush()
             for placed in tree.placed:
                 yield Placement(placed.call, {"row": self.rows, "segments": [list(segment) for segment in placed.segments]})

@@ -71,7 +71,7 @@ def record(number: int, row: Row, rollout: RolloutPlan) -> dict[str, Any]:
 def _steps(row: Row) -> dict[str, int]:
     """Return the first and last training step that sampled here, where policy versions are such numbers."""
     versions = [version for call in row.calls for version, _, _ in call.policy_spans]
-    if not all(version.isdecimal() for version in versions):
+    if not all(version.isdecimal() and len(version) < 19 for version in versions):
         return {}
     steps = [int(version) for version in versions]
     return {"min_global_steps": min(steps), "max_global_steps": max(steps)}

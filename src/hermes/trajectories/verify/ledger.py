@@ -116,7 +116,7 @@ class _Bad(Exception):
 def _manifest(text: bytes, path: Path) -> Mapping[str, Any]:
     try:
         manifest = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise NoExport(f"{path}: the first line is not JSON, so this is not an export") from None
     if not isinstance(manifest, dict) or manifest.get("ledger") != "hermes.trajectories":
         raise NoExport(f"{path}: the first line is not a manifest of hermes.trajectories")
@@ -143,7 +143,7 @@ def _manifest(text: bytes, path: Path) -> Mapping[str, Any]:
 def _sample(text: bytes, number: int) -> Sample:
     try:
         line = json.loads(text, parse_constant=no_json)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _Bad("not JSON" if text.endswith(b"\n") else "cut off in the middle") from None
     if not isinstance(line, dict) or line.keys() != KEYS:
         raise _Bad("not a sample: expected the fields " + ", ".join(sorted(KEYS)))

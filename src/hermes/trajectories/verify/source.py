@@ -19,7 +19,12 @@ from hermes.trajectories.verify.ledger import NAME, NAME_TAKEN, Ledger, Print, S
 from hermes.trajectories.verify.report import Problems
 from hermes.trajectories.verify.units import readable
 
-WRITE_ALL = frozenset({"parquet", "tree", "trl", "verl", "atropos", "slime", "agentlightning", "verifiers"})
+OWN_WORDS = {
+    "sharegpt": "a sampled tool result shares its turn with others in this format",
+    "openai": "only an assistant's messages have a weight in this format",
+    "atif": "only an agent's steps are trained in this format",
+}
+"""Why a text format leaves a response out that could be trained elsewhere; the token formats write whatever has tokens."""
 
 
 def check_source(
@@ -43,13 +48,22 @@ def _graphs(paths: Sequence[Path], problems: Problems) -> Iterator[MessageGraph]
         inside = sorted(file for file in path.rglob("*") if file.suffix in (".json", ".jsonl") and file.is_file())
         for file in inside if path.is_dir() else [path]:
             try:
-                if file.suffix == ".jsonl":
-                    with file.open("rb") as lines:
-                        yield from (MessageGraph.from_json(line) for line in lines if line.strip())
-                else:
-                    yield MessageGraph.from_json(file.read_bytes())
-            except (OSError, CodecError) as error:
+                for number, text in _documents(file):
+                    try:
+                        yield MessageGraph.from_json(text)
+                    except CodecError as error:
+                        problems.add(f"cannot be read, so what came from it cannot be checked ({error})", file=str(file), line=number)
+            except OSError as error:
                 problems.add(f"cannot be read, so what came from it cannot be checked ({error})", file=str(file))
+
+
+def _documents(file: Path) -> Iterator[tuple[int | None, bytes]]:
+    """Yield the graphs of a file as text: one, or one a line with its number."""
+    if file.suffix != ".jsonl":
+        yield None, file.read_bytes()
+        return
+    with file.open("rb") as lines:
+        yield from ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
 MAX_LOGPROB = 1e-3
@@ -104,12 +118,20 @@ class _Books:
     def _again(self, lines: Sequence[Sample], response: Response, record: CallRecord) -> None:
         """A sample that was seen before, or the same tokens in another context: then a later graph's response may be the ledger's."""
         self.others |= {line.line: response.id for line in lines if line.line not in self.seen}
+        self._check_copy(lines, response)
         for line in lines:
             found = self.evidence.found.get(line.line)
             if line.response == response.id or found is None or found.logprobs is None:
                 continue
             if digest(_array(record.logprobs, np.float32)[: line.trained]) != found.logprobs:
                 self._complain(line, "another response with this sample id and other logprobs is in the source and not in the ledger")
+
+    def _check_copy(self, lines: Sequence[Sample], response: Response) -> None:
+        """What one copy of a sample forbids, holds for all of them."""
+        forbidden = _forbidden(response, _notes(response))
+        for line in lines:
+            if forbidden and line.where is not None and line.response == response.id:
+                self._complain(line, f"trained, though a copy of it in the source says: {forbidden}")
 
     def close(self, graphs: int) -> None:
         """Note what no response stands behind, and counts that only the source can tell."""
@@ -136,9 +158,7 @@ class _Books:
                 self._complain(line, f"tokenizer {line.tokenizer!r} in the ledger, {record.tokenizer!r} in the source")
             if line.sampled != _sampled(record):
                 self._complain(line, f"{line.sampled} tokens sampled in the ledger, {_sampled(record)} in the source")
-        notes: dict[str, Any] = {}
-        for note in response.annotations:
-            notes |= note
+        notes = _notes(response)
         forbidden = _forbidden(response, notes)
         if line.where is not None and forbidden:
             self._complain(line, f"trained, though the source says: {forbidden}")
@@ -184,7 +204,6 @@ class _Books:
     def _is_true(self, reason: str, line: Sample, response: Response, record: CallRecord, notes: Mapping[str, Any]) -> bool:
         """Whether the source bears out a reason, or cannot tell."""
         policies = self.ledger.manifest["settings"]["policies"]
-        version = record.policy_version or ""
         returned = len(record.token_ids or ())
         facts: dict[str, bool] = {
             "no token ids": record.token_ids is None,
@@ -199,13 +218,17 @@ class _Books:
             "superseded by an edit": policies.get("keep") == "accepted",
             "rejected compaction attempt": policies.get("keep") == "accepted",
             "retried": policies.get("retries") == "last",
-            f"policy version {version or 'unknown'} not asked for": version not in (policies.get("policy_versions") or [version]),
+            **{
+                f"policy version {version or 'unknown'} not asked for": version not in (policies.get("policy_versions") or [version])
+                for version in [span.version for span in record.policy_spans or ()] or [record.policy_version or ""]
+            },
+            "empty completion": not returned and not line.completion.length,
             NAME_TAKEN: self.by_sample[line.sample][0] is not line,
         }
         if reason in facts:
             return facts[reason]
-        # Some formats leave out what others train, and say why in their own words; but those of WRITE_ALL write whatever has tokens.
-        return notes.get("exclude") == reason or self.ledger.format not in WRITE_ALL or not line.sampled
+        # Some formats leave out what others train, and say why in their own words; no other word is taken for a reason.
+        return notes.get("exclude") == reason or OWN_WORDS.get(self.ledger.format) == reason
 
     def _complain(self, line: Sample, what: str) -> None:
         self.problems.add(what, file=NAME, line=line.line, sample=line.sample)
@@ -225,10 +248,19 @@ def _said(response: Response) -> list[tuple[str, str]] | None:
     return [(role, readable(text)) for role, text in zip(roles, texts, strict=True)]
 
 
+def _notes(response: Response) -> dict[str, Any]:
+    notes: dict[str, Any] = {}
+    for note in response.annotations:
+        notes |= note
+    return notes
+
+
 def _forbidden(response: Response, notes: Mapping[str, Any]) -> str | None:
     if response.redacted:
         return "redacted"
-    return "no consent" if notes.get("consent") is False else None
+    if notes.get("consent") is False:
+        return "no consent"
+    return notes["exclude"] if isinstance(notes.get("exclude"), str) and notes["exclude"] else None
 
 
 def _trainable(record: CallRecord) -> int:

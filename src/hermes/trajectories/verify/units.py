@@ -139,7 +139,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield number, value
                 if not line.endswith(b"\n"):
                     raise Unreadable(path.name, f"line {number + 1} is cut off")
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Unreadable(path.name, f"line {number + 1} is not JSON") from None
     except OSError as error:
         raise Unreadable(path.name, f"cannot be read ({error.strerror})") from None

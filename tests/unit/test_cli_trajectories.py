@@ -163,3 +163,25 @@ def test_one_graph_of_many_can_be_drawn(tmp_path: Path) -> None:
     code, output, _ = run("graph", lines, "--line", 2)
     assert (code, "question b" in output, "question a" in output) == (0, True, False)
     assert "no line 9" in run("graph", lines, "--line", 9)[2]
+
+
+@pytest.mark.parametrize("format_", ["parquet", "tree", "verifiers", "sharegpt", "openai"])
+@pytest.mark.parametrize("change", ["consent", "exclude", "redact"])
+@pytest.mark.parametrize("names", [("early", "late"), ("late", "early")])
+def test_a_word_in_one_copy_is_heard_and_borne_out(tmp_path: Path, format_: str, change: str, names: tuple[str, str]) -> None:
+    early = MessageGraph.from_json((save_graphs(tmp_path / "graphs") / "chats.jsonl").read_text().splitlines()[0])
+    late = early.copy()
+    first = next(late.responses())
+    if change == "redact":
+        late.redact(first.message)
+    else:
+        late.annotate(first, **{"consent": False} if change == "consent" else {"exclude": "looked wrong"})
+    for name, chat in zip(names, (early, late) if names[0] == "early" else (late, early), strict=True):
+        (tmp_path / f"{name}.json").write_text(chat.to_json())
+    files = [tmp_path / f"{name}.json" for name in names]
+    code, output, _ = run("export", *files, "--out", tmp_path / "out", "--format", format_, "--json")
+    summary = json.loads(output)
+    assert (code, summary["samples"], summary["duplicates"]) == (0, 3, 3)
+    assert {"consent": "no consent", "exclude": "looked wrong", "redact": "redacted"}[change] in summary["excluded"]
+    code, output, errors = run("verify", tmp_path / "out", *(f"--against={file}" for file in files))
+    assert (code, errors) == (0, "")

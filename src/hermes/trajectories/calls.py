@@ -155,7 +155,7 @@ def read_calls(
         if name in verdicts:
             reason = verdicts[name].refused or None
         else:
-            reason = refused.get(name) or _refused_by_notes(response, notes, record, policies)
+            reason = _refused_by_notes(response, notes, record, policies) or refused.get(name)
         if tokenizer is not None and reason is None and record.token_ids is None:
             record = _tokenised(record, response, tokenizer)
         calls.append(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hermes.trajectories.calls import REJECTED, SUPERSEDED, Call, Excluded, Verdict
+from hermes.trajectories.calls import REJECTED, RETRIED, SUPERSEDED, Call, Excluded, Verdict
 
 NAME_TAKEN = "sample id used by another sample"
 LENIENT = frozenset({REJECTED, SUPERSEDED})
@@ -58,7 +58,7 @@ class Copies:
 
 
 def _refusal(one: str, other: str) -> str:
-    strict = [reason for reason in (one, other) if reason and reason not in LENIENT]
+    strict = sorted((reason for reason in (one, other) if reason and reason not in LENIENT), key=lambda reason: reason == RETRIED)
     return strict[0] if strict else one if one and other else ""
 
 

@@ -82,6 +82,8 @@ class _Books:
     """Lines with the tokens of a response that is not theirs."""
     derived: dict[tuple[str, int, int | None], bool] = field(default_factory=dict)
     """By row, or by group of rows: whether some sample in it has a context that is not the recorded one."""
+    unproved: dict[int, tuple[Sample, set[str]]] = field(default_factory=dict)
+    """Reasons that no copy of a sample has borne out so far."""
     responses: int = 0
 
     def __post_init__(self) -> None:
@@ -97,7 +99,7 @@ class _Books:
             return
         record = response.call or CallRecord()
         prompt, completion = _print(record.prompt_token_ids), _print(record.token_ids)
-        same = [line for line in lines if (line.prompt, line.completion) == (prompt, completion)]
+        same = [line for line in lines if (line.prompt, line.completion) == (prompt, completion) or _is_erased_copy(line, response)]
         if same:
             ours = [line for line in same if line.response == response.id and line.line not in self.seen]
             if ours:
@@ -128,10 +130,13 @@ class _Books:
 
     def _check_copy(self, lines: Sequence[Sample], response: Response) -> None:
         """What one copy of a sample forbids, holds for all of them."""
-        forbidden = _forbidden(response, _notes(response))
-        for line in lines:
-            if forbidden and line.where is not None and line.response == response.id:
+        notes, record = _notes(response), response.call or CallRecord()
+        forbidden = _forbidden(response, notes)
+        for line in (line for line in lines if line.response == response.id):
+            if forbidden and line.where is not None:
                 self._complain(line, f"trained, though a copy of it in the source says: {forbidden}")
+            _, reasons = self.unproved.get(line.line, (line, set[str]()))
+            reasons -= {reason for reason in reasons if self._is_true(reason, line, response, record, notes)}
 
     def close(self, graphs: int) -> None:
         """Note what no response stands behind, and counts that only the source can tell."""
@@ -140,6 +145,9 @@ class _Books:
                 other = self.others.get(sample.line)
                 what = f"its response is {sample.response[:12]} in the ledger and {other[:12]} in the source" if other else ""
                 self._complain(sample, what or "in the ledger, but not in the source")
+        for line, reasons in self.unproved.values():
+            for reason in sorted(reasons):
+                self._complain(line, f"excluded because of {reason!r}, which the source does not bear out")
         manifest = self.ledger.manifest
         is_whole = len(self.seen) == len(self.ledger.samples)  # else what is missing was said above, and counts say nothing new
         for name, counted in (("sessions", graphs), ("duplicates", self.responses - len(self.ledger.samples))):
@@ -162,9 +170,9 @@ class _Books:
         forbidden = _forbidden(response, notes)
         if line.where is not None and forbidden:
             self._complain(line, f"trained, though the source says: {forbidden}")
-        for *_, reason in line.excluded:
-            if not self._is_true(reason, line, response, record, notes):
-                self._complain(line, f"excluded because of {reason!r}, which the source does not bear out")
+        reasons = {reason for *_, reason in line.excluded if not self._is_true(reason, line, response, record, notes)}
+        if reasons:
+            self.unproved[line.line] = (line, reasons)
         found = self.evidence.found.get(line.line)
         if found is not None:
             self._compare_row(line, found, response, is_tokenised=is_tokenised)
@@ -246,6 +254,11 @@ def _said(response: Response) -> list[tuple[str, str]] | None:
     if not all(isinstance(text, str) for text in texts):
         return None
     return [(role, readable(text)) for role, text in zip(roles, texts, strict=True)]
+
+
+def _is_erased_copy(line: Sample, response: Response) -> bool:
+    """Whether a line and a response are one sample of which one copy was erased and lost its tokens."""
+    return line.response == response.id and (response.redacted or any(reason == "redacted" for *_, reason in line.excluded))
 
 
 def _notes(response: Response) -> dict[str, Any]:

@@ -64,6 +64,10 @@ def _refusal(one: str, other: str) -> str:
 
 def _notes(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     both = {**one, **other}
+    if one.get("rollout") != other.get("rollout"):  # a fork may be a rollout of its own; the sample counts where it came first
+        for key in ("rollout", "rollout_reward"):
+            both.pop(key, None)
+            both |= {key: one[key]} if key in one else {}
     if False in (one.get("consent"), other.get("consent")):
         both["consent"] = False
     return both

@@ -550,9 +550,25 @@ def test_without_namespaces_root_uses_the_user_nobody(nobody: pwd.struct_passwd,
 
 
 @needs_root
-def test_without_namespaces_a_private_home_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+def test_without_namespaces_a_home_inside_a_private_one_works_and_nothing_is_opened(home: Path) -> None:
+    """Root in a container, as most images have it: namespaces are refused, and /root is closed to everybody else."""
+    home.parent.chmod(0o700)
+    made = make_home(home)
+    held = embedded.start(home, choose_account(made, find_binaries().postgres, namespace=Account(("false",))))
+    try:
+        assert (query(held.stores, "SELECT 1"), valkey(held.stores, "PING")) == ((1,), True)
+        assert owners_and_modes([home.parent, home]) == {home.parent: (0, 0, 0o700), home: (0, 0, 0o700)}
+        assert Path(f"/proc/{embedded.status(home).postgres}").stat().st_uid == NOBODY
+    finally:
+        held.release()
+    with embedded.running(home) as stores:
+        assert query(stores, "SELECT 1") == (1,)
+
+
+@needs_root
+def test_without_any_way_to_drop_root_the_home_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    made = make_home(tmp_path / "home")
+    made = make_home(tmp_path.joinpath(*["x" * 50] * 3))  # its sockets are in /tmp, where others called nobody could come near
     before = owners_and_modes([tmp_path, made.path, made.stores, made.leases, made.gate])
     with pytest.raises(
         PlatformUnsupported, match="set HERMES_HOME to a folder such as /var/lib/hermes, or start Hermes as an ordinary user"

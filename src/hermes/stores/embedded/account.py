@@ -33,6 +33,11 @@ def user(uid: int, gid: int) -> Account:
     return Account(("setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"))
 
 
+def passing(account: Account) -> Account:
+    """The same user, but closed folders are open to him: the home of root in a container, for one."""
+    return Account((*account.prefix, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"))
+
+
 def choose_account(home: Home, postgres: Path, *, namespace: Account = NAMESPACE) -> Account:
     """Ourselves, but for root: the owner of the data if that is somebody else, else a user namespace, else the user nobody.
 
@@ -40,23 +45,29 @@ def choose_account(home: Home, postgres: Path, *, namespace: Account = NAMESPACE
     if os.geteuid() != 0:
         return OURSELVES
     owner = home.stores.stat()
-    if owner.st_uid != 0:
-        candidate = user(owner.st_uid, owner.st_gid)
-        if reaches(candidate, home, postgres):
-            return candidate
-        raise PlatformUnsupported(
-            f"{home.stores} belongs to uid {owner.st_uid}, who cannot run {postgres}; start Hermes as that user, {INSTEAD}"
-        )
-    if reaches(namespace, home, postgres):
-        return namespace
-    return nobody(home, postgres)
+    if owner.st_uid == 0:
+        return namespace if reaches(namespace, home, postgres) else nobody(home, postgres)
+    if reaches(found := user(owner.st_uid, owner.st_gid), home, postgres):
+        return found
+    if is_shut(home) and reaches(passing(found), home, postgres):
+        return passing(found)
+    raise PlatformUnsupported(
+        f"{home.stores} belongs to uid {owner.st_uid}, who cannot run {postgres}; start Hermes as that user, {INSTEAD}"
+    )
+
+
+def is_shut(home: Home) -> bool:
+    """Whether root alone can come near the servers. Whoever else can talk to one that passes closed folders could read root's files."""
+    found = home.path.stat()
+    return found.st_uid == 0 and found.st_mode & 0o077 == 0 and home.sockets.is_relative_to(home.path)
 
 
 def reaches(account: Account, home: Home, postgres: Path) -> bool:
-    """Whether that account exists here, can execute the programs and can write to the data folder."""
-    probe = account.command("test", "-x", postgres, "-a", "-w", home.stores)
+    """Whether that account exists here, can execute the programs and can write to the data folder. It does so, because `test -w`
+    answers for the user without his capabilities."""
+    deed = 'test -x "$0" && cd "$1" && : > probe && rm probe'
     try:
-        return subprocess.run(probe, capture_output=True, check=False).returncode == 0  # noqa: S603 our own words
+        return subprocess.run(account.command("sh", "-c", deed, postgres, home.stores), capture_output=True, check=False).returncode == 0  # noqa: S603 our own words
     except OSError:
         return False
 
@@ -80,9 +91,11 @@ def nobody(home: Home, postgres: Path) -> Account:
         home.path.chmod(mode | 0o011)  # to be passed through, not to be listed
     if reaches(candidate, home, postgres):
         return candidate
+    home.path.chmod(mode)
+    if is_shut(home) and reaches(passing(candidate), home, postgres):
+        return passing(candidate)
     for part in parts:
         os.chown(part, 0, 0)
-    home.path.chmod(mode)
     raise PlatformUnsupported(
         f"PostgreSQL does not run as root, user namespaces are refused here, and the user nobody cannot reach {home.path} or {postgres}; "
         f"set HERMES_HOME to a folder such as /var/lib/hermes, or start Hermes as an ordinary user, {INSTEAD}"

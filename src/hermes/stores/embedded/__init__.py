@@ -1,0 +1,27 @@
+"""PostgreSQL with pgvector and Valkey out of their wheels, started on demand in the data folder of this machine's user.
+
+    with embedded.running(home) as stores:
+        psycopg.connect(stores.database_url)
+        redis.Redis.from_url(stores.redis_url)
+
+Processes of the same home share the servers; the last one to leave stops them. Knows nothing about schemas, settings or async."""
+
+from hermes.stores.embedded.errors import EmbeddedError, HomeInUse, HomeUnusable, PlatformUnsupported, ServerFailed
+from hermes.stores.embedded.home import Stores, default_home
+from hermes.stores.embedded.launcher import Running, Status, running, start, status, stop
+
+__all__ = [
+    "EmbeddedError",
+    "HomeInUse",
+    "HomeUnusable",
+    "PlatformUnsupported",
+    "Running",
+    "ServerFailed",
+    "Status",
+    "Stores",
+    "default_home",
+    "running",
+    "start",
+    "status",
+    "stop",
+]

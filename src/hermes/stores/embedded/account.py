@@ -1,0 +1,102 @@
+"""Who the servers run as. PostgreSQL refuses root, and root inside a container is common.
+
+No user is created. Root's own data stays root's: in a user namespace the servers are root outside and nobody special inside."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermes.stores.embedded.errors import INSTEAD, PlatformUnsupported
+from hermes.stores.embedded.home import Home, hand_over
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A way to run a program: as ourselves, in a namespace, or as another user. The prefix executes the program in its own place."""
+
+    prefix: tuple[str, ...] = ()
+
+    def command(self, *program: str | Path) -> list[str]:
+        return [*self.prefix, *map(str, program)]
+
+
+OURSELVES = Account()
+NAMESPACE = Account(("unshare", "--user", "--map-user=1000", "--map-group=1000"))
+
+
+def user(uid: int, gid: int) -> Account:
+    """An existing user, for root to become."""
+    return Account(("setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"))
+
+
+def passing(account: Account) -> Account:
+    """The same user, but closed folders are open to him: the home of root in a container, for one."""
+    return Account((*account.prefix, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"))
+
+
+def choose_account(home: Home, postgres: Path, *, namespace: Account = NAMESPACE) -> Account:
+    """Ourselves, but for root: the owner of the data if that is somebody else, else a user namespace, else the user nobody.
+
+    Only nobody needs a change of owner, of a `stores` folder that is still empty. Raises PlatformUnsupported if no way is left."""
+    if os.geteuid() != 0:
+        return OURSELVES
+    owner = home.stores.stat()
+    if owner.st_uid == 0:
+        return namespace if reaches(namespace, home, postgres) else nobody(home, postgres)
+    if reaches(found := user(owner.st_uid, owner.st_gid), home, postgres):
+        return found
+    if is_shut(home) and reaches(passing(found), home, postgres):
+        return passing(found)
+    raise PlatformUnsupported(
+        f"{home.stores} belongs to uid {owner.st_uid}, who cannot run {postgres}; start Hermes as that user, {INSTEAD}"
+    )
+
+
+def is_shut(home: Home) -> bool:
+    """Whether root alone can come near the servers. Whoever else can talk to one that passes closed folders could read root's files."""
+    found = home.path.stat()
+    return found.st_uid == 0 and found.st_mode & 0o077 == 0 and home.sockets.is_relative_to(home.path)
+
+
+def reaches(account: Account, home: Home, postgres: Path) -> bool:
+    """Whether that account exists here, can execute the programs and can write to the data folder. It does so, because `test -w`
+    answers for the user without his capabilities."""
+    deed = 'test -x "$0" && cd "$1" && : > probe && rm probe'
+    try:
+        return subprocess.run(account.command("sh", "-c", deed, postgres, home.stores), capture_output=True, check=False).returncode == 0  # noqa: S603 our own words
+    except OSError:
+        return False
+
+
+def nobody(home: Home, postgres: Path) -> Account:
+    """Give a fresh data folder to the user nobody, and take it back if that does not help."""
+    refused = f"PostgreSQL does not run as root, and user namespaces are refused here; start Hermes as an ordinary user, {INSTEAD}"
+    try:
+        entry = pwd.getpwnam("nobody")
+    except KeyError as error:
+        raise PlatformUnsupported(refused) from error
+    if home.postgres.exists():
+        raise PlatformUnsupported(refused)
+    candidate = user(entry.pw_uid, entry.pw_gid)
+    mode = home.path.stat().st_mode
+    parts = (home.stores, home.leases, home.gate)
+    os.chown(home.stores, entry.pw_uid, entry.pw_gid)
+    for part in parts:
+        hand_over(part, home)
+    if home.path.stat().st_uid == 0:
+        home.path.chmod(mode | 0o011)  # to be passed through, not to be listed
+    if reaches(candidate, home, postgres):
+        return candidate
+    home.path.chmod(mode)
+    if is_shut(home) and reaches(passing(candidate), home, postgres):
+        return passing(candidate)
+    for part in parts:
+        os.chown(part, 0, 0)
+    raise PlatformUnsupported(
+        f"PostgreSQL does not run as root, user namespaces are refused here, and the user nobody cannot reach {home.path} or {postgres}; "
+        f"set HERMES_HOME to a folder such as /var/lib/hermes, or start Hermes as an ordinary user, {INSTEAD}"
+    )

@@ -1,0 +1,35 @@
+"""Why the embedded stores do not run. Every message is one line that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+INSTEAD = "or use servers of your own: HERMES_DATABASE_URL and HERMES_REDIS_URL"
+
+
+class EmbeddedError(Exception):
+    """The embedded stores cannot be used."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class PlatformUnsupported(EmbeddedError):
+    """This machine, or this account on it, cannot run the servers."""
+
+
+class HomeUnusable(EmbeddedError):
+    """The data folder cannot be written to, or belongs to somebody else."""
+
+
+class HomeInUse(EmbeddedError):
+    """Other processes hold the data folder."""
+
+
+class ServerFailed(EmbeddedError):
+    """A server did not start or did not stop; the message has its last words and names its log."""
+
+    def __init__(self, server: str, log: Path, reason: str) -> None:
+        super().__init__(f"{server} {reason}; its log is {log}")
+        self.server = server
+        self.log = log

@@ -1,0 +1,123 @@
+"""Who uses a data folder. Every user holds a locked file, and the kernel gives up the locks of a process however it ends.
+
+The gate is a lock for a moment: held while servers are started or stopped, and while leases are taken or given back."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from hermes.stores.embedded.errors import HomeInUse, HomeUnusable
+from hermes.stores.embedded.home import Home, hand_over
+from hermes.stores.embedded.process import wait_until
+
+if sys.platform != "win32":  # find_binaries refuses Windows with a sentence; an ImportError here would come first
+    import fcntl
+
+GATE_S = 180.0
+"""Longer than the slowest start, so that only a stuck process runs into it."""
+
+HELD: set[int] = set()
+"""Descriptors of this process's leases, to be closed in its forks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that uses the data folder. `machine` tells in which space its pid counts."""
+
+    pid: int
+    machine: str
+
+
+@contextmanager
+def gate(home: Home) -> Iterator[None]:
+    """Alone in this block among all processes and threads of this home. Raises HomeInUse if another one stays in it."""
+    try:
+        descriptor = os.open(home.gate, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise HomeUnusable(f"cannot open {home.gate} ({error.strerror}); choose a folder of your own with HERMES_HOME") from error
+    try:
+        if not wait_until(lambda: is_locked_by_us(descriptor), GATE_S):
+            raise HomeInUse(
+                f"another process has been starting or stopping the stores in {home.path} for {GATE_S:.0f} s; end it, and try again"
+            )
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def take(home: Home) -> tuple[int, Path]:
+    """Behind the gate: become a holder. Ends with `give_back`, with this process, or with its exec; a fork of it is no holder."""
+    close_leases_in_forks()
+    descriptor, name = tempfile.mkstemp(prefix=f"{os.getpid()}-", dir=home.leases)
+    hand_over(Path(name), home)
+    is_locked_by_us(descriptor)
+    os.write(descriptor, f"{os.getpid()} {machine()}".encode())
+    HELD.add(descriptor)
+    return descriptor, Path(name)
+
+
+def give_back(descriptor: int, file: Path) -> None:
+    """Behind the gate: be a holder no more."""
+    file.unlink(missing_ok=True)
+    HELD.discard(descriptor)
+    os.close(descriptor)
+
+
+def holders(home: Home) -> list[Holder]:
+    """Behind the gate: everybody who holds a lease now. The leases of the dead are cleared away."""
+    found = []
+    for file in sorted(home.leases.glob("*-*")) if home.leases.is_dir() else []:
+        with suppress(FileNotFoundError), file.open("r+", encoding="utf-8") as lease:
+            if is_locked_by_us(lease.fileno()):
+                file.unlink()
+            else:
+                pid, _, where = lease.read().partition(" ")
+                found.append(Holder(int(pid or 0), where))
+    return found
+
+
+def refuse_strangers(home: Home) -> None:
+    """Raise HomeInUse if a process of another container or machine uses this folder.
+
+    Its servers cannot be seen from here, and a second PostgreSQL on the same files would destroy them."""
+    for holder in holders(home):
+        if holder.machine != machine():
+            raise HomeInUse(
+                f"{home.path} is in use from another container or machine ({holder.machine}); stop Hermes there, or use another HERMES_HOME"
+            )
+
+
+def machine() -> str:
+    """The space in which our pids count: a container has its own."""
+    try:
+        return f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return socket.gethostname()
+
+
+def is_locked_by_us(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@cache
+def close_leases_in_forks() -> None:
+    """A fork shares its parent's locks. Left open, they would keep the servers running for a child that knows nothing of them."""
+
+    def close() -> None:
+        for descriptor in HELD:
+            os.close(descriptor)
+        HELD.clear()
+
+    os.register_at_fork(after_in_child=close)

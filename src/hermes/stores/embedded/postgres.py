@@ -1,0 +1,176 @@
+"""One PostgreSQL on one data folder: made, started, adopted, stopped. Only called by whoever holds the gate.
+
+Local connections are trusted, because nobody else can enter the folder of the socket; there is no network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from hermes.stores.embedded.account import Account
+from hermes.stores.embedded.binaries import Binaries
+from hermes.stores.embedded.errors import ServerFailed
+from hermes.stores.embedded.home import POSTGRES_SOCKET, Home
+from hermes.stores.embedded.process import (
+    POLL_S,
+    end,
+    is_server,
+    last_words,
+    lines_of,
+    pid_in,
+    reap,
+    server_environment,
+    spawn,
+    wait_until,
+)
+
+PROGRAM = "postgres"
+READY_S = 120.0
+"""Recovery after a crash can take long; it is cut short by nothing but this."""
+
+ORPHANS_S = 10.0
+
+STOP = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 5.0))
+"""Fast shutdown, then without a last checkpoint, then by force; the data is safe in all three."""
+
+# syncfs is one call for what otherwise are a thousand: 0.6 s instead of 4.0 s for initdb on a busy disk. Linux has it.
+SYNC_METHOD = "syncfs" if sys.platform == "linux" else "fsync"
+
+SETTINGS = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "recovery_init_sync_method": SYNC_METHOD,
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+"""Given on the command line, so that a newer Hermes brings its own to an older data folder."""
+
+
+def start_postgres(home: Home, binaries: Binaries, account: Account) -> int:
+    """Adopt the server that runs on this folder, or start one; return its pid when it takes connections. Raises ServerFailed."""
+    if pid := adopted(home):
+        return pid
+    if not home.postgres.exists():
+        make_cluster(home, binaries, account)
+    # Killed by force, a server leaves children that see it after a moment. Until they are gone, PostgreSQL rightly refuses the files.
+    deadline = time.monotonic() + ORPHANS_S
+    while (pid := launched(home, binaries, account)) is None:
+        reason = last_words(home.postgres_log)
+        if "still in use" not in reason or time.monotonic() > deadline:
+            raise ServerFailed("PostgreSQL", home.postgres_log, f"did not start: {reason}")
+        time.sleep(POLL_S)
+    return pid
+
+
+def launched(home: Home, binaries: Binaries, account: Account) -> int | None:
+    """Start a server; its pid when it takes connections, or None if it ended instead, and said why in its log."""
+    new = spawn(
+        account.command(
+            *(binaries.postgres, "-D", home.postgres, "-p", POSTGRES_SOCKET.rpartition(".")[2]),
+            *(part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")),
+            *("-c", f"unix_socket_directories={quoted(home.sockets)}"),
+        ),
+        home.postgres_log,
+        home,
+        stale_pid(home),
+    )
+    is_up = False
+    try:
+        is_up = wait_until(lambda: is_ready(home, new) or reap(new), READY_S) and is_ready(home, new)
+    finally:
+        if not is_up:  # also after Ctrl-C: it may not have written its pid file yet, so that nobody would find it later
+            end(new, PROGRAM, home.postgres, STOP)
+    return new if is_up else None
+
+
+def adopted(home: Home) -> int | None:
+    """The server that somebody else left running, once it takes connections."""
+    if (pid := postgres_pid(home)) is None:
+        return None
+    wait_until(lambda: is_ready(home, pid) or postgres_pid(home) is None, READY_S)
+    if takes_connections(home):
+        return postgres_pid(home)
+    stop_postgres(home)  # its socket is gone, as after a clean-up of /tmp: nobody can reach it any more
+    return None
+
+
+def stop_postgres(home: Home) -> None:
+    """Stop the server that runs on this folder, if there is one. Raises ServerFailed if it stays."""
+    if (pid := postgres_pid(home)) and not end(pid, PROGRAM, home.postgres, STOP):
+        raise ServerFailed("PostgreSQL", home.postgres_log, f"(pid {pid}) does not stop")
+
+
+def postgres_pid(home: Home) -> int | None:
+    """The server that runs on this folder, whoever started it."""
+    pid = pid_in(home.postgres / "postmaster.pid")
+    return pid if pid and is_server(pid, PROGRAM, home.postgres) else None
+
+
+def make_cluster(home: Home, binaries: Binaries, account: Account) -> None:
+    """Make the database files under another name first: a folder called postgres is always a whole one.
+
+    A maker that was killed leaves its own folder behind, and perhaps an initdb still at work in it: nobody else uses that name."""
+    for abandoned in home.stores.glob("postgres.new-*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
+    place = Path(tempfile.mktemp(prefix="postgres.new-", dir=home.stores))  # noqa: S306 initdb makes it, in a folder of ours alone
+    command = account.command(
+        *(binaries.initdb, "-D", place, "--username=hermes", "--encoding=UTF8", "--locale=C"),
+        *("--locale-provider=builtin", "--builtin-locale=C.UTF-8"),  # the same order of words on every machine
+        *("--auth-local=trust", "--auth-host=reject", f"--sync-method={SYNC_METHOD}"),
+    )
+    made = subprocess.run(command, capture_output=True, check=False, env=server_environment(), stdin=subprocess.DEVNULL)  # noqa: S603 our own words
+    if made.returncode != 0:
+        home.postgres_log.write_bytes(made.stdout + made.stderr)
+        raise ServerFailed("PostgreSQL", home.postgres_log, f"could not make its files: {last_words(home.postgres_log)}")
+    place.rename(home.postgres)
+    sync_folder(home.stores)
+
+
+def is_ready(home: Home, pid: int) -> bool:
+    """The server says in its pid file, line 8, when it takes connections."""
+    lines = lines_of(home.postgres / "postmaster.pid")
+    return lines[:1] == [str(pid)] and [line.strip() for line in lines[7:8]] == ["ready"]
+
+
+def takes_connections(home: Home) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(home.postgres_socket))
+        except OSError:
+            return False
+    return True
+
+
+def stale_pid(home: Home) -> dict[str, str]:
+    """Tell PostgreSQL which pid in its files belongs to a stranger by now; otherwise it takes him for a server and refuses to start.
+
+    Deleting the file would do too, but with it goes the note by which PostgreSQL finds orphans of a killed server that still write."""
+    lock = home.sockets / f"{POSTGRES_SOCKET}.lock"
+    pid = pid_in(home.postgres / "postmaster.pid")
+    if pid_in(lock) != pid:
+        lock.unlink(missing_ok=True)
+    return {"PG_GRANDPARENT_PID": str(pid)} if pid else {}
+
+
+def quoted(folder: Path) -> str:
+    """A folder as one entry of a list of folders."""
+    return '"{}"'.format(str(folder).replace('"', '""'))
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -173,26 +173,27 @@ class _Reader:
     def versions(self, nodes: list[Node]) -> None:
         history = self.history
         entries = self.part("versions")
-        lists = [list(history.nodes)]  # newest first: each is a splice on the one after it
+        nodes_after = list(history.nodes)  # newest first: each version is a splice on the one after it
         for path, value in reversed(entries):
-            delta = self.delta(_object(value, path), path, nodes, len(lists[-1]))
+            delta = self.delta(_object(value, path), path, nodes, len(nodes_after))
             history.deltas.append(delta)
-            older = list(lists[-1])
-            delta.undo(older)
-            lists.append(older)
+            delta.undo(nodes_after)
         history.deltas.reverse()
         history.kept = list(range(len(entries)))
         history.places = {place: place for place in history.kept}
         history.live = history.numbers = len(entries)
-        depth = len(history.nodes)
+        successor, depth = list(history.nodes), len(history.nodes)
         for place in reversed(history.kept):
-            older, successor = lists[-1 - place], lists[-2 - place]
-            # Agreement with the current list follows from that of the neighbours, but for a tie.
-            step = common_prefix(older, successor)
-            depth = common_prefix(older, history.nodes, depth) if step == depth else min(step, depth)
-            history.spine.add(place, older, depth, lambda head: lists[-1 - head])
+            older, delta = list(successor), history.deltas[place]
+            delta.undo(older)
             if place % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1:
                 history.snapshots[place] = tuple(older)
+            # Agreement with the current list follows from that of the neighbours, but for a tie.
+            unchanged = delta.hunks[0].start if delta.hunks else delta.tail
+            step = common_prefix(older, successor, min(unchanged, len(older)))
+            depth = common_prefix(older, history.nodes, depth) if step == depth else min(step, depth)
+            history.spine.add(place, older, depth, history.nodes_of)
+            successor = older
 
     def delta(self, value: Mapping[str, Any], path: str, nodes: list[Node], length: int) -> Delta:
         _only(value, {"tail", "end", "hunks"}, path)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hermes.trajectories.calls import Call
+from hermes.trajectories.formats.row_groups import RowGroups
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.rows import Row
@@ -41,9 +41,6 @@ SCHEMA = pa.schema(
         ("policy_spans", pa.list_(pa.struct([("version", pa.string()), ("start", pa.int32()), ("end", pa.int32())]))),
     ]
 )
-BATCH_TOKENS = 1_000_000
-BATCH_ROWS = 5_000
-"""Rows are gathered until they are so many or hold so many tokens, then written as one row group: memory stays bounded."""
 
 
 class ParquetWriter:
@@ -52,29 +49,18 @@ class ParquetWriter:
     untrained = "not written by this format"
 
     def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = pq.ParquetWriter(folder / NAME, SCHEMA, compression="zstd")
-        self._rows: list[dict[str, Any]] = []
-        self._tokens = 0
+        self._file = RowGroups(folder / NAME, SCHEMA)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:
         for rollout in plan.rollouts:
             for number, row in rollout.numbered():
-                self._rows.append(record(number, row, rollout))
+                self._file.add(record(number, row, rollout), row.length)
                 self.rows += 1
-                self._tokens += row.length
-                if self._tokens >= BATCH_TOKENS or len(self._rows) >= BATCH_ROWS:
-                    self._flush()
             yield from rollout.placements()
 
     def close(self) -> None:
-        self._flush()
         self._file.close()
-
-    def _flush(self) -> None:
-        if self._rows:
-            self._file.write_table(pa.Table.from_pylist(self._rows, schema=SCHEMA))
-            self._rows, self._tokens = [], 0
 
 
 def record(number: int, row: Row, rollout: RolloutPlan) -> dict[str, Any]:

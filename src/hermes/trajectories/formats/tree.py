@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from hermes.trajectories.formats.parquet import BATCH_ROWS, BATCH_TOKENS, advantage
+from hermes.trajectories.formats.parquet import advantage
+from hermes.trajectories.formats.row_groups import RowGroups
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.tree import TreeRow, tree_row
@@ -40,14 +40,12 @@ SCHEMA = pa.schema(
 
 
 class TreeWriter:
-    """Streams trees into one file, gathered into row groups: a group for each tree would cost 15 KB of footer and a millisecond each."""
+    """Streams trees into one file."""
 
     untrained = "not written by this format"
 
     def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = pq.ParquetWriter(folder / NAME, SCHEMA, compression="zstd")
-        self._rows: list[dict[str, Any]] = []
-        self._tokens = 0
+        self._file = RowGroups(folder / NAME, SCHEMA)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:
@@ -55,22 +53,13 @@ class TreeWriter:
             tree = tree_row(rollout.calls)
             if tree is None:
                 continue
-            self._rows.append(record(self.rows, tree, rollout))
-            self._tokens += len(tree.tokens)
-            if self._tokens >= BATCH_TOKENS or len(self._rows) >= BATCH_ROWS:
-                self._flush()
+            self._file.add(record(self.rows, tree, rollout), len(tree.tokens))
             for placed in tree.placed:
                 yield Placement(placed.call, {"row": self.rows, "segments": [list(segment) for segment in placed.segments]})
             self.rows += 1
 
     def close(self) -> None:
-        self._flush()
         self._file.close()
-
-    def _flush(self) -> None:
-        if self._rows:
-            self._file.write_table(pa.Table.from_pylist(self._rows, schema=SCHEMA))
-            self._rows, self._tokens = [], 0
 
 
 def record(number: int, tree: TreeRow, rollout: RolloutPlan) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from hermes.trajectories.formats.parquet import BATCH_TOKENS, IGNORED, NAME, arrays, policy_spans
+from hermes.trajectories.formats.parquet import IGNORED, NAME, arrays, policy_spans
+from hermes.trajectories.formats.row_groups import RowGroups
 from hermes.trajectories.formats.unweighted import unweighted
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
@@ -49,30 +49,19 @@ class TrlWriter:
     untrained = "not written by this format"
 
     def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = pq.ParquetWriter(folder / NAME, SCHEMA, compression="zstd")
-        self._records: list[dict[str, Any]] = []
-        self._tokens = 0
+        self._file = RowGroups(folder / NAME, SCHEMA)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:
         for rollout in plan.rollouts:
             for row in unweighted(rollout):
-                self._records.append(record(self.rows, row, rollout))
+                self._file.add(record(self.rows, row, rollout), row.length)
                 for call in row.calls:
                     yield Placement(call, {"row": self.rows, "start": call.start, "end": call.end})
                 self.rows += 1
-                self._tokens += row.length
-                if self._tokens >= BATCH_TOKENS:
-                    self._flush()
 
     def close(self) -> None:
-        self._flush()
         self._file.close()
-
-    def _flush(self) -> None:
-        if self._records:
-            self._file.write_table(pa.Table.from_pylist(self._records, schema=SCHEMA))
-            self._records, self._tokens = [], 0
 
 
 def record(number: int, row: Row, rollout: RolloutPlan) -> dict[str, Any]:

@@ -299,8 +299,14 @@ class GraphMachine(RuleBasedStateMachine):
                 assert bare([*response.context, response.message]) == before
 
     @invariant()
-    def ids_are_those_of_a_graph_made_from_nothing(self) -> None:
+    def head_is_that_of_a_graph_made_from_nothing(self) -> None:
+        """Named to run before `verify`, which forgets the ids that earlier steps left behind."""
         assert self.graph.head == MessageGraph(bare(self.graph), seed="machine").head
+
+    @invariant()
+    def warm_ids_are_left_for_the_next_step(self) -> None:
+        """Named to run after `verify`: an edit must find ids to forget."""
+        assert len(self.graph.head) == 64
 
     @invariant()
     def sampled_slots_follow_from_the_samples(self) -> None:

@@ -339,7 +339,7 @@ class MessageGraph(MutableSequence[Message]):
         """Pin what will be sent: `turn.messages` and `turn.context_id` stay, whatever happens to the list meanwhile."""
         overlay = Overlay(tools, ephemeral, keep_reasoning, template_id)
         with self._history.lock:
-            return Turn(tuple(self._history.nodes), overlay, self._history.seed, self._history.revision)
+            return Turn(tuple(self._history.nodes), overlay, self._history.seed)
 
     def commit(self, turn: Turn, message: Any, call: CallRecord | None = None, *, adopt: bool = False) -> Response:
         """Record the response to a prepared turn.

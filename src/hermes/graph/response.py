@@ -22,7 +22,6 @@ class Turn:
     nodes: tuple[Node, ...] = field(repr=False)
     overlay: Overlay
     seed: str = field(repr=False)
-    revision: int = field(repr=False)
 
     @property
     def messages(self) -> list[dict[str, Any]]:

@@ -1,0 +1,207 @@
+"""The kinds of values that a setting can have: what they are called, and how they are read from TOML and from a variable.
+
+A kind says only yes or no. Which setting it was, and whether its value may be shown, is known to the caller."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin
+
+from hermes.config.secret import Secret
+
+INTEGER_LIMIT = 2**63
+"""TOML promises whole numbers of 64 bits with a sign, and so do the stores behind most settings."""
+
+FLAGS: Mapping[str, bool] = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+"""What a variable may say for true and false, in upper or lower case."""
+
+
+class Refused(ValueError):
+    """The value is not one of this kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The numbers that a setting takes: `port: Annotated[int, Bounds(at_least=0, at_most=65_535)] = 8080`."""
+
+    at_least: int | None = None
+    above: int | None = None
+    at_most: int | None = None
+
+    def hold(self, number: float) -> bool:
+        return (
+            (self.at_least is None or number >= self.at_least)
+            and (self.above is None or number > self.above)
+            and (self.at_most is None or number <= self.at_most)
+        )
+
+    @property
+    def words(self) -> str:
+        if self.at_least is not None and self.at_most is not None:
+            return f" from {self.at_least} to {self.at_most}"
+        ends = {"of at least": self.at_least, "above": self.above, "of at most": self.at_most}
+        return " and".join(f" {end} {number}" for end, number in ends.items() if number is not None)
+
+
+def kind_of(hint: Any) -> Kind:
+    """The kind that an annotation stands for: `int`, `Annotated[float, Bounds(above=0)]`, `tuple[Secret, ...]`, `Path | None`."""
+    if isinstance(hint, UnionType):
+        # None cannot be written down: whoever wants it leaves the setting out.
+        [hint] = (part for part in get_args(hint) if part is not NoneType)
+    if get_origin(hint) is Annotated:
+        number, bounds = get_args(hint)
+        return Number(number, bounds)
+    if get_origin(hint) is tuple:
+        return Several(kind_of(get_args(hint)[0]))
+    if issubclass(hint, StrEnum):
+        return Choice(hint)
+    plain: dict[type, Kind] = {bool: Flag(), int: Number(int), float: Number(float), str: Text(), Path: Place(), Secret: Hidden()}
+    return plain[hint]
+
+
+class Kind(ABC):
+    """One kind of value. Both readers raise Refused for what is not one."""
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether a value of this kind, right or wrong, must not be shown."""
+        return False
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What is expected, in words that can follow "expected"."""
+
+    @abstractmethod
+    def from_toml(self, value: object) -> object:
+        """Read what TOML holds."""
+
+    def from_text(self, text: str) -> object:
+        """Read what a variable holds: text without white space around it, and not empty."""
+        return self.from_toml(text)
+
+
+class Flag(Kind):
+    """True or false."""
+
+    words = "true or false"
+
+    def from_toml(self, value: object) -> bool:
+        if not isinstance(value, bool):
+            raise Refused
+        return value
+
+    def from_text(self, text: str) -> bool:
+        if text.lower() not in FLAGS:
+            raise Refused
+        return FLAGS[text.lower()]
+
+
+@dataclass(frozen=True)
+class Number(Kind):
+    """A whole number, or any finite one. Whole numbers are taken for the other kind too, but not the other way round."""
+
+    type: type[int | float]
+    bounds: Bounds = Bounds()
+
+    @property
+    def words(self) -> str:
+        return ("a whole number" if self.type is int else "a number") + self.bounds.words
+
+    def from_toml(self, value: object) -> float:
+        # To Python true is a 1, to whoever wrote it in a file it is not.
+        if isinstance(value, bool) or not isinstance(value, int | self.type):
+            raise Refused
+        # Neither infinity nor what is not a number lies within limits.
+        if not -INTEGER_LIMIT <= value < INTEGER_LIMIT or not self.bounds.hold(value):
+            raise Refused
+        return self.type(value)
+
+    def from_text(self, text: str) -> float:
+        try:
+            number = self.type(text)
+        except ValueError as error:
+            raise Refused from error
+        return self.from_toml(number)
+
+
+class Text(Kind):
+    """Text that is not empty: an empty host, say, would listen on every address of the machine."""
+
+    words = "text"
+
+    def from_toml(self, value: object) -> str:
+        if not isinstance(value, str) or not value:
+            raise Refused
+        return value
+
+
+class Hidden(Kind):
+    """Text that is kept as a Secret."""
+
+    words = "secret text"
+    is_secret = True
+
+    def from_toml(self, value: object) -> Secret:
+        return Secret(Text().from_toml(value))
+
+
+class Place(Kind):
+    """A path, relative or not; `~` and `~user` stand for home folders."""
+
+    words = "a path"
+
+    def from_toml(self, value: object) -> Path:
+        text = Text().from_toml(value)
+        if "\0" in text:
+            raise Refused
+        try:
+            return Path(text).expanduser()
+        except RuntimeError as error:  # no such user
+            raise Refused from error
+
+
+@dataclass(frozen=True)
+class Choice(Kind):
+    """One word out of a few, in upper or lower case."""
+
+    choices: type[StrEnum]
+
+    @property
+    def words(self) -> str:
+        *others, last = self.choices
+        return f"{', '.join(others)} or {last}"
+
+    def from_toml(self, value: object) -> StrEnum:
+        try:
+            return self.choices(Text().from_toml(value).lower())
+        except ValueError as error:
+            raise Refused from error
+
+
+@dataclass(frozen=True)
+class Several(Kind):
+    """A list of values of one kind; in a variable they are separated by commas, and nothing between two commas counts for nothing."""
+
+    item: Kind
+
+    @property
+    def is_secret(self) -> bool:
+        return self.item.is_secret
+
+    @property
+    def words(self) -> str:
+        return f"a list of {self.item.words} (in a variable: separated by commas)"
+
+    def from_toml(self, value: object) -> tuple[object, ...]:
+        if not isinstance(value, list):
+            raise Refused
+        return tuple(self.item.from_toml(item) for item in value)
+
+    def from_text(self, text: str) -> tuple[object, ...]:
+        return tuple(self.item.from_text(part) for item in text.split(",") if (part := item.strip()))

@@ -1,0 +1,260 @@
+"""Every setting: its name, its default, and below it what it means and why the default is what it is.
+
+The declarations are the documentation: describe.py and the reference page read the words from here. How values get in is in load.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from hermes.config.kinds import Bounds
+from hermes.config.secret import HIDDEN, Secret
+
+Count = Annotated[int, Bounds(at_least=1)]
+CountOrNone = Annotated[int, Bounds(at_least=0)]
+WholeSeconds = Annotated[int, Bounds(at_least=1)]
+Seconds = Annotated[float, Bounds(above=0)]
+SecondsOrNone = Annotated[float, Bounds(at_least=0)]
+Port = Annotated[int, Bounds(at_least=0, at_most=65_535)]
+
+
+class Environment(StrEnum):
+    """How much Hermes may do by itself where something is missing."""
+
+    DEVELOPMENT = "development"
+    PRODUCTION = "production"
+
+
+class LogFormat(StrEnum):
+    """How a log line looks."""
+
+    AUTO = "auto"
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class LogLevel(StrEnum):
+    """The least serious event that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class WebSettings:
+    """The HTTP server: webhooks, the API and the chat page."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on. Only this machine by default: whoever opens Hermes to a network decides so (`0.0.0.0` for all)."""
+
+    port: Port = 8080
+    """The port to listen on; 0 takes a free one."""
+
+    chat: bool = True
+    """Whether the web chat page is served at `/`."""
+
+    answer_timeout_s: SecondsOrNone = 60.0
+    """Seconds that `POST /v1/messages` waits for the answer before it says 202, accepted, without one. Longer than a
+    model's deadline of 45 s, so that a slow answer still arrives in the same request."""
+
+    ping_s: Seconds = 15.0
+    """Seconds between pings on open event streams. Well below the 60 s after which common proxies cut a silent connection."""
+
+    max_body_bytes: Count = 1_000_000
+    """The largest request body in bytes; a larger one is refused with 413. Messages are small: media come as addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSettings:
+    """The connections of each process to PostgreSQL."""
+
+    pool_min: CountOrNone = 2
+    """Connections that are kept open while nothing happens, so that the first message after a pause does not wait for one."""
+
+    pool_max: Count = 16
+    """Connections at most. Times the number of processes this must stay below the server's `max_connections`, which is 100 by default."""
+
+    connect_timeout_s: Seconds = 5.0
+    """Seconds to wait for a connection before the database counts as down; a webhook then answers 503 and is sent again."""
+
+    statement_timeout_s: Seconds = 30.0
+    """Seconds after which the server gives up on a statement, so that one bad query does not hold a connection for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSettings:
+    """The connections of each process to Redis or Valkey, which holds what can be rebuilt: caches, counters, hot history."""
+
+    timeout_s: Seconds = 0.25
+    """Seconds for one command, without a second try. Short, because Redis is there for speed: when it is slow, the database answers."""
+
+    pool_max: Count = 64
+    """Connections at most. Twice `work.concurrency`, so that no turn waits for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class InboxSettings:
+    """Messages that came in and wait for their turn."""
+
+    cap: Count = 10_000
+    """Waiting messages per account; over it a webhook answers 503, so that one flooded account does not delay the others."""
+
+    max_attempts: Count = 5
+    """Attempts at one message before it goes to the dead letters with an apology. Counted before each attempt, so
+    that a crash counts too."""
+
+    max_age_s: WholeSeconds = 86_400
+    """Seconds after which a waiting message goes to the dead letters instead of being answered. A day: a later answer confuses more than
+    it helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSettings:
+    """The workers that run turns and deliveries."""
+
+    concurrency: Count = 32
+    """Turns at once in each worker process. They mostly wait for models, so this is more than the processor has cores."""
+
+    processes: Count = 1
+    """Worker processes that `hermes up` starts. One worker fills about one core with messages; models take none of it."""
+
+    poll_s: Seconds = 1.0
+    """Seconds between looks for work that has become due. New work is announced by the database at once; a retry is not."""
+
+    heartbeat_s: Seconds = 2.0
+    """Seconds between a worker's signs of life."""
+
+    stalled_after_s: Seconds = 10.0
+    """Seconds without a sign of life after which a worker's jobs are given to others. More than twice `heartbeat_s`, so that one late
+    sign takes no work away from the living."""
+
+    sweep_s: Seconds = 2.0
+    """Seconds between searches for the jobs of dead workers."""
+
+    drain_s: SecondsOrNone = 30.0
+    """Seconds that a worker waits for its running turns after SIGTERM. What is not done by then is done again by another worker.
+    Set the grace period of whoever stops it (Docker: 10 s) to more than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySettings:
+    """What a model is shown of the conversation so far."""
+
+    idle_s: WholeSeconds = 43_200
+    """Seconds of silence after which the next message starts a new session with an empty history. 12 hours: a night ends a conversation,
+    a long lunch does not."""
+
+    hot_ttl_s: WholeSeconds = 43_200
+    """Seconds that a silent conversation's history stays in Redis. As long as a session lives: later it would not be read."""
+
+    hot_messages: Count = 200
+    """The last messages of a conversation that are kept in Redis; older ones are read from the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreditSettings:
+    """What users pay with: one credit for an answer."""
+
+    signup_grant: CountOrNone = 100
+    """Credits that a new user starts with."""
+
+    reserve_ttl_s: WholeSeconds = 900
+    """Seconds after which a reserved credit that was neither posted nor voided goes back to the user. A quarter of an
+    hour is more than any turn takes."""
+
+    cached_price: CountOrNone = 0
+    """Credits for an answer that came from the cache. Free, since no model was paid for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """The HTTP API under `/v1`."""
+
+    idempotency_ttl_s: WholeSeconds = 86_400
+    """Seconds that an `Idempotency-Key` is remembered with its answer. A day covers the retries of every usual client."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """The event loop, which every conversation of a process shares."""
+
+    blocked_after_s: Seconds = 1.0
+    """Seconds without a breath after which a blocked event loop is reported: nobody else is served meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What Hermes says about itself. Message text and secrets are never in it."""
+
+    format: LogFormat = LogFormat.AUTO
+    """`json` is one object a line, `console` is for people; `auto` is `console` on a terminal and `json` elsewhere."""
+
+    level: LogLevel = LogLevel.INFO
+    """The least serious event that is logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of a process: first those of the process as a whole, then a section for each of its parts."""
+
+    environment: Environment = Environment.DEVELOPMENT
+    """`development` makes what is missing, such as a master key; `production` refuses to start without it."""
+
+    home: Path | None = None
+    """The data folder. Without it, where the platform keeps its users' data: `~/.local/share/hermes` (or below `XDG_DATA_HOME`), on macOS
+    `~/Library/Application Support/hermes`."""
+
+    database_url: Secret | None = None
+    """The address of PostgreSQL, `postgresql://user:password@host/name`. Without it an embedded one runs in the data folder."""
+
+    redis_url: Secret | None = None
+    """The address of Redis or Valkey, `redis://:password@host:6379/0`. Without it an embedded one runs in the data folder."""
+
+    master_keys: tuple[Secret, ...] = ()
+    """The keys that protect the users' keys: the first one seals, the others still open, so that keys can be rotated. Without one,
+    `development` makes one in the data folder and `production` refuses to start."""
+
+    web: WebSettings = WebSettings()
+    database: DatabaseSettings = DatabaseSettings()
+    redis: RedisSettings = RedisSettings()
+    inbox: InboxSettings = InboxSettings()
+    work: WorkSettings = WorkSettings()
+    history: HistorySettings = HistorySettings()
+    credits: CreditSettings = CreditSettings()
+    api: ApiSettings = ApiSettings()
+    loop: LoopSettings = LoopSettings()
+    log: LogSettings = LogSettings()
+
+    def public(self) -> dict[str, Any]:
+        """Every value, section by section, as JSON can hold it; a secret is shown as `***`."""
+        shown: dict[str, Any] = plain(self)
+        return shown
+
+
+def plain(value: object) -> Any:
+    match value:
+        case Secret():
+            return HIDDEN
+        case Path():
+            return str(value)
+        case StrEnum():
+            return value.value
+        case tuple():
+            return [plain(item) for item in value]
+        case _ if is_dataclass(value):
+            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def contradictions(settings: Settings) -> Iterator[str]:
+    """What is wrong between values that are each right, one line for each."""
+    database, work = settings.database, settings.work
+    if database.pool_max < database.pool_min:
+        yield f"database.pool_max is {database.pool_max}; expected at least database.pool_min, which is {database.pool_min}"
+    if work.stalled_after_s <= 2 * work.heartbeat_s:
+        yield f"work.stalled_after_s is {work.stalled_after_s}; expected more than twice work.heartbeat_s, which is {work.heartbeat_s}"

@@ -1,0 +1,26 @@
+"""Encryption at rest, the pure core: keys and bytes in, bytes out.
+
+    masters = MasterKeys.parse(settings.master_keys)
+    keys = DataKeys({row.generation: masters.unwrap(Wrapped(row.master, row.blob), user.id) for row in rows})
+    keys.open("telegram:channel:bali/42", keys.seal("telegram:channel:bali/42", b"a sunset bar in Canggu"))
+
+An operator's master keys wrap a random data key per user, and HKDF makes a key of it for every purpose and scope. Whoever discards a
+user's data key has deleted everything that it sealed. Knows nothing about databases, Redis, settings or async."""
+
+from hermes.stores.seal.data import DataKeys, Tokens, new_data_key
+from hermes.stores.seal.errors import DataKeyMissing, MasterKeyInvalid, MasterKeyMissing, SealBroken, SealError
+from hermes.stores.seal.master import MasterKeys, Wrapped, new_master_key
+
+__all__ = [
+    "DataKeyMissing",
+    "DataKeys",
+    "MasterKeyInvalid",
+    "MasterKeyMissing",
+    "MasterKeys",
+    "SealBroken",
+    "SealError",
+    "Tokens",
+    "Wrapped",
+    "new_data_key",
+    "new_master_key",
+]

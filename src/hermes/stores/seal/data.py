@@ -1,0 +1,173 @@
+"""Data keys: one user's keys, and everything that is sealed with them.
+
+A scope says where contents belong: a conversation, a session. It picks the key and is authenticated, so what was sealed in one scope opens
+in no other. Knows nothing about what is sealed, or about where it is kept."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
+from typing import Self
+
+from cryptography.exceptions import InvalidTag
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from hermes.stores.seal.derive import KEY_BYTES, Purpose, Secret, derive, encoded
+from hermes.stores.seal.errors import DataKeyMissing, SealBroken
+
+VERSION = b"\x01"
+HEAD_BYTES = 5
+BODY_AT = HEAD_BYTES + 12
+LAST_GENERATION = 2**32 - 1
+SCOPES_READY = 256
+"""Derived keys that one user's object keeps. Deriving one takes some 5 µs, five times as long as opening a small blob."""
+
+
+def new_data_key() -> bytes:
+    """32 random bytes, for a new user or a new generation. Wrap it before anything is sealed with it."""
+    return os.urandom(KEY_BYTES)
+
+
+class DataKeys(Secret):
+    """One user's data keys by generation: the newest seals, all open. Safe to share between threads.
+
+    Sealed contents are 1 byte version, 4 bytes generation (big-endian), 12 bytes random nonce, then AES-256-GCM ciphertext and tag:
+    33 bytes more than the plaintext, whose length can be seen. With random nonces one key is good for 2**32 messages (NIST SP 800-38D:
+    the odds that a nonce came twice stay under 2**-32). Every scope of every generation has a key of its own, so that is per scope,
+    and a new generation starts from zero."""
+
+    __slots__ = ("_digest_key", "_keys", "_ready")
+
+    def __init__(self, generations: Mapping[int, bytes]) -> None:
+        """Raises DataKeyMissing if there is none: a deleted user's contents are gone, whatever the database still holds."""
+        if not generations:
+            raise DataKeyMissing
+        for generation, key in generations.items():
+            if not 0 <= generation <= LAST_GENERATION or len(key) != KEY_BYTES:
+                raise ValueError(f"generation {generation}: a generation is a uint32, and its key has {KEY_BYTES} bytes, not {len(key)}")
+        self._keys = keys = {head_of(generation): generations[generation] for generation in sorted(generations, reverse=True)}
+        # Caches of this object, gone with it. They close over the keys and not over self, which would be a ring for the collector.
+        self._ready = lru_cache(SCOPES_READY)(lambda scope, head: Cipher.of(keys[head], scope, head))
+        self._digest_key = lru_cache(SCOPES_READY)(lambda scope: derive(keys[min(keys)], Purpose.DIGEST, scope))
+
+    @property
+    def newest(self) -> int:
+        """The generation that seals."""
+        return generation_of(next(iter(self._keys)))
+
+    def seal(self, scope: str, plaintext: bytes) -> bytes:
+        return self._ready(scope, next(iter(self._keys))).seal(plaintext)
+
+    def open(self, scope: str, sealed: bytes) -> bytes:
+        """Raises SealBroken unless these bytes were sealed in this scope by this user, DataKeyMissing if their generation is not held."""
+        return self._cipher(scope, sealed[:HEAD_BYTES]).open_all((sealed,))[0]
+
+    def open_all(self, scope: str, blobs: Iterable[bytes]) -> list[bytes]:
+        """As open, for each of them and faster; one that does not open fails them all."""
+        opened: list[bytes] = []
+        for head, alike in groupby(blobs, itemgetter(slice(HEAD_BYTES))):
+            # A list, so that an error of the caller's own iterator is not taken for a broken seal.
+            opened += self._cipher(scope, head).open_all(list(alike))
+        return opened
+
+    def _cipher(self, scope: str, head: bytes) -> Cipher:
+        # Refused here, in a frame without keys: some loggers write down the locals of every frame that an error passed.
+        if head in self._keys:
+            return self._ready(scope, head)
+        raise DataKeyMissing(generation_of(head)) if len(head) == HEAD_BYTES and head[:1] == VERSION else SealBroken
+
+    def history(self, scope: str) -> Tokens:
+        """The tokens of the hot history in Redis."""
+        keys = [derive(key, Purpose.HISTORY, scope) for key in self._keys.values()]
+        return Tokens(MultiFernet(Fernet(base64.urlsafe_b64encode(key)) for key in keys))
+
+    def digest(self, scope: str, data: bytes) -> bytes:
+        """HMAC-SHA256, 32 bytes: equal contents of one scope are seen to be equal, and a reader of the database cannot test guesses.
+
+        Under the oldest generation, because digests are compared with those of years ago: under the newest, every rotation would make
+        all known contents look new. So whoever drops the oldest generation must make the stored digests again."""
+        return hmac.digest(self._digest_key(scope), data, "sha256")
+
+    def __repr__(self) -> str:
+        return f"DataKeys(generations {', '.join(str(generation_of(head)) for head in self._keys)})"
+
+
+class Tokens(Secret):
+    """Fernet tokens of one scope: made with the newest generation, read with any. A token shows its length and the second it was made."""
+
+    __slots__ = ("_fernet",)
+
+    def __init__(self, fernet: MultiFernet) -> None:
+        self._fernet = fernet
+
+    def encode(self, data: bytes, *, at_s: int | None = None) -> bytes:
+        """`at_s` is the time that the token shows, in seconds since 1970; the machine's clock if not given."""
+        return self._fernet.encrypt(data) if at_s is None else self._fernet.encrypt_at_time(data, at_s)
+
+    def decode(self, token: bytes) -> bytes:
+        """At any age. Raises SealBroken unless the token was made in this scope by this user, with a generation that is held."""
+        try:
+            return self._fernet.decrypt(spelled(token))
+        except InvalidToken:
+            raise SealBroken from None
+
+    def rotate(self, token: bytes) -> bytes:
+        """The same contents and time under the newest generation. Raises SealBroken as decode does."""
+        try:
+            return self._fernet.rotate(spelled(token))
+        except InvalidToken:
+            raise SealBroken from None
+
+    def __repr__(self) -> str:
+        return "Tokens()"
+
+
+def spelled(token: bytes) -> bytes:
+    """The token, if it is spelled as it was made. Fernet skips what is not base64 and ignores spare bits, so one token would have many."""
+    try:
+        if base64.urlsafe_b64encode(base64.urlsafe_b64decode(token)) == token:
+            return token
+    except ValueError:
+        pass
+    raise SealBroken
+
+
+@dataclass(frozen=True, slots=True)
+class Cipher:
+    """The key of one scope and generation, ready for use."""
+
+    head: bytes
+    bound: bytes
+    aes: AESGCM
+
+    @classmethod
+    def of(cls, key: bytes, scope: str, head: bytes) -> Self:
+        """Head and scope are the associated data. All heads have one length, so the two cannot run into each other."""
+        return cls(head, head + encoded(scope), AESGCM(derive(key, Purpose.SEAL, scope)))
+
+    def seal(self, plaintext: bytes) -> bytes:
+        nonce = os.urandom(12)
+        return self.head + nonce + self.aes.encrypt(nonce, plaintext, self.bound)
+
+    def open_all(self, alike: Sequence[bytes]) -> list[bytes]:
+        """Blobs with this cipher's head. Without a call of our own for each, 10,000 small ones take 10 ms instead of 17."""
+        decrypt, bound = self.aes.decrypt, self.bound
+        try:
+            return [decrypt(sealed[HEAD_BYTES:BODY_AT], sealed[BODY_AT:], bound) for sealed in alike]
+        except (InvalidTag, ValueError):  # a ValueError is a nonce cut short
+            raise SealBroken from None
+
+
+def head_of(generation: int) -> bytes:
+    return VERSION + generation.to_bytes(4, "big")
+
+
+def generation_of(head: bytes) -> int:
+    return int.from_bytes(head[1:], "big")

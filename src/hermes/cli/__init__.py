@@ -20,11 +20,18 @@ except ModuleNotFoundError as error:
         raise
 else:
     try:
-        import hermes.cli.trajectories  # noqa: F401  # its commands register themselves
+        import hermes.cli.trajectories  # its commands register themselves
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "hermes":
             raise
         stand_in(("export", "verify", "import"), "export", error.name)
+    try:
+        import hermes.cli.keys
+        import hermes.cli.service  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "hermes":
+            raise
+        stand_in(("up", "serve", "worker", "doctor", "keys"), "serve", error.name)
 
 
 def main() -> None:

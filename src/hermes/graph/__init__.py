@@ -2,7 +2,7 @@
 
 Read it in this order: errors, message (shapes, canonical form), call, context (what is sent), node (ids), splice (versions
 as differences), spine (which versions agree how far), history (the state), edit (the rule), redact, response, view, items, commit,
-walk, codec, mermaid, graph (the face)."""
+walk, codec, mermaid, graph (the face), revive (for stores)."""
 
 from hermes.graph.call import CallRecord, PolicySpan
 from hermes.graph.context import Overlay

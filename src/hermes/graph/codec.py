@@ -16,15 +16,15 @@ as it likes while the document stays flat. In one graph:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hermes.graph.call import CallRecord, check_hex
 from hermes.graph.context import Overlay
 from hermes.graph.errors import CallError, CodecError, MessageError
-from hermes.graph.history import PLAIN, SNAPSHOT_EVERY, History, Sample
+from hermes.graph.history import PLAIN, History, Sample
 from hermes.graph.message import SIDE, FrozenDict, check_message, compact_json, freeze_items, frozen_object
-from hermes.graph.node import AttachedChat, Node, Tombstone, children_first, common_prefix
+from hermes.graph.node import AttachedChat, Node, Tombstone, children_first
 from hermes.graph.splice import Delta, Hunk
 
 FORMAT = "hermes.graph"
@@ -36,12 +36,13 @@ def encode(top: History) -> str:
     numbers: dict[int, int] = {}
     graphs: list[dict[str, Any]] = []
     for history in (*(chat.history for chat in children_first(top.all_nodes())), top):
-        graphs.append(_encode_graph(history, numbers))
+        graphs.append(encode_graph(history, numbers))
         numbers[id(history)] = len(numbers)
     return compact_json({"format": FORMAT, "version": VERSION, "graphs": graphs})
 
 
-def _encode_graph(history: History, graphs: Mapping[int, int]) -> dict[str, Any]:
+def encode_graph(history: History, graphs: Mapping[int, int]) -> dict[str, Any]:
+    """Write one graph of a document; `graphs` gives the chats attached to it their numbers, by the id of their history."""
     nodes = list(history.all_nodes())
     refs = {id(node): ref for ref, node in enumerate(nodes)}
     overlays: dict[str, tuple[int, dict[str, Any]]] = {}
@@ -53,12 +54,12 @@ def _encode_graph(history: History, graphs: Mapping[int, int]) -> dict[str, Any]
             overlay = sample.overlay.to_dict()
             entry["overlay"] = overlays.setdefault(compact_json(overlay), (len(overlays), overlay))[0]
         if sample.call is not None:
-            entry["call"] = _encode_call(sample.call, sample)
+            entry["call"] = encode_call(sample.call, sample)
         samples.append(entry)
     return {
         "seed": history.seed,
         "length": len(history.nodes),
-        "messages": [_encode_node(node, graphs) for node in nodes],
+        "messages": [encode_node(node, graphs) for node in nodes],
         "versions": [
             {
                 "tail": delta.tail,
@@ -75,7 +76,7 @@ def _encode_graph(history: History, graphs: Mapping[int, int]) -> dict[str, Any]
     }
 
 
-def _encode_call(record: CallRecord, sample: Sample) -> dict[str, Any]:
+def encode_call(record: CallRecord, sample: Sample) -> dict[str, Any]:
     """The call without what the overlay and the sample say already."""
     call = record.to_dict()
     for name, value in (("tools", sample.overlay.tools), ("template_id", sample.overlay.template_id), ("sample_id", sample.sample_id)):
@@ -84,7 +85,8 @@ def _encode_call(record: CallRecord, sample: Sample) -> dict[str, Any]:
     return call
 
 
-def _encode_node(node: Node, graphs: Mapping[int, int]) -> Any:
+def encode_node(node: Node, graphs: Mapping[int, int]) -> Any:
+    """A message as it stands in `messages`."""
     chat = node.chat
     if node.redacted:
         return ["redacted", node["role"], node.digest.hex(), *([] if chat is None else [graphs[id(chat.history)]])]
@@ -113,7 +115,7 @@ def decode(text: str | bytes, open_graph: Callable[[History], Any]) -> History:
     for number, graph in enumerate(graphs):
         path = f"graphs[{number}]"
         try:
-            history = _Reader(_object(graph, path), path, chats).read()
+            history = decode_graph(_object(graph, path), path, chats)
         except (MessageError, CallError) as error:
             raise CodecError(error.path, error.reason) from None
         if number < len(graphs) - 1:
@@ -121,10 +123,15 @@ def decode(text: str | bytes, open_graph: Callable[[History], Any]) -> History:
     return history
 
 
+def decode_graph(graph: Mapping[str, Any], path: str, chats: Sequence[AttachedChat]) -> History:
+    """Read one graph of a document; `chats` are the graphs before it. Raises CodecError, MessageError or CallError."""
+    return _Reader(graph, path, chats).read()
+
+
 class _Reader:
     """Reads one graph of the document."""
 
-    def __init__(self, graph: Mapping[str, Any], path: str, chats: list[AttachedChat]) -> None:
+    def __init__(self, graph: Mapping[str, Any], path: str, chats: Sequence[AttachedChat]) -> None:
         self.graph, self.path, self.chats = graph, path, chats
         fields = {"seed", "length", "messages", "versions", "edges", "overlays", "responses", "annotations", "erased"}
         _only(graph, fields, path)
@@ -182,18 +189,7 @@ class _Reader:
         history.kept = list(range(len(entries)))
         history.places = {place: place for place in history.kept}
         history.live = history.numbers = len(entries)
-        successor, depth = list(history.nodes), len(history.nodes)
-        for place in reversed(history.kept):
-            older, delta = list(successor), history.deltas[place]
-            delta.undo(older)
-            if place % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1:
-                history.snapshots[place] = tuple(older)
-            # Agreement with the current list follows from that of the neighbours, but for a tie.
-            unchanged = delta.hunks[0].start if delta.hunks else delta.tail
-            step = common_prefix(older, successor, min(unchanged, len(older)))
-            depth = common_prefix(older, history.nodes, depth) if step == depth else min(step, depth)
-            history.spine.add(place, older, depth, history.nodes_of)
-            successor = older
+        history.compare_heads()
 
     def delta(self, value: Mapping[str, Any], path: str, nodes: list[Node], length: int) -> Delta:
         _only(value, {"tail", "end", "hunks"}, path)
@@ -255,12 +251,8 @@ class _Reader:
             history.add_sample(Sample(place, index, sample_id, overlay, call, entry["id"]))
 
     def call(self, value: Any, path: str, overlay: Overlay, sample_id: str) -> CallRecord:
-        fields = dict(_object(value, path))
-        for name, known in (("tools", overlay.tools), ("template_id", overlay.template_id), ("sample_id", sample_id)):
-            if fields.get(name) is True:
-                fields[name] = known
         try:
-            return CallRecord.from_dict(fields)
+            return decode_call(_object(value, path), overlay, sample_id)
         except CallError as error:
             raise CodecError(path + error.path.removeprefix("call"), error.reason) from None
 
@@ -271,6 +263,15 @@ class _Reader:
             where = f"{path}.{known}"
             checked = [frozen_object(_object(note, where), where) for note in _list(notes, where)]
             self.history.annotations[known] = [note for note in checked if note is not None]
+
+
+def decode_call(value: Mapping[str, Any], overlay: Overlay, sample_id: str) -> CallRecord:
+    """Read what `encode_call` wrote; raise CallError."""
+    fields = dict(value)
+    for name, known in (("tools", overlay.tools), ("template_id", overlay.template_id), ("sample_id", sample_id)):
+        if fields.get(name) is True:
+            fields[name] = known
+    return CallRecord.from_dict(fields)
 
 
 def _refuse_constant(name: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hermes.graph.call import CallRecord
 from hermes.graph.context import Overlay
 from hermes.graph.message import FrozenDict, digest
-from hermes.graph.node import Node, extend_ids, root_id
+from hermes.graph.node import Node, common_prefix, extend_ids, root_id
 from hermes.graph.spine import Spine
 from hermes.graph.splice import Delta
 
@@ -40,8 +40,9 @@ class History:
     """The current list and everything that came before it. Not thread-safe by itself: callers hold `lock`."""
 
     __slots__ = (
-        *("annotations", "deltas", "edges", "erased", "fresh", "kept", "live", "lock", "nodes", "numbers", "places", "revision"),
-        *("samples", "settled", "since", "snapshots", "spine", "_by_id", "_ids", "_keys", "_last", "_last_ids", "_seed", "_slots"),
+        *("annotations", "base", "deltas", "edges", "erased", "fresh", "kept", "live", "lock", "nodes", "numbers", "places"),
+        *("revision", "samples", "settled", "since", "snapshots", "spine"),
+        *("_by_id", "_ids", "_keys", "_last", "_last_ids", "_seed", "_slots"),
     )
 
     def __init__(self, seed: str | None = None) -> None:
@@ -76,6 +77,8 @@ class History:
         """Rises with every change of the current list's content other than appending."""
         self.since = 0
         """Samples of the current list that lie on no kept head come from here on in `samples`."""
+        self.base: object = None
+        """What a store knows about the state that this one grew from. Nothing here reads it; copies have it too."""
         self._by_id: dict[str, int] = {}
         self._slots: tuple[object, dict[int, list[Sample]]] | None = None
         self._keys: tuple[int, dict[bytes, list[Sample]]] | None = None
@@ -117,6 +120,21 @@ class History:
         self.edges.append((head, *edge))
         if place % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1:
             self.snapshots[place] = tuple(nodes)
+
+    def compare_heads(self) -> None:
+        """Find out how far each kept head agrees with the current list, when all of them were put here at once."""
+        successor, depth = list(self.nodes), len(self.nodes)
+        for place in range(len(self.kept) - 1, -1, -1):
+            older, delta = list(successor), self.deltas[place]
+            delta.undo(older)
+            if place % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1:
+                self.snapshots[place] = tuple(older)
+            # Agreement with the current list follows from that of the neighbours, but for a tie.
+            unchanged = delta.hunks[0].start if delta.hunks else delta.tail
+            step = common_prefix(older, successor, min(unchanged, len(older)))
+            depth = common_prefix(older, self.nodes, depth) if step == depth else min(step, depth)
+            self.spine.add(self.kept[place], older, depth, self.nodes_of)
+            successor = older
 
     def nodes_of(self, head: int) -> Sequence[Node]:
         return self.nodes_at(self.place_of(head))
@@ -252,7 +270,7 @@ class History:
         twin.samples, twin.settled, twin.since = list(self.settle()), self.settled, self.since
         twin.fresh, twin.spine, twin.snapshots = list(self.fresh), self.spine.copy(), dict(self.snapshots)
         twin.annotations = {key: list(notes) for key, notes in self.annotations.items()}
-        twin.erased = set(self.erased)
+        twin.erased, twin.base = set(self.erased), self.base
         return twin
 
     def fork(self, length: int) -> History:

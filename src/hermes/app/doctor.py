@@ -1,0 +1,158 @@
+"""Look at every part, and say what to do about what is wrong.
+
+Each check is on its own: one that fails hides none of the others, except where it cannot be made without the one before it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import psycopg
+from redis.exceptions import RedisError
+
+from hermes.app.home import MASTER_KEY_FILE, StartRefused, home_of, master_keys
+from hermes.app.root import redis_client, stores
+from hermes.config import Environment, Settings
+from hermes.ports.errors import PortError
+from hermes.stores.postgres.credits import PostgresCredits
+from hermes.stores.postgres.database import on, open_database
+from hermes.stores.postgres.migrate import SchemaRefused, pending, refuse_old_servers
+from hermes.stores.seal import MasterKeyInvalid, MasterKeys
+
+
+class Health(StrEnum):
+    """How a part does."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One part, and what to do about it."""
+
+    part: str
+    health: Health
+    says: str
+    advice: str = ""
+
+
+async def examine(settings: Settings) -> AsyncIterator[Finding]:
+    """Yield a finding for each part, as soon as it is known. Starts the embedded stores for as long as it takes, changes nothing else."""
+    home = home_of(settings)
+    yield python()
+    yield folder(home)
+    yield master_key(settings, home)
+    yield web_port(settings)
+    async with AsyncExitStack() as stack:
+        try:
+            addresses = await stack.enter_async_context(stores(settings, home))
+        except StartRefused as error:
+            yield Finding("stores", Health.BAD, str(error), "or set HERMES_DATABASE_URL and HERMES_REDIS_URL to servers of your own")
+            return
+        kind = "a server" if settings.database_url else f"embedded in {home}"
+        async for finding in postgres(addresses.database_url, kind, settings):
+            yield finding
+        yield await redis(addresses.redis_url, "a server" if settings.redis_url else f"embedded in {home}", settings)
+
+
+def python() -> Finding:
+    return Finding("python", Health.GOOD, ".".join(map(str, sys.version_info[:3])))
+
+
+def folder(home: Path) -> Finding:
+    there = next(path for path in (home, *home.parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Finding("home", Health.BAD, f"{there} cannot be written", "choose another folder with HERMES_HOME")
+    return Finding("home", Health.GOOD, str(home) if there == home else f"{home} (not made yet)")
+
+
+def master_key(settings: Settings, home: Path) -> Finding:
+    part = "master key"
+    try:
+        if not settings.master_keys and settings.environment is Environment.DEVELOPMENT and not (home / MASTER_KEY_FILE).exists():
+            return Finding(part, Health.GOOD, f"will be made in {home} at the first start")
+        keys = MasterKeys.parse(master_keys(settings, home))
+    except (StartRefused, MasterKeyInvalid) as error:
+        return Finding(part, Health.BAD, str(error), "hermes keys new-master makes one; set it as HERMES_MASTER_KEYS")
+    if settings.master_keys:
+        return Finding(part, Health.GOOD, f"{keys.current} of {len(settings.master_keys)}, from the settings")
+    return Finding(
+        part,
+        Health.WARNING,
+        f"{keys.current} in {home / MASTER_KEY_FILE}",
+        "fine for development; back it up: without it nothing can be read",
+    )
+
+
+def web_port(settings: Settings) -> Finding:
+    host, port = settings.web.host, settings.web.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return Finding("web", Health.WARNING, f"{host}:{port}: {error.strerror}", "Hermes runs there already, or set HERMES_WEB_PORT")
+    return Finding("web", Health.GOOD, f"{host}:{port} is free")
+
+
+async def postgres(url: str, kind: str, settings: Settings) -> AsyncIterator[Finding]:
+    pool = settings.database
+    try:
+        async with open_database(url, pool_min=1, pool_max=1, connect_timeout_s=pool.connect_timeout_s) as database, database.begin() as tx:
+            connection = on(tx)
+            major = connection.info.server_version // 10_000
+            await refuse_old_servers(connection)
+            yield Finding("postgres", Health.GOOD, f"PostgreSQL {major} with pgvector, {kind}")
+            waiting = await pending(connection)
+            if waiting:
+                yield Finding(
+                    "schema", Health.WARNING, f"{len(waiting)} migrations to run, up to {waiting[-1]}", "they run at the next start"
+                )
+                return
+            yield Finding("schema", Health.GOOD, "up to date")
+            wrong = await PostgresCredits().audit(tx)
+            if wrong:
+                yield Finding(
+                    "credits", Health.BAD, f"{len(wrong)} balances disagree with the ledger: {wrong[0]}", "restore them from the ledger"
+                )
+            else:
+                yield Finding("credits", Health.GOOD, "every balance agrees with its ledger")
+            yield await workers(connection)
+    except SchemaRefused as error:
+        yield Finding("postgres", Health.BAD, str(error), "see docs/how-to/run-on-your-own-servers.md")
+    except (PortError, psycopg.Error) as error:
+        yield Finding("postgres", Health.BAD, str(error), "check HERMES_DATABASE_URL and that the server runs")
+
+
+async def workers(connection: psycopg.AsyncConnection[tuple[object, ...]]) -> Finding:
+    alive = await (
+        await connection.execute("select count(*) from procrastinate_workers where last_heartbeat > now() - interval '30 s'")
+    ).fetchone()
+    waiting = await (await connection.execute("select count(*) from inbox where state = 'waiting'")).fetchone()
+    dead = await (await connection.execute("select count(*) from inbox where state = 'dead'")).fetchone()
+    counts = f"{waiting[0] if waiting else 0} messages wait, {dead[0] if dead else 0} were given up"
+    if not alive or not alive[0]:
+        return Finding("workers", Health.WARNING, f"none is running; {counts}", "start one: hermes up, or hermes worker")
+    return Finding("workers", Health.GOOD, f"alive; {counts}")
+
+
+async def redis(url: str, kind: str, settings: Settings) -> Finding:
+    client = redis_client(url, settings)
+    try:
+        info = await client.info("server")
+        name = info.get("server_name", "redis")
+        version = info.get(f"{name}_version", info.get("redis_version"))
+        return Finding("redis", Health.GOOD, f"{str(name).capitalize()} {version}, {kind}")
+    except (RedisError, OSError) as error:
+        return Finding("redis", Health.WARNING, f"cannot be reached: {error}", "Hermes works without it, slower; check HERMES_REDIS_URL")
+    finally:
+        await client.aclose()

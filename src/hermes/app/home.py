@@ -1,0 +1,55 @@
+"""Where Hermes keeps its files on this machine, and the master key that it makes there where nobody gave it one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from hermes.config import Environment, Settings
+from hermes.ports.errors import PortError
+from hermes.stores.embedded import default_home
+from hermes.stores.seal import new_master_key
+
+MASTER_KEY_FILE = "master.key"
+
+
+class StartRefused(PortError):
+    """Hermes cannot start with these settings."""
+
+
+def home_of(settings: Settings) -> Path:
+    """Where Hermes keeps its files on this machine."""
+    return settings.home or default_home(os.environ)
+
+
+def master_keys(settings: Settings, home: Path) -> list[str]:
+    """The master keys as texts. In development one is made in the home, for its owner's eyes only; elsewhere there must be one."""
+    if settings.master_keys:
+        return [key.reveal() for key in settings.master_keys]
+    if settings.environment is not Environment.DEVELOPMENT:
+        raise StartRefused("there is no master key: make one with `hermes keys new-master`, keep it safe, and set HERMES_MASTER_KEYS")
+    file = home / MASTER_KEY_FILE
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not file.exists():
+            make_key_file(file)
+        return [file.read_text(encoding="ascii")]
+    except OSError as error:
+        raise StartRefused(f"cannot keep a master key in {home} ({error.strerror}); choose another folder with HERMES_HOME") from error
+
+
+def make_key_file(file: Path) -> None:
+    """Write a new key, whole or not at all, and only if there is none: of several processes that start at once, the first one's counts."""
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name)  # readable for its owner only
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as draft:
+            draft.write(new_master_key())
+            draft.flush()
+            os.fsync(draft.fileno())
+        try:
+            file.hardlink_to(name)
+        except FileExistsError:
+            return
+    finally:
+        Path(name).unlink()

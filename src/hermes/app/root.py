@@ -1,0 +1,271 @@
+"""The composition root: settings in, a running Hermes out. The one module that knows which adapter stands behind which port.
+
+async with open_hermes(settings) as hermes:
+    await hermes.intake.accept(envelope, newcomer=UserState.ACTIVE)
+    await hermes.run_worker()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from hermes.app.home import StartRefused, home_of, master_keys
+from hermes.config import Settings
+from hermes.ops.alerts import LogAlerts
+from hermes.ops.metrics import Metrics
+from hermes.ports.alerts import Alerts
+from hermes.ports.api_keys import ApiKeys, Promises
+from hermes.ports.credits import Credits
+from hermes.ports.graphs import Graphs
+from hermes.ports.histories import Histories
+from hermes.ports.inbox import Inbox
+from hermes.ports.interactions import Interactions
+from hermes.ports.journal import Journal
+from hermes.ports.outbox import Outbox
+from hermes.ports.people import People
+from hermes.ports.replies import Replies
+from hermes.ports.sessions import Sessions
+from hermes.router.courier import Courier, PickUp
+from hermes.router.intake import Intake
+from hermes.router.turns import Answerer, Limits, Turns, echo
+from hermes.stores import embedded
+from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresPromises
+from hermes.stores.postgres.credits import PostgresCredits
+from hermes.stores.postgres.database import Database, open_database
+from hermes.stores.postgres.graphs import PostgresGraphs
+from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.journal import PostgresJournal
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.migrate import migrate
+from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
+from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.work import Pace, PostgresWork, open_work
+from hermes.stores.redis.histories import RedisHistories
+from hermes.stores.redis.replies import RedisReplies
+from hermes.stores.seal import MasterKeyInvalid, MasterKeys
+from hermes.turn import Platform
+
+HOUSEKEEPING_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What stands behind each port. A test, or an operator with stores of their own, replaces what they like."""
+
+    people: People
+    credits: Credits
+    inbox: Inbox
+    sessions: Sessions
+    graphs: Graphs
+    histories: Histories
+    journal: Journal
+    outbox: Outbox
+    interactions: Interactions
+    api_keys: ApiKeys
+    promises: Promises
+    replies: Replies
+    alerts: Alerts
+    answer: Answerer
+
+
+@dataclass(frozen=True, slots=True)
+class Hermes:
+    """Everything, put together and ready."""
+
+    settings: Settings
+    parts: Parts
+    database: Database
+    redis: Redis
+    keyring: Keyring
+    work: PostgresWork
+    metrics: Metrics
+    intake: Intake
+    turns: Turns
+    courier: Courier
+
+    async def run_worker(self) -> None:
+        """Work on turns and deliveries until cancelled, then let what is under way come to its end."""
+        work = self.settings.work
+        pace = Pace(
+            concurrency=work.concurrency,
+            poll_s=work.poll_s,
+            heartbeat_s=work.heartbeat_s,
+            stalled_after_s=work.stalled_after_s,
+            sweep_s=work.sweep_s,
+            drain_s=work.drain_s,
+        )
+        await self.work.run(self, pace, Housekeeping(self).sweep)
+
+    async def turn(self, turn_id: UUID) -> None:
+        """Drive a turn to its end."""
+        await self.turns.run(turn_id)
+
+    async def delivery(self, conversation_id: UUID) -> None:
+        """Send what is due in a conversation."""
+        await self.courier.deliver(conversation_id)
+
+    async def queue_lengths(self) -> dict[str, int]:
+        """How much waits where."""
+        async with self.database.begin() as tx:
+            return {
+                "inbox": await self.parts.inbox.waiting(tx),
+                "outbox": await self.parts.outbox.waiting(tx),
+                **await self.work.waiting(tx),
+            }
+
+    async def ping_redis(self) -> None:
+        """Ask Redis for a sign of life; raise what it raises."""
+        await self.redis.ping()
+
+
+class Housekeeping:
+    """What must be looked after now and then: parcels whose sender died, reserves that nobody will end, promises that have run out."""
+
+    def __init__(self, hermes: Hermes) -> None:
+        self._hermes = hermes
+        self._next = 0.0
+
+    async def sweep(self) -> None:
+        hermes, parts, settings = self._hermes, self._hermes.parts, self._hermes.settings
+        async with hermes.database.begin() as tx:
+            for conversation_id in await parts.outbox.stranded(tx, settings.work.stalled_after_s):
+                await hermes.work.defer_delivery(tx, conversation_id)
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + HOUSEKEEPING_S
+        async with hermes.database.begin() as tx:
+            await parts.credits.expire(tx, settings.credits.reserve_ttl_s)
+            await parts.promises.clean(tx)
+
+
+def as_it_is(parts: Parts) -> Parts:
+    return parts
+
+
+@asynccontextmanager
+async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = as_it_is) -> AsyncIterator[Hermes]:
+    """Put Hermes together on its stores, and take it apart again at the end of the block.
+
+    Starts the embedded stores where no address is set, and brings the schema up to date. Raises StartRefused, SchemaRefused,
+    or StoreUnavailable when PostgreSQL cannot be reached. Redis may be away: it is only speed."""
+    async with AsyncExitStack() as stack:
+        home = home_of(settings)
+        try:
+            masters = MasterKeys.parse(master_keys(settings, home))
+        except MasterKeyInvalid as error:
+            raise StartRefused(str(error)) from None
+        addresses = await stack.enter_async_context(stores(settings, home))
+        await migrate(addresses.database_url)
+        pool = settings.database
+        database = await stack.enter_async_context(
+            open_database(
+                addresses.database_url,
+                pool_min=pool.pool_min,
+                pool_max=pool.pool_max,
+                connect_timeout_s=pool.connect_timeout_s,
+                statement_timeout_s=pool.statement_timeout_s,
+            )
+        )
+        work = await stack.enter_async_context(open_work(database))
+        client = redis_client(addresses.redis_url, settings)
+        stack.push_async_callback(client.aclose)
+        keyring, replies = Keyring(masters), RedisReplies(client)
+        metrics = Metrics(lambda: hermes.queue_lengths())  # noqa: PLW0108  # there is no hermes yet
+        stack.push_async_callback(replies.aclose)
+        parts = adjust(behind_ports(settings, keyring, client, replies, metrics))
+        hermes = assembled(settings, parts, database=database, redis=client, keyring=keyring, work=work, metrics=metrics)
+        yield hermes
+
+
+def behind_ports(settings: Settings, keyring: Keyring, client: Redis, replies: RedisReplies, metrics: Metrics) -> Parts:
+    graphs = PostgresGraphs(keyring)
+    history = settings.history
+    return Parts(
+        people=PostgresPeople(keyring),
+        credits=PostgresCredits(),
+        inbox=PostgresInbox(keyring, cap=settings.inbox.cap),
+        sessions=PostgresSessions(keyring, idle_s=history.idle_s),
+        graphs=graphs,
+        histories=RedisHistories(client, graphs, keyring, ttl_s=history.hot_ttl_s, keep_messages=history.hot_messages),
+        journal=PostgresJournal(keyring),
+        outbox=PostgresOutbox(keyring),
+        interactions=PostgresInteractions(),
+        api_keys=PostgresApiKeys(),
+        promises=PostgresPromises(ttl_s=settings.api.idempotency_ttl_s),
+        replies=replies,
+        alerts=LogAlerts(metrics),
+        answer=echo,
+    )
+
+
+def assembled(
+    settings: Settings, parts: Parts, *, database: Database, redis: Redis, keyring: Keyring, work: PostgresWork, metrics: Metrics
+) -> Hermes:
+    intake = Intake(
+        transactions=database,
+        people=parts.people,
+        credits=parts.credits,
+        inbox=parts.inbox,
+        work=work,
+        promises=parts.promises,
+        signup_grant=settings.credits.signup_grant,
+    )
+    pick_up = PickUp(parts.replies)
+    courier = Courier(database, parts.outbox, {Platform.REST: pick_up, Platform.WEB: pick_up})
+    turns = Turns(
+        transactions=database,
+        inbox=parts.inbox,
+        sessions=parts.sessions,
+        histories=parts.histories,
+        graphs=parts.graphs,
+        credits=parts.credits,
+        journal=parts.journal,
+        outbox=parts.outbox,
+        interactions=parts.interactions,
+        courier=courier,
+        alerts=parts.alerts,
+        answer=parts.answer,
+        limits=Limits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s),
+    )
+    return Hermes(settings, parts, database, redis, keyring, work, metrics, intake, turns, courier)
+
+
+@asynccontextmanager
+async def stores(settings: Settings, home: Path) -> AsyncIterator[embedded.Stores]:
+    """The addresses of both stores, as long as the block lasts; what has no address in the settings is started here."""
+    if settings.database_url is not None and settings.redis_url is not None:
+        yield embedded.Stores(settings.database_url.reveal(), settings.redis_url.reveal())
+        return
+    try:
+        held = await asyncio.to_thread(embedded.start, home)
+    except embedded.EmbeddedError as error:
+        raise StartRefused(str(error)) from error
+    try:
+        yield embedded.Stores(
+            settings.database_url.reveal() if settings.database_url else held.stores.database_url,
+            settings.redis_url.reveal() if settings.redis_url else held.stores.redis_url,
+        )
+    finally:
+        await asyncio.to_thread(held.release)
+
+
+def redis_client(url: str, settings: Settings) -> Redis:
+    """A client that says quickly when Redis is away. Without retries: whoever asks has something better to do than to wait."""
+    return Redis.from_url(
+        url,
+        socket_timeout=settings.redis.timeout_s,
+        socket_connect_timeout=settings.redis.timeout_s,
+        max_connections=settings.redis.pool_max,
+        retry=Retry(NoBackoff(), 0),
+    )

@@ -1,0 +1,130 @@
+"""`hermes keys`: API keys for programs, and master keys for the operator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hermes.app import Hermes, new_master_key, open_hermes
+from hermes.cli.commands import app
+from hermes.cli.running import Config, run, settings_from
+from hermes.ports.api_keys import ApiKey
+
+T = TypeVar("T")
+
+keys = typer.Typer(no_args_is_help=True, help="API keys: create, list, revoke. Master keys: new-master, rewrap.")
+app.add_typer(keys, name="keys")
+
+Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+
+
+@keys.command()
+def create(
+    name: Annotated[str, typer.Argument(help="What the key is for, to recognise it by.")] = "default",
+    *,
+    account: Annotated[str, typer.Option(help="The account that its messages belong to; keys of one account share conversations.")] = "api",
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Make an API key. It is shown this once; only a hash of it is kept."""
+
+    async def make(hermes: Hermes) -> tuple[ApiKey, str]:
+        async with hermes.database.begin() as tx:
+            return await hermes.parts.api_keys.create(tx, name, account)
+
+    key, secret = run(_with_hermes(config, make))
+    if is_json:
+        typer.echo(json.dumps({**_shown(key), "secret": secret}))
+        return
+    typer.echo(secret)
+    typer.secho(f"Keep it: it is not shown again. Try it:\n\n{_example(secret)}", fg="bright_black", err=True)
+
+
+@keys.command("list")
+def list_(*, is_json: Json = False, config: Config = None) -> None:
+    """List the API keys, the newest first. Secrets are not among them; nobody has them but their owners."""
+
+    async def read(hermes: Hermes) -> list[ApiKey]:
+        async with hermes.database.begin() as tx:
+            return list(await hermes.parts.api_keys.list(tx))
+
+    found = run(_with_hermes(config, read))
+    if is_json:
+        typer.echo(json.dumps([_shown(key) for key in found]))
+        return
+    if not found:
+        typer.echo("There is no API key yet; make one: hermes keys create NAME")
+        return
+    table = Table("name", "prefix", "account", "created", "last used", "state", box=None, pad_edge=False)
+    for key in found:
+        state = "[red]revoked[/]" if key.revoked_at else "[green]active[/]"
+        table.add_row(key.name, f"{key.prefix}…", key.account, _day(key.created_at), _day(key.last_used_at), state)
+    Console().print(table)
+
+
+@keys.command()
+def revoke(wanted: Annotated[str, typer.Argument(metavar="KEY", help="Its name, prefix or id.")], *, config: Config = None) -> None:
+    """Revoke an API key. Running servers notice within a few seconds."""
+
+    async def end(hermes: Hermes) -> ApiKey:
+        async with hermes.database.begin() as tx:
+            return await hermes.parts.api_keys.revoke(tx, wanted)
+
+    key = run(_with_hermes(config, end))
+    typer.echo(f"{key.name} ({key.prefix}…) is revoked.")
+
+
+@keys.command("new-master")
+def new_master() -> None:
+    """Print a new master key, for HERMES_MASTER_KEYS. Nothing is stored: lose it, and what it seals is lost."""
+    typer.echo(new_master_key())
+
+
+@keys.command()
+def rewrap(*, config: Config = None) -> None:
+    """Wrap every user's data key with the newest master key; afterwards the older ones can be dropped.
+
+    Put the new key first: HERMES_MASTER_KEYS=NEW,OLD. Nothing that was said is touched, and it may be interrupted and repeated."""
+
+    async def wrap(hermes: Hermes) -> int:
+        total = 0
+        while True:
+            async with hermes.database.begin() as tx:
+                some = await hermes.keyring.rewrap(tx)
+            if not some:
+                return total
+            total += some
+            typer.echo(f"\r{total} data keys", nl=False, err=True)
+
+    typer.echo(f"{run(_with_hermes(config, wrap))} data keys are wrapped by the newest master key now.")
+
+
+async def _with_hermes(config: Any, act: Callable[[Hermes], Coroutine[Any, Any, T]]) -> T:
+    async with open_hermes(settings_from(config)) as hermes:
+        return await act(hermes)
+
+
+def _shown(key: ApiKey) -> dict[str, Any]:
+    times = {name: _iso(getattr(key, name)) for name in ("created_at", "last_used_at", "revoked_at")}
+    return {"id": str(key.id), "name": key.name, "account": key.account, "prefix": key.prefix, **times}
+
+
+def _example(secret: str) -> str:
+    body = json.dumps({"text": "Hello"})
+    return (
+        f"""curl -s http://127.0.0.1:8080/v1/messages -H 'Authorization: Bearer {secret}' -H 'Content-Type: application/json' -d '{body}'"""
+    )
+
+
+def _iso(when: datetime | None) -> str | None:
+    return when.isoformat() if when else None
+
+
+def _day(when: datetime | None) -> str:
+    return f"{when:%Y-%m-%d %H:%M}" if when else "never"

@@ -1,0 +1,112 @@
+"""The commands that run Hermes: `up` for everything, `serve` and `worker` for its parts, `doctor` to look at it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Annotated
+
+import structlog
+import typer
+from rich.console import Console
+
+from hermes.app import Health, examine, open_hermes
+from hermes.cli.commands import app
+from hermes.cli.errors import fail
+from hermes.cli.running import CANNOT_RUN, Config, end_with_parent, run, settings_from, start_log, until_told
+from hermes.cli.supervisor import supervise
+from hermes.config import Settings
+from hermes.ops.loop import heartbeat
+from hermes.web import serve_until_cancelled
+
+log = structlog.get_logger()
+
+WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
+
+MARKS = {Health.GOOD: "[green]✓[/]", Health.WARNING: "[yellow]![/]", Health.BAD: "[red]✗[/]"}
+
+
+@app.command()
+def up(*, config: Config = None) -> None:
+    """Run everything: stores, web and workers, in one process tree. Ctrl-C stops it; nothing that was acknowledged is lost.
+
+    Without any setting PostgreSQL and Valkey are started in HERMES_HOME, and the chat page is at http://127.0.0.1:8080/."""
+    settings = settings_from(config)
+    start_log(settings)
+    code = run(supervise(settings, config))
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
+def serve(*, config: Config = None, with_parent: WithParent = False) -> None:
+    """Answer HTTP: webhooks, the API, the chat page, /health, /ready and /metrics. Needs a worker beside it."""
+    settings = settings_from(config)
+    start_log(settings)
+    if with_parent:
+        end_with_parent()
+    run(until_told(_serve(settings, listening(settings))))
+
+
+@app.command()
+def worker(*, config: Config = None, with_parent: WithParent = False) -> None:
+    """Work on messages: one of these, or as many as you like, on any number of machines.
+
+    SIGTERM lets the turns under way come to their end; SIGKILL loses nothing either, another worker takes over."""
+    settings = settings_from(config)
+    start_log(settings)
+    if with_parent:
+        end_with_parent()
+    run(until_told(_work(settings)))
+
+
+@app.command()
+def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False) -> None:
+    """Look at every part of Hermes on this machine, and say what to do. Exit code 1 when something must be done."""
+    settings = settings_from(config)
+
+    async def collect() -> bool:
+        console, findings = Console(), []
+        async for finding in examine(settings):
+            findings.append(finding)
+            if not is_json:
+                advice = f"\n    [dim]{finding.advice}[/]" if finding.advice else ""
+                console.print(f" {MARKS[finding.health]} [bold]{finding.part:<11}[/] {finding.says}{advice}", highlight=False)
+        if is_json:
+            typer.echo(json.dumps([{"part": f.part, "health": f.health, "says": f.says, "advice": f.advice} for f in findings]))
+        return all(finding.health is not Health.BAD for finding in findings)
+
+    if not run(collect()):
+        raise typer.Exit(CANNOT_RUN)
+
+
+async def _serve(settings: Settings, listener: socket.socket) -> None:
+    async with (
+        open_hermes(settings) as hermes,
+        heartbeat(hermes.parts.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
+    ):
+        host, port = listener.getsockname()[:2]
+        await serve_until_cancelled(hermes, listener, lambda: log.info("web_ready", url=f"http://{host}:{port}/"))
+
+
+async def _work(settings: Settings) -> None:
+    async with (
+        open_hermes(settings) as hermes,
+        heartbeat(hermes.parts.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
+    ):
+        log.info("worker_ready", concurrency=settings.work.concurrency)
+        try:
+            await hermes.run_worker()
+        finally:
+            log.info("worker_drained")
+
+
+def listening(settings: Settings) -> socket.socket:
+    """Take the port before anything else is started: a port that is taken is the likeliest fault, and is known at once."""
+    host, port = settings.web.host, settings.web.port
+    try:
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048)
+    except OSError as error:
+        fail(f"cannot listen on {host}:{port}: {error.strerror}; choose another port with HERMES_WEB_PORT")
+    listener.setblocking(False)  # noqa: FBT003  # its signature
+    return listener

@@ -1,0 +1,85 @@
+"""`hermes up`: the stores, one web process, and workers, kept alive together.
+
+The parent holds the stores, so that a restart of a child never stops them. Children end when the parent does, however it ends: they watch
+the other end of a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from hermes.app import home_of, stores
+from hermes.cli.errors import BAD_INPUT
+from hermes.config import Settings
+
+log = structlog.get_logger()
+
+STEADY_S = 10.0
+"""A child that lived so long was well; its next failure counts as the first."""
+LONGEST_PAUSE_S = 10.0
+
+
+async def supervise(settings: Settings, config: Path | None) -> int:
+    """Run all parts until told to stop; return the exit code."""
+    roles = ["serve", *(["worker"] * settings.work.processes)]
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with stores(settings, home_of(settings)):
+        children = [Child(role, config, stopping) for role in roles]
+        codes = await asyncio.gather(*(child.keep_alive() for child in children))
+    return next((code for code in codes if code), 0)
+
+
+@dataclass(slots=True)
+class Child:
+    """One process of the tree, started again when it dies."""
+
+    role: str
+    config: Path | None
+    stopping: asyncio.Event
+
+    async def keep_alive(self) -> int:
+        """Run it until everything stops. Bad settings stop everything: starting again would not mend them."""
+        failures = 0
+        while not self.stopping.is_set():
+            began = time.monotonic()
+            code = await self._run_once()
+            if self.stopping.is_set():
+                return 0
+            if code == BAD_INPUT:
+                self.stopping.set()
+                return code
+            failures = 1 if time.monotonic() - began > STEADY_S else failures + 1
+            pause_s = min(0.5 * 2 ** (failures - 1), LONGEST_PAUSE_S)
+            log.warning("process_died", role=self.role, code=code, restarts_in_s=pause_s)
+            await self._sleep(pause_s)
+        return 0
+
+    async def _run_once(self) -> int:
+        options = ["--config", str(self.config)] if self.config else []
+        command = [sys.executable, "-m", "hermes", self.role, "--with-parent", *options]
+        # A group of its own: Ctrl-C in the terminal reaches the parent alone, which then stops the children in order.
+        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, start_new_session=True)
+        died = asyncio.create_task(process.wait())
+        told = asyncio.create_task(self.stopping.wait())
+        await asyncio.wait({died, told}, return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        if not died.done():
+            os.kill(process.pid, signal.SIGTERM)
+        return await died
+
+    async def _sleep(self, pause_s: float) -> None:
+        try:
+            async with asyncio.timeout(pause_s):
+                await self.stopping.wait()
+        except TimeoutError:
+            return

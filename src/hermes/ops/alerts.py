@@ -1,0 +1,20 @@
+"""Calls for a person, as lines in the log. Always there: whoever adds Slack or Discord adds it to this."""
+
+from __future__ import annotations
+
+import structlog
+
+from hermes.ops.metrics import Metrics
+
+log = structlog.get_logger()
+
+
+class LogAlerts:
+    """The port Alerts. May be called from any thread."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def alert(self, event: str, **facts: object) -> None:
+        self._metrics.alerts.labels(event).inc()
+        log.warning(event, **{**facts, "alert": True})

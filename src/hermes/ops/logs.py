@@ -1,0 +1,67 @@
+"""How a log line looks, for our own events and for those of the libraries below us.
+
+Every line has a UTC time, a level, an event and what is bound to the context (the turn's id). Message text and secrets are never logged;
+so a traceback shows files and lines, and never the values of variables."""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+QUIET = {
+    "uvicorn": "info",  # started, stopped, and errors that nobody caught
+    "uvicorn.error": "info",
+    "uvicorn.access": "error",  # a line for each request says nothing that the metrics do not say
+    "procrastinate": "warning",  # at info it writes five lines for each job
+    "psycopg.pool": "warning",
+    "asyncio": "warning",
+}
+"""The least serious events of other people's loggers that are worth a line; whoever is not named here has to warn to be heard."""
+
+
+def configure(format: Literal["json", "console"], level: Literal["debug", "info", "warning", "error"], stream: TextIO) -> None:  # noqa: A002
+    """Send all log lines of this process to a stream; the last call counts.
+
+    Goes through the standard library's handler, because that one swallows the errors of a broken stream: an answer in hand is not lost to a
+    failing log."""
+    own: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    structlog.configure(
+        processors=[*own, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=own,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendered(format, stream)],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("hermes").setLevel(LEVELS[level])
+    for name, least in QUIET.items():
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(max(LEVELS[least], LEVELS[level]))
+
+
+def rendered(format: str, stream: TextIO) -> list[Processor]:  # noqa: A002
+    if format == "json":
+        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    # The default would be Rich's traceback, and that one prints the values of local variables.
+    return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]

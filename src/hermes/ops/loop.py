@@ -1,0 +1,102 @@
+"""The event loop's heartbeat. Every conversation of a process shares one loop; who blocks it blocks them all, and nobody on it can say so.
+
+on the loop:    a task stamps the time every `interval_s`
+in a thread:    a watcher notices a stamp older than `blocked_after_s`, and says once where the loop hangs, and once that it goes on
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+import structlog
+
+from hermes.ops.metrics import Metrics
+from hermes.ports.alerts import Alerts
+
+log = structlog.get_logger()
+
+FRAMES = 12
+"""The innermost frames that a report shows: enough to come from the library that hangs to our line that called it."""
+
+
+@asynccontextmanager
+async def heartbeat(alerts: Alerts, metrics: Metrics, *, blocked_after_s: float = 1.0, interval_s: float = 0.1) -> AsyncIterator[None]:
+    """Watch the running event loop as long as the block lasts.
+
+    Alerts are called from the watcher's thread: the loop that is reported cannot carry the report."""
+    watch = Watch(alerts, metrics, threading.get_ident(), blocked_after_s, interval_s)
+    metrics.loop_lag.set_function(watch.worst_lag_s)
+    beating = asyncio.create_task(watch.beat(), name="heartbeat")
+    thread = threading.Thread(target=watch.look, name="hermes-loop-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        watch.stop.set()
+        beating.cancel()
+        with suppress(asyncio.CancelledError):
+            await beating
+        # A join would block the loop that is being watched; the thread ends by itself within one look.
+
+
+class Watch:
+    """The stamp, and who looks at it. A float is written by one thread and read by the other, so it needs no lock."""
+
+    def __init__(self, alerts: Alerts, metrics: Metrics, watched: int, blocked_after_s: float, interval_s: float) -> None:
+        self._alerts, self._metrics, self._watched = alerts, metrics, watched
+        self._blocked_after_s, self._interval_s = blocked_after_s, interval_s
+        self._stamp = time.monotonic()
+        self._lags: deque[float] = deque([0.0], maxlen=max(1, round(60 / interval_s)))
+        self.stop = threading.Event()
+
+    async def beat(self) -> None:
+        """Stamp the time, for ever."""
+        while True:
+            began = time.monotonic()
+            self._stamp = began
+            await asyncio.sleep(self._interval_s)
+            self._lags.append(max(0.0, time.monotonic() - began - self._interval_s))
+
+    def worst_lag_s(self) -> float:
+        return max(self._lags)
+
+    def look(self) -> None:
+        """Look at the stamp until stopped. Runs in a thread of its own."""
+        pause_s = min(self._interval_s, self._blocked_after_s / 4)
+        looked = time.monotonic()
+        blocked_at: float | None = None
+        while not self.stop.wait(pause_s):
+            stamp, now = self._stamp, time.monotonic()
+            overslept, looked = now - looked > self._blocked_after_s, now
+            if blocked_at is not None:
+                if stamp != blocked_at:
+                    log.info("event_loop_recovered", blocked_for_s=round(stamp - blocked_at, 3))
+                    blocked_at = None
+            # A watcher that overslept was paused together with the loop (a stopped process, a sleeping laptop): nobody is to blame.
+            elif now - stamp > self._blocked_after_s and not overslept:
+                blocked_at = stamp
+                self._report(now - stamp)
+
+    def _report(self, blocked_for_s: float) -> None:
+        self._metrics.loop_blocked.inc()
+        # No log line beside it: an alert is one.
+        self._alerts.alert("event_loop_blocked", blocked_for_s=round(blocked_for_s, 3), stack=stack_of(self._watched))
+
+
+def stack_of(thread: int) -> list[str]:
+    """Where a thread is, the innermost frame last: `server.py:12 handle`. No values: they may be somebody's words."""
+    frame: FrameType | None = sys._current_frames().get(thread)  # the one way to see another thread's stack
+    frames: list[str] = []
+    while frame is not None and len(frames) < FRAMES:
+        path = Path(frame.f_code.co_filename)
+        frames.append(f"{path.parent.name}/{path.name}:{frame.f_lineno} {frame.f_code.co_name}")
+        frame = frame.f_back
+    return frames[::-1]

@@ -1,0 +1,129 @@
+"""The numbers of one process, for Prometheus. A registry of its own for each app, so that two apps in one process do not add up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+
+log = structlog.get_logger()
+
+QueueLengths = Callable[[], Awaitable[Mapping[str, int]]]
+"""How much waits in each queue: inbox, outbox, turns, deliveries."""
+
+LATENCIES_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0, 60.0)
+"""Up to the longest wait for an answer; 45 s is a model's deadline."""
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+UNMATCHED = "unmatched"
+
+
+@dataclass(slots=True)
+class QueueReading:
+    """The last look at the queues. A scrape may come from several Prometheus servers at once; the queues are counted for one of them."""
+
+    lengths: QueueLengths
+    fresh_s: float
+    timeout_s: float
+    read_at: float = float("-inf")
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Metrics:
+    """All metrics of one app."""
+
+    def __init__(self, queue_lengths: QueueLengths | None = None, *, fresh_s: float = 2.0, timeout_s: float = 1.0) -> None:
+        """`queue_lengths` is asked when somebody scrapes, at most every `fresh_s`; it may fail, or take longer than `timeout_s`."""
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.requests = Counter("hermes_request_count", "Requests answered.", ["method", "route", "status"], registry=self.registry)
+        self.errors = Counter(
+            "hermes_request_errors", "Requests that failed on our side (5xx).", ["method", "route"], registry=self.registry
+        )
+        self.latency = Histogram(
+            "hermes_request_latency_seconds",
+            "From a request's first byte to its answer's last; a stream counts when it ends.",
+            ["method", "route"],
+            registry=self.registry,
+            buckets=LATENCIES_S,
+        )
+        self.queue_length = Gauge(
+            "hermes_queue_length", "What waits; absent while the database cannot say.", ["queue"], registry=self.registry
+        )
+        self.loop_lag = Gauge("hermes_loop_lag_seconds", "The latest that the event loop was in the last minute.", registry=self.registry)
+        self.loop_blocked = Counter("hermes_loop_blocked", "Times that the event loop was blocked.", registry=self.registry)
+        self.alerts = Counter("hermes_alerts", "Calls for a person.", ["event"], registry=self.registry)
+        self._queues = QueueReading(queue_lengths, fresh_s, timeout_s) if queue_lengths else None
+
+    async def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the page for Prometheus and its content type. Never raises for a queue that cannot be read; its numbers are left out."""
+        if self._queues is not None:
+            await self._read(self._queues)
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+    async def _read(self, queues: QueueReading) -> None:
+        async with queues.lock:
+            if time.monotonic() - queues.read_at < queues.fresh_s:
+                return
+            lengths: dict[str, int] = {}
+            try:
+                async with asyncio.timeout(queues.timeout_s):
+                    lengths = dict(await queues.lengths())
+            except Exception as error:  # noqa: BLE001  # whatever is wrong with the queues, the other numbers are wanted now more than ever
+                log.warning("queue_lengths_unread", error=type(error).__name__)
+            queues.read_at = time.monotonic()
+            # An old length would look like a healthy queue, so what could not be read is not shown.
+            self.queue_length.clear()
+            for queue, length in lengths.items():
+                self.queue_length.labels(queue).set(length)
+
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class CountedRequests:
+    """ASGI middleware that counts and times requests by method and route template, so that ids in paths make no series of their own.
+
+    Only passes messages on, so a stream stays a stream."""
+
+    def __init__(self, app: App, metrics: Metrics, uncounted: frozenset[str] = frozenset({"/metrics"})) -> None:
+        self._app, self._metrics, self._uncounted = app, metrics, uncounted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in self._uncounted:
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500  # a request that raises is answered further out, with 500
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        finally:
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            route = template(scope)
+            self._metrics.requests.labels(method, route, str(status)).inc()
+            self._metrics.latency.labels(method, route).observe(time.perf_counter() - began)
+            if status >= 500:
+                self._metrics.errors.labels(method, route).inc()
+
+
+def template(scope: Scope) -> str:
+    """The route that a request took, as it was written: `/v1/messages/{turn_id}`. The router has noted it in the scope by now."""
+    path = getattr(scope.get("route"), "path", None)
+    return path if isinstance(path, str) else UNMATCHED

@@ -1,0 +1,13 @@
+"""What a person should look at now."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Alerts(Protocol):
+    """Calls for a person. Never on the message path: it neither raises nor waits for anybody."""
+
+    def alert(self, event: str, **facts: object) -> None:
+        """Report a fact in the past tense with its numbers; no message text, no secrets."""
+        ...

@@ -1,0 +1,48 @@
+"""Message graphs, stored: what every model saw, sealed, each message once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+from hermes.graph import CallRecord, MessageGraph
+from hermes.ports.transactions import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message to append. With `is_sampled` a model made it, in exactly the context before it."""
+
+    message: Mapping[str, Any]
+    is_sampled: bool = False
+    call: CallRecord | None = None
+    """How it was sampled; implies `is_sampled`."""
+    sample_id: str | None = None
+    """The journal's key for the sample; the same id twice is the same sample. Implies `is_sampled`, and becomes the call's `sample_id`."""
+
+
+class Graphs(Protocol):
+    """The message graphs of sessions. Fails closed. A graph comes back as it was: versions, responses, annotations, ids."""
+
+    async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry]) -> str:
+        """Append to the current list and return the new head; costs what is appended, whatever the length of the list.
+
+        What it does is what MessageGraph.append does, entry by entry; so a sample that the list ends with already is not appended again.
+        Raises StaleHead when `head` is not the stored list's head any more, NotThere, Forgotten, and SampleConflict when a sample id is
+        known with other content; then nothing is written."""
+        ...
+
+    async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
+        """Return the whole graph. Raises NotThere, and Forgotten when its key is gone."""
+        ...
+
+    async def save(self, tx: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:
+        """Store whatever is new in a graph that was loaded when the stored head was `head`: edits, versions, samples, notes, erasures.
+
+        Return the new head; the same graph can then be changed and saved again. Writes what changed, each message once; content that no
+        version has any more is removed. Raises StaleHead when anybody wrote in between, also where the head is the same again; then
+        nothing is written. A graph whose transaction rolled back is stale too: load it again. Raises ValueError for a graph that was
+        not loaded from this session: a copy of a loaded one can be saved, one out of JSON cannot."""
+        ...

@@ -1,0 +1,91 @@
+"""What came in: accepted once, worked on in order, never lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from hermes.ports.people import User
+from hermes.ports.transactions import Transaction
+from hermes.turn import Envelope, Platform
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A message that is in the inbox now."""
+
+    turn_id: UUID
+    conversation_id: UUID
+    seq: int
+    """Its place in the conversation; order means this number."""
+    is_new: bool
+    """False: the same event key was accepted before, and this is what it became then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to work on a turn, until somebody else claims a turn of the same conversation."""
+
+    turn_id: UUID
+    conversation_id: UUID
+    user_id: UUID
+    seq: int
+    epoch: int
+    """The conversation's epoch when this claim was made; a newer one fences this claim off."""
+    attempt: int
+    """1 for the first. Raised before the attempt, so that a message which kills its worker is counted."""
+    envelope: Envelope
+    age_s: float
+    """How long the message has waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a turn belongs, without a word of what was said: enough to decide who may see its answer."""
+
+    account: str
+    platform: Platform
+    channel_id: str
+    has_ended: bool
+    """Nothing more will come of it than what is in the outbox now."""
+
+
+class Inbox(Protocol):
+    """Accepted messages. Fails closed: what is not stored is not acknowledged."""
+
+    async def accept(self, tx: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> Receipt:
+        """Store a message under its account and event key, with the conversation's next number; the caller defers its work in the same tx.
+
+        A duplicate stores nothing and returns the first one's receipt. Raises InboxFull over the account's cap."""
+        ...
+
+    async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | None:
+        """Begin an attempt: count it, raise the conversation's epoch, and return the message. None when the turn has ended already.
+
+        Raises Forgotten when the sender was deleted meanwhile."""
+        ...
+
+    async def hold(self, tx: Transaction, claim: Claim) -> None:
+        """See that the claim still stands, and lock it until the transaction ends; raise Fenced otherwise."""
+        ...
+
+    async def finish(self, tx: Transaction, claim: Claim) -> None:
+        """The turn has ended well. Part of the turn's last transaction."""
+        ...
+
+    async def bury(self, tx: Transaction, claim: Claim, reason: str) -> None:
+        """Give up on the message: it is kept as an inbound dead letter with the reason."""
+        ...
+
+    async def bury_unread(self, tx: Transaction, turn_id: UUID, reason: str) -> None:
+        """Give up on a message that nobody can read any more, because its sender's key is gone."""
+        ...
+
+    async def origin(self, tx: Transaction, turn_id: UUID) -> Origin | None:
+        """Return where a turn belongs; None for a turn that there never was."""
+        ...
+
+    async def waiting(self, tx: Transaction) -> int:
+        """How many messages wait for their turn, over all accounts."""
+        ...

@@ -1,0 +1,67 @@
+"""What a turn did, step by step. Paid and outward effects are remembered here, so that a re-driven turn does not do them again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+from uuid import UUID
+
+from hermes.ports.inbox import Claim
+from hermes.ports.transactions import Transaction
+
+
+class Progress(StrEnum):
+    """How far an effect got, as far as the journal knows."""
+
+    NEW = "new"
+    """Never tried before; it is noted as started now."""
+    STARTED = "started"
+    """An earlier attempt started it and never said how it ended: it may have happened."""
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One effect of a turn as the journal knows it."""
+
+    progress: Progress
+    request: bytes
+    """What was prepared before the first try; a later try uses this, word for word."""
+    result: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """One line of the journal, for reading."""
+
+    step: str
+    index: int
+    type: str
+    attempt: int
+    started_at: datetime
+    done_at: datetime | None
+    facts: Mapping[str, Any]
+    """Numbers and names, never message text."""
+
+
+class Journal(Protocol):
+    """The effects and events of turns, sealed. Fails closed: an effect that cannot be noted is not started."""
+
+    async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
+        """Note that an effect is about to start, or return what is known of it. Raises Fenced when the claim no longer stands."""
+        ...
+
+    async def finish(self, tx: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
+        """Note how an effect ended, and return the result that stands: the first one noted, whoever it was."""
+        ...
+
+    async def note(self, tx: Transaction, claim: Claim, type_: str, facts: Mapping[str, Any]) -> None:
+        """Add an event that is no effect: user_resolved, credit_reserved, tools_gated, …"""
+        ...
+
+    async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[RunEvent]:
+        """Return the events of a turn in the order they were noted."""
+        ...

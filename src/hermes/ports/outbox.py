@@ -1,0 +1,84 @@
+"""What goes out: answers in parts, in order, each with its own state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+from uuid import UUID
+
+from hermes.ports.inbox import Claim
+from hermes.ports.transactions import Transaction
+from hermes.turn import Platform
+
+
+class ParcelState(StrEnum):
+    """Where a parcel is on its way."""
+
+    PENDING = "pending"
+    ATTEMPTING = "attempting"
+    """Being sent. Found in this state after a crash, nobody knows whether it arrived."""
+    SENT = "sent"
+    AMBIGUOUS = "ambiguous"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One part of an answer on its way to one channel."""
+
+    id: int
+    turn_id: UUID
+    conversation_id: UUID
+    seq: int
+    part: int
+    account: str
+    platform: Platform
+    channel_id: str
+    body: str
+    tries: int
+    """With this one."""
+    is_ambiguous: bool
+    """An earlier try was cut off in the middle: it may have arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a turn said, as far as it has been put into the outbox."""
+
+    turn_id: UUID
+    text: str
+    meta: dict[str, object]
+    """The interaction's provenance: tokens, cost, backend…"""
+
+
+class Outbox(Protocol):
+    """Answers that were promised. Fails closed."""
+
+    async def put(self, tx: Transaction, claim: Claim, parts: Sequence[str]) -> None:
+        """Promise an answer, in parts. Part of the turn's last transaction; repeated, it adds nothing."""
+        ...
+
+    async def take(self, tx: Transaction, conversation_id: UUID) -> Parcel | None:
+        """Take the conversation's oldest parcel that is not settled, and mark it as being sent.
+
+        None when there is none, when it is not due yet, or when somebody is sending it right now. A later parcel is never given out
+        while an earlier one waits. A try that was cut off long ago is given out again, marked as ambiguous."""
+        ...
+
+    async def settle(self, tx: Transaction, parcel: Parcel, state: ParcelState, *, retry_in_s: float | None = None) -> None:
+        """Say how sending went: SENT, AMBIGUOUS or DEAD end it; PENDING with a delay puts it back."""
+        ...
+
+    async def stranded(self, tx: Transaction, older_than_s: float) -> Sequence[UUID]:
+        """Conversations with a due parcel that nobody has touched for so long: their sender died between commit and send."""
+        ...
+
+    async def answer(self, tx: Transaction, turn_id: UUID) -> Answer | None:
+        """What the turn answered; None while it has not."""
+        ...
+
+    async def waiting(self, tx: Transaction) -> int:
+        """How many parcels are not settled."""
+        ...

@@ -1,0 +1,34 @@
+"""Work that outlives the process that asked for it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from uuid import UUID
+
+from hermes.ports.transactions import Transaction
+
+
+class Work(Protocol):
+    """Durable jobs; their arguments are ids only. A job is there exactly when the transaction that deferred it committed.
+
+    Turns of one conversation run one at a time, in the order in which they were deferred; so do its deliveries."""
+
+    async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID) -> None:
+        """Have the turn worked on, after all earlier ones of its conversation."""
+        ...
+
+    async def defer_delivery(self, tx: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:
+        """Have the conversation's outbox looked at. One such job waits at most; a second call changes nothing."""
+        ...
+
+
+class Hands(Protocol):
+    """What a worker does with its jobs. Both may be called again for the same id at any time; they raise to be called again later."""
+
+    async def turn(self, turn_id: UUID) -> None:
+        """Drive a turn to its end."""
+        ...
+
+    async def delivery(self, conversation_id: UUID) -> None:
+        """Send what is due in a conversation."""
+        ...

@@ -1,0 +1,60 @@
+"""Take a message in: once, in order, and only acknowledged when it is stored.
+
+    meet the sender  →  number and store the message  →  defer its turn  →  commit  →  acknowledge
+
+All of it is one transaction. The model never runs in here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from uuid import UUID, uuid4
+
+from hermes.ports.api_keys import Promises
+from hermes.ports.credits import Credits
+from hermes.ports.inbox import Inbox, Receipt
+from hermes.ports.people import People, UserState
+from hermes.ports.transactions import Transactions
+from hermes.ports.work import Work
+from hermes.turn import Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """An `Idempotency-Key`: whose it is, and a digest of the body that came with it."""
+
+    api_key_id: UUID
+    key: str
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Where messages enter. Whatever the channel, this is the one door."""
+
+    transactions: Transactions
+    people: People
+    credits: Credits
+    inbox: Inbox
+    work: Work
+    promises: Promises
+    signup_grant: int
+
+    async def accept(self, envelope: Envelope, *, newcomer: UserState, promise: Promise | None = None) -> Receipt:
+        """Store a message and have its turn run; a message that is there already is only found.
+
+        `newcomer` is the state of a sender whom nobody knows yet: active where somebody vouches for them (an API key, the operator's own
+        page), a stranger elsewhere. Raises InboxFull, KeyReused, StoreUnavailable; then nothing was stored."""
+        turn_id = uuid4()
+        async with self.transactions.begin() as tx:
+            if promise is not None:
+                # The first request with this key decides the turn: as the event key it makes the inbox find the same message again.
+                kept = await self.promises.keep(tx, promise.api_key_id, promise.key, promise.digest, turn_id)
+                envelope = replace(envelope, event_key=str(kept))
+            event = envelope.event
+            user, is_new = await self.people.meet(tx, envelope.account, event.platform, event.sender_id, state=newcomer)
+            if is_new and newcomer is UserState.ACTIVE and self.signup_grant:
+                await self.credits.grant(tx, user.id, self.signup_grant, f"signup:{user.id}")
+            receipt = await self.inbox.accept(tx, envelope, user, turn_id)
+            if receipt.is_new:
+                await self.work.defer_turn(tx, receipt.turn_id, receipt.conversation_id)
+        return receipt

@@ -1,0 +1,79 @@
+"""API keys and the promises of `Idempotency-Key` on PostgreSQL."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from hermes.ports.api_keys import ApiKey
+from hermes.ports.errors import KeyReused, NotThere
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.database import on
+from hermes.stores.postgres.queries import load
+
+SQL = load("api_keys")
+MARK = "hk_"
+"""What our keys start with, so that a key that leaked into a file can be searched for."""
+SHOWN = len(MARK) + 8
+
+
+class PostgresApiKeys:
+    """The port ApiKeys. SHA-256 of 32 random bytes: there is nothing to guess, so nothing slower is needed."""
+
+    async def create(self, tx: Transaction, name: str, account: str) -> tuple[ApiKey, str]:
+        secret = MARK + secrets.token_urlsafe(32)
+        row = {"account": account, "name": name, "prefix": secret[:SHOWN], "digest": digest(secret)}
+        await on(tx).execute(SQL["add_account"], row)
+        return as_key(await (await on(tx).execute(SQL["create"], row)).fetchone()), secret
+
+    async def find(self, tx: Transaction, secret: str) -> ApiKey | None:
+        found = await (await on(tx).execute(SQL["find"], {"digest": digest(secret)})).fetchone()
+        if found is None:
+            return None
+        key = as_key(found)
+        await on(tx).execute(SQL["touch"], {"id": key.id})
+        return key
+
+    async def list(self, tx: Transaction) -> Sequence[ApiKey]:
+        return [as_key(row) for row in await (await on(tx).execute(SQL["list"])).fetchall()]
+
+    async def revoke(self, tx: Transaction, wanted: str) -> ApiKey:
+        rows = await (await on(tx).execute(SQL["matching"], {"wanted": wanted})).fetchall()
+        if len(rows) != 1:
+            known = f"{len(rows)} API keys are called" if rows else "there is no API key"
+            raise NotThere(f"{known} {wanted!r}; `hermes keys list` shows their ids")
+        return as_key(await (await on(tx).execute(SQL["revoke"], {"id": rows[0][0]})).fetchone())
+
+
+class PostgresPromises:
+    """The port Promises."""
+
+    def __init__(self, *, ttl_s: float = 86_400) -> None:
+        self._ttl_s = ttl_s
+
+    async def keep(self, tx: Transaction, api_key_id: UUID, key: str, digest: bytes, turn_id: UUID) -> UUID:
+        row = {"api_key_id": api_key_id, "key": key, "digest": digest, "turn_id": turn_id, "ttl_s": self._ttl_s}
+        if await (await on(tx).execute(SQL["keep"], row)).fetchone() is not None:
+            return turn_id
+        kept = await (await on(tx).execute(SQL["kept"], row)).fetchone()
+        assert kept is not None  # noqa: S101  # it was the conflict, and its row is not younger than this statement
+        if not hmac.compare_digest(kept[0], digest):
+            raise KeyReused
+        first: UUID = kept[1]
+        return first
+
+    async def clean(self, tx: Transaction) -> int:
+        return (await on(tx).execute(SQL["clean"], {"ttl_s": self._ttl_s})).rowcount
+
+
+def digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def as_key(row: Any) -> ApiKey:
+    """Read a row of the key columns, in the order in which every query here selects them."""
+    return ApiKey(*row)

@@ -1,0 +1,93 @@
+"""The pool of connections and the transactions on it. The one place where psycopg's errors become ours."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool, PoolTimeout, TooManyRequests
+
+from hermes.ports.errors import StoreUnavailable
+from hermes.ports.transactions import Transaction
+
+Connection = psycopg.AsyncConnection[TupleRow]
+
+# Connection lost, server restarting, too many connections, deadlock victim, statement timeout: all may be tried again.
+UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, TooManyRequests)
+
+
+@dataclass(slots=True)
+class Database:
+    """PostgreSQL, as the other adapters of this package see it."""
+
+    pool: AsyncConnectionPool[Connection]
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[Transaction]:
+        """Open a transaction; see Transactions.begin for what it promises."""
+        with unavailable():
+            async with self.pool.connection() as connection, connection.transaction():
+                yield connection
+
+    async def ping(self) -> None:
+        """Ask the server for a sign of life; raise StoreUnavailable."""
+        with unavailable():
+            async with self.pool.connection() as connection:
+                await connection.execute("select 1")
+
+
+@asynccontextmanager
+async def open_database(
+    url: str, *, pool_min: int = 2, pool_max: int = 16, connect_timeout_s: float = 5.0, statement_timeout_s: float = 30.0
+) -> AsyncIterator[Database]:
+    """Hold a pool of connections as long as the block lasts. Raises StoreUnavailable when none can be had in time."""
+    options: dict[str, Any] = {
+        "connect_timeout": max(1, round(connect_timeout_s)),
+        "options": f"-c statement_timeout={round(statement_timeout_s * 1000)} -c timezone=UTC",
+        "application_name": "hermes",
+    }
+    pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+        url,
+        connection_class=psycopg.AsyncConnection,
+        kwargs=options,
+        min_size=pool_min,
+        max_size=pool_max,
+        timeout=connect_timeout_s,
+        configure=configure,
+        open=False,
+        # After a restart of the server every pooled connection is dead: find that out before work is put on one.
+        check=AsyncConnectionPool.check_connection,
+    )
+    try:
+        with unavailable():
+            await pool.open(wait=True, timeout=connect_timeout_s)
+        yield Database(pool)
+    finally:
+        await pool.close()
+
+
+async def configure(connection: Connection) -> None:
+    """A transaction is opened by name, never by accident. (Not among the options: the job queue passes its own to its listener.)"""
+    await connection.set_autocommit(True)  # noqa: FBT003  # psycopg's signature
+
+
+def on(tx: Transaction) -> Connection:
+    """Return the connection that a transaction of this package runs on."""
+    if not isinstance(tx, psycopg.AsyncConnection):
+        raise TypeError(f"expected a transaction of this database, got {type(tx).__name__}")
+    return tx
+
+
+@contextmanager
+def unavailable() -> Iterator[None]:
+    """Attribute a lost connection to the store."""
+    try:
+        yield
+    except UNAVAILABLE as error:
+        raise StoreUnavailable(
+            f"PostgreSQL cannot be used: {str(error).strip().splitlines()[0] if str(error) else type(error).__name__}"
+        ) from error

@@ -1,0 +1,394 @@
+"""A message graph as rows: what changed since it was last stored, and the graph back from all of its rows.
+
+Rows follow the state of the graph. Messages are stored once by content; a node is a number that names a message; the current list is a log
+of splices over nodes; a kept version is the splice that restores it from the next one. So a change costs what it changed. Only two things
+rewrite the past (an erasure, and the loss of an attached chat), and for those everything is written anew.
+
+Knows how rows are sealed, but no SQL. What each table holds is said in `migrations/0003_graph.sql`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from hermes.graph import MessageGraph, Overlay
+from hermes.graph.codec import encode_call, encode_graph, encode_node
+from hermes.graph.history import PLAIN, History, Sample
+from hermes.graph.message import compact_json
+from hermes.graph.node import AttachedChat, Node, children_first
+from hermes.graph.revive import Head, UnreadSample, frozen, history_of, revive_chat, revive_graph, revive_node
+from hermes.graph.splice import Delta, Hunk
+from hermes.stores.seal import DataKeys
+
+ADDRESS_BYTES = 16
+DIGEST_BYTES = 32
+
+Splice = tuple[int, int, list[Node]]
+"""list[start:stop] is replaced by the nodes."""
+
+
+class Kind(StrEnum):
+    """What a sealed body is. Each kind has a scope of its own, so that none passes for another. Stored data depends on these words."""
+
+    SEED = "seed"
+    MESSAGE = "message"
+    OVERLAY = "overlay"
+    SAMPLE = "sample"
+    NOTE = "note"
+    CHAT = "chat"
+    ERASED = "erased"
+
+
+class Vault:
+    """Seals and opens what belongs to one session."""
+
+    def __init__(self, keys: DataKeys, session_id: UUID) -> None:
+        self._keys, self._scope = keys, f"graph/{session_id}"
+
+    def seal(self, kind: Kind, body: bytes) -> bytes:
+        return self._keys.seal(f"{self._scope}/{kind}", body)
+
+    def open(self, kind: Kind, sealed: bytes) -> bytes:
+        return self._keys.open(f"{self._scope}/{kind}", sealed)
+
+    def open_all(self, kind: Kind, sealed: Sequence[bytes] | None) -> list[bytes]:
+        return self._keys.open_all(f"{self._scope}/{kind}", sealed or ())
+
+    def open_json(self, kind: Kind, sealed: Sequence[bytes] | None) -> list[Any]:
+        """Open bodies that hold JSON. Parsed in one piece, which is four times as fast as one by one."""
+        return parse(self.open_all(kind, sealed))
+
+    def open_messages(self, sealed: Sequence[bytes] | None) -> list[tuple[bytes, Any]]:
+        """Open messages: the digest of each, and what `encode_node` made of it."""
+        bodies = self.open_all(Kind.MESSAGE, sealed)
+        return list(zip((body[:DIGEST_BYTES] for body in bodies), parse([body[DIGEST_BYTES:] for body in bodies]), strict=True))
+
+    def address(self, kind: Kind, body: bytes) -> bytes:
+        """Where contents are found: the same for the same contents of this session, and of no use to whoever guesses."""
+        return self._keys.digest(f"{self._scope}/{kind}", body)[:ADDRESS_BYTES]
+
+
+def parse(bodies: Sequence[bytes]) -> list[Any]:
+    parsed: list[Any] = json.loads(b"[" + b",".join(bodies) + b"]")
+    return parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A graph's state as the rows have it. Objects are known by identity, which holds because this keeps them alive."""
+
+    mark: UUID
+    session_id: UUID
+    listed: Sequence[Node] = ()
+    """The current list."""
+    nodes: Sequence[Node] = ()
+    """All nodes of all versions."""
+    numbers: Mapping[int, int] = field(default_factory=dict)
+    """Their numbers by object id."""
+    addresses: Sequence[bytes] = ()
+    """The addresses of their messages by number; also of nodes that are gone, because numbers are given once."""
+    versions: int = 0
+    last: str | None = None
+    """The last kept version's splice as its row has it; those before it never change."""
+    samples: Sequence[Sample] = ()
+    notes: Mapping[str, int] = field(default_factory=dict)
+    """How many annotations each response has."""
+    chats: Mapping[int, int] = field(default_factory=dict)
+    """The numbers of attached chats by the object id of their history."""
+    erased: frozenset[bytes] = frozenset()
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is to be written, sealed. Empty fields mean that nothing of the kind changed."""
+
+    messages: dict[bytes, bytes] = field(default_factory=dict)
+    gone: list[bytes] = field(default_factory=list)
+    """Addresses of messages that no version has any more."""
+    nodes: list[bytes] = field(default_factory=list)
+    """The new nodes' addresses."""
+    splices: str | None = None
+    """How the list changed, as JSON; None if the new nodes were appended."""
+    first_version: int = 0
+    versions: list[tuple[int, int, str, str]] = field(default_factory=list)
+    """Number, successor, kind, splice: of the kept versions from `first_version` on."""
+    overlays: dict[bytes, bytes] = field(default_factory=dict)
+    samples: list[tuple[bytes, int, int, bytes, bytes | None, bytes]] = field(default_factory=list)
+    """Name, head, index, response id, overlay's address, body."""
+    moved: list[tuple[bytes, int]] = field(default_factory=list)
+    """Name and new head of samples that are now found on another version."""
+    notes: list[bytes] = field(default_factory=list)
+    first_chat: int = 0
+    chats: list[bytes] = field(default_factory=list)
+    erased: bytes | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (
+            self.nodes or self.splices or self.versions or self.samples or self.moved or self.notes or self.chats or self.erased is not None
+        )
+
+
+def rewrites_the_past(history: History, saved: Saved) -> bool:
+    """Whether rows that are never changed would have to be: after an erasure, or when an attached chat is gone from all versions."""
+    if history.erased != saved.erased:
+        return True
+    if not saved.chats:
+        return False
+    return bool(saved.chats.keys() - {id(chat.history) for chat in children_first(history.all_nodes())})
+
+
+def changes_since(history: History, saved: Saved, vault: Vault, mark: UUID) -> tuple[Changes, Saved]:
+    """Return what is new in a history that grew from the saved state, and the state that will then be saved. Callers hold its lock."""
+    changes = Changes()
+    nodes = list(history.all_nodes())
+    new = [node for node in nodes if id(node) not in saved.numbers]
+    chats = add_chats(changes, children_first(new), saved.chats, vault)
+    addresses = add_messages(changes, new, chats, saved.addresses, vault)
+    numbers = {**saved.numbers, **{id(node): number for number, node in enumerate(new, len(saved.addresses))}}
+    if len(nodes) < len(numbers):
+        held = {id(node) for node in nodes}
+        numbers = {key: number for key, number in numbers.items() if key in held}
+        gone = {addresses[number] for key, number in saved.numbers.items() if key not in held}
+        changes.gone = sorted(gone.difference(addresses[number] for number in numbers.values())) if gone else []
+    splices = list_splices(saved.listed, history.nodes)
+    if not is_append(splices, len(saved.listed), new):
+        changes.splices = compact_json([[start, stop, [numbers[id(node)] for node in put]] for start, stop, put in splices])
+    add_versions(changes, history, saved, numbers)
+    samples = history.settle()
+    for at, sample in enumerate(samples[: len(saved.samples)]):
+        if sample is not saved.samples[at]:
+            changes.moved.append((sample_name(sample.sample_id, vault), sample.head))
+    add_samples(changes, history, samples[len(saved.samples) :], vault)
+    for response, notes in history.annotations.items():
+        known = saved.notes.get(response, 0)
+        changes.notes += [vault.seal(Kind.NOTE, encoded([response, note])) for note in notes[known:]]
+    if history.erased != saved.erased:
+        changes.erased = vault.seal(Kind.ERASED, encoded(sorted(digest.hex() for digest in history.erased)))
+    return changes, Saved(
+        mark,
+        saved.session_id,
+        list(history.nodes),
+        nodes,
+        numbers,
+        addresses,
+        len(history.kept),
+        version_splice(history.deltas[-1], numbers) if history.deltas else None,
+        list(samples),
+        {response: len(notes) for response, notes in history.annotations.items()},
+        chats,
+        frozenset(history.erased),
+    )
+
+
+def appended(history: History, length: int, chats: int, vault: Vault) -> Changes:
+    """Return what a `continued` history holds, as changes of the graph it goes on from: a list of `length` messages, with so many chats."""
+    changes = Changes(first_chat=chats)
+    numbers = add_chats(changes, children_first(history.nodes), {}, vault)
+    add_messages(changes, history.nodes, numbers, (), vault)
+    add_samples(changes, history, history.settle(), vault, shift=length)
+    return changes
+
+
+def add_chats(changes: Changes, chats: Iterable[AttachedChat], known: Mapping[int, int], vault: Vault) -> Mapping[int, int]:
+    """Add the chats that are new, children first, and return the numbers of all."""
+    numbers = dict(known)
+    first = changes.first_chat = changes.first_chat or len(known)
+    for chat in chats:
+        if id(chat.history) not in numbers:
+            changes.chats.append(vault.seal(Kind.CHAT, encoded(encode_graph(chat.history, numbers))))
+            numbers[id(chat.history)] = first + len(changes.chats) - 1
+    return numbers
+
+
+def add_messages(
+    changes: Changes, nodes: Iterable[Node], chats: Mapping[int, int], addresses: Sequence[bytes], vault: Vault
+) -> list[bytes]:
+    """Add the messages of new nodes, and return the addresses of all nodes by number."""
+    for node in nodes:
+        # With its digest in front: what is loaded need not be hashed before ids can be computed, and `verify` has something to compare.
+        body = node.digest + encoded(encode_node(node, chats))
+        address = vault.address(Kind.MESSAGE, body)
+        changes.nodes.append(address)
+        if address not in changes.messages:
+            changes.messages[address] = vault.seal(Kind.MESSAGE, body)
+    return [*addresses, *changes.nodes]
+
+
+def add_versions(changes: Changes, history: History, saved: Saved, numbers: Mapping[int, int]) -> None:
+    is_changed = saved.last is not None and saved.last != version_splice(history.deltas[saved.versions - 1], numbers)
+    first = changes.first_version = saved.versions - is_changed
+    for delta, (head, successor, kind) in zip(history.deltas[first:], history.edges[first:], strict=True):
+        changes.versions.append((head, successor, kind, version_splice(delta, numbers)))
+
+
+def version_splice(delta: Delta, numbers: Mapping[int, int]) -> str:
+    def refs(nodes: Iterable[Node]) -> list[int]:
+        return [numbers[id(node)] for node in nodes]
+
+    hunks = [[hunk.start, hunk.stop, refs(hunk.nodes)] for hunk in delta.hunks]
+    return compact_json({"tail": delta.tail, "end": refs(delta.end), "hunks": hunks})
+
+
+def add_samples(changes: Changes, history: History, samples: Iterable[Sample], vault: Vault, shift: int = 0) -> None:
+    for sample in samples:
+        overlay = None
+        if sample.overlay != PLAIN:
+            body = encoded(sample.overlay.to_dict())
+            overlay = vault.address(Kind.OVERLAY, body)
+            if overlay not in changes.overlays:
+                changes.overlays[overlay] = vault.seal(Kind.OVERLAY, body)
+        # Two lines, because the second one is read only when somebody asks for the call. JSON in ASCII has no line breaks of its own.
+        call = b"" if sample.call is None else encoded(encode_call(sample.call, sample))
+        sealed = vault.seal(Kind.SAMPLE, encoded(sample.sample_id) + b"\n" + call)
+        name, response = sample_name(sample.sample_id, vault), bytes.fromhex(history.seal(sample))
+        changes.samples.append((name, sample.head, sample.index + shift, response, overlay, sealed))
+
+
+def sample_name(sample_id: str, vault: Vault) -> bytes:
+    return vault.address(Kind.SAMPLE, sample_id.encode("utf-8", "surrogatepass"))
+
+
+def encoded(value: Any) -> bytes:
+    return compact_json(value).encode("ascii")
+
+
+def list_splices(old: Sequence[Node], new: Sequence[Node]) -> list[Splice]:
+    """Return what turns one list into the other, in ascending order, all places being those of the old list.
+
+    [a b c d] to [a x c d e]: [(1, 2, [x]), (4, 4, [e])]. The same node objects are looked for, not equal content."""
+    shorter = min(len(old), len(new))
+    start = shared = 0
+    while start < shorter and old[start] is new[start]:
+        start += 1
+    while shared < shorter - start and old[-1 - shared] is new[-1 - shared]:
+        shared += 1
+    stop = len(old) - shared
+    places = {id(node): place for place, node in enumerate(old[start:stop], start)}
+    splices: list[Splice] = []
+    put: list[Node] = []
+    for node in new[start : len(new) - shared]:
+        place = places.get(id(node), -1)
+        if place < start:  # new, or it was further in front
+            put.append(node)
+            continue
+        if put or place > start:
+            splices.append((start, place, put))
+            put = []
+        start = place + 1
+    return [*splices, (start, stop, put)] if put or start < stop else splices
+
+
+def is_append(splices: Sequence[Splice], length: int, new: Sequence[Node]) -> bool:
+    """Whether all that happened is that the new nodes were put at the end, in order; or nothing at all."""
+    where = [(start, stop, [id(node) for node in put]) for start, stop, put in splices]
+    return where == ([(length, length, [id(node) for node in new])] if new else [])
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRows:
+    """All rows of one session, in the order in which the query `load` selects them. None stands for no rows."""
+
+    seed: bytes
+    live: int
+    mark: UUID
+    erased: bytes | None
+    log_nodes: list[bytes] | None
+    log_splices: list[Any] | None
+    addresses: list[bytes] | None
+    messages: list[bytes] | None
+    versions: list[Any] | None
+    overlay_addresses: list[bytes] | None
+    overlays: list[bytes] | None
+    heads: list[int] | None
+    indices: list[int] | None
+    responses: list[bytes] | None
+    sample_overlays: list[bytes | None] | None
+    samples: list[bytes] | None
+    notes: list[bytes] | None
+    chats: list[bytes] | None
+
+
+def graph_from(rows: GraphRows, session_id: UUID, vault: Vault) -> MessageGraph:
+    """Return the graph, which remembers the state that the rows have."""
+    chats: list[AttachedChat] = []
+    for chat in vault.open_json(Kind.CHAT, rows.chats):
+        chats.append(revive_chat(chat, chats))
+    addresses, listed = replay(rows.log_nodes or (), rows.log_splices or ())
+    bodies = dict(zip(rows.addresses or (), vault.open_messages(rows.messages), strict=True))
+    nodes: dict[int, Node] = {}
+
+    def pick(numbers: Sequence[int]) -> tuple[Node, ...]:
+        for number in numbers:
+            if number not in nodes:
+                digest, value = bodies[addresses[number]]
+                nodes[number] = revive_node(value, digest, chats)
+        return tuple([nodes[number] for number in numbers])
+
+    current = pick(listed)
+    heads = [
+        Head(number, successor, kind, Delta(splice["tail"], pick(splice["end"]), [Hunk(a, b, pick(put)) for a, b, put in splice["hunks"]]))
+        for number, successor, kind, splice in rows.versions or ()
+    ]
+    erased = vault.open_json(Kind.ERASED, [rows.erased] if rows.erased else [])
+    graph = revive_graph(
+        vault.open(Kind.SEED, rows.seed).decode(),
+        current,
+        heads=heads,
+        live=rows.live,
+        samples=samples_from(rows, vault),
+        annotations=((response, frozen(note)) for response, note in vault.open_json(Kind.NOTE, rows.notes)),
+        erased=(bytes.fromhex(digest) for digests in erased for digest in digests),
+    )
+    history, numbers = history_of(graph), {id(node): number for number, node in nodes.items()}
+    history.base = Saved(
+        rows.mark,
+        session_id,
+        current,
+        list(nodes.values()),
+        numbers,
+        addresses,
+        len(heads),
+        version_splice(heads[-1].delta, numbers) if heads else None,
+        list(history.settle()),
+        {response: len(notes) for response, notes in history.annotations.items()},
+        {id(chat.history): number for number, chat in enumerate(chats)},
+        frozenset(history.erased),
+    )
+    return graph
+
+
+def replay(log_nodes: Sequence[bytes], log_splices: Sequence[Any]) -> tuple[list[bytes], list[int]]:
+    """Return the address of every node by number, and the numbers of those that the current list has."""
+    addresses: list[bytes] = []
+    listed: list[int] = []
+    for packed, splices in zip(log_nodes, log_splices, strict=True):
+        first = len(addresses)
+        addresses += [packed[at : at + ADDRESS_BYTES] for at in range(0, len(packed), ADDRESS_BYTES)]
+        if splices is None:
+            listed += range(first, len(addresses))
+            continue
+        for start, stop, numbers in reversed(splices):
+            listed[start:stop] = numbers
+    return addresses, listed
+
+
+def samples_from(rows: GraphRows, vault: Vault) -> list[Sample]:
+    opened = vault.open_json(Kind.OVERLAY, rows.overlays)
+    overlays: dict[bytes | None, Overlay] = {
+        address: Overlay(**body) for address, body in zip(rows.overlay_addresses or (), opened, strict=True)
+    }
+    overlays[None] = PLAIN
+    bodies = [body.split(b"\n", 1) for body in vault.open_all(Kind.SAMPLE, rows.samples)]
+    samples: list[Sample] = []
+    places = zip(rows.heads or (), rows.indices or (), rows.responses or (), rows.sample_overlays or (), strict=True)
+    for (head, index, response, address), sample_id, (_, call) in zip(places, parse([name for name, _ in bodies]), bodies, strict=True):
+        if call:
+            samples.append(UnreadSample.of(head, index, sample_id, overlays[address], response.hex(), unread=call))
+        else:
+            samples.append(Sample(head, index, sample_id, overlays[address], None, response.hex()))
+    return samples

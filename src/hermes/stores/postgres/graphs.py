@@ -1,0 +1,174 @@
+"""Message graphs on PostgreSQL. Rows and sealing are next door, in `graph_rows`; here are the queries and the order they run in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+from hermes.graph import CallRecord, MessageGraph
+from hermes.graph.revive import continued, history_of
+from hermes.ports.errors import NotThere, StaleHead
+from hermes.ports.graphs import Entry
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.database import on
+from hermes.stores.postgres.graph_rows import (
+    Changes,
+    GraphRows,
+    Saved,
+    Vault,
+    appended,
+    changes_since,
+    graph_from,
+    rewrites_the_past,
+    sample_name,
+)
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.queries import load
+
+SQL = load("graphs")
+
+
+class PostgresGraphs:
+    """The port Graphs. Who writes holds the lock of the session's row, so that of two writers on one head the second finds it moved."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry]) -> str:
+        user_id, before = await lock(tx, session_id, head)
+        vault = Vault(await self._keyring.of(tx, user_id), session_id)
+        if not entries:
+            return head
+        # The entries are appended to a graph that starts where the stored list ends: what append means is decided there, not here.
+        graph = continued(head, before.live)
+        extend(graph, entries)
+        if await is_sampled_before(tx, session_id, entries, vault):
+            # Rare: only the whole graph can say whether it is the same sample in the same place.
+            whole = await self.load(tx, session_id)
+            extend(whole, entries)
+            return await self.save(tx, session_id, head, whole)
+        history = history_of(graph)
+        chats = 0
+        if any(node.chat is not None for node in history.nodes):
+            [[chats]] = await (await on(tx).execute(SQL["count_chats"], {"session_id": session_id})).fetchall()
+        changes = appended(history, before.length, chats, vault)
+        await write(tx, session_id, changes, Standing(graph.head, before.length + len(graph), before.live, uuid4()))
+        return graph.head
+
+    async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
+        row = await (await on(tx).cursor(binary=True).execute(SQL["load"], {"session_id": session_id})).fetchone()
+        if row is None:
+            raise NotThere(f"there is no session {session_id}")
+        user_id, *rows = row
+        vault = Vault(await self._keyring.of(tx, user_id), session_id)
+        return graph_from(GraphRows(*rows), session_id, vault)
+
+    async def save(self, tx: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:
+        history = history_of(graph)
+        saved = history.base
+        if not isinstance(saved, Saved) or saved.session_id != session_id:
+            raise ValueError(f"only a graph that was loaded from session {session_id}, or a copy of one, can be saved in it")
+        user_id, before = await lock(tx, session_id, head)
+        if before.mark != saved.mark:
+            raise StaleHead
+        vault = Vault(await self._keyring.of(tx, user_id), session_id)
+        mark = uuid4()
+        with history.lock:
+            is_rewritten = rewrites_the_past(history, saved)
+            changes, now_saved = changes_since(history, Saved(saved.mark, session_id) if is_rewritten else saved, vault, mark)
+            standing = Standing(graph.head, len(graph), history.live, mark)
+        if changes.is_empty and not is_rewritten:
+            return standing.head
+        if is_rewritten:
+            await on(tx).execute(SQL["drop_all"], {"session_id": session_id})
+        await write(tx, session_id, changes, standing)
+        history.base = now_saved
+        return standing.head
+
+
+class Standing(NamedTuple):
+    """Where a session's graph stands."""
+
+    head: str
+    length: int
+    live: int
+    mark: UUID
+
+
+async def lock(tx: Transaction, session_id: UUID, head: str) -> tuple[UUID, Standing]:
+    """Lock a session that still is at this head; return whose it is, and where it stands."""
+    row = await (await on(tx).execute(SQL["lock"], {"session_id": session_id})).fetchone()
+    if row is None:
+        raise NotThere(f"there is no session {session_id}")
+    user_id, *rest = row
+    standing = Standing(*rest)
+    if standing.head != head:
+        raise StaleHead
+    return user_id, standing
+
+
+def extend(graph: MessageGraph, entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        call = call_of(entry)
+        if call is not None:
+            graph.append(entry.message, call=call)
+        else:
+            graph.append(entry.message, sampled=entry.is_sampled)
+
+
+def call_of(entry: Entry) -> CallRecord | None:
+    """The call with the sample id of the entry, which says the same as the call's own or is the only one."""
+    if entry.sample_id is None:
+        return entry.call
+    call = entry.call or CallRecord()
+    if call.sample_id not in (None, entry.sample_id):
+        raise ValueError("the entry's sample id and its call's are two different ones")
+    return replace(call, sample_id=entry.sample_id)
+
+
+async def is_sampled_before(tx: Transaction, session_id: UUID, entries: Sequence[Entry], vault: Vault) -> bool:
+    """Whether one of these sample ids is in the session's graph already."""
+    names = [sample_name(call.sample_id, vault) for call in map(call_of, entries) if call is not None and call.sample_id]
+    if not names:
+        return False
+    [[known]] = await (await on(tx).execute(SQL["known_samples"], {"session_id": session_id, "names": names})).fetchall()
+    return bool(known)
+
+
+async def write(tx: Transaction, session_id: UUID, changes: Changes, standing: Standing) -> None:
+    """Write what changed and where the graph stands now, in one trip."""
+    async with on(tx).pipeline():
+        for query, values in (*statements(changes), ("move_session", standing._asdict())):
+            await on(tx).execute(SQL[query], {"session_id": session_id, **values})
+
+
+def statements(changes: Changes) -> list[tuple[str, dict[str, Any]]]:
+    """The queries that write these changes, with their values."""
+    todo: list[tuple[str, dict[str, Any]]] = []
+    if changes.chats:
+        todo.append(("add_chats", {"first": changes.first_chat, "bodies": changes.chats}))
+    if changes.gone:
+        todo.append(("drop_messages", {"addresses": changes.gone}))
+    for query, known in (("add_messages", changes.messages), ("add_overlays", changes.overlays)):
+        if known:
+            todo.append((query, {"addresses": list(known), "bodies": list(known.values())}))
+    if changes.nodes or changes.splices:
+        todo.append(("add_log", {"nodes": b"".join(changes.nodes), "splices": changes.splices}))
+    if changes.versions:
+        columns = columns_of(("numbers", "successors", "kinds", "splices"), changes.versions)
+        todo.append(("put_versions", {"first": changes.first_version, **columns}))
+    if changes.samples:
+        todo.append(("add_samples", columns_of(("names", "heads", "indices", "responses", "overlays", "bodies"), changes.samples)))
+    if changes.moved:
+        todo.append(("move_samples", columns_of(("names", "heads"), changes.moved)))
+    if changes.notes:
+        todo.append(("add_notes", {"bodies": changes.notes}))
+    if changes.erased is not None:
+        todo.append(("erase", {"erased": changes.erased}))
+    return todo
+
+
+def columns_of(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))

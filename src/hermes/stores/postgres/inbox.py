@@ -1,0 +1,110 @@
+"""The inbox on PostgreSQL: unique by account and event key, numbered within the conversation, sealed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from hermes.ports.errors import Fenced, InboxFull
+from hermes.ports.inbox import Claim, Origin, Receipt
+from hermes.ports.people import User
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.database import on
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.queries import load
+from hermes.turn import Envelope, MessageEvent, Platform
+
+SQL = load("inbox")
+
+
+class PostgresInbox:
+    """The port Inbox."""
+
+    def __init__(self, keyring: Keyring, *, cap: int = 10_000) -> None:
+        self._keyring, self._cap = keyring, cap
+
+    async def accept(self, tx: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> Receipt:
+        row: dict[str, Any] = {
+            "turn_id": turn_id,
+            "account": envelope.account,
+            "event_key": envelope.event_key,
+            "platform": envelope.event.platform,
+            "channel_id": envelope.channel_id,
+            "user_id": user.id,
+        }
+        if first := await self._first(tx, row):
+            return first
+        is_full = await (await on(tx).execute(SQL["is_full"], {**row, "cap": self._cap})).fetchone()
+        if is_full and is_full[0]:
+            raise InboxFull
+        numbered = await (await on(tx).execute(SQL["next_number"], row)).fetchone()
+        assert numbered is not None  # noqa: S101  # an upsert returns its row
+        row["conversation_id"], row["seq"] = numbered
+        keys = await self._keyring.of(tx, user.id)
+        row["envelope"] = keys.seal(scope(turn_id), encode(envelope))
+        if await (await on(tx).execute(SQL["add"], row)).fetchone() is None:
+            # The same event came twice at once, and the other one was committed while this one waited for the conversation.
+            first = await self._first(tx, row)
+            assert first is not None  # noqa: S101  # it was the conflict
+            return first
+        return Receipt(turn_id, row["conversation_id"], row["seq"], is_new=True)
+
+    async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | None:
+        row = await (await on(tx).execute(SQL["claim"], {"turn_id": turn_id})).fetchone()
+        if row is None:
+            return None
+        conversation_id, user_id, seq, epoch, attempt, envelope, age_s = row
+        keys = await self._keyring.of(tx, user_id)
+        return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, decode(keys.open(scope(turn_id), envelope)), age_s)
+
+    async def hold(self, tx: Transaction, claim: Claim) -> None:
+        row = {"conversation_id": claim.conversation_id, "epoch": claim.epoch}
+        if await (await on(tx).execute(SQL["hold"], row)).fetchone() is None:
+            raise Fenced
+
+    async def finish(self, tx: Transaction, claim: Claim) -> None:
+        await on(tx).execute(SQL["finish"], {"turn_id": claim.turn_id})
+
+    async def bury(self, tx: Transaction, claim: Claim, reason: str) -> None:
+        await on(tx).execute(SQL["bury"], {"turn_id": claim.turn_id, "reason": reason})
+
+    async def bury_unread(self, tx: Transaction, turn_id: UUID, reason: str) -> None:
+        await on(tx).execute(SQL["bury"], {"turn_id": turn_id, "reason": reason})
+
+    async def origin(self, tx: Transaction, turn_id: UUID) -> Origin | None:
+        row = await (await on(tx).execute(SQL["origin"], {"turn_id": turn_id})).fetchone()
+        return None if row is None else Origin(row[0], Platform(row[1]), row[2], row[3])
+
+    async def waiting(self, tx: Transaction) -> int:
+        row = await (await on(tx).execute(SQL["waiting"])).fetchone()
+        return int(row[0]) if row else 0
+
+    async def _first(self, tx: Transaction, row: dict[str, Any]) -> Receipt | None:
+        found = await (await on(tx).execute(SQL["find"], row)).fetchone()
+        return None if found is None else Receipt(found[0], found[1], found[2], is_new=False)
+
+
+def scope(turn_id: UUID) -> str:
+    return f"inbox/{turn_id}"
+
+
+def encode(envelope: Envelope) -> bytes:
+    """Write an envelope as JSON; `decode` reads it back."""
+    fields = asdict(envelope)
+    fields["sent_at"] = envelope.sent_at.isoformat() if envelope.sent_at else None
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> Envelope:
+    fields = json.loads(data)
+    event = fields.pop("event")
+    sent_at = fields.pop("sent_at")
+    return Envelope(
+        event=MessageEvent(**{**event, "platform": Platform(event["platform"])}),
+        sent_at=datetime.fromisoformat(sent_at) if sent_at else None,
+        attachments=tuple(fields.pop("attachments")),
+        **fields,
+    )

@@ -1,0 +1,75 @@
+"""The journal on PostgreSQL: effects by turn, step and index; requests and results sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from hermes.ports.errors import Fenced, NotThere
+from hermes.ports.inbox import Claim
+from hermes.ports.journal import Effect, Progress, RunEvent
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.database import on
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.queries import load
+
+SQL = load("journal")
+
+
+class PostgresJournal:
+    """The port Journal."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
+        keys = await self._keyring.of(tx, claim.user_id)
+        row = {**place(claim, step, index), "conversation_id": claim.conversation_id, "epoch": claim.epoch, "attempt": claim.attempt}
+        row["request"] = keys.seal(scope(claim, step, index, "request"), request)
+        if await (await on(tx).execute(SQL["begin"], row)).fetchone() is not None:
+            return Effect(Progress.NEW, request, None)
+        known = await (await on(tx).execute(SQL["known"], row)).fetchone()
+        if known is None:
+            raise Fenced  # nothing was inserted, and nothing stood in the way: the claim does not hold
+        sealed_request, sealed_result = known
+        first_request = keys.open(scope(claim, step, index, "request"), sealed_request)
+        if sealed_result is None:
+            # A fenced worker must not try again what its successor may be doing right now.
+            await self._hold(tx, claim)
+            return Effect(Progress.STARTED, first_request, None)
+        return Effect(Progress.DONE, first_request, keys.open(scope(claim, step, index, "result"), sealed_result))
+
+    async def finish(self, tx: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
+        keys = await self._keyring.of(tx, claim.user_id)
+        row = {**place(claim, step, index), "facts": Jsonb(dict(facts))}
+        row["result"] = keys.seal(scope(claim, step, index, "result"), result)
+        if await (await on(tx).execute(SQL["finish"], row)).fetchone() is not None:
+            return result
+        known = await (await on(tx).execute(SQL["known"], row)).fetchone()
+        if known is None:
+            raise NotThere(f"{step}[{index}] was never begun")
+        return keys.open(scope(claim, step, index, "result"), known[1])
+
+    async def note(self, tx: Transaction, claim: Claim, type_: str, facts: Mapping[str, Any]) -> None:
+        row = {"turn_id": claim.turn_id, "type": type_, "attempt": claim.attempt, "facts": Jsonb(dict(facts))}
+        await on(tx).execute(SQL["note"], row)
+
+    async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[RunEvent]:
+        rows = await (await on(tx).execute(SQL["read"], {"turn_id": turn_id})).fetchall()
+        return [RunEvent(*row) for row in rows]
+
+    async def _hold(self, tx: Transaction, claim: Claim) -> None:
+        row = {"conversation_id": claim.conversation_id, "epoch": claim.epoch}
+        if await (await on(tx).execute(SQL["hold"], row)).fetchone() is None:
+            raise Fenced
+
+
+def place(claim: Claim, step: str, index: int) -> dict[str, Any]:
+    return {"turn_id": claim.turn_id, "step": step, "index": index}
+
+
+def scope(claim: Claim, step: str, index: int, part: str) -> str:
+    return f"journal/{claim.turn_id}/{step}/{index}/{part}"

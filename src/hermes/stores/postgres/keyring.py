@@ -1,0 +1,62 @@
+"""The data keys of users: made when somebody is met, unwrapped when something of theirs is read, gone when they are forgotten."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from uuid import UUID
+
+from hermes.ports.errors import Forgotten
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.database import on
+from hermes.stores.postgres.queries import load
+from hermes.stores.seal import DataKeys, MasterKeys, Wrapped, new_data_key
+
+SQL = load("people")
+
+
+class Keyring:
+    """Data keys, unwrapped and kept for a short while. Short, because another process may have forgotten the user meanwhile."""
+
+    def __init__(self, masters: MasterKeys, *, capacity: int = 10_000, keep_s: float = 30.0) -> None:
+        self._masters = masters
+        self._capacity, self._keep_s = capacity, keep_s
+        self._known: OrderedDict[UUID, tuple[float, DataKeys]] = OrderedDict()
+
+    async def make(self, tx: Transaction, user_id: UUID) -> None:
+        """Give a user a data key; for one who has some, a newer generation that seals from now on."""
+        wrapped = self._masters.wrap(new_data_key(), user_id)
+        self._known.pop(user_id, None)
+        await on(tx).execute(SQL["add_key"], {"user_id": user_id, "master": wrapped.master, "wrapped": wrapped.blob})
+
+    async def of(self, tx: Transaction, user_id: UUID) -> DataKeys:
+        """Return a user's keys. Raises Forgotten when there are none any more."""
+        now = time.monotonic()
+        known = self._known.get(user_id)
+        if known is not None and now - known[0] < self._keep_s:
+            return known[1]
+        rows = await (await on(tx).execute(SQL["keys_of"], {"user_id": user_id})).fetchall()
+        if not rows:
+            self._known.pop(user_id, None)
+            raise Forgotten
+        keys = DataKeys({generation: self._masters.unwrap(Wrapped(master, blob), user_id) for generation, master, blob in rows})
+        self._known[user_id] = (now, keys)
+        self._known.move_to_end(user_id)
+        while len(self._known) > self._capacity:
+            self._known.popitem(last=False)
+        return keys
+
+    async def discard(self, tx: Transaction, user_id: UUID) -> None:
+        """Throw a user's keys away. What they sealed can never be read again."""
+        self._known.pop(user_id, None)
+        await on(tx).execute(SQL["discard_keys"], {"user_id": user_id})
+
+    async def rewrap(self, tx: Transaction, limit: int = 500) -> int:
+        """Wrap some data keys of older master keys with the current one; return how many. Ids and sealed rows stay as they are."""
+        current = self._masters.current
+        rows = await (await on(tx).execute(SQL["wrapped_otherwise"], {"master": current, "limit": limit})).fetchall()
+        for user_id, generation, master, blob in rows:
+            fresh = self._masters.wrap(self._masters.unwrap(Wrapped(master, blob), user_id), user_id)
+            row = {"user_id": user_id, "generation": generation, "master": fresh.master, "wrapped": fresh.blob}
+            await on(tx).execute(SQL["rewrap"], row)
+        return len(rows)

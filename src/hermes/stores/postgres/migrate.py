@@ -1,0 +1,128 @@
+"""Bring a database to this version's schema: our migrations and those of the job queue, forward only, under one lock.
+
+Any number of processes may start at once: the first one migrates, the others wait and find nothing to do. A migration and the note
+that it ran are one transaction, so a crash in between leaves the database at the last whole step."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from importlib import resources
+from typing import NamedTuple
+
+import psycopg
+from procrastinate.schema import SchemaManager
+
+from hermes.ports.errors import PortError
+from hermes.stores.postgres.database import Connection, unavailable
+
+LOCK = 0x6865726D6573  # "hermes"
+OLDEST_SERVER = 150_000
+
+NOTEBOOK = """
+create table if not exists schema_migrations (
+    name       text primary key,
+    digest     text not null,
+    applied_at timestamptz not null default now()
+)"""
+
+
+class SchemaRefused(PortError):
+    """This database cannot be used by this version of Hermes."""
+
+
+class Migration(NamedTuple):
+    """One step of the schema. Its digest is remembered, so that a step that was changed afterwards is noticed."""
+
+    name: str
+    sql: str
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+async def migrate(url: str) -> list[str]:
+    """Run what has not run yet; return the names. Raises SchemaRefused, or StoreUnavailable when the server cannot be reached."""
+    with unavailable():
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="hermes migrate") as connection:
+            await refuse_old_servers(connection)
+            # Waits for as long as the process that got here first needs; it is released with the connection, however that ends.
+            await connection.execute("select pg_advisory_lock(%s)", [LOCK])
+            await connection.execute(NOTEBOOK)
+            return [*await run_queue(connection), *await run_ours(connection)]  # ours add an index to the queue's table
+
+
+async def pending(connection: Connection) -> list[str]:
+    """Return the names of our migrations that have not run; for reports. Raises SchemaRefused as `migrate` does."""
+    found = await (await connection.execute("select to_regclass('schema_migrations')")).fetchone()
+    done = await applied(connection) if found and found[0] else {}
+    return [migration.name for migration in still_to_run(ours(), done)]
+
+
+async def refuse_old_servers(connection: Connection) -> None:
+    if connection.info.server_version < OLDEST_SERVER:
+        raise SchemaRefused(f"PostgreSQL {connection.info.server_version // 10_000} is too old; Hermes needs 15 or newer")
+    found = await (await connection.execute("select 1 from pg_available_extensions where name = 'vector'")).fetchone()
+    if found is None:
+        raise SchemaRefused("this PostgreSQL has no pgvector; install it on the server (https://github.com/pgvector/pgvector)")
+
+
+async def run_ours(connection: Connection) -> list[str]:
+    todo = still_to_run(ours(), await applied(connection))
+    for migration in todo:
+        await run(connection, migration)
+    return [migration.name for migration in todo]
+
+
+async def run_queue(connection: Connection) -> list[str]:
+    """The job queue brings its own schema: whole the first time, step by step afterwards."""
+    steps, done = queue_steps(), await applied(connection)
+    if not any(step.name in done for step in steps):
+        async with connection.transaction():
+            await connection.execute(SchemaManager.get_schema().encode())
+            for step in steps:
+                await note(connection, step)
+        return ["queue/schema"]
+    todo = [step for step in steps if step.name not in done]
+    for step in todo:
+        await run(connection, step)
+    return [step.name for step in todo]
+
+
+async def run(connection: Connection, migration: Migration) -> None:
+    async with connection.transaction():
+        await connection.execute(migration.sql.encode())
+        await note(connection, migration)
+
+
+async def note(connection: Connection, migration: Migration) -> None:
+    await connection.execute("insert into schema_migrations (name, digest) values (%s, %s)", [migration.name, migration.digest])
+
+
+async def applied(connection: Connection) -> dict[str, str]:
+    return dict(await (await connection.execute("select name, digest from schema_migrations")).fetchall())
+
+
+def still_to_run(known: Sequence[Migration], done: dict[str, str]) -> list[Migration]:
+    """Return what has not run, in order; refuse a database that has seen steps which this version does not know, or knows otherwise."""
+    names = {migration.name for migration in known}
+    newer = sorted(name for name in done if name not in names and not name.startswith("queue/"))
+    if newer:
+        raise SchemaRefused(f"the database was made by a newer Hermes ({newer[-1]}); upgrade this one")
+    changed = [migration.name for migration in known if done.get(migration.name, migration.digest) != migration.digest]
+    if changed:
+        raise SchemaRefused(f"the migration {changed[0]} is not the one that ran in this database; use the version of Hermes that made it")
+    return [migration for migration in known if migration.name not in done]
+
+
+def ours() -> list[Migration]:
+    folder = resources.files(__package__) / "migrations"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [Migration(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")) for file in files]
+
+
+def queue_steps() -> list[Migration]:
+    folder = resources.files("procrastinate.sql") / "migrations"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [Migration(f"queue/{file.name.removesuffix('.sql')}", file.read_text(encoding="utf-8")) for file in files]

@@ -1,0 +1,26 @@
+"""Named SQL out of `.sql` files: a query is written once, under a name, where SQL is read best.
+
+-- name: find_user
+select id from users where id = %(user_id)s
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+NAME = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
+
+
+def load(file: str) -> dict[str, bytes]:
+    """Return the queries of `sql/{file}.sql` by name, as bytes, which is what psycopg takes for text that is not a literal."""
+    return split((resources.files(__package__) / "sql" / f"{file}.sql").read_text(encoding="utf-8"))
+
+
+def split(text: str) -> dict[str, bytes]:
+    """Cut a file at its `-- name:` lines. What stands before the first one is a comment on the whole file."""
+    _, *parts = NAME.split(text)
+    names, bodies = parts[::2], parts[1::2]
+    if len(set(names)) != len(names):
+        raise ValueError(f"a name is used twice: {', '.join(sorted({name for name in names if names.count(name) > 1}))}")
+    return {name: body.strip().encode() for name, body in zip(names, bodies, strict=True)}

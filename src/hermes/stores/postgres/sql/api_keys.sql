@@ -1,0 +1,38 @@
+-- API keys, and the promises made under them.
+
+-- name: add_account
+insert into accounts (id) values (%(account)s) on conflict do nothing
+
+-- name: create
+insert into api_keys (account_id, name, prefix, digest) values (%(account)s, %(name)s, %(prefix)s, %(digest)s)
+returning id, name, account_id, prefix, created_at, last_used_at, revoked_at
+
+-- name: find
+select id, name, account_id, prefix, created_at, last_used_at, revoked_at from api_keys where digest = %(digest)s and revoked_at is null
+
+-- name: touch
+update api_keys set last_used_at = now() where id = %(id)s and coalesce(last_used_at, '-infinity') < now() - interval '1 minute'
+
+-- name: list
+select id, name, account_id, prefix, created_at, last_used_at, revoked_at from api_keys order by created_at desc, id
+
+-- name: matching
+select id, name, account_id, prefix, created_at, last_used_at, revoked_at from api_keys
+where id::text = %(wanted)s or name = %(wanted)s or prefix = %(wanted)s
+
+-- name: revoke
+update api_keys set revoked_at = coalesce(revoked_at, now()) where id = %(id)s
+returning id, name, account_id, prefix, created_at, last_used_at, revoked_at
+
+-- name: keep
+insert into promises (api_key_id, key, digest, turn_id) values (%(api_key_id)s, %(key)s, %(digest)s, %(turn_id)s)
+on conflict (api_key_id, key) do update
+set digest = excluded.digest, turn_id = excluded.turn_id, created_at = now()
+where promises.created_at < now() - make_interval(secs => %(ttl_s)s)
+returning turn_id
+
+-- name: kept
+select digest, turn_id from promises where api_key_id = %(api_key_id)s and key = %(key)s
+
+-- name: clean
+delete from promises where created_at < now() - make_interval(secs => %(ttl_s)s)

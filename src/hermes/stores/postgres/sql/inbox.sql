@@ -1,0 +1,57 @@
+-- What came in. Lock order everywhere: the conversation's row first, then the turn's.
+
+-- name: find
+select turn_id, conversation_id, seq from inbox where account_id = %(account)s and event_key = %(event_key)s
+
+-- name: is_full
+select count(*) >= %(cap)s from (select from inbox where account_id = %(account)s and state = 'waiting' limit %(cap)s) as waiting
+
+-- name: next_number
+insert into conversations (account_id, platform, channel_id, user_id, last_seq)
+values (%(account)s, %(platform)s, %(channel_id)s, %(user_id)s, 1)
+on conflict (account_id, platform, channel_id) do update set last_seq = conversations.last_seq + 1
+returning id, last_seq
+
+-- name: add
+insert into inbox (turn_id, account_id, event_key, conversation_id, user_id, seq, envelope)
+values (%(turn_id)s, %(account)s, %(event_key)s, %(conversation_id)s, %(user_id)s, %(seq)s, %(envelope)s)
+on conflict (account_id, event_key) do nothing
+returning turn_id
+
+-- name: claim
+with conversation as (
+    update conversations set epoch = epoch + 1
+    where id = (select conversation_id from inbox where turn_id = %(turn_id)s and state = 'waiting')
+    returning id, epoch
+), message as (
+    update inbox set attempts = attempts + 1
+    from conversation where turn_id = %(turn_id)s and inbox.conversation_id = conversation.id and state = 'waiting'
+    returning turn_id, account_id, inbox.conversation_id, user_id, seq, epoch, attempts, envelope, received_at
+), run as (
+    insert into runs (turn_id, account_id, conversation_id, user_id, epoch, attempt)
+    select turn_id, account_id, conversation_id, user_id, epoch, attempts from message
+    on conflict (turn_id) do update set epoch = excluded.epoch, attempt = excluded.attempt
+)
+select conversation_id, user_id, seq, epoch, attempts, envelope, extract(epoch from now() - received_at)::float8 from message
+
+-- name: hold
+select from conversations where id = %(conversation_id)s and epoch = %(epoch)s for update
+
+-- name: finish
+with message as (
+    update inbox set state = 'done', ended_at = now() where turn_id = %(turn_id)s and state = 'waiting' returning turn_id
+)
+update runs set state = 'done', ended_at = now() from message where runs.turn_id = message.turn_id
+
+-- name: bury
+with message as (
+    update inbox set state = 'dead', reason = %(reason)s, ended_at = now() where turn_id = %(turn_id)s and state = 'waiting' returning turn_id
+)
+update runs set state = 'dead', ended_at = now() from message where runs.turn_id = message.turn_id
+
+-- name: origin
+select conversations.account_id, platform, channel_id, state <> 'waiting'
+from inbox join conversations on conversations.id = conversation_id where turn_id = %(turn_id)s
+
+-- name: waiting
+select count(*) from inbox where state = 'waiting'

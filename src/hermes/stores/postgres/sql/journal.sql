@@ -1,0 +1,29 @@
+-- The journal of turns. An effect is noted before it starts and again when it has ended.
+
+-- name: begin
+with claimed as (
+    select from conversations where id = %(conversation_id)s and epoch = %(epoch)s for update
+)
+insert into run_events (turn_id, step, index, type, attempt, request)
+select %(turn_id)s, %(step)s, %(index)s, 'effect', %(attempt)s, %(request)s from claimed
+on conflict (turn_id, step, index) do nothing
+returning id
+
+-- name: known
+select request, result from run_events where turn_id = %(turn_id)s and step = %(step)s and index = %(index)s
+
+-- name: finish
+update run_events set result = %(result)s, facts = %(facts)s, done_at = clock_timestamp()
+where turn_id = %(turn_id)s and step = %(step)s and index = %(index)s and result is null
+returning id
+
+-- name: note
+insert into run_events (turn_id, step, index, type, attempt, facts, done_at)
+select %(turn_id)s, %(type)s, 1 + coalesce(max(index), -1), %(type)s, %(attempt)s, %(facts)s, clock_timestamp()
+from run_events where turn_id = %(turn_id)s and step = %(type)s
+
+-- name: read
+select step, index, type, attempt, started_at, done_at, facts from run_events where turn_id = %(turn_id)s order by id
+
+-- name: hold
+select from conversations where id = %(conversation_id)s and epoch = %(epoch)s for update

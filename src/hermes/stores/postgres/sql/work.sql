@@ -1,0 +1,55 @@
+-- The job queue, where its own queries do not ask whose job it is. A worker that was paused and wakes up must not end a job that was
+-- given to somebody else meanwhile.
+
+-- name: finish
+with mine as (
+    delete from procrastinate_jobs where id = %(id)s and worker_id = %(worker_id)s and status = 'doing' returning lock, queue_name, id
+)
+select case when exists (select from procrastinate_jobs as next where next.lock = mine.lock and next.status = 'todo')
+    then pg_notify('procrastinate_queue_v1#' || queue_name, json_build_object('type', 'job_inserted', 'job_id', id)::text) end
+from mine
+
+-- name: give_up
+update procrastinate_jobs set status = 'failed', abort_requested = false, attempts = attempts + 1
+where id = %(id)s and worker_id = %(worker_id)s and status = 'doing'
+returning id
+
+-- name: retry
+update procrastinate_jobs set status = 'todo', attempts = attempts + 1, scheduled_at = %(retry_at)s
+where id = %(id)s and worker_id = %(worker_id)s and status = 'doing'
+returning id
+
+-- name: sweep
+with stalled as (
+    select job.id from procrastinate_jobs as job left join procrastinate_workers as worker on worker.id = job.worker_id
+    where job.status = 'doing' and (
+        worker.id is null
+        or worker.last_heartbeat < now() - make_interval(secs => %(stalled_after_s)s)
+        or job.id = any(%(orphans)s)
+    )
+    for update of job skip locked
+), freed as (
+    update procrastinate_jobs as job set status = 'todo', attempts = attempts + 1, scheduled_at = now(), worker_id = null
+    from stalled where job.id = stalled.id
+    returning job.id, queue_name
+)
+select id, pg_notify('procrastinate_queue_v1#' || queue_name, json_build_object('type', 'job_inserted', 'job_id', id)::text) from freed
+
+-- name: doing
+select id from procrastinate_jobs where status = 'doing' and worker_id = any(%(workers)s)
+
+-- name: has_delivery
+select from procrastinate_jobs where queueing_lock = %(queueing_lock)s and status = 'todo'
+
+-- name: lost_turns
+select turn_id, conversation_id from inbox
+where state = 'waiting' and received_at < now() - make_interval(secs => %(older_than_s)s)
+    and not exists (
+        select from procrastinate_jobs as job
+        where job.lock = 'in:' || inbox.conversation_id and job.status in ('todo', 'doing') and job.args ->> 'id' = inbox.turn_id::text
+    )
+order by conversation_id, seq
+limit 100
+
+-- name: waiting
+select queue_name, count(*) from procrastinate_jobs where status = 'todo' group by queue_name

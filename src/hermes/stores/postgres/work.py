@@ -1,0 +1,204 @@
+"""Durable work on PostgreSQL: Procrastinate's jobs, deferred in the caller's transaction, and workers that can lose a fight.
+
+What Procrastinate leaves to us: a killed worker's jobs are found and given to somebody else; a worker that was paused and wakes up does
+not end a job that is no longer its own; the next job of a conversation starts when the one before it ends, not at the next poll; a worker
+goes on after an outage of the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import procrastinate
+import structlog
+from procrastinate import exceptions, jobs, manager
+from procrastinate.job_context import JobContext
+
+from hermes.ports.errors import StoreUnavailable
+from hermes.ports.transactions import Transaction
+from hermes.ports.work import Hands
+from hermes.stores.postgres.database import UNAVAILABLE, Database, on
+from hermes.stores.postgres.queries import load
+
+log = structlog.get_logger()
+
+SQL = load("work")
+TURNS, DELIVERIES = "turns", "deliveries"
+LONGEST_WAIT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a worker works. Seconds, so that tests can make them short."""
+
+    concurrency: int = 32
+    poll_s: float = 1.0
+    """How late a delayed job may be noticed; new ones are announced."""
+    heartbeat_s: float = 2.0
+    stalled_after_s: float = 10.0
+    sweep_s: float = 2.0
+    drain_s: float = 30.0
+    lost_after_s: float = 60.0
+    """A waiting message without any job is given a new one after so long."""
+
+
+class PostgresWork:
+    """The port Work, and the workers behind it."""
+
+    def __init__(self, database: Database, app: procrastinate.App) -> None:
+        self._database, self._app = database, app
+
+    async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID) -> None:
+        task = self._app.configure_task("turn", queue=TURNS, lock=f"in:{conversation_id}", connection=on(tx))
+        await task.defer_async(id=str(turn_id))
+
+    async def defer_delivery(self, tx: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:
+        lock = f"out:{conversation_id}"
+        if await (await on(tx).execute(SQL["has_delivery"], {"queueing_lock": lock})).fetchone() is not None:
+            return
+        delay: dict[str, Any] = {"schedule_in": {"seconds": in_s}} if in_s else {}
+        task = self._app.configure_task("delivery", queue=DELIVERIES, lock=lock, queueing_lock=lock, connection=on(tx), **delay)
+        try:
+            async with on(tx).transaction():
+                await task.defer_async(id=str(conversation_id))
+        except exceptions.AlreadyEnqueued:
+            return  # somebody else deferred it between the look and the insert
+
+    async def waiting(self, tx: Transaction) -> dict[str, int]:
+        """How many jobs wait, by queue."""
+        return {TURNS: 0, DELIVERIES: 0, **dict(await (await on(tx).execute(SQL["waiting"])).fetchall())}
+
+    async def run(self, hands: Hands, pace: Pace, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Work until cancelled; then take no new job, and let those under way end for `drain_s`.
+
+        `sweeps` is called now and then, beside the sweep of stalled jobs."""
+        shift = Shift()
+        self._app.task(name="turn", queue=TURNS, retry=Patience(), pass_context=True)(shift.tracked(hands.turn))
+        self._app.task(name="delivery", queue=DELIVERIES, retry=Patience(), pass_context=True)(shift.tracked(hands.delivery))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._serve(TURNS, pace.concurrency, pace))
+            group.create_task(self._serve(DELIVERIES, max(1, pace.concurrency // 4), pace))
+            group.create_task(self._sweep(shift, pace, sweeps))
+
+    async def _serve(self, queue: str, concurrency: int, pace: Pace) -> None:
+        """Run one queue's worker. It ends when the database is away for long; then it begins again as a new one."""
+        while True:
+            try:
+                await self._app.run_worker_async(
+                    name=queue,
+                    queues=[queue],
+                    concurrency=concurrency,
+                    fetch_job_polling_interval=pace.poll_s,
+                    shutdown_graceful_timeout=pace.drain_s,
+                    update_heartbeat_interval=pace.heartbeat_s,
+                    stalled_worker_timeout=pace.stalled_after_s,
+                    install_signal_handlers=False,
+                    delete_jobs="successful",
+                )
+                log.warning("worker_stopped", queue=queue)
+            except (exceptions.ConnectorException, *UNAVAILABLE) as error:
+                log.warning("worker_lost_database", queue=queue, error=type(error).__name__)
+            await asyncio.sleep(pace.poll_s)
+
+    async def _sweep(self, shift: Shift, pace: Pace, sweeps: Callable[[], Awaitable[None]] | None) -> None:
+        while True:
+            await asyncio.sleep(pace.sweep_s)
+            try:
+                await self.sweep(shift, pace)
+                if sweeps is not None:
+                    await sweeps()
+            except (StoreUnavailable, exceptions.ConnectorException) as error:
+                log.warning("sweep_failed", error=type(error).__name__)
+
+    async def sweep(self, shift: Shift, pace: Pace) -> None:
+        """Give the jobs of dead workers to somebody else, and a job to every message that has none."""
+        async with self._database.begin() as tx:
+            doing = await (await on(tx).execute(SQL["doing"], {"workers": sorted(shift.workers)})).fetchall()
+            orphans = shift.orphans({row[0] for row in doing})
+            wanted = {"stalled_after_s": pace.stalled_after_s, "orphans": orphans}
+            freed = [row[0] for row in await (await on(tx).execute(SQL["sweep"], wanted)).fetchall()]
+            lost = await (await on(tx).execute(SQL["lost_turns"], {"older_than_s": pace.lost_after_s})).fetchall()
+            for turn_id, conversation_id in lost:
+                await self.defer_turn(tx, turn_id, conversation_id)
+        if freed:
+            log.warning("stalled_jobs_freed", jobs=len(freed), orphans=len(orphans))
+        if lost:
+            log.warning("lost_turns_deferred", turns=len(lost))
+
+
+@asynccontextmanager
+async def open_work(database: Database) -> AsyncIterator[PostgresWork]:
+    """Hold the job queue of a database."""
+    connector = procrastinate.PsycopgConnector()
+    app = procrastinate.App(connector=connector)
+    app.job_manager = OwnJobs(connector)
+    async with app.open_async(database.pool):
+        yield PostgresWork(database, app)
+
+
+class OwnJobs(manager.JobManager):
+    """Ends and retries jobs only while they are this worker's own."""
+
+    async def finish_job(self, job: jobs.Job, status: jobs.Status, delete_job: bool) -> None:  # noqa: ARG002, FBT001  # its signature
+        await self._change(job, "finish" if delete_job else "give_up")
+
+    async def retry_job(
+        self,
+        job: jobs.Job,
+        retry_at: datetime | None = None,
+        priority: int | None = None,  # noqa: ARG002  # Procrastinate's signature; our jobs keep what they have
+        queue: str | None = None,  # noqa: ARG002
+        lock: str | None = None,  # noqa: ARG002
+    ) -> None:
+        await self._change(job, "retry", retry_at=retry_at or datetime.now(UTC))
+
+    async def _change(self, job: jobs.Job, query: str, **values: Any) -> None:
+        rows = await self.connector.execute_query_all_async(query=SQL[query].decode(), id=job.id, worker_id=job.worker_id, **values)
+        if not rows:
+            log.warning("job_was_taken_over", job_id=job.id, task=job.task_name)
+
+
+class Patience(procrastinate.BaseRetryStrategy):
+    """Every failure is tried again: a turn counts its own attempts, and ends with an apology. Until then the same job keeps its place."""
+
+    def get_retry_decision(self, *, exception: BaseException, job: jobs.Job) -> procrastinate.RetryDecision:
+        wait_s = 0.0 if isinstance(exception, asyncio.CancelledError) else min(0.5 * 2.0 ** min(job.attempts, 10), LONGEST_WAIT_S)
+        return procrastinate.RetryDecision(retry_at=datetime.now(UTC) + timedelta(seconds=wait_s))
+
+
+@dataclass(slots=True)
+class Shift:
+    """What this process is working on, to tell its orphans: jobs that count as under way although their end could not be written down."""
+
+    running: set[int] = field(default_factory=set)
+    workers: set[int] = field(default_factory=set)
+    _suspects: set[int] = field(default_factory=set)
+
+    def tracked(self, work: Callable[[UUID], Awaitable[None]]) -> Callable[[JobContext, str], Awaitable[None]]:
+        """Make a task of it that the shift knows about."""
+
+        async def task(context: JobContext, id: str) -> None:  # noqa: A002  # the name of the job's one argument
+            job = context.job
+            if job.worker_id is not None:
+                self.workers.add(job.worker_id)
+            if job.id is not None:
+                self.running.add(job.id)
+            try:
+                await work(UUID(id))
+            finally:
+                if job.id is not None:
+                    self.running.discard(job.id)
+
+        return task
+
+    def orphans(self, doing: set[int]) -> list[int]:
+        """Of the jobs that count as ours, those that were not under way at this look nor at the one before."""
+        idle = doing - self.running
+        found = sorted(idle & self._suspects)
+        self._suspects = idle
+        return found

@@ -1,0 +1,169 @@
+"""The hot history in Redis: the last messages of each session, one Fernet token per message.
+
+A token says which session it belongs to, at which place of the list, and the last one to which head the copy leads. So a copy that is
+behind, cut short, shuffled or brought here from elsewhere is not believed, and the graph store, which is the truth, is asked instead.
+Speed only: nothing that happens to Redis is an error here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from hermes.graph import MessageError
+from hermes.graph.message import SIDE, check_message, compact_json, thaw
+from hermes.ports.errors import Forgotten
+from hermes.ports.graphs import Graphs
+from hermes.ports.histories import History
+from hermes.ports.sessions import Session
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.database import UNAVAILABLE
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.seal import SealBroken, Tokens
+
+log = structlog.get_logger()
+
+Plain = dict[str, Any]
+"""A message without side data, in plain values."""
+
+UNREACHABLE = (RedisError, OSError, TimeoutError)
+
+
+class RedisHistories:
+    """The port Histories. `redis` gives bytes, has short timeouts and repeats nothing by itself."""
+
+    def __init__(self, redis: Redis, graphs: Graphs, keyring: Keyring, *, ttl_s: int = 43_200, keep_messages: int = 20) -> None:
+        self._redis, self._graphs, self._keyring = redis, graphs, keyring
+        self._ttl_s, self._keep = ttl_s, keep_messages
+
+    async def read(self, tx: Transaction, scope: str, session: Session) -> History:
+        if session.length == 0:
+            return History((), session.head)
+        tokens = (await self._keyring.of(tx, session.user_id)).history(scope)
+        hot = decode(await self._stored(session.id), tokens, session, self._keep)
+        if hot is not None:
+            return hot
+        graph = await self._graphs.load(tx, session.id)
+        start = first_kept(len(graph), self._keep)
+        history = History(tuple(plain(message) for message in graph[start:]), graph.head)
+        await self._replace(session.id, encode(history.messages, start, history.head, tokens, session.id))
+        return history
+
+    async def append(
+        self, tx: Transaction, scope: str, session: Session, before: History, messages: Sequence[Mapping[str, Any]], *, head: str
+    ) -> None:
+        if not messages:
+            return
+        try:
+            tokens = (await self._keyring.of(tx, session.user_id)).history(scope)
+            await self._extend(session.id, before, [checked(message) for message in messages], head, tokens)
+        except (Forgotten, MessageError, *UNAVAILABLE, *UNREACHABLE) as error:
+            # Not at its session's head any more, the copy is not believed: to leave it is as good as to drop it.
+            log.warning("hot_history_not_extended", session_id=str(session.id), error=type(error).__name__)
+
+    async def _stored(self, session_id: UUID) -> list[bytes]:
+        """The tokens of a session, whose time to live begins anew; none if Redis cannot say."""
+        try:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                pipe.lrange(key_of(session_id), 0, -1)
+                pipe.expire(key_of(session_id), self._ttl_s)
+                found, _ = await pipe.execute()
+        except UNREACHABLE as error:
+            log.warning("hot_history_not_read", session_id=str(session_id), error=type(error).__name__)
+            return []
+        return list(found)
+
+    async def _replace(self, session_id: UUID, tokens: Sequence[bytes]) -> None:
+        try:
+            async with self._redis.pipeline(transaction=True) as pipe:
+                pipe.delete(key_of(session_id))
+                if tokens:
+                    pipe.rpush(key_of(session_id), *tokens)
+                    pipe.expire(key_of(session_id), self._ttl_s)
+                await pipe.execute()
+        except UNREACHABLE as error:
+            log.warning("hot_history_not_written", session_id=str(session_id), error=type(error).__name__)
+
+    async def _extend(self, session_id: UUID, before: History, messages: Sequence[Plain], head: str, tokens: Tokens) -> None:
+        """Add to the copy if it leads to `before.head`, else drop it: all at once, and not at all if somebody else writes meanwhile."""
+        key = key_of(session_id)
+        async with self._redis.pipeline(transaction=True) as pipe:
+            await pipe.watch(key)
+            last: Any = await pipe.lindex(key, -1)  # while it watches, the pipeline answers at once
+            count = await pipe.llen(key)
+            length = 0 if last is None and not before.messages else length_at(last, before.head, tokens, session_id)
+            pipe.multi()  # type: ignore[no-untyped-call]  # redis-py says no types here
+            if length is None:
+                pipe.delete(key)
+            else:
+                start = first_kept(length + len(messages), self._keep)
+                pipe.rpush(key, *encode(messages, length, head, tokens, session_id))
+                pipe.ltrim(key, max(0, start - (length - count)), -1)
+                pipe.expire(key, self._ttl_s)
+            await pipe.execute()
+
+
+def key_of(session_id: UUID) -> str:
+    return f"hermes:history:{session_id}"
+
+
+def first_kept(length: int, keep: int) -> int:
+    """Where the kept end of a list begins: from `keep` to 2 * `keep` - 1 messages are kept, once there are so many.
+
+    It moves by `keep` at a time. One message further with every message would make each prompt start otherwise than the one before,
+    and no cache of any backend would recognise it."""
+    return max(0, (length // keep - 1) * keep)
+
+
+def encode(messages: Sequence[Mapping[str, Any]], start: int, head: str, tokens: Tokens, session_id: UUID) -> list[bytes]:
+    """Make the tokens of messages that stand from `start` on in a list whose last one leads to `head`."""
+    last = len(messages) - 1
+    pieces = (
+        {"session": session_id.hex, "place": start + at, "head": head if at == last else None, "message": message}
+        for at, message in enumerate(messages)
+    )
+    return [tokens.encode(compact_json(piece).encode("ascii")) for piece in pieces]
+
+
+def decode(stored: Sequence[bytes], tokens: Tokens, session: Session, keep: int) -> History | None:
+    """Read a copy; None unless it is whole, of this session and at its head."""
+    length = length_at(stored[-1], session.head, tokens, session.id) if stored else None
+    if length is None or length - len(stored) != first_kept(length, keep):
+        return None
+    pieces = [opened(token, tokens) for token in stored]
+    expected = [(session.id.hex, place) for place in range(length - len(stored), length)]
+    if [(piece.get("session"), piece.get("place")) for piece in pieces] != expected:
+        return None
+    return History(tuple(piece["message"] for piece in pieces), session.head)
+
+
+def length_at(last: bytes | None, head: str, tokens: Tokens, session_id: UUID) -> int | None:
+    """How long the list is that this last token leads to; None unless it is the one with that head."""
+    piece = opened(last, tokens) if last is not None else {}
+    if (piece.get("session"), piece.get("head")) != (session_id.hex, head):
+        return None
+    length: int = piece["place"] + 1
+    return length
+
+
+def opened(token: bytes, tokens: Tokens) -> dict[str, Any]:
+    """What a token says; nothing, if it was not made in this scope."""
+    try:
+        piece: dict[str, Any] = json.loads(tokens.decode(token))
+    except SealBroken:
+        return {}
+    return piece
+
+
+def checked(message: Mapping[str, Any]) -> Plain:
+    """A message as the graph holds it, without side data. Raises MessageError for what is none."""
+    return plain(check_message(message, "message", lambda _side, _path: None))
+
+
+def plain(message: Mapping[str, Any]) -> Plain:
+    return {key: thaw(value) for key, value in message.items() if key != SIDE}

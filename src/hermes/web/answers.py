@@ -1,0 +1,146 @@
+"""Where answers are picked up: now, within a time, or as a stream of events.
+
+The turn runs in a worker. Whoever waits here listens for the bell first and looks into the outbox then, so that no answer falls between the
+two; and looks again by themselves now and then, because the bell may be broken. A client that goes away cancels nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+from fastapi.responses import StreamingResponse
+
+from hermes.ports.errors import Forgotten, NotThere, StoreUnavailable
+from hermes.ports.inbox import Inbox, Origin
+from hermes.ports.outbox import Answer, Outbox
+from hermes.ports.replies import Replies
+from hermes.ports.transactions import Transaction, Transactions
+from hermes.turn import AgentResponse, Platform
+
+SOONEST_LOOK_S = 0.5
+LATEST_LOOK_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers of turns, for those who may see them."""
+
+    transactions: Transactions
+    inbox: Inbox
+    outbox: Outbox
+    replies: Replies
+    ping_s: float
+
+    async def now(self, turn_id: UUID) -> AgentResponse | None:
+        """Return what the turn answered; None while it runs. Raises Forgotten when there will be none, and StoreUnavailable."""
+        async with self.transactions.begin() as tx:
+            answer = await self._look(tx, turn_id)
+        return None if answer is None else as_response(answer)
+
+    async def theirs(self, turn_id: str, account: str, platform: Platform, channel_id: str | None = None) -> UUID:
+        """Return the id of a turn in this account (and channel). Raises NotThere for any other, so that nobody learns that it exists."""
+        try:
+            wanted = UUID(turn_id)
+        except ValueError:
+            raise NotThere from None
+        async with self.transactions.begin() as tx:
+            origin = await self.inbox.origin(tx, wanted)
+        if origin is None or not is_theirs(origin, account, platform, channel_id):
+            raise NotThere
+        return wanted
+
+    async def wait(self, turn_id: UUID, timeout_s: float) -> AgentResponse | None:
+        """Return the answer as soon as there is one; None after the timeout."""
+        began = time.monotonic()
+        async with self.replies.listen(turn_id) as bell:
+            while True:
+                if (response := await self._patiently(turn_id)) is not None:
+                    return response
+                waited_s = time.monotonic() - began
+                if waited_s >= timeout_s:
+                    return None
+                await bell.ring(min(pause_s(waited_s), timeout_s - waited_s))
+
+    def stream(self, turn_id: UUID, headers: Mapping[str, str]) -> StreamingResponse:
+        """Answer with the turn's events until it has ended."""
+        unbuffered = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(self.events(turn_id), headers={**unbuffered, **headers}, media_type="text/event-stream")
+
+    async def events(self, turn_id: UUID) -> AsyncIterator[bytes]:
+        """`accepted`, pings, and then `message` and `done`, or `error`."""
+        yield event("accepted", {"turn_id": str(turn_id)})
+        async with self.replies.listen(turn_id) as bell:
+            began = pinged = time.monotonic()
+            while True:
+                try:
+                    response = await self._patiently(turn_id)
+                except Forgotten:
+                    yield event("error", {"code": "forgotten", "message": "There will be no answer to this message."})
+                    return
+                if response is not None:
+                    break
+                now = time.monotonic()
+                if now - pinged >= self.ping_s:
+                    yield b": ping\n\n"
+                    pinged = now
+                await bell.ring(min(pause_s(now - began), pinged + self.ping_s - now))
+        yield event("message", as_json(response), identity=str(turn_id))
+        yield event("done", {"turn_id": str(turn_id)})
+
+    async def _patiently(self, turn_id: UUID) -> AgentResponse | None:
+        """Look for the answer. The message is stored, so a database that is away for a moment only means: not yet."""
+        try:
+            return await self.now(turn_id)
+        except StoreUnavailable:
+            await asyncio.sleep(0.1)
+            return None
+
+    async def _look(self, tx: Transaction, turn_id: UUID) -> Answer | None:
+        if answer := await self.outbox.answer(tx, turn_id):
+            return answer
+        origin = await self.inbox.origin(tx, turn_id)
+        if origin is None or not origin.has_ended:
+            return None
+        # It may have ended between the two looks.
+        if answer := await self.outbox.answer(tx, turn_id):
+            return answer
+        raise Forgotten("the turn has ended without an answer, because nobody is left to read it")
+
+
+def pause_s(waited_s: float) -> float:
+    """How long to trust the bell. A tenth of the wait so far: a slow turn is not looked after every half second by everybody."""
+    return min(LATEST_LOOK_S, max(SOONEST_LOOK_S, waited_s / 10))
+
+
+def is_theirs(origin: Origin, account: str, platform: Platform, channel_id: str | None) -> bool:
+    return (origin.account, origin.platform) == (account, platform) and channel_id in {None, origin.channel_id}
+
+
+def event(name: str, data: Mapping[str, Any], identity: str | None = None) -> bytes:
+    """Write one server-sent event. JSON has no line breaks outside its strings' escapes, so the data is one line."""
+    head = f"id: {identity}\n" if identity else ""
+    return f"{head}event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+
+
+def as_response(answer: Answer) -> AgentResponse:
+    """Read the founding fields of an interaction's provenance."""
+    meta: Mapping[str, Any] = answer.meta
+    return AgentResponse(
+        turn_id=answer.turn_id,
+        text=answer.text,
+        tokens_in=meta.get("tokens_in", 0),
+        tokens_out=meta.get("tokens_out", 0),
+        cost_usd=meta.get("cost_usd", 0.0),
+        tool_calls_made=len(meta.get("tools", ())),
+        backend=meta.get("llm_backend", ""),
+        cache_hit=meta.get("llm_cache_hit", False),
+    )
+
+
+def as_json(response: AgentResponse) -> dict[str, Any]:
+    return {**asdict(response), "turn_id": str(response.turn_id)}

@@ -1,0 +1,46 @@
+"""No request body is larger than it may be, whether it says its length or not."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+
+from hermes.ops.metrics import App, Message, Receive, Scope, Send
+
+BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class LimitedBody:
+    """ASGI middleware that refuses a body with 413 as soon as it is known to be too large; what is read never exceeds the limit."""
+
+    def __init__(self, app: App, max_bytes: int) -> None:
+        self._app, self._max_bytes = app, max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in BODILESS:
+            await self._app(scope, receive, send)
+            return
+        announced, read = declared_length(scope), 0
+
+        async def limited() -> Message:
+            nonlocal read
+            # Raised where the route reads, so that the answer has its shape and is counted under its route.
+            if announced > self._max_bytes:
+                raise self._too_large()
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self._max_bytes:
+                raise self._too_large()
+            return message
+
+        await self._app(scope, limited, send)
+
+    def _too_large(self) -> HTTPException:
+        return HTTPException(413, f"The body is larger than {self._max_bytes} bytes.")
+
+
+def declared_length(scope: Scope) -> int:
+    """The length that a request says it has; 0 when it does not say."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0

@@ -1,0 +1,41 @@
+"""Put the routes together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from hermes import __version__
+from hermes.ops.metrics import CountedRequests
+from hermes.web.answers import Answers
+from hermes.web.body import LimitedBody
+from hermes.web.chat import chat_routes
+from hermes.web.doorkeeper import Doorkeeper
+from hermes.web.errors import answer_errors
+from hermes.web.health import health_routes
+from hermes.web.messages import message_routes
+from hermes.web.services import WebServices
+
+DESCRIPTION = "Send messages to Hermes, and get its answers: at once, later, or as a stream of events."
+
+
+def create_web(services: WebServices) -> FastAPI:
+    """Return the whole web as one ASGI app. Opens nothing: whoever runs it holds the services open."""
+    # No interactive documentation: FastAPI's loads its scripts from somebody else's server.
+    elsewhere: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
+    web = FastAPI(title="Hermes", version=__version__, description=DESCRIPTION, redirect_slashes=False, **elsewhere)
+    answers = Answers(services.transactions, services.inbox, services.outbox, services.replies, services.settings.ping_s)
+    web.include_router(health_routes(services))
+    web.include_router(message_routes(services, answers, Doorkeeper(services.transactions, services.api_keys)))
+    if services.settings.chat:
+        web.include_router(chat_routes(services.intake, answers))
+
+    @web.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> dict[str, Any]:
+        return web.openapi()
+
+    answer_errors(web)
+    web.add_middleware(LimitedBody, max_bytes=services.settings.max_body_bytes)
+    web.add_middleware(CountedRequests, metrics=services.metrics)  # the last one is the outermost: it sees every answer
+    return web

@@ -1,0 +1,109 @@
+"""What a client is told when something is wrong: one shape, the way out, and nothing of our insides.
+
+{"error": {"message": "txt: unknown field; did you mean text?", "type": "invalid_request", "param": "txt", "code": "extra_forbidden"}}"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from hermes.ports.errors import Forgotten, InboxFull, KeyReused, NotThere, PortError, StillRunning, StoreUnavailable
+
+
+class Problem(BaseModel):
+    """What is wrong, for a person and for a program."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorBody(BaseModel):
+    """The body of every answer that is no success."""
+
+    error: Problem
+
+
+class Refused(Exception):
+    """A request that is answered with an error of ours."""
+
+    def __init__(self, status: int, code: str, message: str, *, param: str | None = None, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.param, self.headers = status, code, message, param, headers
+
+
+TYPES = {401: "authentication", 403: "permission", 404: "not_found", 409: "conflict", 410: "gone", 413: "too_large", 503: "unavailable"}
+
+PORT_ERRORS: dict[type[PortError], tuple[int, str, str, dict[str, str]]] = {
+    StoreUnavailable: (503, "store_unavailable", "The message could not be stored; send it again.", {"Retry-After": "1"}),
+    InboxFull: (503, "inbox_full", "Too many messages wait for this account; send it again later.", {"Retry-After": "5"}),
+    KeyReused: (422, "idempotency_key_reused", "This Idempotency-Key was used for a request with another body.", {}),
+    StillRunning: (409, "still_running", "The first request with this Idempotency-Key has no answer yet.", {"Retry-After": "1"}),
+    NotThere: (404, "not_found", "There is no such message.", {}),
+    Forgotten: (410, "forgotten", "Its sender was deleted, and the answer with them.", {}),
+}
+"""What a failure behind a port means for a client. The port's own words stay inside: they may name hosts."""
+
+
+def answer_errors(web: FastAPI) -> None:
+    """Have every error of an app answered in the one shape."""
+
+    @web.exception_handler(Refused)
+    async def refused(_: Request, error: Refused) -> JSONResponse:
+        return problem(error.status, error.code, error.message, param=error.param, headers=error.headers)
+
+    @web.exception_handler(PortError)
+    async def failed_behind_a_port(_: Request, error: PortError) -> JSONResponse:
+        if type(error) not in PORT_ERRORS:
+            raise error
+        status, code, message, headers = PORT_ERRORS[type(error)]
+        return problem(status, code, message, headers=headers)
+
+    @web.exception_handler(RequestValidationError)
+    async def not_valid(_: Request, error: RequestValidationError) -> JSONResponse:
+        return invalid(error.errors())
+
+    @web.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> JSONResponse:
+        status = HTTPStatus(error.status_code)
+        message = str(error.detail) if error.detail != status.phrase else f"{status.phrase}."
+        return problem(status, status.phrase.lower().replace(" ", "_"), message, headers=error.headers)
+
+    @web.exception_handler(Exception)
+    async def unexpected(_: Request, __: Exception) -> JSONResponse:
+        # The server logs it; the client learns that it was not the client's fault.
+        return problem(500, "internal_error", "Something went wrong on our side.")
+
+
+def problem(status: int, code: str, message: str, *, param: str | None = None, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    kind = TYPES.get(status, "invalid_request" if status < 500 else "server_error")
+    body = ErrorBody(error=Problem(message=message, type=kind, param=param, code=code))
+    return JSONResponse(body.model_dump(), status, dict(headers or {}))
+
+
+def invalid(errors: Sequence[Any]) -> JSONResponse:
+    """Name the field that is wrong; the values that were sent are not repeated."""
+    first = errors[0]
+    if first["type"] == "json_invalid":
+        return problem(400, "invalid_json", f"The body is not valid JSON: {first['ctx']['error']} at character {first['loc'][-1]}.")
+    place, *path = first["loc"]
+    param = ".".join(str(part) for part in path) or str(place)
+    message = f"unknown field{nearest(param)}" if first["type"] == "extra_forbidden" else first["msg"]
+    return problem(422, first["type"], f"{param}: {message}", param=param)
+
+
+FIELDS = ("text", "user", "channel", "stream", "media_url", "media_type", "id")
+
+
+def nearest(unknown: str) -> str:
+    near = get_close_matches(unknown, FIELDS, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

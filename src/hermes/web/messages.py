@@ -1,0 +1,135 @@
+"""`/v1/messages`: send a message as a program, and get the answer at once, later, or as events."""
+
+import hashlib
+import hmac
+import json
+from typing import Annotated, Any
+from uuid import UUID, uuid4
+
+from fastapi import APIRouter, Depends, Header, Request
+from fastapi.responses import Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field
+
+from hermes.ports.api_keys import ApiKey
+from hermes.ports.errors import StillRunning
+from hermes.ports.people import UserState
+from hermes.router.intake import Promise
+from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
+from hermes.web.answers import Answers
+from hermes.web.doorkeeper import Doorkeeper
+from hermes.web.errors import ErrorBody
+from hermes.web.requests import answered, json_only, resumed
+from hermes.web.services import WebServices
+
+Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""A name that can be stored, shown and logged: no control characters."""
+
+
+class NewMessage(BaseModel):
+    """A message from one of your users."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: str = Field(min_length=1, max_length=100_000)
+    user: Name = Field("default", description="Who says it, as you call them. Each user has credits and a memory of their own.")
+    channel: Name | None = Field(None, description="The conversation it belongs to; without it, the user's own.")
+    stream: bool = Field(default=False, description="Answer with server-sent events: accepted, message, done.")
+    media_url: str | None = Field(None, max_length=2_048, pattern=r"^https?://[^\s\x00-\x1f]+$")
+    media_type: str | None = Field(None, max_length=127, pattern=r"^[\w.+-]+/[\w.+-]+$")
+
+
+class Reply(BaseModel):
+    """The answer, with its price."""
+
+    turn_id: UUID
+    text: str
+    tokens_in: int
+    tokens_out: int
+    cost_usd: float
+    tool_calls_made: int
+    backend: str
+    cache_hit: bool
+
+
+class Running(BaseModel):
+    """The message is stored, and its answer is on the way."""
+
+    turn_id: UUID
+    status: str = "running"
+
+
+STREAMED: dict[str, Any] = {"application/json": {}, "text/event-stream": {"schema": {"type": "string"}}}
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"model": Reply, "description": "The answer."},
+    202: {"model": Running, "description": "It runs; `Location` says where the answer will be."},
+    **{status: {"model": ErrorBody} for status in (400, 401, 404, 409, 410, 413, 415, 422, 503)},
+}
+
+bearer = HTTPBearer(auto_error=False, description="An API key, `hk_…`.")
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
+
+
+def message_routes(services: WebServices, answers: Answers, doorkeeper: Doorkeeper) -> APIRouter:
+    """The routes of `/v1/messages`."""
+    routes = APIRouter(tags=["messages"])
+
+    async def who(credentials: Credentials) -> ApiKey:
+        return await doorkeeper.admit(credentials.credentials if credentials else None)
+
+    @routes.post("/v1/messages", responses=RESPONSES, dependencies=[Depends(json_only)], summary="Send a message")
+    async def send(
+        body: NewMessage,
+        credentials: Credentials,
+        key: Annotated[ApiKey, Depends(who)],
+        idempotency_key: Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)] = None,
+        prefer: Annotated[str, Header(description="`respond-async` answers 202 at once.")] = "",
+    ) -> Response:
+        """With an `Idempotency-Key` a repeated request gets the first one's answer, for a day; without, every request is a new message."""
+        promise = None
+        if idempotency_key is not None and credentials is not None:
+            promise = Promise(key.id, idempotency_key, body_digest(body, credentials.credentials))
+        receipt = await services.intake.accept(envelope(body, key), newcomer=UserState.ACTIVE, promise=promise)
+        headers: dict[str, str] = {}
+        response: AgentResponse | None = None
+        if not receipt.is_new:
+            response = await answers.now(receipt.turn_id)
+            if response is None:
+                raise StillRunning
+            headers["Idempotent-Replayed"] = "true"
+        if body.stream:
+            return answers.stream(receipt.turn_id, headers)
+        if "respond-async" in {preference.strip().lower() for preference in prefer.split(",")}:
+            headers["Preference-Applied"] = "respond-async"
+        elif response is None:
+            response = await answers.wait(receipt.turn_id, services.settings.answer_timeout_s)
+        return answered(receipt.turn_id, response, headers, "/v1")
+
+    @routes.get("/v1/messages/{turn_id}", responses=RESPONSES, summary="The answer to a message")
+    async def look(turn_id: str, key: Annotated[ApiKey, Depends(who)]) -> Response:
+        found = await answers.theirs(turn_id, key.account, Platform.REST)
+        return answered(found, await answers.now(found), {}, "/v1")
+
+    @routes.get("/v1/messages/{turn_id}/events", responses={200: {"content": STREAMED}}, summary="The answer to a message, as events")
+    async def follow(turn_id: str, request: Request, key: Annotated[ApiKey, Depends(who)]) -> Response:
+        found = await answers.theirs(turn_id, key.account, Platform.REST)
+        return resumed(answers, found, request)
+
+    return routes
+
+
+def envelope(body: NewMessage, key: ApiKey) -> Envelope:
+    return Envelope(
+        event=MessageEvent(
+            platform=Platform.REST, sender_id=body.user, text=body.text, media_url=body.media_url, media_type=body.media_type
+        ),
+        account=key.account,
+        channel_id=body.channel or body.user,
+        event_key=str(uuid4()),
+    )
+
+
+def body_digest(body: NewMessage, secret: str) -> bytes:
+    """Recognise the same request again. Keyed with the caller's secret: whoever reads the database cannot test what was said."""
+    canonical = json.dumps(body.model_dump(), sort_keys=True, separators=(",", ":"))
+    return hmac.new(secret.encode("utf-8", "surrogatepass"), canonical.encode(), hashlib.sha256).digest()

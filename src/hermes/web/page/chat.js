@@ -1,0 +1,291 @@
+// The chat page. Messages are sent one after the other, and one turn is watched at a time, the oldest: turns of a conversation run in
+// order, and a browser holds few connections to one server. Every message has an id of its own, so a try can be repeated: it is said once.
+"use strict";
+
+const KEPT = "hermes.talk";
+const TRIES = 4;
+const talk = document.getElementById("talk");
+const empty = document.getElementById("empty");
+const status = document.getElementById("status");
+const form = document.getElementById("say");
+const field = document.getElementById("text");
+const room = document.querySelector("main");
+
+// One entry: {id, text, state, turn, answer, error}. States: sending → waiting → answered; or failed, and sending again.
+let entries = restored();
+let isSending = false;
+let isWatching = false;
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const text = field.value.trim();
+  if (!text) return;
+  field.value = "";
+  fit();
+  add({ id: newId(), text, state: "sending" });
+  field.focus();
+});
+
+field.addEventListener("keydown", (event) => {
+  // While a word is being composed (Japanese, Chinese, Korean …) Enter belongs to the composition.
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229) {
+    event.preventDefault();
+    form.requestSubmit();
+  }
+});
+
+field.addEventListener("input", fit);
+window.addEventListener("online", () => { say(""); work(); });
+window.addEventListener("offline", () => say("You are offline. What you write is sent when you are back."));
+
+for (const entry of entries) show(entry);
+toTheEnd();
+field.focus();
+work();
+
+function add(entry) {
+  entries.push(entry);
+  show(entry);
+  toTheEnd();
+  keep();
+  work();
+}
+
+function retry(entry) {
+  // To the end, because that is where it will be answered.
+  entries = entries.filter((other) => other !== entry);
+  for (const line of [entry.line, entry.reply]) line?.remove();
+  add({ id: entry.id, text: entry.text, state: "sending" });
+  field.focus();
+}
+
+function work() {
+  sendAll();
+  watchAll();
+}
+
+async function sendAll() {
+  if (isSending) return;
+  isSending = true;
+  let entry;
+  while ((entry = entries.find((one) => one.state === "sending"))) {
+    try {
+      const receipt = await persistently(() => send(entry));
+      change(entry, { state: "waiting", turn: receipt.turn_id });
+      watchAll();
+    } catch (error) {
+      change(entry, { state: "failed", error: error.message });
+    }
+  }
+  isSending = false;
+}
+
+async function send(entry) {
+  const response = await fetch("/web/messages", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ id: entry.id, text: entry.text }),
+    signal: AbortSignal.timeout(20_000),
+  });
+  if (!response.ok) throw await refusal(response);
+  return response.json();
+}
+
+async function watchAll() {
+  if (isWatching) return;
+  isWatching = true;
+  let entry;
+  while ((entry = entries.find((one) => one.state === "waiting"))) {
+    try {
+      change(entry, { state: "answered", answer: await answerOf(entry) });
+      say("");
+    } catch (error) {
+      change(entry, { state: "failed", error: error.message });
+    }
+  }
+  isWatching = false;
+}
+
+// Wait for the answer for as long as it takes: by events, and where those break off by asking.
+async function answerOf(entry) {
+  for (let lost = 0; ; lost += 1) {
+    const told = await toldByEvents(entry.turn);
+    if (told !== null) return told;
+    try {
+      const response = await fetch(`/web/messages/${entry.turn}`, { signal: AbortSignal.timeout(20_000) });
+      if (response.status === 200) return (await response.json()).text;
+      if (response.status !== 202) throw await refusal(response);
+    } catch (error) {
+      if (error.isFinal) throw error;
+      say("The connection was lost. Connecting again…");
+    }
+    await sleep(backoff(lost));
+  }
+}
+
+function toldByEvents(turn) {
+  return new Promise((resolve) => {
+    const events = new EventSource(`/web/messages/${turn}/events`);
+    const end = (text) => { events.close(); resolve(text); };
+    events.addEventListener("accepted", () => say(""));
+    events.addEventListener("message", (event) => end(JSON.parse(event.data).text));
+    // Both the server's `error` and a broken connection arrive here; asking tells them apart.
+    events.addEventListener("error", () => end(null));
+  });
+}
+
+async function persistently(attempt) {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      const result = await attempt();
+      say("");
+      return result;
+    } catch (error) {
+      if (error.isFinal || tries >= TRIES) {
+        throw error.isFinal || error.isTold ? error : new Error("Hermes cannot be reached.");
+      }
+      await sleep(backoff(tries - 1));
+    }
+  }
+}
+
+async function refusal(response) {
+  const told = await response.json().then((body) => body.error.message, () => `The server answered ${response.status}.`);
+  const error = new Error(told);
+  error.isTold = true;
+  // 5xx and 429 pass; with anything else the next try would end the same way.
+  error.isFinal = response.status < 500 && response.status !== 429;
+  return error;
+}
+
+// --- what is seen
+
+function show(entry) {
+  empty.hidden = true;
+  entry.line = line("mine");
+  talk.append(entry.line);
+  draw(entry);
+}
+
+function change(entry, facts) {
+  const wasAtTheEnd = isAtTheEnd();
+  Object.assign(entry, facts);
+  draw(entry);
+  if (wasAtTheEnd) toTheEnd();
+  keep();
+}
+
+function draw(entry) {
+  const note = { sending: "Sending…", failed: entry.error }[entry.state];
+  entry.line.className = entry.state === "failed" ? "mine failed" : "mine";
+  entry.line.dataset.state = entry.state;
+  entry.line.replaceChildren(unseen("You said:"), bubble(entry.text));
+  if (note) entry.line.append(remark(entry, note));
+  if (entry.state === "waiting" || entry.state === "answered") {
+    if (!entry.reply) {
+      entry.reply = line("theirs");
+      entry.line.after(entry.reply);
+    }
+    entry.reply.replaceChildren(...(entry.state === "answered" ? [unseen("Hermes said:"), bubble(entry.answer)] : [dots()]));
+  } else {
+    entry.reply?.remove();
+    delete entry.reply;
+  }
+}
+
+function line(kind) {
+  const item = document.createElement("li");
+  item.className = kind;
+  return item;
+}
+
+function bubble(text) {
+  const box = document.createElement("div");
+  box.className = "bubble";
+  box.dir = "auto";
+  box.textContent = text;
+  return box;
+}
+
+function unseen(text) {
+  const label = document.createElement("span");
+  label.className = "unseen";
+  label.textContent = text;
+  return label;
+}
+
+function dots() {
+  const box = document.createElement("div");
+  box.className = "bubble dots";
+  box.append(unseen("Hermes is answering"), ...[1, 2, 3].map(() => document.createElement("span")));
+  return box;
+}
+
+function remark(entry, text) {
+  const note = document.createElement("p");
+  note.className = "note";
+  note.textContent = text;
+  if (entry.state === "failed") {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "Try again";
+    button.addEventListener("click", () => retry(entry));
+    note.append(button);
+  }
+  return note;
+}
+
+function say(text) {
+  if (status.textContent !== text) status.textContent = text;
+}
+
+function fit() {
+  field.style.height = "auto";
+  field.style.height = `${field.scrollHeight}px`;
+}
+
+function isAtTheEnd() {
+  return room.scrollHeight - room.scrollTop - room.clientHeight < 80;
+}
+
+function toTheEnd() {
+  room.scrollTop = room.scrollHeight;
+}
+
+// --- what is kept, in this tab, so that a reload shows it again and goes on waiting
+
+function keep() {
+  try {
+    const plain = entries.map(({ id, text, state, turn, answer, error }) => ({ id, text, state, turn, answer, error }));
+    sessionStorage.setItem(KEPT, JSON.stringify(plain.slice(-200)));
+  } catch {
+    // Full, or forbidden: then a reload starts empty.
+  }
+}
+
+function restored() {
+  try {
+    return JSON.parse(sessionStorage.getItem(KEPT)) ?? [];
+  } catch {
+    return [];
+  }
+}
+
+// --- small things
+
+function newId() {
+  // crypto.randomUUID is missing where the page is not served over https or from this machine.
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6] & 0x0f) | 0x40;
+  bytes[8] = (bytes[8] & 0x3f) | 0x80;
+  const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+function backoff(tries) {
+  return Math.random() * Math.min(10_000, 500 * 2 ** tries) + 250;
+}
+
+function sleep(milliseconds) {
+  return new Promise((resolve) => setTimeout(resolve, milliseconds));
+}

@@ -1,0 +1,36 @@
+"""What the web needs, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from hermes.config import WebSettings
+from hermes.ops.metrics import Metrics
+from hermes.ports.api_keys import ApiKeys
+from hermes.ports.inbox import Inbox
+from hermes.ports.outbox import Outbox
+from hermes.ports.replies import Replies
+from hermes.ports.transactions import Transactions
+from hermes.router.intake import Intake
+
+Probe = Callable[[], Awaitable[object]]
+"""Asks a part for a sign of life; raises when there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebServices:
+    """The services behind the routes."""
+
+    transactions: Transactions
+    intake: Intake
+    inbox: Inbox
+    outbox: Outbox
+    replies: Replies
+    api_keys: ApiKeys
+    metrics: Metrics
+    settings: WebSettings
+    probes: Mapping[str, Probe]
+    """The parts that `/ready` asks, by name."""
+    needed: frozenset[str] = frozenset({"postgres"})
+    """The parts without which no message can be taken in. The others are there for speed, and Hermes is ready without them."""

@@ -1,0 +1,67 @@
+"""Run the web face on a socket until cancelled.
+
+Signals are none of its business: whoever runs it cancels it, and it answers what is under way before it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from hermes.app import Hermes
+from hermes.web.create import create_web
+from hermes.web.services import WebServices
+
+LAST_ANSWERS_S = 5.0
+"""How long open requests may take once the server has been told to stop. Event streams end by then; their clients come back."""
+
+
+async def serve_until_cancelled(hermes: Hermes, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Answer requests; call `ready` when the first one can come."""
+    config = uvicorn.Config(
+        create_web(services_of(hermes)),
+        log_config=None,  # its loggers write into our log
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=round(LAST_ANSWERS_S),
+    )
+    server = Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)  # uvicorn has a flag for it, and no event
+        if server.started:
+            ready()
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
+
+
+class Server(uvicorn.Server):
+    """A server that leaves signals alone. Uvicorn would raise them again when it has stopped, and end the process before the stores."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def services_of(hermes: Hermes) -> WebServices:
+    """What the web needs of Hermes."""
+    parts = hermes.parts
+    return WebServices(
+        transactions=hermes.database,
+        intake=hermes.intake,
+        inbox=parts.inbox,
+        outbox=parts.outbox,
+        replies=parts.replies,
+        api_keys=parts.api_keys,
+        metrics=hermes.metrics,
+        probes={"postgres": hermes.database.ping, "redis": hermes.ping_redis},
+        settings=hermes.settings.web,
+    )

@@ -1,0 +1,73 @@
+"""The real servers, started once for the whole run; each test that asks for them gets a database and a Redis number of its own."""
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from hermes.stores import embedded
+from hermes.stores.postgres.database import Database, open_database
+from hermes.stores.postgres.migrate import migrate
+
+numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[embedded.Stores]:
+    """PostgreSQL and Valkey for all tests. In a short folder, because a socket's path must be short."""
+    with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.running(Path(folder) / "home") as stores:
+        yield stores
+
+
+@pytest.fixture(scope="session")
+def template(servers: embedded.Stores) -> str:
+    """The name of a migrated database, to copy from."""
+    with psycopg.connect(servers.database_url, autocommit=True) as connection:
+        connection.execute("create database hermes_template")
+    asyncio.run(migrate(named(servers.database_url, "hermes_template")))
+    return "hermes_template"
+
+
+@pytest.fixture
+def database_url(servers: embedded.Stores, template: str) -> Iterator[str]:
+    """A migrated database of this test's own."""
+    name = f"test_{next(numbers)}"
+    with psycopg.connect(servers.database_url, autocommit=True) as connection:
+        connection.execute(f"create database {name} template {template} strategy file_copy")
+        yield named(servers.database_url, name)
+        connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def empty_database_url(servers: embedded.Stores) -> Iterator[str]:
+    """A database without any schema."""
+    name = f"empty_{next(numbers)}"
+    with psycopg.connect(servers.database_url, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+        yield named(servers.database_url, name)
+        connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    """The same database behind its pool."""
+    async with open_database(database_url) as database:
+        yield database
+
+
+@pytest.fixture
+def redis_url(servers: embedded.Stores) -> Iterator[str]:
+    """An empty Redis. Tests run one after the other, so one is enough."""
+    with redis.Redis.from_url(servers.redis_url) as client:
+        client.flushall()
+        yield servers.redis_url
+
+
+def named(url: str, database: str) -> str:
+    """The address of another database on the same server."""
+    return psycopg.conninfo.make_conninfo(url, dbname=database)

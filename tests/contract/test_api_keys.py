@@ -1,0 +1,100 @@
+"""API keys are shown once and kept as a hash; a promise ties an Idempotency-Key to one turn for a day."""
+
+import asyncio
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import pytest
+
+from hermes.ports.api_keys import ApiKey
+from hermes.ports.errors import KeyReused, NotThere
+from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresPromises
+from hermes.stores.postgres.database import Database, on
+
+
+async def create(database: Database, name: str = "shop", account: str = "api") -> tuple[ApiKey, str]:
+    async with database.begin() as tx:
+        return await PostgresApiKeys().create(tx, name, account)
+
+
+async def test_a_key_lets_its_holder_in_and_nobody_else(database: Database) -> None:
+    key, secret = await create(database)
+    other, _ = await create(database, "other", "shop-2")
+    assert (key.name, key.account, key.prefix, key.last_used_at, key.revoked_at) == ("shop", "api", secret[:11], None, None)
+    async with database.begin() as tx:
+        found = await PostgresApiKeys().find(tx, secret)
+        assert found == key
+        for wrong in ("", "hk_", secret[:-1], f"{secret}x", key.prefix, "hk_\ud800"):
+            assert await PostgresApiKeys().find(tx, wrong) is None
+        newest_first = await PostgresApiKeys().list(tx)
+    assert [known.id for known in newest_first] == [other.id, key.id]
+    assert newest_first[1].last_used_at is not None
+
+
+async def test_the_database_does_not_know_the_secret(database: Database) -> None:
+    _, secret = await create(database)
+    async with database.begin() as tx:
+        rows = str(await (await on(tx).execute("select api_keys::text from api_keys")).fetchall())
+    assert secret not in rows
+    assert secret.encode().hex() not in rows
+
+
+@pytest.mark.parametrize("by", ["id", "name", "prefix"])
+async def test_a_revoked_key_lets_nobody_in(database: Database, by: str) -> None:
+    key, secret = await create(database)
+    async with database.begin() as tx:
+        revoked = await PostgresApiKeys().revoke(tx, str(getattr(key, by)))
+        assert revoked == replace(key, revoked_at=revoked.revoked_at)
+        assert revoked.revoked_at is not None
+        assert await PostgresApiKeys().revoke(tx, str(getattr(key, by))) == revoked
+        assert await PostgresApiKeys().find(tx, secret) is None
+
+
+async def test_none_or_several_are_not_revoked(database: Database) -> None:
+    await create(database)
+    await create(database)
+    async with database.begin() as tx:
+        with pytest.raises(NotThere, match="there is no API key 'ship'"):
+            await PostgresApiKeys().revoke(tx, "ship")
+        with pytest.raises(NotThere, match="2 API keys are called 'shop'"):
+            await PostgresApiKeys().revoke(tx, "shop")
+        assert all(key.revoked_at is None for key in await PostgresApiKeys().list(tx))
+
+
+async def keep(database: Database, key: ApiKey, turn_id: UUID, name: str = "k", digest: bytes = b"body", ttl_s: float = 60) -> UUID:
+    async with database.begin() as tx:
+        return await PostgresPromises(ttl_s=ttl_s).keep(tx, key.id, name, digest, turn_id)
+
+
+async def test_the_first_request_decides_the_turn(database: Database) -> None:
+    key, _ = await create(database)
+    first, second = uuid4(), uuid4()
+    assert [await keep(database, key, first), await keep(database, key, second)] == [first, first]
+    with pytest.raises(KeyReused):
+        await keep(database, key, second, digest=b"other body")
+
+
+async def test_of_many_at_once_one_decides(database: Database) -> None:
+    key, _ = await create(database)
+    turns = await asyncio.gather(*(keep(database, key, uuid4()) for _ in range(12)))
+    assert len(set(turns)) == 1
+
+
+async def test_keys_are_scoped_to_the_api_key(database: Database) -> None:
+    (one, _), (other, _) = await create(database), await create(database, "other")
+    first, second = uuid4(), uuid4()
+    assert [await keep(database, one, first), await keep(database, other, second, digest=b"other")] == [first, second]
+    assert await keep(database, one, second, name="k2") == second
+
+
+async def test_after_its_time_a_key_may_be_used_again(database: Database) -> None:
+    key, _ = await create(database)
+    first, second = uuid4(), uuid4()
+    await keep(database, key, first)
+    async with database.begin() as tx:
+        assert await PostgresPromises(ttl_s=60).clean(tx) == 0
+        await on(tx).execute("update promises set created_at = now() - interval '61 s'")
+    assert await keep(database, key, second, digest=b"other body") == second
+    async with database.begin() as tx:
+        await on(tx).execute("update promises set created_at = now() - interval '61 s'")
+        assert await PostgresPromises(ttl_s=60).clean(tx) == 1

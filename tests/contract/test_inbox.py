@@ -1,0 +1,165 @@
+"""The inbox: each message once, numbered, claimed by one, fenced off from those who come too late."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import UUID, uuid4
+
+import pytest
+
+from hermes.ports.errors import Fenced, Forgotten, InboxFull
+from hermes.ports.inbox import Claim, Receipt
+from hermes.ports.people import User, UserState
+from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.people import PostgresPeople
+from hermes.turn import Envelope, MessageEvent, Platform
+
+ASKED = Envelope(
+    event=MessageEvent(platform=Platform.TELEGRAM, sender_id="77", text="A sunset bar in Canggu? 🌅", media_url="file:1", media_type="image/png"),
+    account="bali-bot",
+    channel_id="-100",
+    event_key="update:1",
+    sent_at=datetime(2026, 11, 15, 6, 0, tzinfo=UTC),
+    thread="5",
+    attachments=("file:2", "file:3"),
+)
+
+
+@pytest.fixture
+def inbox(keyring: Keyring) -> PostgresInbox:
+    return PostgresInbox(keyring, cap=5)
+
+
+@pytest.fixture
+def people(keyring: Keyring) -> PostgresPeople:
+    return PostgresPeople(keyring)
+
+
+async def accept(database: Database, people: PostgresPeople, inbox: PostgresInbox, envelope: Envelope, turn_id: UUID | None = None) -> Receipt:
+    async with database.begin() as tx:
+        user, _ = await people.meet(tx, envelope.account, envelope.event.platform, envelope.event.sender_id, state=UserState.ACTIVE)
+        return await inbox.accept(tx, envelope, user, turn_id or uuid4())
+
+
+async def claim(database: Database, inbox: PostgresInbox, turn_id: UUID) -> Claim | None:
+    async with database.begin() as tx:
+        return await inbox.claim(tx, turn_id)
+
+
+async def test_what_is_accepted_comes_back_whole(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    receipt = await accept(database, people, inbox, ASKED)
+    claimed = await claim(database, inbox, receipt.turn_id)
+    assert claimed is not None
+    assert claimed.envelope == ASKED
+    assert (claimed.turn_id, claimed.conversation_id, claimed.seq, claimed.epoch, claimed.attempt) == (receipt.turn_id, receipt.conversation_id, 1, 1, 1)
+    assert 0 <= claimed.age_s < 60
+
+
+async def test_a_duplicate_stores_nothing_and_returns_the_first_receipt(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    first = await accept(database, people, inbox, ASKED)
+    again = await accept(database, people, inbox, replace(ASKED, thread="other"))
+    assert again == replace(first, is_new=False)
+    async with database.begin() as tx:
+        assert await inbox.waiting(tx) == 1
+
+
+async def test_the_same_key_at_once_is_stored_once(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    receipts = await asyncio.gather(*(accept(database, people, inbox, ASKED) for _ in range(12)))
+    assert sum(receipt.is_new for receipt in receipts) == 1
+    assert len({receipt.turn_id for receipt in receipts}) == 1
+
+
+async def test_the_same_key_of_another_account_is_another_message(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    first = await accept(database, people, inbox, ASKED)
+    other = await accept(database, people, inbox, replace(ASKED, account="lombok-bot"))
+    assert other.is_new
+    assert other.conversation_id != first.conversation_id
+
+
+async def test_messages_of_a_conversation_are_numbered_without_gaps_or_twins(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    roomy = PostgresInbox(inbox._keyring, cap=1000)  # noqa: SLF001
+    receipts = await asyncio.gather(*(accept(database, people, roomy, replace(ASKED, event_key=f"k{n}")) for n in range(30)))
+    assert sorted(receipt.seq for receipt in receipts) == list(range(1, 31))
+
+
+async def test_over_the_cap_nothing_is_accepted_and_another_account_is_not_hurt(
+    database: Database, people: PostgresPeople, inbox: PostgresInbox
+) -> None:
+    for n in range(5):
+        await accept(database, people, inbox, replace(ASKED, event_key=f"k{n}"))
+    with pytest.raises(InboxFull):
+        await accept(database, people, inbox, replace(ASKED, event_key="k5"))
+    assert (await accept(database, people, inbox, replace(ASKED, event_key="k4"))).is_new is False, "a duplicate is still found"
+    assert (await accept(database, people, inbox, replace(ASKED, account="lombok-bot"))).is_new
+    async with database.begin() as tx:
+        assert await inbox.waiting(tx) == 6
+
+
+async def test_an_attempt_is_counted_before_it_is_made(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    receipt = await accept(database, people, inbox, ASKED)
+    attempts = [await claim(database, inbox, receipt.turn_id) for _ in range(3)]
+    assert [(each.attempt, each.epoch) for each in attempts if each] == [(1, 1), (2, 2), (3, 3)]
+
+
+async def test_a_newer_claim_of_the_conversation_fences_the_older(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    one = await accept(database, people, inbox, ASKED)
+    two = await accept(database, people, inbox, replace(ASKED, event_key="update:2"))
+    older, newer = await claim(database, inbox, one.turn_id), await claim(database, inbox, two.turn_id)
+    assert older is not None
+    assert newer is not None
+    with pytest.raises(Fenced):
+        async with database.begin() as tx:
+            await inbox.finish(tx, older)
+            await inbox.hold(tx, older)
+    async with database.begin() as tx:
+        await inbox.hold(tx, newer)
+        assert await inbox.waiting(tx) == 2, "what the fenced one did was rolled back"
+
+
+async def test_a_turn_that_ended_is_not_claimed_again_and_fences_nobody(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    one = await accept(database, people, inbox, ASKED)
+    two = await accept(database, people, inbox, replace(ASKED, event_key="update:2"))
+    done = await claim(database, inbox, one.turn_id)
+    assert done is not None
+    async with database.begin() as tx:
+        await inbox.hold(tx, done)
+        await inbox.finish(tx, done)
+    running = await claim(database, inbox, two.turn_id)
+    assert running is not None
+    assert await claim(database, inbox, one.turn_id) is None
+    async with database.begin() as tx:
+        await inbox.hold(tx, running)
+
+
+async def test_a_buried_message_keeps_its_reason_and_is_not_claimed(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    receipt = await accept(database, people, inbox, ASKED)
+    claimed = await claim(database, inbox, receipt.turn_id)
+    assert claimed is not None
+    async with database.begin() as tx:
+        await inbox.bury(tx, claimed, "gave up")
+    assert await claim(database, inbox, receipt.turn_id) is None
+    async with database.begin() as tx:
+        found = await (await on(tx).execute("select state, reason from inbox")).fetchall()
+    assert found == [("dead", "gave up")]
+
+
+async def test_a_message_of_a_deleted_sender_cannot_be_read(database: Database, people: PostgresPeople, inbox: PostgresInbox, user: User) -> None:
+    receipt = await accept(database, people, inbox, ASKED)
+    async with database.begin() as tx:
+        sender, _ = await people.meet(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
+        await people.forget(tx, sender.id)
+    with pytest.raises(Forgotten):
+        await claim(database, inbox, receipt.turn_id)
+    async with database.begin() as tx:
+        await inbox.bury_unread(tx, receipt.turn_id, "its sender was deleted")
+    assert await claim(database, inbox, receipt.turn_id) is None
+
+
+async def test_the_database_shows_no_word_of_the_message(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    await accept(database, people, inbox, ASKED)
+    async with database.begin() as tx:
+        rows = await (await on(tx).execute("select inbox::text from inbox")).fetchall()
+    assert "Canggu" not in str(rows)
+    assert "Canggu".encode().hex() not in str(rows)

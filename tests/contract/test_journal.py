@@ -1,0 +1,128 @@
+"""The journal: an effect is noted before and after, its first request and first result stand, a fenced worker starts nothing."""
+
+import pytest
+
+from hermes.ports.errors import Fenced, NotThere
+from hermes.ports.journal import Effect, Progress
+from hermes.router.effects import Done, Effects, EffectUncertain
+from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.journal import PostgresJournal
+from hermes.stores.postgres.keyring import Keyring
+from tests.contract.turns import claim_turn, new_claim, new_turn
+
+
+@pytest.fixture
+def journal(keyring: Keyring) -> PostgresJournal:
+    return PostgresJournal(keyring)
+
+
+class Model:
+    """Answers with the request and the number of the call; breaks down where it is told to."""
+
+    def __init__(self, *, breaks_at: int | None = None) -> None:
+        self.calls: list[bytes] = []
+        self.breaks_at = breaks_at
+
+    async def __call__(self, request: bytes) -> Done:
+        self.calls.append(request)
+        if len(self.calls) == self.breaks_at:
+            raise ConnectionError
+        return Done(request + b"!%d" % len(self.calls), {"backend": "scripted"})
+
+
+async def test_an_effect_runs_once_however_often_the_turn_is_driven(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
+    turn_id = await new_turn(database, keyring)
+    model, effects = Model(), Effects(database, journal)
+    for prepared in (b"first", b"second", b"third"):
+        claim = await claim_turn(database, keyring, turn_id)
+        assert await effects.once(claim, "call_model", 0, prepared, model, is_repeatable=True) == b"first!1"
+    assert model.calls == [b"first"]
+
+
+async def test_steps_and_indices_are_effects_of_their_own(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
+    claim = await new_claim(database, keyring)
+    model, effects = Model(), Effects(database, journal)
+    places = [("call_model", 0), ("call_model", 1), ("run_tools", 0)]
+    assert [await effects.once(claim, step, at, b"x", model, is_repeatable=False) for step, at in places] == [b"x!1", b"x!2", b"x!3"]
+
+
+async def test_a_repeatable_effect_that_was_cut_off_runs_again_with_its_first_request(
+    database: Database, keyring: Keyring, journal: PostgresJournal
+) -> None:
+    turn_id = await new_turn(database, keyring)
+    model, effects = Model(breaks_at=1), Effects(database, journal)
+    with pytest.raises(ConnectionError):
+        await effects.once(await claim_turn(database, keyring, turn_id), "call_model", 0, b"as sent", model, is_repeatable=True)
+    again = await effects.once(await claim_turn(database, keyring, turn_id), "call_model", 0, b"prepared anew", model, is_repeatable=True)
+    assert again == b"as sent!2"
+
+
+async def test_an_effect_that_must_not_happen_twice_stays_uncertain(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
+    turn_id = await new_turn(database, keyring)
+    model, effects = Model(breaks_at=1), Effects(database, journal)
+    with pytest.raises(ConnectionError):
+        await effects.once(await claim_turn(database, keyring, turn_id), "run_tools", 0, b"book", model, is_repeatable=False)
+    with pytest.raises(EffectUncertain):
+        await effects.once(await claim_turn(database, keyring, turn_id), "run_tools", 0, b"book", model, is_repeatable=False)
+    assert model.calls == [b"book"]
+
+
+async def test_a_fenced_worker_starts_nothing(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
+    turn_id = await new_turn(database, keyring)
+    paused = await claim_turn(database, keyring, turn_id)
+    await claim_turn(database, keyring, turn_id)
+    model = Model()
+    with pytest.raises(Fenced):
+        await Effects(database, journal).once(paused, "call_model", 0, b"x", model, is_repeatable=True)
+    assert model.calls == []
+    async with database.begin() as tx:
+        assert await journal.read(tx, turn_id) == []
+
+
+async def test_a_fenced_worker_does_not_repeat_what_its_successor_is_doing(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
+    turn_id = await new_turn(database, keyring)
+    paused = await claim_turn(database, keyring, turn_id)
+    successor = await claim_turn(database, keyring, turn_id)
+    async with database.begin() as tx:
+        assert (await journal.begin(tx, successor, "call_model", 0, b"x")).progress is Progress.NEW
+    with pytest.raises(Fenced):
+        async with database.begin() as tx:
+            await journal.begin(tx, paused, "call_model", 0, b"x")
+
+
+async def test_the_first_result_stands_whoever_noted_it(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
+    claim = await new_claim(database, keyring)
+    async with database.begin() as tx:
+        await journal.begin(tx, claim, "call_model", 0, b"x")
+        assert await journal.finish(tx, claim, "call_model", 0, b"one", facts={}) == b"one"
+        assert await journal.finish(tx, claim, "call_model", 0, b"two", facts={}) == b"one"
+        assert await journal.begin(tx, claim, "call_model", 0, b"y") == Effect(Progress.DONE, b"x", b"one")
+        with pytest.raises(NotThere):
+            await journal.finish(tx, claim, "call_model", 1, b"z", facts={})
+
+
+async def test_events_are_read_in_the_order_they_were_noted(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
+    claim = await new_claim(database, keyring)
+    async with database.begin() as tx:
+        await journal.note(tx, claim, "user_resolved", {"tier": "free"})
+        await journal.begin(tx, claim, "call_model", 0, b"x")
+        await journal.note(tx, claim, "tool_invoked", {"name": "venue_search"})
+        await journal.note(tx, claim, "tool_invoked", {"name": "create_booking"})
+        await journal.finish(tx, claim, "call_model", 0, b"one", facts={"backend": "scripted"})
+        events = await journal.read(tx, claim.turn_id)
+    assert [(event.step, event.index, event.type, dict(event.facts), event.done_at is not None) for event in events] == [
+        ("user_resolved", 0, "user_resolved", {"tier": "free"}, True),
+        ("call_model", 0, "effect", {"backend": "scripted"}, True),
+        ("tool_invoked", 0, "tool_invoked", {"name": "venue_search"}, True),
+        ("tool_invoked", 1, "tool_invoked", {"name": "create_booking"}, True),
+    ]
+
+
+async def test_requests_and_results_are_sealed(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
+    claim = await new_claim(database, keyring)
+    async with database.begin() as tx:
+        await journal.begin(tx, claim, "call_model", 0, b"sunset")
+        await journal.finish(tx, claim, "call_model", 0, b"canggu", facts={})
+        rows = str(await (await on(tx).execute("select run_events::text from run_events")).fetchall())
+    assert b"sunset".hex() not in rows
+    assert b"canggu".hex() not in rows

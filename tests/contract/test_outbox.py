@@ -1,0 +1,155 @@
+"""The outbox: promised once, handed out in order, one at a time, and never forgotten."""
+
+from uuid import uuid4
+
+import pytest
+
+from hermes.ports.inbox import Claim
+from hermes.ports.outbox import Answer, Parcel, ParcelState
+from hermes.router.courier import Courier
+from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
+from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.turn import Platform
+from tests.contract.turns import new_claim
+
+
+@pytest.fixture
+def outbox(keyring: Keyring) -> PostgresOutbox:
+    return PostgresOutbox(keyring, cut_off_s=60)
+
+
+async def take(database: Database, outbox: PostgresOutbox, claim: Claim) -> Parcel | None:
+    async with database.begin() as tx:
+        return await outbox.take(tx, claim.conversation_id)
+
+
+async def put(database: Database, outbox: PostgresOutbox, claim: Claim, *parts: str) -> None:
+    async with database.begin() as tx:
+        await outbox.put(tx, claim, parts)
+
+
+async def settle(database: Database, outbox: PostgresOutbox, parcel: Parcel, state: ParcelState, retry_in_s: float | None = None) -> None:
+    async with database.begin() as tx:
+        await outbox.settle(tx, parcel, state, retry_in_s=retry_in_s)
+
+
+async def test_a_parcel_comes_out_as_it_went_in(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "Ciao 🌅")
+    parcel = await take(database, outbox, claim)
+    assert parcel is not None
+    assert parcel == Parcel(parcel.id, claim.turn_id, claim.conversation_id, 1, 0, "shop", Platform.REST, "c1", "Ciao 🌅", 1, is_ambiguous=False)
+
+
+async def test_parts_and_turns_leave_in_order_and_a_later_one_never_overtakes(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    first, second = await new_claim(database, keyring), await new_claim(database, keyring)
+    await put(database, outbox, second, "c")
+    await put(database, outbox, first, "a", "b")
+    seen = []
+    while parcel := await take(database, outbox, first):
+        assert await take(database, outbox, first) is None, "one is on its way"
+        seen.append(parcel.body)
+        await settle(database, outbox, parcel, ParcelState.SENT)
+    assert seen == ["a", "b", "c"]
+
+
+async def test_a_parcel_that_must_wait_holds_back_those_behind_it(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "a", "b")
+    parcel = await take(database, outbox, claim)
+    assert parcel is not None
+    await settle(database, outbox, parcel, ParcelState.PENDING, retry_in_s=60)
+    assert await take(database, outbox, claim) is None
+    async with database.begin() as tx:
+        await on(tx).execute("update outbox set not_before = now() - interval '1 s'")
+    again = await take(database, outbox, claim)
+    assert again is not None
+    assert (again.body, again.tries, again.is_ambiguous) == ("a", 2, False)
+
+
+@pytest.mark.parametrize("end", [ParcelState.SENT, ParcelState.AMBIGUOUS, ParcelState.DEAD])
+async def test_a_settled_parcel_lets_the_next_one_go(database: Database, keyring: Keyring, outbox: PostgresOutbox, end: ParcelState) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "a", "b")
+    parcel = await take(database, outbox, claim)
+    assert parcel is not None
+    await settle(database, outbox, parcel, end)
+    following = await take(database, outbox, claim)
+    assert following is not None
+    assert following.body == "b"
+
+
+async def test_a_try_that_was_cut_off_is_given_out_again_and_says_so(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "a")
+    await take(database, outbox, claim)
+    async with database.begin() as tx:
+        assert list(await outbox.stranded(tx, 30)) == []
+        await on(tx).execute("update outbox set touched_at = now() - interval '61 s'")
+        assert list(await outbox.stranded(tx, 30)) == [claim.conversation_id]
+    again = await take(database, outbox, claim)
+    assert again is not None
+    assert (again.tries, again.is_ambiguous) == (2, True)
+
+
+async def test_promising_twice_promises_once(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "a")
+    await put(database, outbox, claim, "other")
+    async with database.begin() as tx:
+        assert await outbox.waiting(tx) == 1
+        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, "a", {})
+
+
+async def test_the_answer_comes_with_its_provenance(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    async with database.begin() as tx:
+        assert await outbox.answer(tx, claim.turn_id) is None
+        session = await PostgresSessions(keyring).current(tx, claim.conversation_id)
+        await outbox.put(tx, claim, ["Ci", "ao"])
+        for tokens in (3, 4):
+            await PostgresInteractions().add(tx, claim, session.id, {"tokens_in": tokens})
+        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, "Ciao", {"tokens_in": 3})
+        assert await outbox.answer(tx, uuid4()) is None
+
+
+class Post:
+    """A platform that takes what it is given, and answers as it was told to."""
+
+    def __init__(self, *answers: ParcelState) -> None:
+        self.answers = list(answers)
+        self.got: list[str] = []
+
+    async def send(self, parcel: Parcel) -> ParcelState:
+        self.got.append(parcel.body)
+        return self.answers.pop(0) if self.answers else ParcelState.SENT
+
+
+async def test_the_courier_empties_the_outbox_in_order(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "a", "b", "c")
+    post = Post()
+    await Courier(database, outbox, {Platform.REST: post}).deliver(claim.conversation_id)
+    assert post.got == ["a", "b", "c"]
+    async with database.begin() as tx:
+        assert await outbox.waiting(tx) == 0
+
+
+async def test_the_courier_stops_at_what_must_wait(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "a", "b")
+    post = Post(ParcelState.SENT, ParcelState.PENDING)
+    courier = Courier(database, outbox, {Platform.REST: post})
+    await courier.deliver(claim.conversation_id)
+    await courier.deliver(claim.conversation_id)
+    assert post.got == ["a", "b"], "b waits for its time"
+
+
+async def test_no_word_of_an_answer_is_readable(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "Canggu")
+    async with database.begin() as tx:
+        rows = str(await (await on(tx).execute("select outbox::text from outbox")).fetchall())
+    assert b"Canggu".hex() not in rows

@@ -1,0 +1,121 @@
+"""Users: met once, sealed with a key of their own, forgotten for good."""
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+
+from hermes.ports.errors import Forgotten, NotThere
+from hermes.ports.people import User, UserState
+from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.seal import MasterKeyMissing, MasterKeys, new_master_key
+from hermes.turn import Platform
+
+
+@pytest.fixture
+def people(keyring: Keyring) -> PostgresPeople:
+    return PostgresPeople(keyring)
+
+
+async def meet(database: Database, people: PostgresPeople, sender: str = "77", **where: str) -> tuple[User, bool]:
+    async with database.begin() as tx:
+        account, platform = where.get("account", "bot"), Platform(where.get("platform", "telegram"))
+        return await people.meet(tx, account, platform, sender, state=UserState.STRANGER)
+
+
+async def test_a_sender_is_met_once(database: Database, people: PostgresPeople) -> None:
+    user, is_new = await meet(database, people)
+    assert is_new
+    assert (user.state, user.tier, user.language, user.trains) == (UserState.STRANGER, "free", None, False)
+    assert await meet(database, people) == (user, False)
+
+
+async def test_two_first_messages_at_once_make_one_user(database: Database, people: PostgresPeople) -> None:
+    met = await asyncio.gather(*(meet(database, people) for _ in range(12)))
+    assert sum(is_new for _, is_new in met) == 1
+    assert len({user.id for user, _ in met}) == 1
+    async with database.begin() as tx:
+        assert await (await on(tx).execute("select count(*) from users")).fetchone() == (1,)
+
+
+async def test_the_same_sender_elsewhere_is_somebody_else(database: Database, people: PostgresPeople) -> None:
+    users = [
+        await meet(database, people),
+        await meet(database, people, account="other"),
+        await meet(database, people, platform="instagram"),
+        await meet(database, people, "78"),
+    ]
+    assert len({user.id for user, _ in users}) == 4
+
+
+async def test_activation_and_consent_are_remembered(database: Database, people: PostgresPeople) -> None:
+    user, _ = await meet(database, people)
+    async with database.begin() as tx:
+        await people.activate(tx, user.id)
+        await people.allow_training(tx, user.id, trains=True)
+        known = await people.get(tx, user.id)
+    assert (known.state, known.trains) == (UserState.ACTIVE, True)
+
+
+async def test_somebody_who_was_forgotten_is_gone_for_good(database: Database, people: PostgresPeople, keyring: Keyring) -> None:
+    user, _ = await meet(database, people)
+    async with database.begin() as tx:
+        sealed = (await keyring.of(tx, user.id)).seal("s", b"secret")
+        await people.forget(tx, user.id)
+        await people.forget(tx, user.id)
+        assert (await people.get(tx, user.id)).state is UserState.DELETED
+        with pytest.raises(Forgotten):
+            await keyring.of(tx, user.id)
+        with pytest.raises(Forgotten):
+            await people.activate(tx, user.id)
+        with pytest.raises(Forgotten):
+            await people.allow_training(tx, user.id, trains=True)
+    newcomer, is_new = await meet(database, people)
+    assert is_new
+    assert newcomer.id != user.id
+    async with database.begin() as tx:
+        with pytest.raises(Exception, match="."):
+            (await keyring.of(tx, newcomer.id)).open("s", sealed)
+
+
+async def test_there_is_no_such_user(database: Database, people: PostgresPeople) -> None:
+    async with database.begin() as tx:
+        for call in (people.get(tx, uuid4()), people.activate(tx, uuid4()), people.forget(tx, uuid4())):
+            with pytest.raises(NotThere):
+                await call
+
+
+async def test_another_process_notices_within_its_cache_time(database: Database, people: PostgresPeople, keyring: Keyring) -> None:
+    user, _ = await meet(database, people)
+    elsewhere = Keyring(keyring._masters, keep_s=0.0)  # noqa: SLF001
+    async with database.begin() as tx:
+        await elsewhere.of(tx, user.id)
+        await people.forget(tx, user.id)
+        with pytest.raises(Forgotten):
+            await elsewhere.of(tx, user.id)
+
+
+async def test_a_new_generation_seals_and_the_old_one_still_opens(database: Database, people: PostgresPeople, keyring: Keyring) -> None:
+    user, _ = await meet(database, people)
+    async with database.begin() as tx:
+        old = (await keyring.of(tx, user.id)).seal("s", b"old")
+        await keyring.make(tx, user.id)
+        keys = await keyring.of(tx, user.id)
+    assert (keys.newest, keys.open("s", old), keys.open("s", keys.seal("s", b"new"))) == (2, b"old", b"new")
+
+
+async def test_master_keys_are_rotated_without_touching_what_was_sealed(database: Database) -> None:
+    old, new = new_master_key(), new_master_key()
+    before = Keyring(MasterKeys.parse([old]))
+    users = [(await meet(database, PostgresPeople(before), f"{n}"))[0] for n in range(5)]
+    async with database.begin() as tx:
+        sealed = [(await before.of(tx, user.id)).seal("s", b"kept") for user in users]
+    both = Keyring(MasterKeys.parse([new, old]))
+    async with database.begin() as tx:
+        with pytest.raises(MasterKeyMissing):
+            await Keyring(MasterKeys.parse([new])).of(tx, users[0].id)
+        assert [await both.rewrap(tx, limit=3) for _ in range(3)] == [3, 2, 0]
+        after = Keyring(MasterKeys.parse([new]))
+        assert [(await after.of(tx, user.id)).open("s", blob) for user, blob in zip(users, sealed, strict=True)] == [b"kept"] * 5

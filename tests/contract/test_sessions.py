@@ -1,0 +1,131 @@
+"""The port Sessions: a conversation's stretches of talk between two long silences."""
+
+import asyncio
+from uuid import UUID, uuid4
+
+import pytest
+
+from hermes.graph.node import root_id
+from hermes.ports.errors import Forgotten, NotThere
+from hermes.ports.graphs import Entry
+from hermes.ports.people import User
+from hermes.ports.sessions import Session
+from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.graphs import PostgresGraphs
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.sessions import PostgresSessions
+from tests.contract.people import new_conversation
+
+HOUR_S = 3_600
+
+
+@pytest.fixture
+def sessions(keyring: Keyring) -> PostgresSessions:
+    return PostgresSessions(keyring)
+
+
+async def current(database: Database, sessions: PostgresSessions, conversation_id: UUID) -> Session:
+    async with database.begin() as tx:
+        return await sessions.current(tx, conversation_id)
+
+
+async def be_silent(database: Database, session: Session, seconds: float) -> None:
+    """Let the last sign of life be so much longer ago."""
+    async with database.begin() as tx:
+        await on(tx).execute("update sessions set last_at = last_at - %s * interval '1 second' where id = %s", [seconds, session.id])
+
+
+async def test_the_first_message_of_a_conversation_starts_an_empty_session(
+    database: Database, keyring: Keyring, user: User, sessions: PostgresSessions
+) -> None:
+    conversation_id = await new_conversation(database, user, "42")
+    session = await current(database, sessions, conversation_id)
+    assert session == Session(session.id, conversation_id, user.id, None, session.head, 0)
+    async with database.begin() as tx:
+        graph = await PostgresGraphs(keyring).load(tx, session.id)
+        assert await sessions.get(tx, session.id) == session
+    assert session.head == graph.head == root_id(graph.seed).hex()
+
+
+async def test_the_session_stays_while_people_talk_and_knows_where_its_list_stands(
+    database: Database, keyring: Keyring, user: User, sessions: PostgresSessions
+) -> None:
+    session = await current(database, sessions, await new_conversation(database, user, "42"))
+    async with database.begin() as tx:
+        head = await PostgresGraphs(keyring).append(tx, session.id, session.head, [Entry({"role": "user", "content": "Hi"})])
+    expected = Session(session.id, session.conversation_id, user.id, None, head, 1)
+    assert await current(database, sessions, session.conversation_id) == expected
+
+
+async def test_every_message_keeps_the_session_alive(database: Database, user: User, sessions: PostgresSessions) -> None:
+    first = await current(database, sessions, await new_conversation(database, user, "42"))
+    for _ in range(3):
+        await be_silent(database, first, 11.9 * HOUR_S)
+        assert await current(database, sessions, first.conversation_id) == first
+
+
+async def test_after_twelve_hours_of_silence_a_new_session_knows_its_predecessor(
+    database: Database, user: User, sessions: PostgresSessions
+) -> None:
+    first = await current(database, sessions, await new_conversation(database, user, "42"))
+    await be_silent(database, first, 12.1 * HOUR_S)
+    second = await current(database, sessions, first.conversation_id)
+    assert second == Session(second.id, first.conversation_id, user.id, first.id, second.head, 0)
+    assert (second.id != first.id, second.head != first.head) == (True, True)
+    assert await current(database, sessions, first.conversation_id) == second
+    await be_silent(database, second, 12.1 * HOUR_S)
+    assert (await current(database, sessions, first.conversation_id)).previous == second.id
+    async with database.begin() as tx:
+        assert await sessions.get(tx, first.id) == first
+
+
+async def test_how_long_is_long_is_a_setting(database: Database, keyring: Keyring, user: User) -> None:
+    sessions = PostgresSessions(keyring, idle_s=60)
+    first = await current(database, sessions, await new_conversation(database, user, "42"))
+    await be_silent(database, first, 61)
+    assert (await current(database, sessions, first.conversation_id)).previous == first.id
+
+
+async def test_a_clock_that_is_set_back_changes_no_order(database: Database, user: User, sessions: PostgresSessions) -> None:
+    first = await current(database, sessions, await new_conversation(database, user, "42"))
+    async with database.begin() as tx:
+        await on(tx).execute("update sessions set started_at = started_at + interval '1 day'")
+    await be_silent(database, first, 13 * HOUR_S)
+    second = await current(database, sessions, first.conversation_id)
+    assert await current(database, sessions, first.conversation_id) == second
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_many_messages_at_once_make_one_session(
+    database: Database, user: User, sessions: PostgresSessions, is_first: bool
+) -> None:
+    conversation_id = await new_conversation(database, user, "42")
+    if not is_first:
+        await be_silent(database, await current(database, sessions, conversation_id), 13 * HOUR_S)
+    found = await asyncio.gather(*(current(database, sessions, conversation_id) for _ in range(12)))
+    assert len(set(found)) == 1
+    async with database.begin() as tx:
+        [[count]] = await (await on(tx).execute("select count(*) from sessions")).fetchall()
+    assert count == (1 if is_first else 2)
+
+
+async def test_conversations_have_sessions_of_their_own(database: Database, user: User, sessions: PostgresSessions) -> None:
+    one, other = [await current(database, sessions, await new_conversation(database, user, channel)) for channel in ("42", "43")]
+    assert len({one.id, other.id}) == len({one.head, other.head}) == 2
+
+
+async def test_what_is_not_there_is_said(database: Database, sessions: PostgresSessions) -> None:
+    async with database.begin() as tx:
+        with pytest.raises(NotThere):
+            await sessions.get(tx, uuid4())
+        with pytest.raises(NotThere):
+            await sessions.current(tx, uuid4())
+
+
+async def test_a_forgotten_user_has_no_session(database: Database, keyring: Keyring, user: User, sessions: PostgresSessions) -> None:
+    session = await current(database, sessions, await new_conversation(database, user, "42"))
+    async with database.begin() as tx:
+        await PostgresPeople(keyring).forget(tx, user.id)
+    with pytest.raises(Forgotten):
+        await current(database, sessions, session.conversation_id)

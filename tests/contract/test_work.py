@@ -1,0 +1,238 @@
+"""Durable work: deferred with the caller's transaction, in order per conversation, taken over from the dead, never ended by the wrong one."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from procrastinate import jobs
+
+from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.work import Pace, PostgresWork, Shift, open_work
+from tests.contract.turns import new_turn
+
+QUICK = Pace(concurrency=8, poll_s=0.2, heartbeat_s=0.2, stalled_after_s=1.0, sweep_s=0.2, drain_s=2.0, lost_after_s=0.0)
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+async def work(database: Database) -> AsyncIterator[PostgresWork]:
+    async with open_work(database) as work:
+        yield work
+
+
+class Recorder:
+    """Hands that note what they were given, and do what they are told to."""
+
+    def __init__(self, act: Callable[[UUID], Awaitable[None]] | None = None) -> None:
+        self.begun: list[UUID] = []
+        self.ended: list[UUID] = []
+        self.delivered: list[UUID] = []
+        self.at_once = self.most_at_once = 0
+        self.act = act
+
+    async def turn(self, turn_id: UUID) -> None:
+        self.begun.append(turn_id)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            if self.act is not None:
+                await self.act(turn_id)
+            self.ended.append(turn_id)
+        finally:
+            self.at_once -= 1
+
+    async def delivery(self, conversation_id: UUID) -> None:
+        self.delivered.append(conversation_id)
+
+
+@asynccontextmanager
+async def working(work: PostgresWork, hands: Recorder, pace: Pace = QUICK) -> AsyncIterator[asyncio.Task[None]]:
+    """A worker that runs as long as the block lasts."""
+    task = asyncio.create_task(work.run(hands, pace))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end, "it did not happen in time"
+        await asyncio.sleep(0.01)
+
+
+async def defer(database: Database, work: PostgresWork, conversation: UUID, count: int) -> list[UUID]:
+    turns = [uuid4() for _ in range(count)]
+    for turn_id in turns:
+        async with database.begin() as tx:
+            await work.defer_turn(tx, turn_id, conversation)
+    return turns
+
+
+async def jobs_left(database: Database) -> list[tuple[str, int]]:
+    async with database.begin() as tx:
+        return await (await on(tx).execute("select status::text, attempts from procrastinate_jobs order by id")).fetchall()
+
+
+async def test_a_job_is_there_exactly_when_its_transaction_was_committed(database: Database, work: PostgresWork) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with database.begin() as tx:
+            await work.defer_turn(tx, uuid4(), uuid4())
+            _ = 1 / 0
+    assert await jobs_left(database) == []
+    await defer(database, work, uuid4(), 1)
+    assert await jobs_left(database) == [("todo", 0)]
+
+
+async def test_turns_of_one_conversation_run_one_at_a_time_in_order(database: Database, work: PostgresWork) -> None:
+    turns = await defer(database, work, uuid4(), 20)
+    hands = Recorder(lambda _: asyncio.sleep(0.005))
+    began = time.monotonic()
+    async with working(work, hands, Pace(concurrency=8, poll_s=60.0)):
+        await until(lambda: len(hands.ended) == 20)
+    assert (hands.begun, hands.most_at_once) == (turns, 1)
+    assert time.monotonic() - began < PATIENCE_S, "each one starts when the one before it ends, not at the next poll"
+    assert await jobs_left(database) == []
+
+
+async def test_conversations_run_side_by_side(database: Database, work: PostgresWork) -> None:
+    for _ in range(6):
+        await defer(database, work, uuid4(), 1)
+    gate = asyncio.Event()
+
+    async def wait(_: UUID) -> None:
+        await gate.wait()
+
+    hands = Recorder(wait)
+    async with working(work, hands):
+        await until(lambda: hands.at_once == 6)
+        gate.set()
+        await until(lambda: len(hands.ended) == 6)
+
+
+async def test_a_failed_turn_is_tried_again_and_those_behind_it_wait(database: Database, work: PostgresWork) -> None:
+    first, second = await defer(database, work, uuid4(), 2)
+    failures = iter([ConnectionError, ValueError])
+
+    async def act(turn_id: UUID) -> None:
+        if turn_id == first and (error := next(failures, None)):
+            raise error
+
+    hands = Recorder(act)
+    async with working(work, hands):
+        await until(lambda: len(hands.ended) == 2)
+    assert hands.begun == [first, first, first, second]
+
+
+async def test_a_delayed_head_holds_its_conversation_back(database: Database, work: PostgresWork) -> None:
+    """Known of the queue: the lock looks at ids, not at times, so a delayed head holds its conversation. Deliveries count on it."""
+    conversation = uuid4()
+    async with database.begin() as tx:
+        task = work._app.configure_task("turn", queue="turns", lock=f"in:{conversation}", schedule_in={"seconds": 2}, connection=on(tx))  # noqa: SLF001
+        delayed = uuid4()
+        await task.defer_async(id=str(delayed))
+    [behind] = await defer(database, work, conversation, 1)
+    hands = Recorder()
+    async with working(work, hands):
+        await until(lambda: len(hands.ended) == 2)
+    assert hands.ended == [delayed, behind]
+
+
+async def test_one_delivery_at_most_waits_for_a_conversation(database: Database, work: PostgresWork) -> None:
+    conversation = uuid4()
+
+    async def ask() -> None:
+        async with database.begin() as tx:
+            await work.defer_delivery(tx, conversation)
+
+    await asyncio.gather(*(ask() for _ in range(8)))
+    assert await jobs_left(database) == [("todo", 0)]
+    hands = Recorder()
+    async with working(work, hands):
+        await until(lambda: hands.delivered == [conversation])
+    await ask()
+    assert await jobs_left(database) == [("todo", 0)]
+
+
+async def test_the_jobs_of_a_dead_worker_are_given_to_somebody_else(database: Database, work: PostgresWork) -> None:
+    turns = await defer(database, work, uuid4(), 3)
+    async with database.begin() as tx:  # a worker that took the first job and was killed
+        await on(tx).execute("insert into procrastinate_workers (id, last_heartbeat) overriding system value values (999, now() - interval '1 min')")
+        await on(tx).execute("update procrastinate_jobs set status = 'doing', worker_id = 999 where args ->> 'id' = %s", [str(turns[0])])
+    hands = Recorder()
+    async with working(work, hands):
+        await until(lambda: len(hands.ended) == 3)
+    assert hands.ended == turns
+
+
+async def test_a_living_worker_keeps_its_long_job(database: Database, work: PostgresWork) -> None:
+    await defer(database, work, uuid4(), 1)
+    hands = Recorder(lambda _: asyncio.sleep(2.5))
+    async with working(work, hands):
+        await until(lambda: len(hands.ended) == 1)
+    assert len(hands.begun) == 1
+
+
+async def test_a_job_whose_end_could_not_be_written_down_is_found_again(database: Database, work: PostgresWork) -> None:
+    await defer(database, work, uuid4(), 1)
+    hands = Recorder()
+    shift = Shift(workers={1})
+    async with database.begin() as tx:
+        await on(tx).execute("insert into procrastinate_workers (id) overriding system value values (1)")
+        await on(tx).execute("update procrastinate_jobs set status = 'doing', worker_id = 1")
+    await work.sweep(shift, QUICK)
+    assert await jobs_left(database) == [("doing", 0)], "once may be bad luck"
+    await work.sweep(shift, QUICK)
+    assert await jobs_left(database) == [("todo", 1)]
+    assert hands.begun == []
+
+
+async def test_a_worker_that_wakes_up_late_does_not_end_what_was_given_to_another(database: Database, work: PostgresWork) -> None:
+    await defer(database, work, uuid4(), 1)
+    async with database.begin() as tx:
+        await on(tx).execute("insert into procrastinate_workers (id) overriding system value values (1), (2)")
+        await on(tx).execute("update procrastinate_jobs set status = 'doing', worker_id = 2")
+        [(job_id,)] = await (await on(tx).execute("select id from procrastinate_jobs")).fetchall()
+    late = jobs.Job(id=job_id, queue="turns", lock=None, queueing_lock=None, task_name="turn", worker_id=1)
+    manager = work._app.job_manager  # noqa: SLF001
+    await manager.finish_job(late, jobs.Status.SUCCEEDED, delete_job=True)
+    await manager.retry_job(late, retry_at=datetime.now(UTC) + timedelta(hours=1))
+    assert await jobs_left(database) == [("doing", 0)]
+    await manager.finish_job(late.evolve(worker_id=2), jobs.Status.SUCCEEDED, delete_job=True)
+    assert await jobs_left(database) == []
+
+
+async def test_a_message_without_any_job_gets_one(database: Database, keyring: Keyring, work: PostgresWork) -> None:
+    turns = [await new_turn(database, keyring, text) for text in ("one", "two")]
+    hands = Recorder()
+    async with database.begin() as tx:
+        await on(tx).execute("update inbox set received_at = now() - interval '1 min'")
+    await work.sweep(Shift(), QUICK)
+    await work.sweep(Shift(), QUICK)
+    async with working(work, hands, Pace(poll_s=0.2)):
+        await until(lambda: len(hands.ended) == 2)
+    assert hands.ended == turns, "once each, in the order of the conversation"
+
+
+async def test_a_worker_that_is_told_to_stop_lets_its_turns_end(database: Database, work: PostgresWork) -> None:
+    one, two = (await defer(database, work, uuid4(), 1))[0], (await defer(database, work, uuid4(), 1))[0]
+    hands = Recorder(lambda turn_id: asyncio.sleep(0.5 if turn_id == one else 60))
+    async with working(work, hands, Pace(drain_s=1.0)):
+        await until(lambda: hands.at_once == 2)
+    assert hands.ended == [one]
+    assert await jobs_left(database) == [("todo", 1)], f"{two} goes back, for the next worker"
+
+
+async def test_what_waits_is_counted(database: Database, work: PostgresWork) -> None:
+    await defer(database, work, uuid4(), 3)
+    async with database.begin() as tx:
+        await work.defer_delivery(tx, uuid4(), in_s=60)
+        assert await work.waiting(tx) == {"turns": 3, "deliveries": 1}

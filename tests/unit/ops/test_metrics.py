@@ -1,0 +1,146 @@
+"""What is counted, under which names, and that a failing queue does not hide the other numbers."""
+
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from hermes.ops.metrics import CountedRequests, Message, Metrics, Scope
+
+
+def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+async def ask(app: CountedRequests, method: str = "GET", path: str = "/") -> list[Message]:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "method": method, "path": path}, receive, send)
+    return sent
+
+
+def answering(status: int, route: str | None = "/v1/messages/{turn_id}") -> Any:
+    async def app(scope: Scope, receive: Any, send: Any) -> None:
+        if route is not None:
+            scope["route"] = SimpleNamespace(path=route)
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b"hi", "more_body": False})
+
+    return app
+
+
+async def test_a_request_is_counted_by_method_route_template_and_status() -> None:
+    metrics = Metrics()
+    for path in ("/v1/messages/1", "/v1/messages/2"):
+        await ask(CountedRequests(answering(200), metrics), path=path)
+    assert sample(metrics, "hermes_request_count_total", method="GET", route="/v1/messages/{turn_id}", status="200") == 2
+    assert sample(metrics, "hermes_request_latency_seconds_count", method="GET", route="/v1/messages/{turn_id}") == 2
+    assert sample(metrics, "hermes_request_errors_total", method="GET", route="/v1/messages/{turn_id}") is None
+
+
+@pytest.mark.parametrize(("status", "errors"), [(499, None), (500, 1), (503, 1)])
+async def test_only_our_own_failures_are_errors(status: int, errors: int | None) -> None:
+    metrics = Metrics()
+    await ask(CountedRequests(answering(status), metrics))
+    assert sample(metrics, "hermes_request_errors_total", method="GET", route="/v1/messages/{turn_id}") == errors
+
+
+async def test_an_exception_counts_as_500_and_goes_on() -> None:
+    async def broken(scope: Scope, receive: Any, send: Any) -> None:
+        raise RuntimeError("broken")
+
+    metrics = Metrics()
+    with pytest.raises(RuntimeError, match="broken"):
+        await ask(CountedRequests(broken, metrics))
+    assert sample(metrics, "hermes_request_count_total", method="GET", route="unmatched", status="500") == 1
+    assert sample(metrics, "hermes_request_errors_total", method="GET", route="unmatched") == 1
+
+
+async def test_paths_and_methods_of_strangers_make_no_series_of_their_own() -> None:
+    metrics = Metrics()
+    for number in range(5):
+        await ask(CountedRequests(answering(404, route=None), metrics), method=f"PROBE{number}", path=f"/wp-admin/{number}")
+    assert sample(metrics, "hermes_request_count_total", method="other", route="unmatched", status="404") == 5
+
+
+async def test_scraping_is_not_counted() -> None:
+    metrics = Metrics()
+    await ask(CountedRequests(answering(200, "/metrics"), metrics), path="/metrics")
+    assert [s for family in metrics.registry.collect() for s in family.samples if s.name.startswith("hermes_request_")] == []
+
+
+async def test_a_stream_passes_chunk_by_chunk_and_counts_when_it_ends() -> None:
+    metrics, go_on = Metrics(), asyncio.Event()
+
+    async def stream(scope: Scope, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        await go_on.wait()
+        await send({"type": "http.response.body", "body": b"two", "more_body": False})
+
+    asked = asyncio.create_task(ask(CountedRequests(stream, metrics)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert sample(metrics, "hermes_request_count_total", method="GET", route="unmatched", status="200") is None
+    go_on.set()
+    assert [message.get("body") for message in await asked] == [None, b"one", b"two"]
+    assert sample(metrics, "hermes_request_count_total", method="GET", route="unmatched", status="200") == 1
+
+
+async def test_queues_are_counted_when_scraped_and_not_more_often_than_needed() -> None:
+    looks = 0
+
+    async def lengths() -> Mapping[str, int]:
+        nonlocal looks
+        looks += 1
+        return {"inbox": 3, "outbox": 0, "turns": looks, "deliveries": 0}
+
+    metrics = Metrics(lengths, fresh_s=60)
+    assert looks == 0
+    await asyncio.gather(*(metrics.exposition() for _ in range(10)))
+    assert looks == 1
+    assert [sample(metrics, "hermes_queue_length", queue=queue) for queue in ("inbox", "outbox", "turns", "deliveries")] == [3, 0, 1, 0]
+
+
+@pytest.mark.parametrize("failure", ["raises", "hangs"])
+async def test_queues_that_cannot_be_read_are_left_out_and_the_rest_is_shown(failure: str) -> None:
+    is_down = False
+
+    async def lengths() -> Mapping[str, int]:
+        if is_down and failure == "hangs":
+            await asyncio.sleep(60)
+        if is_down:
+            raise ConnectionError("postgresql://user:password@host")
+        return {"inbox": 3}
+
+    metrics = Metrics(lengths, fresh_s=0, timeout_s=0.05)
+    page, _ = await metrics.exposition()
+    assert b'hermes_queue_length{queue="inbox"} 3.0' in page
+    is_down = True
+    with capture_logs() as logs:
+        page, content_type = await metrics.exposition()
+    assert (b'queue="inbox"' in page, b"hermes_loop_blocked_total 0.0" in page) == (False, True)
+    assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+    error = "TimeoutError" if failure == "hangs" else "ConnectionError"
+    assert logs == [{"event": "queue_lengths_unread", "log_level": "warning", "error": error}]
+
+
+async def test_prometheus_gets_the_format_that_it_asks_for() -> None:
+    page, content_type = await Metrics().exposition("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    assert page.endswith(b"# EOF\n")
+
+
+def test_two_apps_in_one_process_do_not_add_up() -> None:
+    one, other = Metrics(), Metrics()
+    one.loop_blocked.inc()
+    assert (sample(one, "hermes_loop_blocked_total"), sample(other, "hermes_loop_blocked_total")) == (1, 0)

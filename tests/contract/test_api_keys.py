@@ -61,9 +61,9 @@ async def test_none_or_several_are_not_revoked(database: Database) -> None:
         assert all(key.revoked_at is None for key in await PostgresApiKeys().list(tx))
 
 
-async def keep(database: Database, key: ApiKey, turn_id: UUID, name: str = "k", digest: bytes = b"body", ttl_s: float = 60) -> UUID:
+async def keep(database: Database, key: ApiKey, turn_id: UUID, *, name: str = "k", digest: bytes = b"body") -> UUID:
     async with database.begin() as tx:
-        return await PostgresPromises(ttl_s=ttl_s).keep(tx, key.id, name, digest, turn_id)
+        return await PostgresPromises(ttl_s=60).keep(tx, key.id, name, digest, turn_id)
 
 
 async def test_the_first_request_decides_the_turn(database: Database) -> None:

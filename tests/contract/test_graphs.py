@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections import Counter
+from contextlib import suppress
+from statistics import median
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -245,7 +248,9 @@ class Program:
         graph.append(says("assistant", text))
 
     def sample_with_call(self, graph: MessageGraph, text: str) -> None:
-        record = CallRecord(sample_id=f"s{next(self.names)}", tools=TOOLS if text == "a" else None, raw_text=text, token_ids=[1], logprobs=[-1.0])
+        record = CallRecord(
+            sample_id=f"s{next(self.names)}", tools=TOOLS if text == "a" else None, raw_text=text, token_ids=[1], logprobs=[-1.0]
+        )
         graph.append(says("assistant", text), call=record)
 
     def author(self, graph: MessageGraph, text: str) -> None:
@@ -310,7 +315,11 @@ class Program:
         graph.clear()
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(steps=st.lists(st.tuples(OPERATIONS, SAVES), min_size=1, max_size=25))
 async def test_saving_after_every_step_or_once_at_the_end_gives_the_same_graph(
     steps: list[tuple[tuple[Any, ...], str]], database: Database, keyring: Keyring, user: User
@@ -363,7 +372,9 @@ async def test_equal_messages_share_a_row_and_side_data_makes_another(shelf: She
 
 
 async def test_an_edit_near_the_start_of_a_long_list_writes_what_it_replaced(shelf: Shelf) -> None:
-    await shelf.append(*(Entry(says("user", f"question {number}")) for number in range(2_000)), Entry(says("assistant", "A"), is_sampled=True))
+    await shelf.append(
+        *(Entry(says("user", f"question {number}")) for number in range(2_000)), Entry(says("assistant", "A"), is_sampled=True)
+    )
     graph = await shelf.load()
     graph[1]["content"] = "edited"
     graph[1_998]["content"] = "edited too"
@@ -406,7 +417,9 @@ async def test_an_erased_message_is_gone_from_the_rows_and_its_ids_hold(shelf: S
     graph = await like_rich_session(shelf)
     await shelf.save(graph)
     graph.append(says("user", "my word is kumquat"))
-    graph.append(says("assistant", "noted kumquat"), call=CallRecord(sample_id="erased", raw_text="noted kumquat", token_ids=[5], logprobs=[-5.0]))
+    graph.append(
+        says("assistant", "noted kumquat"), call=CallRecord(sample_id="erased", raw_text="noted kumquat", token_ids=[5], logprobs=[-5.0])
+    )
     await shelf.save(graph)
     before = await bodies(shelf)
     graph.redact(-2)
@@ -432,7 +445,9 @@ async def bodies(shelf: Shelf) -> set[bytes]:
 async def test_nothing_that_was_said_can_be_read_in_the_database(shelf: Shelf, user: User) -> None:
     graph = await like_rich_session(shelf)
     await shelf.save(graph)
-    await shelf.append(Entry(says("user", "pineapple")), Entry(says("assistant", "mango"), call=CallRecord(model="papaya", sample_id="guava")))
+    await shelf.append(
+        Entry(says("user", "pineapple")), Entry(says("assistant", "mango"), call=CallRecord(model="papaya", sample_id="guava"))
+    )
     graph = await shelf.load()
     graph.redact(-2)
     await shelf.save(graph)
@@ -517,7 +532,7 @@ async def test_an_edit_that_returned_to_the_same_head_is_noticed(shelf: Shelf) -
 async def test_a_save_that_rolled_back_left_nothing_and_makes_its_graph_stale(shelf: Shelf) -> None:
     graph = await shelf.load()
     graph.append(says("user", "lost"))
-    with pytest.raises(RuntimeError):
+    with suppress(RuntimeError):
         async with shelf.database.begin() as tx:
             await shelf.graphs.save(tx, shelf.session.id, shelf.head, graph)
             raise RuntimeError
@@ -582,5 +597,25 @@ async def test_rows_moved_to_another_session_do_not_open(database: Database, key
         await other.load()
 
 
-def test_ids_of_sessions_are_uuids(shelf: Shelf) -> None:
-    assert isinstance(shelf.session.id, UUID)
+# How long it takes
+
+
+@pytest.mark.slow
+async def test_a_conversation_of_ten_thousand_messages_is_loaded_in_150_ms_and_appending_costs_the_same_at_its_end(shelf: Shelf) -> None:
+    appending_s: list[float] = []
+    for number in range(5_000):
+        record = CallRecord(model="policy-model", sampling={"temperature": 1.0}, usage={"in": 812, "out": 64}, tools=TOOLS)
+        started = time.perf_counter()
+        await shelf.append(
+            Entry(says("user", f"find me a sunset bar in Canggu, number {number}")),
+            Entry(says("assistant", f"Here are three bars that you may like, {number}"), call=record, sample_id=f"turn/{number}"),
+        )
+        appending_s.append(time.perf_counter() - started)
+    loading_s: list[float] = []
+    for _ in range(5):
+        started = time.perf_counter()
+        graph = await shelf.load()
+        loading_s.append(time.perf_counter() - started)
+    assert (len(graph), graph.head, graph.verify().status) == (10_000, shelf.head, "ok")
+    assert min(loading_s) < 0.150
+    assert median(appending_s[-500:]) < 2 * median(appending_s[:500])

@@ -79,7 +79,9 @@ async def test_a_fenced_worker_starts_nothing(database: Database, keyring: Keyri
         assert await journal.read(tx, turn_id) == []
 
 
-async def test_a_fenced_worker_does_not_repeat_what_its_successor_is_doing(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
+async def test_a_fenced_worker_does_not_repeat_what_its_successor_is_doing(
+    database: Database, keyring: Keyring, journal: PostgresJournal
+) -> None:
     turn_id = await new_turn(database, keyring)
     paused = await claim_turn(database, keyring, turn_id)
     successor = await claim_turn(database, keyring, turn_id)

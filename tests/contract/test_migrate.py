@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from hermes.ports.errors import StoreUnavailable
-from hermes.stores.postgres.database import open_database, on
+from hermes.stores.postgres.database import on, open_database
 from hermes.stores.postgres.migrate import SchemaRefused, migrate, ours, pending, queue_steps
 
 

@@ -1,11 +1,13 @@
 """The outbox: promised once, handed out in order, one at a time, and never forgotten."""
 
-from uuid import uuid4
+from contextlib import AbstractAsyncContextManager
+from uuid import UUID, uuid4
 
 import pytest
 
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import Answer, Parcel, ParcelState
+from hermes.ports.replies import Bell
 from hermes.router.courier import Courier
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.keyring import Keyring
@@ -40,10 +42,14 @@ async def test_a_parcel_comes_out_as_it_went_in(database: Database, keyring: Key
     await put(database, outbox, claim, "Ciao 🌅")
     parcel = await take(database, outbox, claim)
     assert parcel is not None
-    assert parcel == Parcel(parcel.id, claim.turn_id, claim.conversation_id, 1, 0, "shop", Platform.REST, "c1", "Ciao 🌅", 1, is_ambiguous=False)
+    assert parcel == Parcel(
+        parcel.id, claim.turn_id, claim.conversation_id, 1, 0, "shop", Platform.REST, "c1", "Ciao 🌅", 1, is_ambiguous=False
+    )
 
 
-async def test_parts_and_turns_leave_in_order_and_a_later_one_never_overtakes(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+async def test_parts_and_turns_leave_in_order_and_a_later_one_never_overtakes(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
     first, second = await new_claim(database, keyring), await new_claim(database, keyring)
     await put(database, outbox, second, "c")
     await put(database, outbox, first, "a", "b")
@@ -70,7 +76,9 @@ async def test_a_parcel_that_must_wait_holds_back_those_behind_it(database: Data
 
 
 @pytest.mark.parametrize("end", [ParcelState.SENT, ParcelState.AMBIGUOUS, ParcelState.DEAD])
-async def test_a_settled_parcel_lets_the_next_one_go(database: Database, keyring: Keyring, outbox: PostgresOutbox, end: ParcelState) -> None:
+async def test_a_settled_parcel_lets_the_next_one_go(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox, end: ParcelState
+) -> None:
     claim = await new_claim(database, keyring)
     await put(database, outbox, claim, "a", "b")
     parcel = await take(database, outbox, claim)
@@ -127,11 +135,53 @@ class Post:
         return self.answers.pop(0) if self.answers else ParcelState.SENT
 
 
+class Bells:
+    """Notes whom it rang for."""
+
+    def __init__(self) -> None:
+        self.rung: list[UUID] = []
+
+    async def announce(self, turn_id: UUID) -> None:
+        self.rung.append(turn_id)
+
+    def listen(self, turn_id: UUID) -> AbstractAsyncContextManager[Bell]:
+        raise NotImplementedError
+
+
+def courier(database: Database, outbox: PostgresOutbox, post: Post) -> Courier:
+    return Courier(database, outbox, Bells(), {Platform.REST: post})
+
+
+async def test_where_people_fetch_their_answers_the_promise_is_the_delivery(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    claim, bells = await new_claim(database, keyring), Bells()
+    shelf = Courier(database, outbox, bells, senders={})
+    async with database.begin() as tx:
+        assert await shelf.promise(tx, claim, ["a"]) is None
+    await shelf.hand_over(claim, None)
+    assert bells.rung == [claim.turn_id]
+    async with database.begin() as tx:
+        assert await outbox.waiting(tx) == 0
+        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, "a", {})
+
+
+async def test_what_a_turn_promised_is_sent_after_what_was_promised_before(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    first, second, post = await new_claim(database, keyring), await new_claim(database, keyring), Post()
+    await put(database, outbox, first, "a")
+    async with database.begin() as tx:
+        parcel = await courier(database, outbox, post).promise(tx, second, ["b", "c"])
+    await courier(database, outbox, post).hand_over(second, parcel)
+    assert post.got == ["a", "b", "c"]
+
+
 async def test_the_courier_empties_the_outbox_in_order(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
     claim = await new_claim(database, keyring)
     await put(database, outbox, claim, "a", "b", "c")
     post = Post()
-    await Courier(database, outbox, {Platform.REST: post}).deliver(claim.conversation_id)
+    await courier(database, outbox, post).deliver(claim.conversation_id)
     assert post.got == ["a", "b", "c"]
     async with database.begin() as tx:
         assert await outbox.waiting(tx) == 0
@@ -141,9 +191,8 @@ async def test_the_courier_stops_at_what_must_wait(database: Database, keyring: 
     claim = await new_claim(database, keyring)
     await put(database, outbox, claim, "a", "b")
     post = Post(ParcelState.SENT, ParcelState.PENDING)
-    courier = Courier(database, outbox, {Platform.REST: post})
-    await courier.deliver(claim.conversation_id)
-    await courier.deliver(claim.conversation_id)
+    for _ in range(2):
+        await courier(database, outbox, post).deliver(claim.conversation_id)
     assert post.got == ["a", "b"], "b waits for its time"
 
 

@@ -97,9 +97,7 @@ async def test_a_clock_that_is_set_back_changes_no_order(database: Database, use
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_many_messages_at_once_make_one_session(
-    database: Database, user: User, sessions: PostgresSessions, is_first: bool
-) -> None:
+async def test_many_messages_at_once_make_one_session(database: Database, user: User, sessions: PostgresSessions, is_first: bool) -> None:
     conversation_id = await new_conversation(database, user, "42")
     if not is_first:
         await be_silent(database, await current(database, sessions, conversation_id), 13 * HOUR_S)

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import hermes.cli
 from hermes import CallRecord, MessageGraph
-from hermes.cli.commands import app
+from hermes.cli import whole_app
 from hermes.trajectories.formats import FORMATS
 
 
@@ -32,8 +31,7 @@ def save_graphs(folder: Path) -> Path:
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    assert hermes.cli.app is not None
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(whole_app(), [str(argument) for argument in arguments], env={"COLUMNS": "200"})
     return result.exit_code, result.stdout, result.stderr
 
 

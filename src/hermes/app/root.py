@@ -35,7 +35,7 @@ from hermes.ports.outbox import Outbox
 from hermes.ports.people import People
 from hermes.ports.replies import Replies
 from hermes.ports.sessions import Sessions
-from hermes.router.courier import Courier, PickUp
+from hermes.router.courier import Courier
 from hermes.router.intake import Intake
 from hermes.router.turns import Answerer, Limits, Turns, echo
 from hermes.stores import embedded
@@ -54,7 +54,6 @@ from hermes.stores.postgres.work import Pace, PostgresWork, open_work
 from hermes.stores.redis.histories import RedisHistories
 from hermes.stores.redis.replies import RedisReplies
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
-from hermes.turn import Platform
 
 HOUSEKEEPING_S = 60.0
 
@@ -221,8 +220,7 @@ def assembled(
         promises=parts.promises,
         signup_grant=settings.credits.signup_grant,
     )
-    pick_up = PickUp(parts.replies)
-    courier = Courier(database, parts.outbox, {Platform.REST: pick_up, Platform.WEB: pick_up})
+    courier = Courier(database, parts.outbox, parts.replies, senders={})
     turns = Turns(
         transactions=database,
         inbox=parts.inbox,
@@ -231,7 +229,6 @@ def assembled(
         graphs=parts.graphs,
         credits=parts.credits,
         journal=parts.journal,
-        outbox=parts.outbox,
         interactions=parts.interactions,
         courier=courier,
         alerts=parts.alerts,

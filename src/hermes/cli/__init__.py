@@ -1,43 +1,38 @@
-"""The command `hermes`. Works without its extra just far enough to say which extra it needs."""
+"""The command `hermes`. Loads only the part that is asked for, and works without its extras just far enough to say which one it needs."""
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import signal
 import sys
-from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-app: Callable[[], None] | None = None
-missing: str | None = None
-try:
-    from hermes.cli.commands import app
-    from hermes.cli.stand_in import stand_in
-except ModuleNotFoundError as error:
-    missing = error.name
-    if missing is None or missing.split(".")[0] == "hermes":
-        raise
-else:
-    try:
-        import hermes.cli.trajectories  # its commands register themselves
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] == "hermes":
-            raise
-        stand_in(("export", "verify", "import"), "export", error.name)
-    try:
-        import hermes.cli.keys
-        import hermes.cli.service  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] == "hermes":
-            raise
-        stand_in(("up", "serve", "worker", "doctor", "keys"), "serve", error.name)
+
+class Part(NamedTuple):
+    """Commands that live in one module and need one extra."""
+
+    module: str
+    commands: tuple[str, ...]
+    extra: str
+
+
+BASE = "hermes.cli.commands"
+STAND_IN = "hermes.cli.stand_in"
+PARTS = (
+    Part("hermes.cli.trajectories", ("export", "verify", "import"), "export"),
+    Part("hermes.cli.service", ("up", "serve", "worker", "doctor"), "serve"),
+    Part("hermes.cli.keys", ("keys",), "serve"),
+)
 
 
 def main() -> None:
     """Run the command line; exit code 2 for bad input."""
-    if app is None:
-        _fail(f"the command line needs {missing}; install it: pip install 'hermes-graph[cli]'")
+    try:
+        app = whole_app(sys.argv[1:])
+    except ModuleNotFoundError as error:
+        _fail(f"the command line needs {_foreign(error)}; install it: pip install 'hermes-graph[cli]'")
     # `hermes graph FILE | head` ends as cat does; Python's own answer is code 1, which says that the graph was altered.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -47,6 +42,32 @@ def main() -> None:
     except OSError as error:  # the commands answer for the files they are given, so this is standard output: a full disk
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python tries once more at its end, and complains
         _fail(f"cannot write the output: {error.strerror}")
+
+
+def whole_app(arguments: list[str] | None = None) -> Any:
+    """Return the command line with the commands that these arguments ask for; all of them if that is not clear, as for `--help`.
+
+    Modules are loaded by name: importing the service takes a second, and drawing a graph does not need it."""
+    asked = next((word for word in arguments or () if not word.startswith("-")), None)
+    base = importlib.import_module(BASE)
+    if arguments and arguments[0] == "--version":
+        return base.app
+    named = [command for part in PARTS for command in part.commands]
+    for part in PARTS:
+        if asked in {*named, *base.COMMANDS} and asked not in part.commands:
+            continue
+        try:
+            importlib.import_module(part.module)  # its commands register themselves
+        except ModuleNotFoundError as error:
+            importlib.import_module(STAND_IN).stand_in(part.commands, part.extra, _foreign(error))
+    return base.app
+
+
+def _foreign(error: ModuleNotFoundError) -> str:
+    """The package that is missing; a module of our own that is missing is a fault of ours, and is raised."""
+    if error.name is None or error.name.split(".")[0] == "hermes":
+        raise error
+    return error.name
 
 
 def _fail(message: str) -> NoReturn:

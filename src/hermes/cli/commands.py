@@ -18,6 +18,9 @@ from hermes.demo import play
 from hermes.graph import GraphError, MessageGraph
 from hermes.picture import picture
 
+COMMANDS = ("demo", "graph")
+"""The commands of this module, which need no other."""
+
 app = typer.Typer(
     name="hermes",
     no_args_is_help=True,

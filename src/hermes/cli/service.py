@@ -9,6 +9,7 @@ from typing import Annotated
 import structlog
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from hermes.app import Health, examine, open_hermes
 from hermes.cli.commands import app
@@ -70,8 +71,8 @@ def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--js
         async for finding in examine(settings):
             findings.append(finding)
             if not is_json:
-                advice = f"\n    [dim]{finding.advice}[/]" if finding.advice else ""
-                console.print(f" {MARKS[finding.health]} [bold]{finding.part:<11}[/] {finding.says}{advice}", highlight=False)
+                advice = f"\n    [dim]{escape(finding.advice)}[/]" if finding.advice else ""
+                console.print(f" {MARKS[finding.health]} [bold]{finding.part:<11}[/] {escape(finding.says)}{advice}", highlight=False)
         if is_json:
             typer.echo(json.dumps([{"part": f.part, "health": f.health, "says": f.says, "advice": f.advice} for f in findings]))
         return all(finding.health is not Health.BAD for finding in findings)
@@ -86,7 +87,13 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         heartbeat(hermes.parts.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
     ):
         host, port = listener.getsockname()[:2]
-        await serve_until_cancelled(hermes, listener, lambda: log.info("web_ready", url=f"http://{host}:{port}/"))
+        url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+        def ready() -> None:
+            log.info("web_ready", url=url)
+            typer.secho(f"Hermes is ready: {url}  (Ctrl-C stops it)", bold=True)
+
+        await serve_until_cancelled(hermes, listener, ready)
 
 
 async def _work(settings: Settings) -> None:

@@ -56,8 +56,10 @@ class Answer:
 class Outbox(Protocol):
     """Answers that were promised. Fails closed."""
 
-    async def put(self, tx: Transaction, claim: Claim, parts: Sequence[str]) -> None:
-        """Promise an answer, in parts. Part of the turn's last transaction; repeated, it adds nothing."""
+    async def put(self, tx: Transaction, claim: Claim, parts: Sequence[str], state: ParcelState = ParcelState.PENDING) -> None:
+        """Promise an answer, in parts. Part of the turn's last transaction; repeated, it adds nothing.
+
+        For a platform that fetches its answers from us the promise is the delivery: `state` is then SENT."""
         ...
 
     async def take(self, tx: Transaction, conversation_id: UUID) -> Parcel | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
+from hermes.ports.inbox import Claim
 from hermes.ports.outbox import Outbox, Parcel, ParcelState
 from hermes.ports.replies import Replies
-from hermes.ports.transactions import Transactions
+from hermes.ports.transactions import Transaction, Transactions
 from hermes.turn import Platform
 
 
@@ -22,24 +23,29 @@ class Sender(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PickUp:
-    """For platforms that fetch their answers from us: sending is telling whoever waits that the answer is there."""
-
-    replies: Replies
-
-    async def send(self, parcel: Parcel) -> ParcelState:
-        await self.replies.announce(parcel.turn_id)
-        return ParcelState.SENT
-
-
-@dataclass(frozen=True, slots=True)
 class Courier:
-    """Empties the outbox of a conversation."""
+    """Empties the outbox of a conversation. On a platform without a sender people fetch their answers from us, and are only told."""
 
     transactions: Transactions
     outbox: Outbox
+    replies: Replies
     senders: Mapping[Platform, Sender]
     retry_in_s: float = 60.0
+
+    async def promise(self, tx: Transaction, claim: Claim, parts: Sequence[str]) -> Parcel | None:
+        """Put an answer into the outbox, as part of the turn's last transaction; return what is to be sent once that is committed."""
+        if claim.envelope.event.platform not in self.senders:
+            await self.outbox.put(tx, claim, parts, ParcelState.SENT)
+            return None
+        await self.outbox.put(tx, claim, parts)
+        return await self.outbox.take(tx, claim.conversation_id)
+
+    async def hand_over(self, claim: Claim, parcel: Parcel | None) -> None:
+        """Bring out what was promised: tell whoever waits for the turn, or send what is due."""
+        if claim.envelope.event.platform not in self.senders:
+            await self.replies.announce(claim.turn_id)
+        else:
+            await self.deliver(claim.conversation_id, parcel)
 
     async def deliver(self, conversation_id: UUID, parcel: Parcel | None = None) -> None:
         """Send what is due, oldest first; `parcel` is one that was taken already. Stops at the first that must wait."""

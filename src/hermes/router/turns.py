@@ -23,7 +23,6 @@ from hermes.ports.histories import Histories, History
 from hermes.ports.inbox import Claim, Inbox
 from hermes.ports.interactions import Interactions
 from hermes.ports.journal import Journal
-from hermes.ports.outbox import Outbox, Parcel
 from hermes.ports.sessions import Session, Sessions
 from hermes.ports.transactions import Transactions
 from hermes.router.courier import Courier
@@ -58,7 +57,6 @@ class Turns:
     graphs: Graphs
     credits: Credits
     journal: Journal
-    outbox: Outbox
     interactions: Interactions
     courier: Courier
     alerts: Alerts
@@ -114,13 +112,12 @@ class Turns:
             else:
                 await self.credits.void(tx, claim.turn_id)
             await self.interactions.add(tx, claim, session.id, {**PROVENANCE, **meta, "attempt": claim.attempt})
-            await self.outbox.put(tx, claim, [text])
+            parcel = await self.courier.promise(tx, claim, [text])
             await self.inbox.finish(tx, claim)
-            parcel: Parcel | None = await self.outbox.take(tx, claim.conversation_id)
         if history is not None:
             async with self.transactions.begin() as tx:
                 await self.histories.append(tx, claim.envelope.scope, session, history, said, head=head)
-        await self.courier.deliver(claim.conversation_id, parcel)
+        await self.courier.hand_over(claim, parcel)
         log.info("turn_ended", outcome=meta["outcome"], attempt=claim.attempt, waited_s=round(claim.age_s, 3))
 
     async def _apologise(self, claim: Claim, session: Session) -> None:
@@ -129,11 +126,10 @@ class Turns:
             await self.inbox.hold(tx, claim)
             await self.credits.void(tx, claim.turn_id)
             await self.interactions.add(tx, claim, session.id, {**PROVENANCE, "outcome": "apologised", "attempt": claim.attempt})
-            await self.outbox.put(tx, claim, [APOLOGY])
+            parcel = await self.courier.promise(tx, claim, [APOLOGY])
             await self.inbox.bury(tx, claim, f"gave up at attempt {claim.attempt} after {claim.age_s:.0f} s")
-            parcel = await self.outbox.take(tx, claim.conversation_id)
         self.alerts.alert("message_buried", turn_id=str(claim.turn_id), attempt=claim.attempt, age_s=round(claim.age_s))
-        await self.courier.deliver(claim.conversation_id, parcel)
+        await self.courier.hand_over(claim, parcel)
 
     async def _bury_unread(self, turn_id: UUID) -> None:
         async with self.transactions.begin() as tx:

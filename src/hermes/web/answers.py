@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
 
+import anyio
 from fastapi.responses import StreamingResponse
 
 from hermes.ports.errors import Forgotten, NotThere, StoreUnavailable
@@ -94,11 +95,15 @@ class Answers:
 
     async def _patiently(self, turn_id: UUID) -> AgentResponse | None:
         """Look for the answer. The message is stored, so a database that is away for a moment only means: not yet."""
+        response = None
         try:
-            return await self.now(turn_id)
+            # Starlette cancels the stream of a client that went away, again and again until it ends. In the middle of a query that would
+            # cost the connection; a look is short, so let it end.
+            with anyio.CancelScope(shield=True):
+                response = await self.now(turn_id)
         except StoreUnavailable:
             await asyncio.sleep(0.1)
-            return None
+        return response
 
     async def _look(self, tx: Transaction, turn_id: UUID) -> Answer | None:
         if answer := await self.outbox.answer(tx, turn_id):

@@ -35,10 +35,10 @@ class PostgresInbox:
             "channel_id": envelope.channel_id,
             "user_id": user.id,
         }
-        if first := await self._first(tx, row):
+        first, is_full = await self._look(tx, row)
+        if first is not None:
             return first
-        is_full = await (await on(tx).execute(SQL["is_full"], {**row, "cap": self._cap})).fetchone()
-        if is_full and is_full[0]:
+        if is_full:
             raise InboxFull
         numbered = await (await on(tx).execute(SQL["next_number"], row)).fetchone()
         assert numbered is not None  # noqa: S101  # an upsert returns its row
@@ -47,7 +47,7 @@ class PostgresInbox:
         row["envelope"] = keys.seal(scope(turn_id), encode(envelope))
         if await (await on(tx).execute(SQL["add"], row)).fetchone() is None:
             # The same event came twice at once, and the other one was committed while this one waited for the conversation.
-            first = await self._first(tx, row)
+            first, _ = await self._look(tx, row)
             assert first is not None  # noqa: S101  # it was the conflict
             return first
         return Receipt(turn_id, row["conversation_id"], row["seq"], is_new=True)
@@ -82,9 +82,12 @@ class PostgresInbox:
         row = await (await on(tx).execute(SQL["waiting"])).fetchone()
         return int(row[0]) if row else 0
 
-    async def _first(self, tx: Transaction, row: dict[str, Any]) -> Receipt | None:
-        found = await (await on(tx).execute(SQL["find"], row)).fetchone()
-        return None if found is None else Receipt(found[0], found[1], found[2], is_new=False)
+    async def _look(self, tx: Transaction, row: dict[str, Any]) -> tuple[Receipt | None, bool]:
+        """Return what the event became when it came before, and whether the account's inbox is full."""
+        found = await (await on(tx).execute(SQL["look"], {**row, "cap": self._cap})).fetchone()
+        assert found is not None  # noqa: S101  # one row, always
+        turn_id, conversation_id, seq, is_full = found
+        return None if turn_id is None else Receipt(turn_id, conversation_id, seq, is_new=False), is_full
 
 
 def scope(turn_id: UUID) -> str:

@@ -25,9 +25,10 @@ class PostgresOutbox:
     def __init__(self, keyring: Keyring, *, cut_off_s: float = 120.0) -> None:
         self._keyring, self._cut_off_s = keyring, cut_off_s
 
-    async def put(self, tx: Transaction, claim: Claim, parts: Sequence[str]) -> None:
+    async def put(self, tx: Transaction, claim: Claim, parts: Sequence[str], state: ParcelState = ParcelState.PENDING) -> None:
         keys = await self._keyring.of(tx, claim.user_id)
-        row = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "user_id": claim.user_id, "seq": claim.seq}
+        row: dict[str, Any] = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "user_id": claim.user_id}
+        row |= {"seq": claim.seq, "state": state}
         for part, text in enumerate(parts):
             body = keys.seal(scope(claim.turn_id, part), text.encode())
             await on(tx).execute(SQL["put"], {**row, "part": part, "body": body})

@@ -15,6 +15,7 @@ const room = document.querySelector("main");
 let entries = restored();
 let isSending = false;
 let isWatching = false;
+let isFollowing = true; // the end stays in sight until somebody scrolls up
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -35,6 +36,8 @@ field.addEventListener("keydown", (event) => {
 });
 
 field.addEventListener("input", fit);
+room.addEventListener("scroll", () => { isFollowing = room.scrollHeight - room.scrollTop - room.clientHeight < 80; });
+new ResizeObserver(follow).observe(room); // a phone's keyboard takes half of the room
 window.addEventListener("online", () => { say(""); work(); });
 window.addEventListener("offline", () => say("You are offline. What you write is sent when you are back."));
 
@@ -55,7 +58,8 @@ function retry(entry) {
   // To the end, because that is where it will be answered.
   entries = entries.filter((other) => other !== entry);
   for (const line of [entry.line, entry.reply]) line?.remove();
-  add({ id: entry.id, text: entry.text, state: "sending" });
+  // What was accepted once would only be found again, so it is a new message; what perhaps was not keeps its id.
+  add({ id: entry.turn ? newId() : entry.id, text: entry.text, state: "sending" });
   field.focus();
 }
 
@@ -136,6 +140,7 @@ function toldByEvents(turn) {
 
 async function persistently(attempt) {
   for (let tries = 1; ; tries += 1) {
+    await untilOnline();
     try {
       const result = await attempt();
       say("");
@@ -168,10 +173,9 @@ function show(entry) {
 }
 
 function change(entry, facts) {
-  const wasAtTheEnd = isAtTheEnd();
   Object.assign(entry, facts);
   draw(entry);
-  if (wasAtTheEnd) toTheEnd();
+  follow();
   keep();
 }
 
@@ -217,7 +221,7 @@ function unseen(text) {
 function dots() {
   const box = document.createElement("div");
   box.className = "bubble dots";
-  box.append(unseen("Hermes is answering"), ...[1, 2, 3].map(() => document.createElement("span")));
+  box.append(unseen("Hermes is answering"), ...[1, 2, 3].map(() => document.createElement("i")));
   return box;
 }
 
@@ -244,12 +248,13 @@ function fit() {
   field.style.height = `${field.scrollHeight}px`;
 }
 
-function isAtTheEnd() {
-  return room.scrollHeight - room.scrollTop - room.clientHeight < 80;
+function follow() {
+  if (isFollowing) toTheEnd();
 }
 
 function toTheEnd() {
   room.scrollTop = room.scrollHeight;
+  isFollowing = true;
 }
 
 // --- what is kept, in this tab, so that a reload shows it again and goes on waiting
@@ -284,6 +289,11 @@ function newId() {
 
 function backoff(tries) {
   return Math.random() * Math.min(10_000, 500 * 2 ** tries) + 250;
+}
+
+function untilOnline() {
+  if (navigator.onLine) return null;
+  return new Promise((resolve) => window.addEventListener("online", resolve, { once: true }));
 }
 
 function sleep(milliseconds) {

@@ -1,10 +1,11 @@
 -- What came in. Lock order everywhere: the conversation's row first, then the turn's.
 
--- name: find
-select turn_id, conversation_id, seq from inbox where account_id = %(account)s and event_key = %(event_key)s
-
--- name: is_full
-select count(*) >= %(cap)s from (select from inbox where account_id = %(account)s and state = 'waiting' limit %(cap)s) as waiting
+-- name: look
+select first.turn_id, first.conversation_id, first.seq, (
+    select count(*) >= %(cap)s from (select from inbox where account_id = %(account)s and state = 'waiting' limit %(cap)s) as waiting
+)
+from (values (1)) as always
+left join inbox as first on first.account_id = %(account)s and first.event_key = %(event_key)s
 
 -- name: next_number
 insert into conversations (account_id, platform, channel_id, user_id, last_seq)

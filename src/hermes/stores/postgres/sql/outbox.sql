@@ -1,8 +1,8 @@
 -- What goes out, in order: within a conversation by the turn's number, within a turn by part.
 
 -- name: put
-insert into outbox (account_id, platform, channel_id, conversation_id, user_id, turn_id, seq, part, body)
-select account_id, platform, channel_id, id, %(user_id)s, %(turn_id)s, %(seq)s, %(part)s, %(body)s
+insert into outbox (account_id, platform, channel_id, conversation_id, user_id, turn_id, seq, part, body, state)
+select account_id, platform, channel_id, id, %(user_id)s, %(turn_id)s, %(seq)s, %(part)s, %(body)s, %(state)s
 from conversations where id = %(conversation_id)s
 on conflict (turn_id, part) do nothing
 

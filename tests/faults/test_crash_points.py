@@ -1,0 +1,127 @@
+"""A worker is killed at every place of a turn where something has just been done or is about to be. Nothing is lost, nothing happens twice.
+
+Two conversations wait: `a` with three messages, `b` with one. A worker that does one thing at a time dies within the first or the second
+message of `a`; then another worker comes. All places are tried side by side, each in a database of its own, before the first test says
+how its place went."""
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hermes.stores.embedded import Stores
+from hermes.turn import Platform
+from tests.faults.house import House, Nursery, fresh_database, open_house
+from tests.faults.worker import Trap
+
+AT_ONCE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a worker dies. Telegram is a platform that answers are sent to; on REST they are fetched from us."""
+
+    place: str
+    is_after: bool
+    turn: int
+    """The first turn opens the session, the second finds one."""
+    platform: Platform
+
+    def __str__(self) -> str:
+        return f"{'after' if self.is_after else 'before'} {self.place} ({self.platform} {self.turn})"
+
+    @property
+    def is_paid_again(self) -> bool:
+        """Between the call of the model and its entry in the journal nobody can know the answer, so the model is asked again."""
+        where = (self.place, self.is_after)
+        return self.place in ("answer", "journal.finish") or where == ("commit:4", False)
+
+    @property
+    def is_sent_again(self) -> bool:
+        """Between the send and its entry in the outbox nobody can know that it arrived, so it is sent again, and marked."""
+        return (self.place, self.is_after) in {("send", True), ("outbox.settle", False), ("outbox.settle", True), ("commit:7", False)}
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the parcel was being sent, as far as the database knows."""
+        between = {("commit:5", True), ("histories.append", False), ("histories.append", True), ("commit:6", False), ("commit:6", True)}
+        return self.is_sent_again or (self.place, self.is_after) in {*between, ("send", False)}
+
+
+CLAIM = ["inbox.claim", "sessions.current", "credits.reserve", "commit:1"]
+ASK = ["histories.read", "commit:2", "journal.begin", "commit:3", "answer", "journal.finish", "commit:4"]
+END = ["inbox.hold", "graphs.append", "credits.post", "interactions.add", "outbox.put", "inbox.finish", "commit:5"]
+TELL = ["histories.append", "commit:6"]
+EVERYWHERE = ["turn", *CLAIM, *ASK, *END, *TELL]
+
+POINTS = [
+    *(Point(place, is_after, 2, Platform.REST) for place in (*EVERYWHERE, "replies.announce") for is_after in (False, True)),
+    *(Point(place, is_after, 2, Platform.TELEGRAM) for place in ("outbox.take", "send", "outbox.settle") for is_after in (False, True)),
+    *(Point(f"commit:{number}", is_after, 1, Platform.TELEGRAM) for number in range(1, 8) for is_after in (False, True)),
+]
+
+
+@pytest.mark.parametrize("point", POINTS, ids=str)
+def test_a_worker_killed_there_loses_nothing_and_repeats_nothing(point: Point, outcomes: Mapping[Point, BaseException | None]) -> None:
+    outcome = outcomes[point]
+    if outcome is not None:
+        raise outcome
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    request: pytest.FixtureRequest, nursery: Nursery, servers: Stores, template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[Point, BaseException | None]:
+    """How each of the points went that this run asks for."""
+    wanted = [item.callspec.params["point"] for item in request.session.items if "outcomes" in getattr(item, "fixturenames", ())]
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(point: Point) -> None:
+        async with room:
+            with fresh_database(servers, template) as stores:
+                await crash_and_recover(point, nursery, stores, tmp_path_factory.mktemp("point"))
+
+    async def everything() -> list[BaseException | None]:
+        return await asyncio.gather(*(one(point) for point in wanted), return_exceptions=True)
+
+    return dict(zip(wanted, asyncio.run(everything()), strict=True))
+
+
+async def crash_and_recover(point: Point, nursery: Nursery, stores: Stores, folder: Path) -> None:
+    async with open_house(nursery, folder, stores) as house:
+        await house.send_all("a1", "a2", "b1", "a3", platform=point.platform)
+        trap = Trap(point.place, is_after=point.is_after, turn=point.turn)
+        doomed = house.worker(trap, environ={"HERMES_WORK_CONCURRENCY": "1"})
+        await house.until(lambda: not doomed.is_alive, f"dies {point}", 20)
+        assert (doomed.code, doomed.is_sprung) == (-signal.SIGKILL, True)
+        healthy = house.worker()
+        await house.until_quiet()
+        struck = f"a{point.turn}"
+        await house.check(calls={struck: 2} if point.is_paid_again else {})
+        check_requests(house, point, struck, doomed=doomed.pid, healthy=healthy.pid)
+        if point.platform is Platform.TELEGRAM:
+            check_post(house, point, struck)
+        assert await house.dismiss(healthy) == 0
+
+
+def check_requests(house: House, point: Point, struck: str, *, doomed: int, healthy: int) -> None:
+    """A request that was noted is the request that is made, whoever makes it."""
+    made = [(call.pid, call.prepared_by) for call in house.calls() if call.text == struck]
+    if point.is_paid_again:
+        assert made == [(doomed, doomed), (healthy, doomed)]
+    else:
+        assert made in ([(doomed, doomed)], [(healthy, doomed)], [(healthy, healthy)])
+
+
+def check_post(house: House, point: Point, struck: str) -> None:
+    """Everything was sent once and in order; but for the parcel that was under way, of which the second copy says that it may be one."""
+    texts = {message.receipt.turn_id: message.text for message in house.accepted.values()}
+    sent = [(texts[parcel.turn_id], parcel.is_ambiguous) for parcel in house.sent()]
+    expected = [(text, text == struck and point.is_marked) for text in ("a1", "a2", "a3")]
+    if point.is_sent_again:
+        expected.insert(expected.index((struck, True)), (struck, False))
+    assert [parcel for parcel in sent if parcel[0] != "b1"] == expected
+    assert [parcel for parcel in sent if parcel[0] == "b1"] == [("b1", False)]

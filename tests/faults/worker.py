@@ -1,0 +1,297 @@
+"""Workers of Hermes that die or stop where they are told to, and the nursery that they come from.
+
+    python tests/faults/worker.py
+
+reads one request a line and answers each with a line. `{"start": {…}}` forks a worker and says its pid, `{"ended": pid}` says how it
+ended, or null while it lives. A fork, because importing Hermes takes a second and the tests need more than a hundred workers: each of
+them is a process of its own, with its own connections. When the input ends, nobody is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from hermes.app import Hermes, open_hermes
+from hermes.app.root import Housekeeping, Parts
+from hermes.cli.running import new_event_loop, until_told
+from hermes.config import load
+from hermes.ops import logs
+from hermes.ports.inbox import Claim
+from hermes.ports.journal import Effect
+from hermes.ports.outbox import Parcel, ParcelState
+from hermes.ports.transactions import Transaction, Transactions
+from hermes.router.courier import Sender
+from hermes.router.effects import Done
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.outbox import PostgresOutbox
+from hermes.stores.postgres.work import Pace
+from hermes.stores.seal import MasterKeys
+from hermes.turn import Platform
+
+TURN: ContextVar[int] = ContextVar("turn", default=0)
+"""Which of this process's turns is under way, counted from one; 0 outside of turns."""
+COMMITS: ContextVar[Iterator[int]] = ContextVar("commits")
+"""Numbers for the transactions of a turn, from one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trap:
+    """Where a worker is struck: at a named port call (`journal.finish`), a turn's transaction (`commit:5`), the model's
+    `answer`, the `send` of a parcel, or the whole `turn`."""
+
+    place: str
+    is_after: bool
+    turn: int = 1
+    """In which of the process's turns; with a concurrency of one they come in the order of their jobs."""
+    blow: int = signal.SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What one worker does beside working."""
+
+    environ: dict[str, str]
+    diary: str
+    """A file that gets a line when a model call begins and another when it ends."""
+    post: str
+    """A file that gets a line for every parcel that is sent on Telegram."""
+    log: str
+    sprung: str
+    """A file that is made when the trap springs; where it is there already, the trap is passed unharmed."""
+    trap: Trap | None = None
+    answer_s: float = 0.0
+    poison: str | None = None
+    """The model fails on messages that hold this word."""
+    deadly: str | None = None
+    """The process dies, every time, of messages that hold this word."""
+    cut_off_s: float = 1.5
+    """Sent for so long, a parcel counts as cut off. The product waits for two minutes."""
+
+    @classmethod
+    def read(cls, fields: dict[str, Any]) -> Orders:
+        return cls(**{**fields, "trap": Trap(**fields["trap"]) if fields["trap"] else None})
+
+    def written(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+# --- the nursery
+
+
+def main() -> None:
+    children: set[int] = set()
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "start" in request:
+            answer: int | None = fork(Orders.read(request["start"]))
+            children.add(answer)
+        else:
+            answer = ended(request["ended"])
+            if answer is not None:
+                children.discard(request["ended"])
+        sys.stdout.write(f"{json.dumps(answer)}\n")
+        sys.stdout.flush()
+    for child in children:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)  # also ends one that is stopped
+
+
+def fork(orders: Orders) -> int:
+    if pid := os.fork():
+        return pid
+    code = 1
+    try:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        output = opened(orders.log)
+        for source, target in ((nothing, 0), (output, 1), (output, 2)):
+            os.dup2(source, target)
+        logs.configure("json", "info", sys.stderr)
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(until_told(work(orders)))
+        code = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(code)  # what stands below this fork belongs to the nursery
+    return 0
+
+
+def ended(pid: int) -> int | None:
+    """The exit code of a worker, as `subprocess` writes it: below zero for a signal. None while it lives."""
+    found, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+# --- the worker
+
+
+async def work(orders: Orders) -> None:
+    settings = load(orders.environ)
+    snare = Snare(orders.trap, Path(orders.sprung))
+    keyring = Keyring(MasterKeys.parse([key.reveal() for key in settings.master_keys]))
+
+    def adjust(parts: Parts) -> Parts:
+        adjusted = replace(
+            parts,
+            answer=Model(orders, snare),
+            journal=SignedJournal(parts.journal),
+            outbox=PostgresOutbox(keyring, cut_off_s=orders.cut_off_s),
+        )
+        names = ("inbox", "sessions", "graphs", "histories", "credits", "journal", "outbox", "interactions", "replies")
+        return replace(adjusted, **{name: Snared(getattr(adjusted, name), name, snare) for name in names})
+
+    async with open_hermes(settings, adjust=adjust) as hermes:
+        pace = Pace(
+            concurrency=settings.work.concurrency,
+            poll_s=settings.work.poll_s,
+            heartbeat_s=settings.work.heartbeat_s,
+            stalled_after_s=settings.work.stalled_after_s,
+            sweep_s=settings.work.sweep_s,
+            drain_s=settings.work.drain_s,
+        )
+        hands = SnaredHands(hermes, snare, {Platform.TELEGRAM: Postman(orders, snare)})
+        await hermes.work.run(hands, pace, Housekeeping(hermes).sweep)
+
+
+@dataclass(frozen=True, slots=True)
+class Snare:
+    """Strikes this process at the place of the trap, once."""
+
+    trap: Trap | None
+    sprung: Path
+
+    def reached(self, place: str, *, is_after: bool) -> None:
+        trap = self.trap
+        if trap is None or (place, is_after, TURN.get()) != (trap.place, trap.is_after, trap.turn) or self.sprung.exists():
+            return
+        self.sprung.touch()
+        os.kill(os.getpid(), trap.blow)
+
+
+class Snared:
+    """A port whose calls are places."""
+
+    def __init__(self, port: Any, name: str, snare: Snare) -> None:
+        self._port, self._name, self._snare = port, name, snare
+
+    def __getattr__(self, method: str) -> Any:
+        call, place = getattr(self._port, method), f"{self._name}.{method}"
+        if not inspect.iscoroutinefunction(call):
+            return call
+
+        async def snared(*arguments: Any, **options: Any) -> Any:
+            self._snare.reached(place, is_after=False)
+            result = await call(*arguments, **options)
+            self._snare.reached(place, is_after=True)
+            return result
+
+        return snared
+
+
+class SignedJournal:
+    """The journal, with the preparer's pid in every request: so whoever runs it sees whose request it was."""
+
+    def __init__(self, journal: Any) -> None:
+        self._journal, self.finish = journal, journal.finish
+
+    async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
+        signed = json.dumps({**json.loads(request), "prepared_by": os.getpid()}).encode()
+        effect: Effect = await self._journal.begin(tx, claim, step, index, signed)
+        return effect
+
+
+class SnaredTransactions:
+    """Transactions that are places by their number within the turn, before and after they commit."""
+
+    def __init__(self, inner: Transactions, snare: Snare) -> None:
+        self._inner, self._snare = inner, snare
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[Transaction]:
+        place = f"commit:{next(COMMITS.get())}"
+        async with self._inner.begin() as tx:
+            yield tx
+            self._snare.reached(place, is_after=False)
+        self._snare.reached(place, is_after=True)
+
+
+class SnaredHands:
+    """Hands that count the turns of this process and the transactions of each."""
+
+    def __init__(self, hermes: Hermes, snare: Snare, senders: Mapping[Platform, Sender]) -> None:
+        transactions = SnaredTransactions(hermes.database, snare)
+        self._courier = replace(hermes.courier, transactions=transactions, senders=senders)
+        self._turns = replace(hermes.turns, transactions=transactions, courier=self._courier)
+        self._snare, self._numbers = snare, itertools.count(1)
+
+    async def turn(self, turn_id: UUID) -> None:
+        TURN.set(next(self._numbers))
+        COMMITS.set(itertools.count(1))
+        self._snare.reached("turn", is_after=False)
+        await self._turns.run(turn_id)
+        self._snare.reached("turn", is_after=True)
+
+    async def delivery(self, conversation_id: UUID) -> None:
+        COMMITS.set(itertools.count(1))
+        await self._courier.deliver(conversation_id)
+
+
+class Postman:
+    """Stands in for a platform that answers are sent to: notes every parcel that it was given."""
+
+    def __init__(self, orders: Orders, snare: Snare) -> None:
+        self._snare, self._post = snare, opened(orders.post)
+
+    async def send(self, parcel: Parcel) -> ParcelState:
+        self._snare.reached("send", is_after=False)
+        note(self._post, turn_id=str(parcel.turn_id), body=parcel.body, is_ambiguous=parcel.is_ambiguous, at=time.monotonic())
+        self._snare.reached("send", is_after=True)
+        return ParcelState.SENT
+
+
+class Model:
+    """Stands in for the model: gives another answer to every call, and notes each of them in the diary."""
+
+    def __init__(self, orders: Orders, snare: Snare) -> None:
+        self._orders, self._snare, self._diary = orders, snare, opened(orders.diary)
+
+    async def __call__(self, request: bytes) -> Done:
+        asked = json.loads(request)
+        text = asked["messages"][-1]["content"]
+        name = uuid4().hex
+        note(self._diary, call=name, began=time.monotonic(), text=text, pid=os.getpid(), prepared_by=asked["prepared_by"])
+        self._snare.reached("answer", is_after=False)
+        if self._orders.deadly and self._orders.deadly in text:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._orders.poison and self._orders.poison in text:
+            raise RuntimeError("the model cannot take this")
+        await asyncio.sleep(self._orders.answer_s)
+        answer = f"{text} ({name})"
+        note(self._diary, call=name, ended=time.monotonic(), answer=answer)
+        self._snare.reached("answer", is_after=True)
+        return Done(answer.encode(), {"backend": "diary"})
+
+
+def opened(file: str) -> int:
+    return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+def note(descriptor: int, **fields: Any) -> None:
+    """Add a line. One write at the end of the file, so that the lines of several processes never mix."""
+    os.write(descriptor, f"{json.dumps(fields)}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Hermes as a whole in one event loop: the web on a free port, a worker, real PostgreSQL and Valkey behind them."""
+
+import asyncio
+import json
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from hermes.app import Hermes, open_hermes
+from hermes.config import DatabaseSettings, InboxSettings, Secret, Settings, WebSettings, WorkSettings
+from hermes.router.effects import Done
+from hermes.router.turns import echo
+from hermes.stores.postgres.database import Database
+from hermes.web.serving import serve_until_cancelled
+
+
+@dataclass
+class Thinker:
+    """Answers with an echo, while it is let."""
+
+    may_answer: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[str] = field(default_factory=list)
+
+    async def answer(self, request: bytes) -> Done:
+        self.asked.append(json.loads(request)["messages"][-1]["content"])
+        await self.may_answer.wait()
+        return await echo(request)
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running Hermes, and a client to talk to it with."""
+
+    url: str
+    client: aiohttp.ClientSession
+    hermes: Hermes
+    thinker: Thinker
+
+    @property
+    def database(self) -> Database:
+        return self.hermes.database
+
+    async def key(self, account: str = "shop") -> dict[str, str]:
+        """A new API key, as the headers that carry it."""
+        async with self.database.begin() as tx:
+            _, secret = await self.hermes.parts.api_keys.create(tx, "test", account)
+        return {"Authorization": f"Bearer {secret}"}
+
+    async def turns(self) -> int:
+        """How many messages were taken in so far."""
+        async with self.database.pool.connection() as connection:
+            row = await (await connection.execute("select count(*) from inbox")).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    async def post(self, path: str, body: object, headers: Mapping[str, str] | None = None) -> "Got":
+        async with self.client.post(self.url + path, json=body, headers=headers) as response:
+            return await got(response)
+
+    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> "Got":
+        async with self.client.get(self.url + path, headers=headers) as response:
+            return await got(response)
+
+
+@dataclass(frozen=True)
+class Got:
+    """An answer over HTTP."""
+
+    status: int
+    body: Any
+    """JSON read, anything else as text."""
+    headers: Mapping[str, str]
+
+
+async def got(response: aiohttp.ClientResponse) -> Got:
+    body = await (response.json() if response.content_type == "application/json" else response.text())
+    return Got(response.status, body, response.headers)
+
+
+@asynccontextmanager
+async def running(
+    database_url: str, redis_url: str, *, cap: int = 10_000, has_worker: bool = True, **settings: Any
+) -> AsyncIterator[Service]:
+    """Run everything as long as the block lasts. The thinker may answer from the start."""
+    thinker = Thinker()
+    thinker.may_answer.set()
+    async with AsyncExitStack() as stack:
+        home = stack.enter_context(tempfile.TemporaryDirectory(prefix="hermes-"))
+        chosen = Settings(
+            home=Path(home),
+            database_url=Secret(database_url),
+            redis_url=Secret(redis_url),
+            database=DatabaseSettings(connect_timeout_s=1.0),
+            inbox=InboxSettings(cap=cap),
+            work=WorkSettings(drain_s=0.1),
+            web=WebSettings(**settings),
+        )
+        hermes = await stack.enter_async_context(open_hermes(chosen, adjust=lambda parts: replace(parts, answer=thinker.answer)))
+        if has_worker:
+            stack.push_async_callback(stopped, asyncio.create_task(hermes.run_worker()))
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        is_ready = asyncio.Event()
+        stack.push_async_callback(stopped, asyncio.create_task(serve_until_cancelled(hermes, listener, is_ready.set)))
+        await is_ready.wait()
+        # No cookie jar: a test says itself who it is.
+        client = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
+        yield Service(f"http://127.0.0.1:{listener.getsockname()[1]}", client, hermes, thinker)
+
+
+async def stopped(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

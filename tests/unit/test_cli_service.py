@@ -1,0 +1,134 @@
+"""The commands of the service: keys and doctor on the real stores, and what they say when something is wrong."""
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from hermes.cli import whole_app
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command on stores of this test's own, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str, **variables: str) -> Result:
+        environ = {"HERMES_HOME": str(tmp_path / "home"), "HERMES_DATABASE_URL": database_url, "HERMES_REDIS_URL": redis_url}
+        return CliRunner().invoke(whole_app(), list(words), env={**environ, "HERMES_WEB_PORT": "0", **variables})
+
+    return command
+
+
+def test_a_key_is_made_shown_once_listed_and_revoked(run: Run) -> None:
+    made = run("keys", "create", "shop", "--account", "bali")
+    secret = made.stdout.strip()
+    assert made.exit_code == 0
+    assert secret.startswith("hk_")
+    assert "not shown again" in made.stderr
+    [listed] = json.loads(run("keys", "list", "--json").stdout)
+    assert (listed["name"], listed["account"], listed["prefix"], listed["revoked_at"]) == ("shop", "bali", secret[:11], None)
+    assert secret not in run("keys", "list").stdout
+    assert run("keys", "revoke", "shop").stdout == f"shop ({secret[:11]}…) is revoked.\n"
+    assert json.loads(run("keys", "list", "--json").stdout)[0]["revoked_at"] is not None
+
+
+def test_an_empty_list_says_how_to_begin(run: Run) -> None:
+    assert run("keys", "list").stdout == "There is no API key yet; make one: hermes keys create NAME\n"
+
+
+def test_a_key_that_is_not_there_is_one_line_and_code_2(run: Run) -> None:
+    result = run("keys", "revoke", "ship")
+    assert (result.exit_code, result.stderr) == (2, "hermes: there is no API key 'ship'; `hermes keys list` shows their ids\n")
+
+
+def test_the_master_key_is_made_in_the_home_for_its_owner_alone(run: Run, tmp_path: Path) -> None:
+    run("keys", "list")
+    file = tmp_path / "home" / "master.key"
+    first = file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    run("keys", "list")
+    assert file.read_text() == first
+    assert [path.name for path in file.parent.iterdir() if path.name.startswith("master")] == ["master.key"]
+
+
+def test_production_refuses_to_start_without_a_master_key(run: Run, tmp_path: Path) -> None:
+    result = run("keys", "list", HERMES_ENVIRONMENT="production")
+    assert result.exit_code == 1
+    assert "hermes keys new-master" in result.stderr
+    assert not (tmp_path / "home").exists()
+    key = run("keys", "new-master").stdout.strip()
+    assert run("keys", "list", HERMES_ENVIRONMENT="production", HERMES_MASTER_KEYS=key).exit_code == 0
+
+
+def test_a_malformed_master_key_is_refused_and_not_echoed(run: Run) -> None:
+    result = run("keys", "list", HERMES_MASTER_KEYS="hunter2")
+    assert result.exit_code == 1
+    assert "hunter2" not in result.output
+
+
+def test_master_keys_are_rotated(run: Run, database_url: str) -> None:
+    old, new = (run("keys", "new-master").stdout.strip() for _ in range(2))
+    assert run("keys", "rewrap", HERMES_MASTER_KEYS=old).stdout == "0 data keys are wrapped by the newest master key now.\n"
+    with psycopg.connect(database_url) as connection:
+        connection.execute("insert into users (state, referral_code) values ('active', 'x')")
+    assert run("keys", "rewrap", HERMES_MASTER_KEYS=f"{new},{old}").exit_code == 0
+
+
+def test_every_fault_of_the_settings_is_a_line_and_code_2(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "hermes.toml").write_text("[web]\nprot = 1\n")
+    result = run("up", HERMES_WEB_HOTS="x")
+    assert result.exit_code == 2
+    assert "did you mean HERMES_WEB_HOST?" in result.stderr
+    assert "did you mean web.port?" in result.stderr
+    assert all(line.startswith("hermes: ") for line in result.stderr.splitlines())
+
+
+def test_a_database_that_is_not_there_is_one_line_and_code_1(run: Run) -> None:
+    result = run("keys", "list", HERMES_DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("hermes: PostgreSQL cannot be used")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_doctor_finds_everything_well(run: Run) -> None:
+    findings = json.loads(run("doctor", "--json").stdout)
+    assert {finding["part"]: finding["health"] for finding in findings} == {
+        "python": "good",
+        "home": "good",
+        "master key": "good",
+        "web": "good",
+        "postgres": "good",
+        "schema": "good",
+        "credits": "good",
+        "workers": "warning",
+        "redis": "good",
+    }
+    shown = run("doctor")
+    assert shown.exit_code == 0
+    assert "none is running; 0 messages wait, 0 were given up" in shown.stdout
+    assert "start one: hermes up, or hermes worker" in shown.stdout
+
+
+def test_the_doctor_says_what_to_do(run: Run, database_url: str, tmp_path: Path) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("insert into schema_migrations (name, digest) values ('9999_wings', '')")
+    environ = {"HERMES_REDIS_URL": f"unix://{tmp_path}/nowhere.sock", "HERMES_MASTER_KEYS": "hunter2"}
+    result = run("doctor", "--json", **environ)
+    findings = {finding["part"]: finding for finding in json.loads(result.stdout)}
+    assert result.exit_code == 1
+    assert (findings["postgres"]["health"], findings["postgres"]["says"]) == (
+        "bad",
+        "the database was made by a newer Hermes (9999_wings); upgrade this one",
+    )
+    assert findings["redis"]["health"] == "warning"
+    assert findings["master key"]["health"] == "bad"
+    assert all(finding["advice"] for finding in findings.values() if finding["health"] != "good")
+    assert "hunter2" not in result.output

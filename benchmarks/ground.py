@@ -293,9 +293,10 @@ async def graphs(settings: Settings) -> None:
             await edit()
 
         async def read() -> None:
-            async with database.begin() as tx:
-                await parts.histories.read(tx, "rest:channel:bench/graph", await parts.sessions.get(tx, session.id))
+            await parts.histories.read("rest:channel:bench/graph", now)
 
+        async with database.begin() as tx:
+            now = await parts.sessions.get(tx, session.id)
         await hermes.redis.flushall()
         cold = [await clocked(read)]
         hot = [await clocked(read) for _ in range(200)]

@@ -147,6 +147,7 @@ async def test_the_end_stays_in_sight_until_somebody_scrolls_up(page: Page) -> N
     await page.until(f"{left} < 2")
     await page.size(390, 400)  # a phone's keyboard opens
     await page.until(f"{left} < 2")
+    assert await page.see("document.documentElement.scrollHeight - innerHeight") == 0, "the room scrolls, the page does not"
     await page.see("document.querySelector('main').scrollTop = 0")
     await page.size(390, 640)
     await page.until("document.querySelector('main').scrollTop === 0")

@@ -46,7 +46,7 @@ class Talk:
     def __init__(self, database: Database, keyring: Keyring, redis: Redis, session: Session, scope: str = SCOPE) -> None:
         self.database, self.keyring, self.redis, self.session, self.scope = database, keyring, redis, session, scope
         self.graphs = CountingGraphs(keyring)
-        self.hot = RedisHistories(redis, self.graphs, keyring, ttl_s=3_600, keep_messages=KEEP)
+        self.hot = RedisHistories(redis, database, self.graphs, keyring, ttl_s=3_600, keep_messages=KEEP)
         self.key = f"hermes:history:{session.id}"
 
     async def say(self, *texts: str, hot: bool = True, **more: Any) -> None:
@@ -61,12 +61,10 @@ class Talk:
             self.session = await PostgresSessions(self.keyring).get(tx, self.session.id)
 
     async def append(self, before: History, messages: Sequence[Mapping[str, Any]], head: str) -> None:
-        async with self.database.begin() as tx:
-            await self.hot.append(tx, self.scope, self.session, before, messages, head=head)
+        await self.hot.append(self.scope, self.session, before, messages, head=head)
 
     async def read(self) -> History:
-        async with self.database.begin() as tx:
-            return await self.hot.read(tx, self.scope, self.session)
+        return await self.hot.read(self.scope, self.session)
 
     async def texts(self) -> list[str]:
         return [message["content"] for message in (await self.read()).messages]
@@ -246,7 +244,7 @@ async def test_a_longer_end_is_asked_for_after_a_change_of_settings(talk: Talk) 
     said = [f"message {number}" for number in range(10)]
     for text in said:
         await talk.say(text)
-    talk.hot = RedisHistories(talk.redis, talk.graphs, talk.keyring, keep_messages=100)
+    talk.hot = RedisHistories(talk.redis, talk.database, talk.graphs, talk.keyring, keep_messages=100)
     await talk.append(await talk.read(), [], talk.session.head)
     assert await talk.texts() == said
 
@@ -263,7 +261,7 @@ async def test_without_redis_everything_comes_from_the_graph_store(talk: Talk, h
         server.close()
         await server.wait_closed()
     async with Redis(host="127.0.0.1", port=port, socket_timeout=0.05, socket_connect_timeout=0.05, retry=None) as client:
-        talk.hot = RedisHistories(client, talk.graphs, talk.keyring, keep_messages=KEEP)
+        talk.hot = RedisHistories(client, talk.database, talk.graphs, talk.keyring, keep_messages=KEEP)
         await talk.say("one", "two")
         await talk.say("three")
         assert await talk.texts() == ["one", "two", "three"]

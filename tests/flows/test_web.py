@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID, uuid4
@@ -66,6 +67,15 @@ async def test_health_says_that_the_process_lives(service: Service) -> None:
     assert (answer.status, answer.body) == (200, {"status": "ok"})
     async with service.client.head(service.url + "/health") as response:
         assert response.status == 200
+
+
+async def test_an_answer_does_not_wait_for_the_client_to_acknowledge_its_head(service: Service) -> None:
+    took_s = []
+    for _ in range(40):  # a young connection is acknowledged at once, so only later requests would wait their 40 ms
+        began = time.perf_counter()
+        await service.get("/health")
+        took_s.append(time.perf_counter() - began)
+    assert min(took_s[20:]) < 0.03
 
 
 async def test_ready_asks_every_part(service: Service) -> None:

@@ -182,12 +182,14 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
         keyring, replies = Keyring(masters), RedisReplies(client)
         metrics = Metrics(lambda: hermes.queue_lengths())  # noqa: PLW0108  # there is no hermes yet
         stack.push_async_callback(replies.aclose)
-        parts = adjust(behind_ports(settings, keyring, client, replies, metrics))
+        parts = adjust(behind_ports(settings, database, keyring, client, replies=replies, metrics=metrics))
         hermes = assembled(settings, parts, database=database, redis=client, keyring=keyring, work=work, metrics=metrics)
         yield hermes
 
 
-def behind_ports(settings: Settings, keyring: Keyring, client: Redis, replies: RedisReplies, metrics: Metrics) -> Parts:
+def behind_ports(
+    settings: Settings, database: Database, keyring: Keyring, client: Redis, *, replies: RedisReplies, metrics: Metrics
+) -> Parts:
     graphs = PostgresGraphs(keyring)
     history = settings.history
     return Parts(
@@ -196,7 +198,7 @@ def behind_ports(settings: Settings, keyring: Keyring, client: Redis, replies: R
         inbox=PostgresInbox(keyring, cap=settings.inbox.cap),
         sessions=PostgresSessions(keyring, idle_s=history.idle_s),
         graphs=graphs,
-        histories=RedisHistories(client, graphs, keyring, ttl_s=history.hot_ttl_s, keep_messages=history.hot_messages),
+        histories=RedisHistories(client, database, graphs, keyring, ttl_s=history.hot_ttl_s, keep_messages=history.hot_messages),
         journal=PostgresJournal(keyring),
         outbox=PostgresOutbox(keyring),
         interactions=PostgresInteractions(),

@@ -24,6 +24,9 @@ log = structlog.get_logger()
 
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 
+BEHIND_THE_WEB = 5
+"""How much a worker stands back where web and workers share a machine: to take a message in is urgent, to answer it can wait a moment."""
+
 MARKS = {Health.GOOD: "[green]✓[/]", Health.WARNING: "[yellow]![/]", Health.BAD: "[red]✗[/]"}
 
 
@@ -58,6 +61,7 @@ def worker(*, config: Config = None, with_parent: WithParent = False) -> None:
     start_log(settings)
     if with_parent:
         end_with_parent()
+    os.nice(BEHIND_THE_WEB)
     run(until_told(_work(settings)))
 
 

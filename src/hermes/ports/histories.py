@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hermes.ports.sessions import Session
-from hermes.ports.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +18,16 @@ class History:
 
 
 class Histories(Protocol):
-    """Hot history by session scope, sealed. Fails open: without Redis every read comes from the graph store, every write is left out."""
+    """Hot history by session scope, sealed. Fails open: without Redis every read comes from the graph store, every write is left out.
 
-    async def read(self, tx: Transaction, scope: str, session: Session) -> History:
+    Outside of any transaction: nobody waits for Redis while holding a row."""
+
+    async def read(self, scope: str, session: Session) -> History:
         """Return the last messages of the session, without `metadata`; from the graph store if no hot copy is at the session's head.
 
         How many are given only shrinks in large steps, so that one turn's prompt extends the one before. Raises NotThere and Forgotten."""
         ...
 
-    async def append(
-        self, tx: Transaction, scope: str, session: Session, before: History, messages: Sequence[Mapping[str, Any]], *, head: str
-    ) -> None:
+    async def append(self, scope: str, session: Session, before: History, messages: Sequence[Mapping[str, Any]], *, head: str) -> None:
         """Add what was just committed to the hot copy that stood at `before.head`. Never raises; a copy that moved on is dropped."""
         ...

@@ -91,8 +91,7 @@ class Turns:
         return True
 
     async def _answer(self, claim: Claim, session: Session) -> None:
-        async with self.transactions.begin() as tx:
-            history = await self.histories.read(tx, claim.envelope.scope, session)
+        history = await self.histories.read(claim.envelope.scope, session)
         question = {"role": "user", "content": claim.envelope.event.text}
         request = json.dumps({"head": history.head, "messages": [question]}, separators=(",", ":")).encode()
         effects = Effects(self.transactions, self.journal)
@@ -115,8 +114,7 @@ class Turns:
             parcel = await self.courier.promise(tx, claim, [text])
             await self.inbox.finish(tx, claim)
         if history is not None:
-            async with self.transactions.begin() as tx:
-                await self.histories.append(tx, claim.envelope.scope, session, history, said, head=head)
+            await self.histories.append(claim.envelope.scope, session, history, said, head=head)
         await self.courier.hand_over(claim, parcel)
         log.info("turn_ended", outcome=meta["outcome"], attempt=claim.attempt, waited_s=round(claim.age_s, 3))
 

@@ -62,11 +62,6 @@ class Vault:
         """Open bodies that hold JSON. Parsed in one piece, which is four times as fast as one by one."""
         return parse(self.open_all(kind, sealed))
 
-    def open_messages(self, sealed: Sequence[bytes] | None) -> list[tuple[bytes, Any]]:
-        """Open messages: the digest of each, and what `encode_node` made of it."""
-        bodies = self.open_all(Kind.MESSAGE, sealed)
-        return list(zip((body[:DIGEST_BYTES] for body in bodies), parse([body[DIGEST_BYTES:] for body in bodies]), strict=True))
-
     def address(self, kind: Kind, body: bytes) -> bytes:
         """Where contents are found: the same for the same contents of this session, and of no use to whoever guesses."""
         return self._keys.digest(f"{self._scope}/{kind}", body)[:ADDRESS_BYTES]
@@ -319,14 +314,17 @@ def graph_from(rows: GraphRows, session_id: UUID, vault: Vault) -> MessageGraph:
     for chat in vault.open_json(Kind.CHAT, rows.chats):
         chats.append(revive_chat(chat, chats))
     addresses, listed = replay(rows.log_nodes or (), rows.log_splices or ())
-    bodies = dict(zip(rows.addresses or (), vault.open_messages(rows.messages), strict=True))
+    # Flat lists and no pair for each message: while a long list is built, the garbage collector walks all objects again and again.
+    bodies = vault.open_all(Kind.MESSAGE, rows.messages)
+    values = parse([body[DIGEST_BYTES:] for body in bodies])
+    found = {address: at for at, address in enumerate(rows.addresses or ())}
     nodes: dict[int, Node] = {}
 
     def pick(numbers: Sequence[int]) -> tuple[Node, ...]:
         for number in numbers:
             if number not in nodes:
-                digest, value = bodies[addresses[number]]
-                nodes[number] = revive_node(value, digest, chats)
+                at = found[addresses[number]]
+                nodes[number] = revive_node(values[at], bodies[at][:DIGEST_BYTES], chats)
         return tuple([nodes[number] for number in numbers])
 
     current = pick(listed)
@@ -383,10 +381,12 @@ def samples_from(rows: GraphRows, vault: Vault) -> list[Sample]:
         address: Overlay(**body) for address, body in zip(rows.overlay_addresses or (), opened, strict=True)
     }
     overlays[None] = PLAIN
-    bodies = [body.split(b"\n", 1) for body in vault.open_all(Kind.SAMPLE, rows.samples)]
+    bodies = vault.open_all(Kind.SAMPLE, rows.samples)
+    names = parse([body[: body.index(b"\n")] for body in bodies])
     samples: list[Sample] = []
     places = zip(rows.heads or (), rows.indices or (), rows.responses or (), rows.sample_overlays or (), strict=True)
-    for (head, index, response, address), sample_id, (_, call) in zip(places, parse([name for name, _ in bodies]), bodies, strict=True):
+    for (head, index, response, address), sample_id, body in zip(places, names, bodies, strict=True):
+        call = body[body.index(b"\n") + 1 :]
         if call:
             samples.append(UnreadSample.of(head, index, sample_id, overlays[address], response.hex(), unread=call))
         else:

@@ -29,18 +29,22 @@ class Keyring:
         self._known.pop(user_id, None)
         await on(tx).execute(SQL["add_key"], {"user_id": user_id, "master": wrapped.master, "wrapped": wrapped.blob})
 
+    def known(self, user_id: UUID) -> DataKeys | None:
+        """Return a user's keys if they were read a short while ago."""
+        known = self._known.get(user_id)
+        return known[1] if known is not None and time.monotonic() - known[0] < self._keep_s else None
+
     async def of(self, tx: Transaction, user_id: UUID) -> DataKeys:
         """Return a user's keys. Raises Forgotten when there are none any more."""
-        now = time.monotonic()
-        known = self._known.get(user_id)
-        if known is not None and now - known[0] < self._keep_s:
-            return known[1]
+        known = self.known(user_id)
+        if known is not None:
+            return known
         rows = await (await on(tx).execute(SQL["keys_of"], {"user_id": user_id})).fetchall()
         if not rows:
             self._known.pop(user_id, None)
             raise Forgotten
         keys = DataKeys({generation: self._masters.unwrap(Wrapped(master, blob), user_id) for generation, master, blob in rows})
-        self._known[user_id] = (now, keys)
+        self._known[user_id] = (time.monotonic(), keys)
         self._known.move_to_end(user_id)
         while len(self._known) > self._capacity:
             self._known.popitem(last=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 from uuid import UUID, uuid4
 
 from hermes.graph.node import root_id
@@ -24,16 +25,19 @@ class PostgresSessions:
         self._keyring, self._idle_s = keyring, idle_s
 
     async def current(self, tx: Transaction, conversation_id: UUID) -> Session:
-        conversation = await (await on(tx).execute(SQL["lock_conversation"], {"conversation_id": conversation_id})).fetchone()
+        wanted = {"conversation_id": conversation_id, "idle_s": self._idle_s}
+        session = await self._go_on(tx, wanted)
+        if session is not None:
+            return session
+        conversation = await (await on(tx).execute(SQL["lock_conversation"], wanted)).fetchone()
         if conversation is None:
             raise NotThere(f"there is no conversation {conversation_id}")
+        session = await self._go_on(tx, wanted)  # somebody else may have begun it while this one waited
+        if session is not None:
+            return session
         user_id, account_id = conversation
         keys = await self._keyring.of(tx, user_id)
-        row = await (await on(tx).execute(SQL["newest"], {"conversation_id": conversation_id, "idle_s": self._idle_s})).fetchone()
-        if row is not None and row[-1]:
-            session = Session(*row[:-1])
-            await on(tx).execute(SQL["touch"], {"session_id": session.id})
-            return session
+        row = await (await on(tx).execute(SQL["newest"], wanted)).fetchone()
         seed, session_id = os.urandom(16).hex(), uuid4()
         session = Session(session_id, conversation_id, user_id, None if row is None else row[0], root_id(seed).hex(), 0)
         values = {
@@ -46,6 +50,15 @@ class PostgresSessions:
             "head": session.head,
         }
         await on(tx).execute(SQL["add"], values)
+        return session
+
+    async def _go_on(self, tx: Transaction, wanted: dict[str, Any]) -> Session | None:
+        """Return the newest session, noted as alive, unless it has been silent for too long."""
+        row = await (await on(tx).execute(SQL["go_on"], wanted)).fetchone()
+        if row is None:
+            return None
+        session = Session(*row)
+        await self._keyring.of(tx, session.user_id)  # raises Forgotten
         return session
 
     async def get(self, tx: Transaction, session_id: UUID) -> Session:

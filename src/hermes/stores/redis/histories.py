@@ -17,14 +17,13 @@ from redis.exceptions import RedisError
 
 from hermes.graph import MessageError
 from hermes.graph.message import SIDE, check_message, compact_json, thaw
-from hermes.ports.errors import Forgotten
+from hermes.ports.errors import Forgotten, StoreUnavailable
 from hermes.ports.graphs import Graphs
 from hermes.ports.histories import History
 from hermes.ports.sessions import Session
-from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import UNAVAILABLE
+from hermes.ports.transactions import Transactions
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.seal import SealBroken, Tokens
+from hermes.stores.seal import DataKeys, SealBroken, Tokens
 
 log = structlog.get_logger()
 
@@ -37,34 +36,44 @@ UNREACHABLE = (RedisError, OSError, TimeoutError)
 class RedisHistories:
     """The port Histories. `redis` gives bytes, has short timeouts and repeats nothing by itself."""
 
-    def __init__(self, redis: Redis, graphs: Graphs, keyring: Keyring, *, ttl_s: int = 43_200, keep_messages: int = 20) -> None:
-        self._redis, self._graphs, self._keyring = redis, graphs, keyring
+    def __init__(
+        self, redis: Redis, transactions: Transactions, graphs: Graphs, keyring: Keyring, *, ttl_s: int = 43_200, keep_messages: int = 20
+    ) -> None:
+        self._redis, self._transactions, self._graphs, self._keyring = redis, transactions, graphs, keyring
         self._ttl_s, self._keep = ttl_s, keep_messages
+        self._extension = redis.register_script(EXTEND)
 
-    async def read(self, tx: Transaction, scope: str, session: Session) -> History:
+    async def read(self, scope: str, session: Session) -> History:
         if session.length == 0:
             return History((), session.head)
-        tokens = (await self._keyring.of(tx, session.user_id)).history(scope)
+        tokens = (await self._keys(session.user_id)).history(scope)
         hot = decode(await self._stored(session.id), tokens, session, self._keep)
         if hot is not None:
             return hot
-        graph = await self._graphs.load(tx, session.id)
+        async with self._transactions.begin() as tx:
+            graph = await self._graphs.load(tx, session.id)
         start = first_kept(len(graph), self._keep)
         history = History(tuple(plain(message) for message in graph[start:]), graph.head)
         await self._replace(session.id, encode(history.messages, start, history.head, tokens, session.id))
         return history
 
-    async def append(
-        self, tx: Transaction, scope: str, session: Session, before: History, messages: Sequence[Mapping[str, Any]], *, head: str
-    ) -> None:
+    async def append(self, scope: str, session: Session, before: History, messages: Sequence[Mapping[str, Any]], *, head: str) -> None:
         if not messages:
             return
         try:
-            tokens = (await self._keyring.of(tx, session.user_id)).history(scope)
+            tokens = (await self._keys(session.user_id)).history(scope)
             await self._extend(session.id, before, [checked(message) for message in messages], head, tokens)
-        except (Forgotten, MessageError, *UNAVAILABLE, *UNREACHABLE) as error:
+        except (Forgotten, MessageError, StoreUnavailable, *UNREACHABLE) as error:
             # Not at its session's head any more, the copy is not believed: to leave it is as good as to drop it.
             log.warning("hot_history_not_extended", session_id=str(session.id), error=type(error).__name__)
+
+    async def _keys(self, user_id: UUID) -> DataKeys:
+        """The user's keys, mostly without asking the database."""
+        known = self._keyring.known(user_id)
+        if known is not None:
+            return known
+        async with self._transactions.begin() as tx:
+            return await self._keyring.of(tx, user_id)
 
     async def _stored(self, session_id: UUID) -> list[bytes]:
         """The tokens of a session, whose time to live begins anew; none if Redis cannot say."""
@@ -92,20 +101,29 @@ class RedisHistories:
     async def _extend(self, session_id: UUID, before: History, messages: Sequence[Plain], head: str, tokens: Tokens) -> None:
         """Add to the copy if it leads to `before.head`, else drop it: all at once, and not at all if somebody else writes meanwhile."""
         key = key_of(session_id)
-        async with self._redis.pipeline(transaction=True) as pipe:
-            await pipe.watch(key)
-            last: Any = await pipe.lindex(key, -1)  # while it watches, the pipeline answers at once
-            count = await pipe.llen(key)
-            length = 0 if last is None and not before.messages else length_at(last, before.head, tokens, session_id)
-            pipe.multi()  # type: ignore[no-untyped-call]  # redis-py says no types here
-            if length is None:
-                pipe.delete(key)
-            else:
-                start = first_kept(length + len(messages), self._keep)
-                pipe.rpush(key, *encode(messages, length, head, tokens, session_id))
-                pipe.ltrim(key, max(0, start - (length - count)), -1)
-                pipe.expire(key, self._ttl_s)
-            await pipe.execute()
+        async with self._redis.pipeline(transaction=False) as pipe:
+            pipe.lindex(key, -1)
+            pipe.llen(key)
+            last, count = await pipe.execute()
+        length = 0 if last is None and not before.messages else length_at(last, before.head, tokens, session_id)
+        if length is None:
+            await self._redis.delete(key)
+            return
+        start = first_kept(length + len(messages), self._keep)
+        added = encode(messages, length, head, tokens, session_id)
+        await self._extension(keys=[key], args=[last or b"", max(0, start - (length - count)), self._ttl_s, *added])
+
+
+EXTEND = """
+if (redis.call('LINDEX', KEYS[1], -1) or '') ~= ARGV[1] then
+    redis.call('DEL', KEYS[1])
+    return
+end
+redis.call('RPUSH', KEYS[1], unpack(ARGV, 4))
+redis.call('LTRIM', KEYS[1], ARGV[2], -1)
+redis.call('EXPIRE', KEYS[1], ARGV[3])
+"""
+"""Extends a copy whose last token is still the one that was seen; drops it otherwise."""
 
 
 def key_of(session_id: UUID) -> str:

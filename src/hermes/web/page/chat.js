@@ -38,7 +38,7 @@ field.addEventListener("keydown", (event) => {
 field.addEventListener("input", fit);
 room.addEventListener("scroll", () => { isFollowing = room.scrollHeight - room.scrollTop - room.clientHeight < 80; });
 new ResizeObserver(follow).observe(room); // a phone's keyboard takes half of the room
-window.addEventListener("online", () => { say(""); work(); });
+window.addEventListener("online", () => { calm(); work(); });
 window.addEventListener("offline", () => say("You are offline. What you write is sent when you are back."));
 
 for (const entry of entries) show(entry);
@@ -102,7 +102,7 @@ async function watchAll() {
   while ((entry = entries.find((one) => one.state === "waiting"))) {
     try {
       change(entry, { state: "answered", answer: await answerOf(entry) });
-      say("");
+      calm();
     } catch (error) {
       change(entry, { state: "failed", error: error.message });
     }
@@ -131,7 +131,7 @@ function toldByEvents(turn) {
   return new Promise((resolve) => {
     const events = new EventSource(`/web/messages/${turn}/events`);
     const end = (text) => { events.close(); resolve(text); };
-    events.addEventListener("accepted", () => say(""));
+    events.addEventListener("accepted", calm);
     events.addEventListener("message", (event) => end(JSON.parse(event.data).text));
     // Both the server's `error` and a broken connection arrive here; asking tells them apart.
     events.addEventListener("error", () => end(null));
@@ -143,7 +143,7 @@ async function persistently(attempt) {
     await untilOnline();
     try {
       const result = await attempt();
-      say("");
+      calm();
       return result;
     } catch (error) {
       if (error.isFinal || tries >= TRIES) {
@@ -241,6 +241,11 @@ function remark(entry, text) {
 
 function say(text) {
   if (status.textContent !== text) status.textContent = text;
+}
+
+function calm() {
+  // What was on its way when the connection broke may still arrive; that does not make the browser online.
+  if (navigator.onLine) say("");
 }
 
 function fit() {

@@ -98,6 +98,17 @@ async def test_another_process_notices_within_its_cache_time(database: Database,
             await elsewhere.of(tx, user.id)
 
 
+async def test_a_reader_during_the_deletion_does_not_keep_the_keys(database: Database, people: PostgresPeople, keyring: Keyring) -> None:
+    user, _ = await meet(database, people)
+    async with database.begin() as deletion:
+        await people.forget(deletion, user.id)
+        async with database.begin() as reader:  # the deletion is not committed: the keys are still there, for this once
+            await keyring.of(reader, user.id)
+    async with database.begin() as tx:
+        with pytest.raises(Forgotten):
+            await keyring.of(tx, user.id)
+
+
 async def test_a_new_generation_seals_and_the_old_one_still_opens(database: Database, people: PostgresPeople, keyring: Keyring) -> None:
     user, _ = await meet(database, people)
     async with database.begin() as tx:

@@ -81,6 +81,12 @@ class Trickle:
         self._is_over = True
         await asyncio.gather(*self._people)
 
+    async def __aenter__(self) -> "Trickle":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
+
     async def _write(self, channel: str) -> None:
         number = 0
         while not self._is_over:
@@ -162,13 +168,12 @@ async def postgres_loses_connections(house: House, stores: PrivateStores) -> Non
     ids=lambda outage: outage.__name__,
 )
 async def test_everything_acknowledged_is_answered_once_after_an_outage(house: House, private_stores: PrivateStores, outage: Outage) -> None:
-    trickle = Trickle(house)
-    await asyncio.sleep(0.5)
-    before = len(house.accepted)
-    await outage(house, private_stores)
-    after = len(house.accepted)
-    await asyncio.sleep(0.5)
-    await trickle.end()
+    async with Trickle(house) as trickle:
+        await asyncio.sleep(0.5)
+        before = len(house.accepted)
+        await outage(house, private_stores)
+        after = len(house.accepted)
+        await asyncio.sleep(0.5)
     await house.until_quiet()
     await house.check(calls={} if outage.__name__.startswith("redis") else None)
     house.check_order()

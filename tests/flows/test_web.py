@@ -358,6 +358,11 @@ async def test_the_answer_to_somebody_who_was_deleted_is_gone(service: Service) 
     service.thinker.may_answer.clear()
     turn_id = (await service.post("/v1/messages", {"text": "hi"}, {**key, "Prefer": "respond-async"})).body["turn_id"]
     other = (await service.post("/v1/messages", {"text": "hi"}, {**key, "Prefer": "respond-async"})).body["turn_id"]
+
+    async def asked() -> list[str]:
+        return service.thinker.asked
+
+    await eventually(asked, ["hi"])
     async with service.database.begin() as tx:
         row = await (await on(tx).execute("select user_id from inbox where turn_id = %s", [turn_id])).fetchone()
         await service.hermes.parts.people.forget(tx, row[0])

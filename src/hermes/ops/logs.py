@@ -14,8 +14,8 @@ from structlog.typing import Processor
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 QUIET = {
-    "uvicorn": "info",  # started, stopped, and errors that nobody caught
-    "uvicorn.error": "info",
+    "uvicorn": "warning",  # that it started and stopped, we say ourselves
+    "uvicorn.error": "warning",
     "uvicorn.access": "error",  # a line for each request says nothing that the metrics do not say
     "procrastinate": "warning",  # at info it writes five lines for each job
     "psycopg.pool": "warning",

@@ -36,6 +36,8 @@ class Answers:
     outbox: Outbox
     replies: Replies
     ping_s: float
+    closing: asyncio.Event
+    """Set when the server is about to stop: nobody waits here any more, whoever waited is sent away with the place to ask again."""
 
     async def now(self, turn_id: UUID) -> AgentResponse | None:
         """Return what the turn answered; None while it runs. Raises Forgotten when there will be none, and StoreUnavailable."""
@@ -56,14 +58,14 @@ class Answers:
         return wanted
 
     async def wait(self, turn_id: UUID, timeout_s: float) -> AgentResponse | None:
-        """Return the answer as soon as there is one; None after the timeout."""
+        """Return the answer as soon as there is one; None after the timeout, or when the server is about to stop."""
         began = time.monotonic()
         async with self.replies.listen(turn_id) as bell:
             while True:
                 if (response := await self._patiently(turn_id)) is not None:
                     return response
                 waited_s = time.monotonic() - began
-                if waited_s >= timeout_s:
+                if waited_s >= timeout_s or self.closing.is_set():
                     return None
                 await bell.ring(min(pause_s(waited_s), timeout_s - waited_s))
 
@@ -85,6 +87,8 @@ class Answers:
                     return
                 if response is not None:
                     break
+                if self.closing.is_set():
+                    return  # the client comes back, and asks the next process for the rest
                 now = time.monotonic()
                 if now - pinged >= self.ping_s:
                     yield b": ping\n\n"

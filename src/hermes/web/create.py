@@ -25,7 +25,7 @@ def create_web(services: WebServices) -> FastAPI:
     # No interactive documentation: FastAPI's loads its scripts from somebody else's server.
     elsewhere: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
     web = FastAPI(title="Hermes", version=__version__, description=DESCRIPTION, redirect_slashes=False, **elsewhere)
-    answers = Answers(services.transactions, services.inbox, services.outbox, services.replies, services.settings.ping_s)
+    answers = Answers(services.transactions, services.inbox, services.outbox, services.replies, services.settings.ping_s, services.closing)
     web.include_router(health_routes(services))
     web.include_router(message_routes(services, answers, Doorkeeper(services.transactions, services.api_keys)))
     if services.settings.chat:

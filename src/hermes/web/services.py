@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hermes.config import WebSettings
 from hermes.ops.metrics import Metrics
@@ -34,3 +35,5 @@ class WebServices:
     """The parts that `/ready` asks, by name."""
     needed: frozenset[str] = frozenset({"postgres"})
     """The parts without which no message can be taken in. The others are there for speed, and Hermes is ready without them."""
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by whoever runs the server when it is about to stop."""

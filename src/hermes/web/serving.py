@@ -16,13 +16,14 @@ from hermes.web.create import create_web
 from hermes.web.services import WebServices
 
 LAST_ANSWERS_S = 5.0
-"""How long open requests may take once the server has been told to stop. Event streams end by then; their clients come back."""
+"""How long open requests may take once the server has been told to stop. Whoever waits for an answer is sent away before that."""
 
 
 async def serve_until_cancelled(hermes: Hermes, listener: socket.socket, ready: Callable[[], None]) -> None:
     """Answer requests; call `ready` when the first one can come."""
+    services = services_of(hermes)
     config = uvicorn.Config(
-        create_web(services_of(hermes)),
+        create_web(services),
         log_config=None,  # its loggers write into our log
         access_log=False,
         lifespan="off",
@@ -41,6 +42,7 @@ async def serve_until_cancelled(hermes: Hermes, listener: socket.socket, ready: 
             ready()
         await asyncio.shield(serving)
     except asyncio.CancelledError:
+        services.closing.set()
         server.should_exit = True
         await serving
         raise

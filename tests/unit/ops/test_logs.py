@@ -74,7 +74,8 @@ def test_the_standard_library_speaks_through_the_same_formatter() -> None:
 @pytest.mark.parametrize(
     ("name", "level", "is_heard"),
     [
-        ("uvicorn.error", logging.INFO, True),
+        ("uvicorn.error", logging.INFO, False),
+        ("uvicorn.error", logging.WARNING, True),
         ("uvicorn.access", logging.INFO, False),
         ("procrastinate.worker", logging.INFO, False),
         ("procrastinate.worker", logging.WARNING, True),
@@ -93,8 +94,8 @@ def test_uvicorn_does_not_write_a_second_time_through_handlers_of_its_own() -> N
     logging.getLogger("uvicorn").addHandler(logging.StreamHandler(io.StringIO()))
     logging.getLogger("uvicorn").propagate = False
     stream = written()
-    logging.getLogger("uvicorn.error").info("started")
-    assert lines(stream) == [{"event": "started", "level": "info", "logger": "uvicorn.error"}]
+    logging.getLogger("uvicorn.error").warning("stumbled")
+    assert lines(stream) == [{"event": "stumbled", "level": "warning", "logger": "uvicorn.error"}]
     assert logging.getLogger("uvicorn").handlers == []
 
 

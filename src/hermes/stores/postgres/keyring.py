@@ -22,6 +22,7 @@ class Keyring:
         self._masters = masters
         self._capacity, self._keep_s = capacity, keep_s
         self._known: OrderedDict[UUID, tuple[float, DataKeys]] = OrderedDict()
+        self._discarded: dict[UUID, float] = {}
 
     async def make(self, tx: Transaction, user_id: UUID) -> None:
         """Give a user a data key; for one who has some, a newer generation that seals from now on."""
@@ -44,6 +45,8 @@ class Keyring:
             self._known.pop(user_id, None)
             raise Forgotten
         keys = DataKeys({generation: self._masters.unwrap(Wrapped(master, blob), user_id) for generation, master, blob in rows})
+        if self._is_discarded(user_id):
+            return keys  # for whoever reads while the deletion is not committed yet, this once
         self._known[user_id] = (time.monotonic(), keys)
         self._known.move_to_end(user_id)
         while len(self._known) > self._capacity:
@@ -52,8 +55,15 @@ class Keyring:
 
     async def discard(self, tx: Transaction, user_id: UUID) -> None:
         """Throw a user's keys away. What they sealed can never be read again."""
+        now = time.monotonic()
+        self._discarded = {known: since for known, since in self._discarded.items() if now - since < self._keep_s}
+        self._discarded[user_id] = now
         self._known.pop(user_id, None)
         await on(tx).execute(SQL["discard_keys"], {"user_id": user_id})
+
+    def _is_discarded(self, user_id: UUID) -> bool:
+        since = self._discarded.get(user_id)
+        return since is not None and time.monotonic() - since < self._keep_s
 
     async def rewrap(self, tx: Transaction, limit: int = 500) -> int:
         """Wrap some data keys of older master keys with the current one; return how many. Ids and sealed rows stay as they are."""

@@ -15,11 +15,13 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import psycopg
+from procrastinate.exceptions import ConnectorException
 
 from hermes.app import Hermes, open_hermes
 from hermes.config import load
@@ -27,7 +29,6 @@ from hermes.ports.credits import Balance
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import Receipt
 from hermes.ports.people import UserState
-from hermes.ports.transactions import Transaction
 from hermes.router.turns import APOLOGY
 from hermes.stores.embedded import Stores
 from hermes.stores.postgres.database import on
@@ -38,6 +39,9 @@ from tests.faults.worker import Orders, Trap
 PATIENCE_S = 60.0
 GRANT = 1_000
 ACCOUNT = "shop"
+
+TURNED_AWAY = (StoreUnavailable, ConnectorException)
+"""What a sender hears that has to come again. The second is the job queue's own: test_outages.py shows where it gets out."""
 
 QUICK = {
     "HERMES_WORK_HEARTBEAT_S": "0.2",
@@ -120,15 +124,21 @@ class Worker:
         if self.is_alive:
             os.kill(self.pid, blow)
 
-    def said(self, event: str) -> int:
-        """How often that event is in its log."""
-        return sum(json.loads(line).get("event") == event for line in self._lines() if line.startswith("{"))
+    def said(self, event: str) -> list[dict[str, Any]]:
+        """Its log lines of that event."""
+        return [said for said in map(json.loads, self._lines()) if said["event"] == event]
+
+    def failures(self) -> list[str]:
+        """The errors that its turns ended with."""
+        return [said["error"] for said in self.said("turn_failed")]
 
     def last_words(self) -> str:
         return "\n".join(self._lines()[-15:])
 
     def _lines(self) -> list[str]:
-        return self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log.exists() else []
+        """What it logged. A line that is still being written is left out."""
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        return text.splitlines()[: text.count("\n")]
 
 
 # --- what was said and done
@@ -224,7 +234,7 @@ class House:
         while True:
             try:
                 return await self.send(channel, text)
-            except StoreUnavailable:
+            except TURNED_AWAY:
                 await asyncio.sleep(0.1)
 
     async def send_all(self, *texts: str, platform: Platform = Platform.REST) -> list[Receipt]:
@@ -377,17 +387,18 @@ class House:
         else:
             assert made == dict.fromkeys(texts, 1) | dict(calls)
 
-    def check_order(self) -> None:
+    async def check_order(self) -> None:
         """Within a conversation the model was asked in the order of the messages' numbers, one at a time."""
-        by_text = {message.text: message for message in self.accepted.values()}
+        rows = await self.ask("select event_key, conversation_id, seq from inbox")
+        places = {self.tried[key]: (conversation, seq) for key, conversation, seq in rows}
         conversations: dict[UUID, list[tuple[float, float, int]]] = defaultdict(list)
         for call in self.calls():
-            receipt = by_text[call.text].receipt
-            conversations[receipt.conversation_id].append((call.began, call.ended or call.began, receipt.seq))
+            conversation, seq = places[call.text]
+            conversations[conversation].append((call.began, call.ended or call.began, seq))
         for calls in conversations.values():
             numbers = [seq for _, _, seq in calls]
             assert numbers == sorted(numbers)
-            assert all(earlier[1] <= later[0] for earlier, later in zip(calls, calls[1:], strict=False)), "two at once in one conversation"
+            assert all(earlier[1] <= later[0] for earlier, later in pairwise(calls)), "two at once in one conversation"
 
 
 def notes(file: Path) -> list[dict[str, Any]]:
@@ -408,7 +419,6 @@ async def open_house(nursery: Nursery, folder: Path, stores: Stores, **settings:
         "HERMES_MASTER_KEYS": new_master_key(),
         **settings,
     }
-    folder.mkdir(parents=True, exist_ok=True)
     # The pool of the test's own process is larger than a worker's: it plays the web, where many come at once.
     async with open_hermes(load({**environ, "HERMES_DATABASE_POOL_MAX": "16"})) as hermes:
         house = House(hermes, nursery, folder, environ)

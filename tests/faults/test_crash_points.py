@@ -37,30 +37,39 @@ class Point:
     def is_paid_again(self) -> bool:
         """Between the call of the model and its entry in the journal nobody can know the answer, so the model is asked again."""
         where = (self.place, self.is_after)
-        return self.place in ("answer", "journal.finish") or where == ("commit:4", False)
+        return self.place in ("answer", "journal.finish") or where == ("commit:journal.finish", False)
 
     @property
     def is_sent_again(self) -> bool:
         """Between the send and its entry in the outbox nobody can know that it arrived, so it is sent again, and marked."""
-        return (self.place, self.is_after) in {("send", True), ("outbox.settle", False), ("outbox.settle", True), ("commit:7", False)}
+        return (self.place, self.is_after) in {
+            ("send", True),
+            ("outbox.settle", False),
+            ("outbox.settle", True),
+            ("commit:outbox.settle", False),
+        }
 
     @property
     def is_marked(self) -> bool:
         """Whether the parcel was being sent, as far as the database knows."""
-        between = {("commit:5", True), ("histories.append", False), ("histories.append", True), ("commit:6", False), ("commit:6", True)}
-        return self.is_sent_again or (self.place, self.is_after) in {*between, ("send", False)}
+        return self.is_sent_again or (self.place, self.is_after) in {("commit:inbox.hold", True), ("send", False)}
 
 
-CLAIM = ["inbox.claim", "sessions.current", "credits.reserve", "commit:1"]
-ASK = ["histories.read", "commit:2", "journal.begin", "commit:3", "answer", "journal.finish", "commit:4"]
-END = ["inbox.hold", "graphs.append", "credits.post", "interactions.add", "outbox.put", "inbox.finish", "commit:5"]
-TELL = ["histories.append", "commit:6"]
-EVERYWHERE = ["turn", *CLAIM, *ASK, *END, *TELL]
+CLAIM = ["inbox.claim", "sessions.current", "credits.reserve", "commit:inbox.claim"]
+ASK = ["histories.read", "journal.begin", "commit:journal.begin", "answer", "journal.finish", "commit:journal.finish"]
+END = ["inbox.hold", "graphs.append", "credits.post", "interactions.add", "outbox.put", "inbox.finish", "commit:inbox.hold"]
+TELL = ["histories.append", "replies.announce"]
+SEND = ["outbox.take", "send", "outbox.settle", "commit:outbox.settle"]
 
 POINTS = [
-    *(Point(place, is_after, 2, Platform.REST) for place in (*EVERYWHERE, "replies.announce") for is_after in (False, True)),
-    *(Point(place, is_after, 2, Platform.TELEGRAM) for place in ("outbox.take", "send", "outbox.settle") for is_after in (False, True)),
-    *(Point(f"commit:{number}", is_after, 1, Platform.TELEGRAM) for number in range(1, 8) for is_after in (False, True)),
+    Point(place, is_after, turn, platform)
+    for turn, platform, places in (
+        (2, Platform.REST, ["turn", *CLAIM, *ASK, *END, *TELL]),
+        (2, Platform.TELEGRAM, SEND),
+        (1, Platform.TELEGRAM, [place for place in (*CLAIM, *ASK, *END, *SEND) if place.startswith("commit")]),
+    )
+    for place in places
+    for is_after in (False, True)
 ]
 
 

@@ -25,7 +25,7 @@ async def test_twenty_messages_at_once_in_fifty_conversations_are_answered_once_
     await flood(house, CONVERSATIONS, MESSAGES)
     await house.until_quiet()
     await house.check(calls={})
-    house.check_order()
+    await house.check_order()
     places: dict[UUID, list[int]] = defaultdict(list)
     for message in house.accepted.values():
         places[message.receipt.conversation_id].append(message.receipt.seq)
@@ -40,4 +40,4 @@ async def test_the_same_with_five_times_as_many(house: House) -> None:
     await flood(house, CONVERSATIONS, 5 * MESSAGES)
     await house.until_quiet(600)
     await house.check(calls={})
-    house.check_order()
+    await house.check_order()

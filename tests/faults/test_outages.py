@@ -1,4 +1,4 @@
-"""The stores go away and come back while people write: what was acknowledged is answered, what was not may be there or not, nothing is doubled.
+"""The stores go away and come back while people write: what was acknowledged is answered, once; what was not may be there or not.
 
 On stores of their own, so that they can really be killed."""
 
@@ -9,17 +9,19 @@ import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import psycopg
 import pytest
+from procrastinate import exceptions
 from redis.asyncio import Redis
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.stores import embedded
-from tests.faults.house import House, Nursery, fresh_database, open_house
+from tests.faults.house import TURNED_AWAY, House, Nursery, eventually, fresh_database, open_house
 
 CHANNELS = "abcd"
 PAUSE_S = 0.02
@@ -60,7 +62,7 @@ def private_stores() -> Iterator[PrivateStores]:
 
 
 @pytest.fixture
-async def house(nursery: Nursery, private_stores: PrivateStores, tmp_path: Path) -> AsyncIterator[House]:
+async def busy_house(nursery: Nursery, private_stores: PrivateStores, tmp_path: Path) -> AsyncIterator[House]:
     """A house on those stores, with two workers at work."""
     with fresh_database(private_stores.addresses, "template1") as stores:
         async with open_house(nursery, tmp_path, stores, **PATIENT) as house:
@@ -70,22 +72,22 @@ async def house(nursery: Nursery, private_stores: PrivateStores, tmp_path: Path)
 
 
 class Trickle:
-    """People who write, all the time. Most of them send again what nobody acknowledged; every fifth message is sent once, come what may."""
+    """People who write as long as the block lasts. What nobody acknowledged is sent again, but for every fifth message."""
 
     def __init__(self, house: House) -> None:
         self.house, self.refused = house, 0
         self._is_over = False
         self._people = [asyncio.create_task(self._write(channel)) for channel in CHANNELS]
 
-    async def end(self) -> None:
-        self._is_over = True
-        await asyncio.gather(*self._people)
-
-    async def __aenter__(self) -> "Trickle":
+    async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.end()
+    async def __aexit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self._is_over = True
+        if error is not None:
+            for person in self._people:
+                person.cancel()
+        await asyncio.gather(*self._people, return_exceptions=error is not None)
 
     async def _write(self, channel: str) -> None:
         number = 0
@@ -97,7 +99,7 @@ class Trickle:
             else:
                 try:
                     await self.house.send(channel, text)
-                except StoreUnavailable:
+                except TURNED_AWAY:
                     self.refused += 1
             await asyncio.sleep(PAUSE_S)
 
@@ -167,7 +169,10 @@ async def postgres_loses_connections(house: House, stores: PrivateStores) -> Non
     ],
     ids=lambda outage: outage.__name__,
 )
-async def test_everything_acknowledged_is_answered_once_after_an_outage(house: House, private_stores: PrivateStores, outage: Outage) -> None:
+async def test_everything_acknowledged_is_answered_once_after_an_outage(
+    busy_house: House, private_stores: PrivateStores, outage: Outage
+) -> None:
+    house = busy_house
     async with Trickle(house) as trickle:
         await asyncio.sleep(0.5)
         before = len(house.accepted)
@@ -176,37 +181,103 @@ async def test_everything_acknowledged_is_answered_once_after_an_outage(house: H
         await asyncio.sleep(0.5)
     await house.until_quiet()
     await house.check(calls={} if outage.__name__.startswith("redis") else None)
-    house.check_order()
+    await house.check_order()
     assert 0 < before < len(house.accepted)
     if outage.__name__.startswith("redis"):
         assert trickle.refused == 0, "Redis is speed: nobody is turned away without it"
         assert after > before
 
 
+BLOCKED = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+
+
+@asynccontextmanager
+async def jobs_locked(house: House) -> AsyncIterator[psycopg.AsyncConnection]:
+    """Nobody gets at the jobs as long as the block lasts. Gives another connection, to look around with."""
+    url = house.environ["HERMES_DATABASE_URL"]
+    async with (
+        await psycopg.AsyncConnection.connect(url) as holder,
+        await psycopg.AsyncConnection.connect(url, autocommit=True) as watcher,
+    ):
+        await holder.execute("lock table procrastinate_jobs in access exclusive mode")
+        yield watcher
+
+
+async def blocked(watcher: psycopg.AsyncConnection, count: int) -> list[int]:
+    """The server's processes that wait for a lock, once there are so many."""
+    pids: list[int] = []
+
+    async def look() -> bool:
+        pids[:] = [pid for (pid,) in await (await watcher.execute(BLOCKED)).fetchall()]
+        return len(pids) >= count
+
+    await eventually(look, f"{count} connections wait")
+    return pids
+
+
+@pytest.mark.xfail(raises=exceptions.ConnectorException, reason="the job queue's own error leaves the port Work", strict=True)
+async def test_a_sender_whose_connection_is_lost_while_the_job_is_deferred_is_told_to_come_back(house: House) -> None:
+    async with jobs_locked(house) as watcher:
+        sending = asyncio.create_task(house.send("a", "a1"))
+        [pid] = await blocked(watcher, 1)
+        await watcher.execute("select pg_terminate_backend(%s)", [pid])
+        with pytest.raises(StoreUnavailable):
+            await sending
+
+
+@pytest.mark.xfail(raises=AssertionError, reason="the lost connection takes the place of the cancellation", strict=True)
+async def test_a_worker_stops_when_told_so_while_the_database_is_away(busy_house: House, private_stores: PrivateStores) -> None:
+    house = busy_house
+    await house.send_all("a1", "b1")
+    await house.until_quiet()
+    private_stores.strike("postgres", signal.SIGQUIT)
+    try:
+        await asyncio.sleep(0.5)
+        for worker in house.workers:
+            worker.strike(signal.SIGTERM)
+        await house.until(lambda: not any(worker.is_alive for worker in house.workers), "the workers stop", 8)
+    finally:
+        await private_stores.start_again()
+
+
+@pytest.mark.xfail(raises=AssertionError, reason="the lost connection takes the place of the cancellation", strict=True)
+async def test_a_worker_stops_when_told_so_while_the_database_dies(busy_house: House) -> None:
+    """Told to stop, a worker cancels its queries and waits for the server's word; the server dies before it says it."""
+    house = busy_house
+    with suppress(psycopg.OperationalError):
+        async with jobs_locked(house) as watcher:
+            pids = await blocked(watcher, 6)  # of each worker: both queues, and the sweep
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            for worker in house.workers:
+                worker.strike(signal.SIGTERM)
+            await asyncio.sleep(0.5)
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+    await house.until(lambda: not any(worker.is_alive for worker in house.workers), "the workers stop", 8)
+
+
 @pytest.mark.slow
-async def test_workers_and_stores_killed_at_random_for_a_minute(house: House, private_stores: PrivateStores) -> None:
+async def test_workers_and_stores_killed_at_random_for_a_minute(busy_house: House, private_stores: PrivateStores) -> None:
+    house = busy_house
     seed = random.randrange(10**6)
     print(f"seed {seed}")  # noqa: T201  # shown when it fails
     dice = random.Random(seed)
     outages = [redis_is_killed, redis_is_emptied, redis_hangs, postgres_is_killed, postgres_crashes, postgres_loses_connections]
-    trickle = Trickle(house)
     end = time.monotonic() + 60
-    while time.monotonic() < end:
-        await asyncio.sleep(dice.uniform(0.2, 2))
-        match dice.choice(["worker", "worker", "pause", "store"]):
-            case "worker":
-                victim = dice.choice([worker for worker in house.workers if worker.is_alive])
-                victim.strike(signal.SIGKILL)
-                house.worker()
-            case "pause":
-                sleeper = dice.choice([worker for worker in house.workers if worker.is_alive])
-                sleeper.strike(signal.SIGSTOP)
-                await asyncio.sleep(dice.uniform(0.5, 3))
-                sleeper.strike(signal.SIGCONT)
-            case "store":
-                await dice.choice(outages)(house, private_stores)
-    await trickle.end()
-    with suppress(StoreUnavailable):
-        await house.ask("select 1")
+    async with Trickle(house):
+        while time.monotonic() < end:
+            await asyncio.sleep(dice.uniform(0.2, 2))
+            victim = dice.choice([worker for worker in house.workers if worker.is_alive])
+            match dice.choice(["worker", "worker", "pause", "store"]):
+                case "worker":
+                    victim.strike(signal.SIGKILL)
+                    house.worker()
+                case "pause":
+                    victim.strike(signal.SIGSTOP)
+                    await asyncio.sleep(dice.uniform(0.5, 3))
+                    victim.strike(signal.SIGCONT)
+                case "store":
+                    await dice.choice(outages)(house, private_stores)
     await house.until_quiet(180)
     await house.check()

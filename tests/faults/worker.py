@@ -16,13 +16,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
+
+import structlog
 
 from hermes.app import Hermes, open_hermes
 from hermes.app.root import Housekeeping, Parts
@@ -41,16 +43,18 @@ from hermes.stores.postgres.work import Pace
 from hermes.stores.seal import MasterKeys
 from hermes.turn import Platform
 
+log = structlog.get_logger("hermes.tests")
+
 TURN: ContextVar[int] = ContextVar("turn", default=0)
 """Which of this process's turns is under way, counted from one; 0 outside of turns."""
-COMMITS: ContextVar[Iterator[int]] = ContextVar("commits")
-"""Numbers for the transactions of a turn, from one."""
+CALLS: ContextVar[list[str] | None] = ContextVar("calls", default=None)
+"""The port calls of the transaction that is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """Where a worker is struck: at a named port call (`journal.finish`), a turn's transaction (`commit:5`), the model's
-    `answer`, the `send` of a parcel, or the whole `turn`."""
+    """Where a worker is struck: at a port call (`journal.finish`), at the commit of a transaction, which is named for the first call in it
+    (`commit:inbox.claim`), at the model's `answer`, at the `send` of a parcel, or at the whole `turn`."""
 
     place: str
     is_after: bool
@@ -192,6 +196,8 @@ class Snared:
             return call
 
         async def snared(*arguments: Any, **options: Any) -> Any:
+            if (calls := CALLS.get()) is not None:
+                calls.append(place)
             self._snare.reached(place, is_after=False)
             result = await call(*arguments, **options)
             self._snare.reached(place, is_after=True)
@@ -213,22 +219,24 @@ class SignedJournal:
 
 
 class SnaredTransactions:
-    """Transactions that are places by their number within the turn, before and after they commit."""
+    """Transactions that are places by the first call that is made in them, before and after they commit."""
 
     def __init__(self, inner: Transactions, snare: Snare) -> None:
         self._inner, self._snare = inner, snare
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Transaction]:
-        place = f"commit:{next(COMMITS.get())}"
+        calls: list[str] = []
+        CALLS.set(calls)
         async with self._inner.begin() as tx:
             yield tx
-            self._snare.reached(place, is_after=False)
-        self._snare.reached(place, is_after=True)
+            CALLS.set(None)
+            self._snare.reached(f"commit:{calls[0]}", is_after=False)
+        self._snare.reached(f"commit:{calls[0]}", is_after=True)
 
 
 class SnaredHands:
-    """Hands that count the turns of this process and the transactions of each."""
+    """Hands that count the turns of this process."""
 
     def __init__(self, hermes: Hermes, snare: Snare, senders: Mapping[Platform, Sender]) -> None:
         transactions = SnaredTransactions(hermes.database, snare)
@@ -238,13 +246,15 @@ class SnaredHands:
 
     async def turn(self, turn_id: UUID) -> None:
         TURN.set(next(self._numbers))
-        COMMITS.set(itertools.count(1))
         self._snare.reached("turn", is_after=False)
-        await self._turns.run(turn_id)
+        try:
+            await self._turns.run(turn_id)
+        except Exception as error:
+            log.info("turn_failed", error=type(error).__name__)
+            raise
         self._snare.reached("turn", is_after=True)
 
     async def delivery(self, conversation_id: UUID) -> None:
-        COMMITS.set(itertools.count(1))
         await self._courier.deliver(conversation_id)
 
 

@@ -17,6 +17,7 @@ from uuid import UUID
 import procrastinate
 import structlog
 from procrastinate import exceptions, jobs, manager
+from procrastinate.connector import BaseConnector
 from procrastinate.job_context import JobContext
 
 from hermes.ports.errors import StoreUnavailable
@@ -78,18 +79,19 @@ class PostgresWork:
 
         `sweeps` is called now and then, beside the sweep of stalled jobs."""
         shift = Shift()
-        self._app.task(name="turn", queue=TURNS, retry=Patience(), pass_context=True)(shift.tracked(hands.turn))
-        self._app.task(name="delivery", queue=DELIVERIES, retry=Patience(), pass_context=True)(shift.tracked(hands.delivery))
+        app = new_app(self._app.connector)  # one for each run: a task's name can be given to one function only
+        app.task(name="turn", queue=TURNS, retry=Patience(), pass_context=True)(shift.tracked(hands.turn))
+        app.task(name="delivery", queue=DELIVERIES, retry=Patience(), pass_context=True)(shift.tracked(hands.delivery))
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._serve(TURNS, pace.concurrency, pace))
-            group.create_task(self._serve(DELIVERIES, max(1, pace.concurrency // 4), pace))
+            group.create_task(self._serve(app, TURNS, pace.concurrency, pace))
+            group.create_task(self._serve(app, DELIVERIES, max(1, pace.concurrency // 4), pace))
             group.create_task(self._sweep(shift, pace, sweeps))
 
-    async def _serve(self, queue: str, concurrency: int, pace: Pace) -> None:
+    async def _serve(self, app: procrastinate.App, queue: str, concurrency: int, pace: Pace) -> None:
         """Run one queue's worker. It ends when the database is away for long; then it begins again as a new one."""
         while True:
             try:
-                await self._app.run_worker_async(
+                await app.run_worker_async(
                     name=queue,
                     queues=[queue],
                     concurrency=concurrency,
@@ -134,11 +136,15 @@ class PostgresWork:
 @asynccontextmanager
 async def open_work(database: Database) -> AsyncIterator[PostgresWork]:
     """Hold the job queue of a database."""
-    connector = procrastinate.PsycopgConnector()
-    app = procrastinate.App(connector=connector)
-    app.job_manager = OwnJobs(connector)
+    app = new_app(procrastinate.PsycopgConnector())
     async with app.open_async(database.pool):
         yield PostgresWork(database, app)
+
+
+def new_app(connector: BaseConnector) -> procrastinate.App:
+    app = procrastinate.App(connector=connector)
+    app.job_manager = OwnJobs(connector)
+    return app
 
 
 class OwnJobs(manager.JobManager):

@@ -1,0 +1,243 @@
+"""Models: what is asked, what comes back, and how it can fail. The same for every vendor.
+
+Messages and tools are in the form of the message graph: OpenAI's chat messages (`role`, `content`, `tool_calls` with arguments as a JSON
+string, `role: tool` with `tool_call_id`, `reasoning`), tools as `{"type": "function", "function": {…}}`. What a vendor wants instead is its
+backend's business.
+
+    BackendError
+    ├── Overloaded          5xx, 529: somebody else may have room              → next backend
+    ├── RateLimited         429; says how long to wait, where it is known      → next backend
+    ├── Unreachable         no connection, or no answer in time                → next backend
+    ├── Garbled             a success that makes no sense: empty, HTML, no choice → next backend
+    ├── Unauthorized        401, 402, 403, 404: key, bill, or no such model    → next backend, and an alert
+    ├── ContextTooLong      the prompt does not fit this model                 → next backend
+    ├── BadRequest          400, 413: the same everywhere                      → no further backend
+    └── CutShort            the stream broke after text had come               → no further backend; carries the text and the usage
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol
+
+Message = Mapping[str, Any]
+Tool = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One request to a model, before any vendor's encoding."""
+
+    messages: Sequence[Message]
+    max_tokens: int
+    tools: Sequence[Tool] = ()
+    tool_choice: str | Mapping[str, Any] | None = None
+    """`auto`, `none`, `required`, or one function; None leaves it to the vendor."""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """temperature, top_p, seed, stop … A model that does not take one is not sent it."""
+    response_format: Mapping[str, Any] | None = None
+    wants_tokens: bool = False
+    """Ask for token ids and logprobs, where the server has them."""
+    user: str | None = None
+    """An opaque name of the end user, for vendors that want one against abuse. Never a phone number."""
+
+    @property
+    def needs_tools(self) -> bool:
+        """With tools, or with their traces in the history: a backend without tools cannot take it."""
+        return bool(self.tools) or any(message.get("tool_calls") or message.get("role") == "tool" for message in self.messages)
+
+    @property
+    def needs_vision(self) -> bool:
+        """With an image somewhere in the messages."""
+        parts = (part for message in self.messages if isinstance(message.get("content"), list | tuple) for part in message["content"])
+        return any(isinstance(part, Mapping) and part.get("type") == "image_url" for part in parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens as the vendor counted them. `tokens_in` is the whole prompt, cached parts included, whatever the vendor calls it."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cache_read: int = 0
+    """Of `tokens_in`, read from the vendor's prompt cache."""
+    cache_write: int = 0
+    """Of `tokens_in`, written to it for 5 minutes."""
+    cache_write_1h: int = 0
+    is_estimated: bool = False
+    """The vendor did not say; this is our upper bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """A whole answer."""
+
+    message: Message
+    """The assistant's message in the form of the message graph, with `reasoning` where the model gave any."""
+    finish_reason: str
+    """`stop`, `length`, `tool_calls`, `content_filter` or `refusal`."""
+    usage: Usage
+    model: str
+    """The model that answered, as it named itself."""
+    request_digest: str
+    """SHA-256 of the encoded request."""
+    raw_text: str | None = None
+    prompt_token_ids: Sequence[int] | None = None
+    token_ids: Sequence[int] | None = None
+    logprobs: Sequence[float] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What else is worth keeping: the vendor's id of the request, its service tier, blocks that must be echoed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More of the answer's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More of the model's thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """More of a tool call: id and name with its first piece, arguments in pieces of a JSON string."""
+
+    index: int
+    id: str | None
+    name: str | None
+    arguments: str
+
+
+Delta = TextDelta | ReasoningDelta | ToolCallDelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a model can do, and what it must not be sent."""
+
+    tools: bool = True
+    vision: bool = False
+    sampling: bool = True
+    """Takes temperature, top_p and top_k."""
+    prefill: bool = False
+    """May continue an assistant message."""
+    thinking: bool = False
+    """Thinks before it answers, unless told not to."""
+    context: int | None = None
+    """Tokens of prompt and answer together; None where nobody knows."""
+    cache_floor: int | None = None
+    """The shortest prompt that its vendor caches, in tokens."""
+
+
+class CheckLevel(StrEnum):
+    """How bad a finding of a health check is."""
+
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding of a health check."""
+
+    code: str
+    level: CheckLevel
+    message: str
+    hint: str = ""
+
+
+class Backend(Protocol):
+    """A place where models are. Does what it is told once: no retries, no failover, no budget; the gateway does those."""
+
+    name: str
+
+    def capabilities(self, model: str) -> Capabilities:
+        """What a model of this backend can do."""
+        ...
+
+    def supports_tools(self, model: str) -> bool:
+        """Whether a request with tools may be sent to it."""
+        ...
+
+    async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
+        """Return the whole answer; raise a BackendError."""
+        ...
+
+    def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncIterator[Delta | Completion]:
+        """Yield deltas as they come, and last of all the whole answer. Raises a BackendError before the first delta, CutShort after it.
+
+        Close it (`aclosing`) to give up: the connection ends with it."""
+        ...
+
+    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:
+        """Say what is wrong with it; no finding of level ERROR means that it can be used. Never raises."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of connections and processes."""
+        ...
+
+
+class BackendError(Exception):
+    """A model could not be asked, or did not answer."""
+
+    fails_over: ClassVar[bool] = True
+    """Whether another backend may do better."""
+
+    def __init__(self, message: str, *, backend: str, model: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.backend, self.model, self.status = backend, model, status
+
+
+class Overloaded(BackendError):
+    """The vendor has no room, or failed by itself."""
+
+
+class RateLimited(BackendError):
+    """Too many requests."""
+
+    def __init__(self, message: str, *, backend: str, model: str, status: int | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message, backend=backend, model=model, status=status)
+        self.retry_after_s = retry_after_s
+        """As the vendor says; None where it does not, or where waiting does not help before the month ends."""
+
+
+class Unreachable(BackendError):
+    """No connection, or no answer in time."""
+
+
+class Garbled(BackendError):
+    """A success that makes no sense."""
+
+
+class Unauthorized(BackendError):
+    """The key is wrong, the bill is not paid, or there is no such model for it."""
+
+
+class ContextTooLong(BackendError):
+    """The prompt does not fit the model."""
+
+
+class BadRequest(BackendError):
+    """The request is wrong, and would be wrong everywhere."""
+
+    fails_over = False
+
+
+class CutShort(BackendError):
+    """The answer broke off after some of it had been seen."""
+
+    fails_over = False
+
+    def __init__(self, message: str, *, backend: str, model: str, partial: Message, usage: Usage) -> None:
+        super().__init__(message, backend=backend, model=model)
+        self.partial, self.usage = partial, usage
+        """What had come, and what will be billed for it."""

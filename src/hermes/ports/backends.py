@@ -11,6 +11,7 @@ backend's business.
     ├── Garbled             a success that makes no sense: empty, HTML, no choice → next backend
     ├── Unauthorized        401, 402, 403, 404: key, bill, or no such model    → next backend, and an alert
     ├── ContextTooLong      the prompt does not fit this model                 → next backend
+    ├── Unsupported         something in it that this model does not take      → next backend
     ├── BadRequest          400, 413: the same everywhere                      → no further backend
     └── CutShort            the stream broke after text had come               → no further backend; carries the text and the usage
 """
@@ -75,7 +76,9 @@ class Completion:
     """A whole answer."""
 
     message: Message
-    """The assistant's message in the form of the message graph, with `reasoning` where the model gave any."""
+    """The assistant's message in the form of the message graph, with `reasoning` where the model gave any.
+
+    What a vendor wants back unchanged on the next round is a field beside it (`thinking_blocks`); no other vendor is sent it."""
     finish_reason: str
     """`stop`, `length`, `tool_calls`, `content_filter` or `refusal`."""
     usage: Usage
@@ -88,7 +91,7 @@ class Completion:
     token_ids: Sequence[int] | None = None
     logprobs: Sequence[float] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What else is worth keeping: the vendor's id of the request, its service tier, blocks that must be echoed."""
+    """What else is worth keeping: the vendor's id of the answer, its service tier, blocks that nobody here knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +207,21 @@ class Overloaded(BackendError):
 class RateLimited(BackendError):
     """Too many requests."""
 
-    def __init__(self, message: str, *, backend: str, model: str, status: int | None = None, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        backend: str,
+        model: str,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        is_exhausted: bool = False,
+    ) -> None:
         super().__init__(message, backend=backend, model=model, status=status)
         self.retry_after_s = retry_after_s
         """As the vendor says; None where it does not, or where waiting does not help before the month ends."""
+        self.is_exhausted = is_exhausted
+        """A spending limit or a quota is used up: only a person can help, so ask no more and say so."""
 
 
 class Unreachable(BackendError):
@@ -224,6 +238,10 @@ class Unauthorized(BackendError):
 
 class ContextTooLong(BackendError):
     """The prompt does not fit the model."""
+
+
+class Unsupported(BackendError):
+    """The request holds something that this model does not take."""
 
 
 class BadRequest(BackendError):

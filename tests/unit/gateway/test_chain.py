@@ -1,0 +1,199 @@
+"""The chain: one deadline, each backend once, and no half answer passed off as a whole one."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from hermes.gateway.chain import Answered, ChainFailed, Link, complete, stream
+from hermes.ports.backends import (
+    Ask,
+    BackendError,
+    BadRequest,
+    Capabilities,
+    Check,
+    Completion,
+    ContextTooLong,
+    CutShort,
+    Delta,
+    Garbled,
+    Overloaded,
+    RateLimited,
+    TextDelta,
+    Unauthorized,
+    Unreachable,
+    Usage,
+)
+
+ABLE = Capabilities()
+HELLO = Ask(messages=({"role": "user", "content": "hello"},), max_tokens=2_000)
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
+IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}
+
+
+class Scripted:
+    """A backend that says, raises or hangs as it is told, piece by piece."""
+
+    def __init__(self, name: str, *script: str | type[BackendError] | float, capabilities: Capabilities = ABLE) -> None:
+        self.name, self.script, self.known, self.asked, self.closed = name, script, capabilities, list[Ask](), 0
+
+    def capabilities(self, model: str) -> Capabilities:
+        return self.known
+
+    def supports_tools(self, model: str) -> bool:
+        return self.known.tools
+
+    async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
+        async for piece in self.stream(ask, model, timeout_s=timeout_s):
+            if isinstance(piece, Completion):
+                return piece
+        raise AssertionError
+
+    async def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncIterator[Delta | Completion]:
+        self.asked.append(ask)
+        said = ""
+        try:
+            for piece in self.script:
+                match piece:
+                    case str():
+                        said += piece
+                        yield TextDelta(piece)
+                    case float():
+                        await asyncio.sleep(piece)
+                    case _ if issubclass(piece, CutShort):
+                        raise CutShort("cut", backend=self.name, model=model, partial={"content": said}, usage=Usage(tokens_out=1))
+                    case _:
+                        raise piece("no", backend=self.name, model=model, status=500)
+            message = {"role": "assistant", "content": said}
+            yield Completion(message=message, finish_reason="stop", usage=Usage(tokens_out=1), model=model, request_digest="")
+        finally:
+            self.closed += 1
+
+    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:
+        return ()
+
+    async def aclose(self) -> None:
+        return
+
+
+def chain(*backends: Scripted) -> list[Link]:
+    return [Link(backend.name, backend, f"{backend.name}-1", 1_000) for backend in backends]
+
+
+def outcomes(answered: Answered | ChainFailed) -> list[tuple[str, str]]:
+    return [(attempt.name, attempt.outcome) for attempt in answered.attempts]
+
+
+async def streamed(links: Sequence[Link], *, ask: Ask = HELLO, deadline_s: float = 5) -> tuple[str, Answered | None]:
+    text, last = "", None
+    async for piece in stream(ask, links, deadline_s=deadline_s):
+        if isinstance(piece, Answered):
+            last = piece
+        else:
+            assert isinstance(piece, TextDelta)
+            text += piece.text
+    return text, last
+
+
+@pytest.mark.parametrize("error", [Overloaded, RateLimited, Unreachable, Garbled, Unauthorized, ContextTooLong])
+async def test_falls_through_to_the_next_and_asks_the_dead_one_once(error: type[BackendError]) -> None:
+    dead, alive = Scripted("sonnet", error), Scripted("haiku", "hi")
+    answered = await complete(HELLO, chain(dead, alive), deadline_s=5)
+    assert (answered.completion.message["content"], answered.link.name) == ("hi", "haiku")
+    assert outcomes(answered) == [("sonnet", error.__name__), ("haiku", "answered")]
+    assert (len(dead.asked), len(alive.asked)) == (1, 1)
+    text, last = await streamed(chain(Scripted("sonnet", error), alive))
+    assert last is not None
+    assert (text, outcomes(last)) == ("hi", outcomes(answered))
+
+
+async def test_a_bad_request_asks_nobody_else() -> None:
+    other = Scripted("haiku", "hi")
+    with pytest.raises(ChainFailed) as failed:
+        await complete(HELLO, chain(Scripted("sonnet", BadRequest), other), deadline_s=5)
+    assert isinstance(failed.value.last, BadRequest)
+    assert failed.value.__cause__ is failed.value.last
+    assert other.asked == []
+
+
+async def test_the_last_error_is_named_and_every_attempt_is_kept() -> None:
+    with pytest.raises(ChainFailed, match=r"sonnet: Overloaded, haiku: Garbled.*last: no") as failed:
+        await complete(HELLO, chain(Scripted("sonnet", Overloaded), Scripted("haiku", Garbled)), deadline_s=5)
+    assert [(attempt.outcome, attempt.status) for attempt in failed.value.attempts] == [("Overloaded", 500), ("Garbled", 500)]
+    with pytest.raises(ChainFailed, match="the chain is empty"):
+        await complete(HELLO, [], deadline_s=5)
+
+
+async def test_a_hang_fails_over_within_the_deadline() -> None:
+    began = time.monotonic()
+    answered = await complete(HELLO, chain(Scripted("sonnet", 60.0), Scripted("haiku", "hi")), deadline_s=0.5)
+    assert outcomes(answered) == [("sonnet", "Unreachable"), ("haiku", "answered")]
+    assert 0.25 < time.monotonic() - began < 0.45, "60 % of the deadline, and not all of it"
+    text, _ = await streamed(chain(Scripted("sonnet", 60.0), Scripted("haiku", "hi")), deadline_s=0.5)
+    assert text == "hi"
+
+
+async def test_the_last_one_gets_all_that_is_left_and_no_more() -> None:
+    began = time.monotonic()
+    with pytest.raises(ChainFailed) as failed:
+        await complete(HELLO, chain(Scripted("sonnet", 60.0), Scripted("haiku", 60.0)), deadline_s=0.3)
+    assert 0.28 < time.monotonic() - began < 0.6
+    assert outcomes(failed.value) == [("sonnet", "Unreachable"), ("haiku", "Unreachable")]
+
+
+async def test_who_cannot_do_it_is_skipped() -> None:
+    plain, able = Scripted("ollama", "no", capabilities=Capabilities(tools=False)), Scripted("haiku", "hi")
+    with_tools = Ask(messages=HELLO.messages, max_tokens=10, tools=(TOOL,))
+    traces = Ask(messages=(*HELLO.messages, {"role": "tool", "tool_call_id": "1", "content": "x"}), max_tokens=10)
+    image = Ask(messages=(IMAGE,), max_tokens=10)
+    seeing = Scripted("eyes", "a bar", capabilities=Capabilities(vision=True))
+    assert outcomes(await complete(with_tools, chain(plain, able), deadline_s=5)) == [
+        ("ollama", "skipped: no tools"),
+        ("haiku", "answered"),
+    ]
+    assert outcomes(await complete(traces, chain(plain, able), deadline_s=5))[0] == ("ollama", "skipped: no tools")
+    assert outcomes(await complete(image, chain(able, seeing), deadline_s=5)) == [("haiku", "skipped: no vision"), ("eyes", "answered")]
+    with pytest.raises(ChainFailed, match="skipped: no tools"):
+        await complete(with_tools, chain(plain), deadline_s=5)
+    assert plain.asked == []
+
+
+async def test_an_answer_is_as_long_as_its_model_may_answer() -> None:
+    backend = Scripted("haiku", "hi")
+    await complete(HELLO, chain(backend), deadline_s=5)
+    await complete(Ask(messages=HELLO.messages, max_tokens=7), chain(backend), deadline_s=5)
+    assert [ask.max_tokens for ask in backend.asked] == [1_000, 7]
+
+
+async def test_after_the_first_delta_nobody_takes_over() -> None:
+    other = Scripted("haiku", "hi")
+    with pytest.raises(CutShort) as cut:
+        await streamed(chain(Scripted("sonnet", "half an ans", CutShort), other))
+    assert (cut.value.partial["content"], cut.value.usage.tokens_out, other.asked) == ("half an ans", 1, [])
+
+
+async def test_an_answer_that_does_not_end_in_time_is_cut_short_with_what_was_said() -> None:
+    with pytest.raises(CutShort) as cut:
+        await streamed(chain(Scripted("sonnet", "half an ans", 60.0), Scripted("haiku", "hi")), deadline_s=0.2)
+    assert cut.value.partial == {"role": "assistant", "content": "half an ans"}
+    assert cut.value.usage.is_estimated
+    assert cut.value.usage.tokens_out == 4
+
+
+async def test_whoever_leaves_a_stream_ends_it() -> None:
+    backend = Scripted("sonnet", "one", "two", 60.0)
+    deltas = stream(HELLO, chain(backend), deadline_s=5)
+    assert await anext(deltas) == TextDelta("one")
+    await deltas.aclose()  # type: ignore[attr-defined]
+    assert backend.closed == 1
+
+
+async def test_a_cancelled_call_is_no_failure_of_its_backend() -> None:
+    other = Scripted("haiku", "hi")
+    task = asyncio.create_task(complete(HELLO, chain(Scripted("sonnet", 60.0), other), deadline_s=5))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert other.asked == []

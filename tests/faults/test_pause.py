@@ -76,7 +76,6 @@ async def test_a_worker_that_slept_with_a_parcel_in_its_hands_sends_a_marked_cop
     assert [(texts[parcel.turn_id], parcel.is_ambiguous) for parcel in house.sent()] == [("a1", True), ("a2", False), ("a1", False)]
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="no time limit on idle transactions: the sleeper keeps its locks", strict=True)
 async def test_a_worker_that_sleeps_within_its_last_transaction_does_not_hold_its_conversation_for_ever(house: House) -> None:
     house.environ = {**house.environ, "HERMES_DATABASE_STATEMENT_TIMEOUT_S": "2"}
     sleeper = await put_to_sleep(house, IN_THE_LAST_TRANSACTION, "a1", "a2")

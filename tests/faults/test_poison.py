@@ -9,8 +9,6 @@ from hermes.router.turns import APOLOGY
 from hermes.stores.embedded import Stores
 from tests.faults.house import House, Nursery, open_house
 
-BURIED = ("dead", "dead", ["apologised"], ["sent"])
-
 
 @pytest.fixture
 async def strict_house(nursery: Nursery, database_url: str, redis_url: str, tmp_path: Path) -> AsyncIterator[House]:

@@ -119,6 +119,11 @@ def listening(settings: Settings) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048)
     except OSError as error:
-        fail(f"cannot listen on {host}:{port}: {error.strerror}; choose another port with HERMES_WEB_PORT")
+        fail(f"cannot listen on {host}:{port}: {reason(error)}; choose another port with HERMES_WEB_PORT")
     listener.setblocking(False)  # noqa: FBT003  # its signature
     return listener
+
+
+def reason(error: OSError) -> str:
+    """What is wrong, in the system's words; `strerror` has more of them here than a person needs."""
+    return os.strerror(error.errno) if error.errno else str(error)

@@ -18,7 +18,7 @@ backend's business.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
@@ -174,7 +174,7 @@ class Backend(Protocol):
         """Return the whole answer; raise a BackendError."""
         ...
 
-    def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncIterator[Delta | Completion]:
+    def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion]:
         """Yield deltas as they come, and last of all the whole answer. Raises a BackendError before the first delta, CutShort after it.
 
         Close it (`aclosing`) to give up: the connection ends with it."""

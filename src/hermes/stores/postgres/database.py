@@ -17,8 +17,14 @@ from hermes.ports.transactions import Transaction
 
 Connection = psycopg.AsyncConnection[TupleRow]
 
-# Connection lost, server restarting, too many connections, deadlock victim, statement timeout: all may be tried again.
-UNAVAILABLE = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, TooManyRequests)
+# Connection lost, server restarting, too many connections, deadlock victim, a time-out of the server: all may be tried again.
+UNAVAILABLE = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+    PoolTimeout,
+    TooManyRequests,
+)
 
 
 @dataclass(slots=True)
@@ -46,11 +52,14 @@ async def open_database(
     url: str, *, pool_min: int = 2, pool_max: int = 16, connect_timeout_s: float = 5.0, statement_timeout_s: float = 30.0
 ) -> AsyncIterator[Database]:
     """Hold a pool of connections as long as the block lasts. Raises StoreUnavailable when none can be had in time."""
+    limit_ms = round(statement_timeout_s * 1000)
     options: dict[str, Any] = {
         "connect_timeout": max(1, round(connect_timeout_s)),
         # A plan is kept for as long as its connection. One that was made while a table was empty would go on reading it whole; every
         # query here has an index, so that is never right. (And jit, which the penalty on whole tables would set off, never pays here.)
-        "options": f"-c statement_timeout={round(statement_timeout_s * 1000)} -c timezone=UTC -c enable_seqscan=off -c jit=off",
+        # A process that is frozen in the middle of a transaction holds its rows no longer than a statement may take.
+        "options": f"-c statement_timeout={limit_ms} -c idle_in_transaction_session_timeout={limit_ms} "
+        "-c timezone=UTC -c enable_seqscan=off -c jit=off",
         "application_name": "hermes",
     }
     pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(

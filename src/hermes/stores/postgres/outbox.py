@@ -47,7 +47,8 @@ class PostgresOutbox:
         await on(tx).execute(SQL["settle"], {"id": parcel.id, "state": state, "retry_in_s": retry_in_s or 0.0})
 
     async def stranded(self, tx: Transaction, older_than_s: float) -> Sequence[UUID]:
-        rows = await (await on(tx).execute(SQL["stranded"], {"older_than_s": older_than_s})).fetchall()
+        limits = {"older_than_s": older_than_s, "cut_off_s": self._cut_off_s}
+        rows = await (await on(tx).execute(SQL["stranded"], limits)).fetchall()
         return [row[0] for row in rows]
 
     async def answer(self, tx: Transaction, turn_id: UUID) -> Answer | None:

@@ -7,8 +7,8 @@ goes on after an outage of the database."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,7 +20,7 @@ from procrastinate import exceptions, jobs, manager
 from procrastinate.connector import BaseConnector
 from procrastinate.job_context import JobContext
 
-from hermes.ports.errors import StoreUnavailable
+from hermes.ports.errors import Fenced, PortError, StoreUnavailable
 from hermes.ports.transactions import Transaction
 from hermes.ports.work import Hands
 from hermes.stores.postgres.database import UNAVAILABLE, Database, on
@@ -56,7 +56,8 @@ class PostgresWork:
 
     async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID) -> None:
         task = self._app.configure_task("turn", queue=TURNS, lock=f"in:{conversation_id}", connection=on(tx))
-        await task.defer_async(id=str(turn_id))
+        with queue_unavailable():
+            await task.defer_async(id=str(turn_id))
 
     async def defer_delivery(self, tx: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:
         lock = f"out:{conversation_id}"
@@ -65,8 +66,9 @@ class PostgresWork:
         delay: dict[str, Any] = {"schedule_in": {"seconds": in_s}} if in_s else {}
         task = self._app.configure_task("delivery", queue=DELIVERIES, lock=lock, queueing_lock=lock, connection=on(tx), **delay)
         try:
-            async with on(tx).transaction():
-                await task.defer_async(id=str(conversation_id))
+            with queue_unavailable():
+                async with on(tx).transaction():
+                    await task.defer_async(id=str(conversation_id))
         except exceptions.AlreadyEnqueued:
             return  # somebody else deferred it between the look and the insert
 
@@ -82,7 +84,7 @@ class PostgresWork:
         app = new_app(self._app.connector)  # one for each run: a task's name can be given to one function only
         app.task(name="turn", queue=TURNS, retry=Patience(), pass_context=True)(shift.tracked(hands.turn))
         app.task(name="delivery", queue=DELIVERIES, retry=Patience(), pass_context=True)(shift.tracked(hands.delivery))
-        async with asyncio.TaskGroup() as group:
+        async with self._beating(shift, pace), asyncio.TaskGroup() as group:
             group.create_task(self._serve(app, TURNS, pace.concurrency, pace))
             group.create_task(self._serve(app, DELIVERIES, max(1, pace.concurrency // 4), pace))
             group.create_task(self._sweep(shift, pace, sweeps))
@@ -105,6 +107,7 @@ class PostgresWork:
                 log.warning("worker_stopped", queue=queue)
             except (exceptions.ConnectorException, *UNAVAILABLE) as error:
                 log.warning("worker_lost_database", queue=queue, error=type(error).__name__)
+            go_on_unless_cancelled()
             await asyncio.sleep(pace.poll_s)
 
     async def _sweep(self, shift: Shift, pace: Pace, sweeps: Callable[[], Awaitable[None]] | None) -> None:
@@ -114,8 +117,29 @@ class PostgresWork:
                 await self.sweep(shift, pace)
                 if sweeps is not None:
                     await sweeps()
-            except (StoreUnavailable, exceptions.ConnectorException) as error:
-                log.warning("sweep_failed", error=type(error).__name__)
+            except StoreUnavailable as error:
+                log.warning("sweep_failed", error=str(error))
+            go_on_unless_cancelled()
+
+    @asynccontextmanager
+    async def _beating(self, shift: Shift, pace: Pace) -> AsyncIterator[None]:
+        """Give signs of life until the last job has ended. Procrastinate stops giving its own when it begins to drain, and a turn that
+        takes longer than that would be given to another worker while it still runs here."""
+
+        async def beat() -> None:
+            while True:
+                await asyncio.sleep(pace.heartbeat_s)
+                with suppress(StoreUnavailable):
+                    async with self._database.begin() as tx:
+                        await on(tx).execute(SQL["beat"], {"workers": sorted(shift.workers)})
+
+        beating = asyncio.create_task(beat())
+        try:
+            yield
+        finally:
+            beating.cancel()
+            with suppress(asyncio.CancelledError):
+                await beating
 
     async def sweep(self, shift: Shift, pace: Pace) -> None:
         """Give the jobs of dead workers to somebody else, and a job to every message that has none."""
@@ -141,10 +165,33 @@ async def open_work(database: Database) -> AsyncIterator[PostgresWork]:
         yield PostgresWork(database, app)
 
 
+@contextmanager
+def queue_unavailable() -> Iterator[None]:
+    """Attribute what the queue says of a lost connection to the store."""
+    try:
+        yield
+    except exceptions.AlreadyEnqueued:
+        raise
+    except exceptions.ConnectorException as error:
+        raise StoreUnavailable(f"PostgreSQL cannot be used: {type(error.__cause__ or error).__name__}") from error
+
+
+def go_on_unless_cancelled() -> None:
+    """Stop where a lost connection took the place of the cancellation: of two errors at once, libraries raise the one they noticed last."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 def new_app(connector: BaseConnector) -> procrastinate.App:
     app = procrastinate.App(connector=connector)
     app.job_manager = OwnJobs(connector)
     return app
+
+
+def is_expected(error: Exception) -> bool:
+    """A store that is away, or a conversation that moved on, needs no traceback."""
+    return isinstance(error, PortError)
 
 
 class OwnJobs(manager.JobManager):
@@ -196,6 +243,14 @@ class Shift:
                 self.running.add(job.id)
             try:
                 await work(UUID(id))
+            except Fenced:
+                log.warning("job_fenced", task=job.task_name, id=id)
+                raise
+            except Exception as error:  # the worker loop: noted once, and tried again
+                log.warning(
+                    "job_failed", task=job.task_name, id=id, tries=job.attempts + 1, error=repr(error), exc_info=not is_expected(error)
+                )
+                raise
             finally:
                 if job.id is not None:
                     self.running.discard(job.id)

@@ -25,7 +25,10 @@ where id = %(id)s and state = 'attempting'
 
 -- name: stranded
 select distinct conversation_id from outbox
-where state in ('pending', 'attempting') and not_before <= now() and touched_at < now() - make_interval(secs => %(older_than_s)s)
+where not_before <= now() and (
+    state = 'pending' and touched_at < now() - make_interval(secs => %(older_than_s)s)
+    or state = 'attempting' and touched_at < now() - make_interval(secs => %(cut_off_s)s)
+)
 
 -- name: answer
 select outbox.user_id, part, body, meta from outbox left join interactions using (turn_id) where turn_id = %(turn_id)s order by part

@@ -35,6 +35,9 @@ with stalled as (
 )
 select id, pg_notify('procrastinate_queue_v1#' || queue_name, json_build_object('type', 'job_inserted', 'job_id', id)::text) from freed
 
+-- name: beat
+update procrastinate_workers set last_heartbeat = now() where id = any(%(workers)s)
+
 -- name: doing
 select id from procrastinate_jobs where status = 'doing' and worker_id = any(%(workers)s)
 

@@ -1,0 +1,70 @@
+"""Calls of models on PostgreSQL, and the kill switch where it lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import date
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from hermes.ports.budgets import Latch
+from hermes.ports.calls import Call, Spent, SpentOn
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.database import on
+from hermes.stores.postgres.queries import load
+
+SQL = load("calls")
+
+
+class PostgresCalls:
+    """The port Calls."""
+
+    async def add(self, tx: Transaction, call: Call) -> bool:
+        return bool(await rows(tx, "add", as_row(call)))
+
+    async def spent(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> Spent:
+        query = "spent" if user_id is None else "spent_by_user"
+        [row] = await rows(tx, query, {"since": since, "until": until, "user_id": user_id})
+        return Spent(*row)
+
+    async def by_day(self, tx: Transaction, user_id: UUID, *, since: date, until: date, ids_since: date) -> Sequence[SpentOn]:
+        window = {"user_id": user_id, "since": since, "until": until, "ids_since": ids_since}
+        return [SpentOn(day, Spent(*sums), ids) for day, *sums, ids in await rows(tx, "by_day", window)]
+
+    async def on_day(self, tx: Transaction, day: date, *, recent_s: float) -> SpentOn:
+        [(calls, tokens, micro_usd, ids)] = await rows(tx, "on_day", {"day": day, "recent_s": recent_s})
+        return SpentOn(day, Spent(calls, tokens, micro_usd), ids)
+
+    async def alerted(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
+        return bool(await rows(tx, "alerted", {"subject": subject, "period": period, "percent": percent}))
+
+
+class PostgresLatches:
+    """The port Latches. That there is one at most, an index knows."""
+
+    async def engaged(self, tx: Transaction) -> Latch | None:
+        found = await rows(tx, "engaged", {})
+        return Latch(*found[0]) if found else None
+
+    async def engage(self, tx: Transaction, by: str, reason: str) -> Latch:
+        while True:
+            await on(tx).execute(SQL["engage"], {"by": by, "reason": reason})
+            latch = await self.engaged(tx)
+            if latch is not None:  # else somebody released, between these two lines, the one that stood in the way
+                return latch
+
+    async def release(self, tx: Transaction, by: str) -> bool:
+        return bool(await rows(tx, "release", {"by": by}))
+
+
+def as_row(call: Call) -> dict[str, Any]:
+    row: dict[str, Any] = {name: getattr(call, name) for name in Call.__slots__ if name != "usage"}
+    attempts = [asdict(attempt) for attempt in call.attempts]
+    return {**row, **asdict(call.usage), "attempts": Jsonb(attempts), "rate": Jsonb(dict(call.rate))}
+
+
+async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
+    return await (await on(tx).execute(SQL[query], values)).fetchall()

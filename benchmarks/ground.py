@@ -265,7 +265,7 @@ async def graphs(settings: Settings) -> None:
         parts, database = hermes.parts, hermes.database
         receipt = await hermes.intake.accept(new_envelope("graph"), newcomer=UserState.ACTIVE)
         async with database.begin() as tx:
-            session = await parts.sessions.current(tx, receipt.conversation_id)
+            session = await parts.sessions.current(tx, receipt.conversation_id, uuid4())
         head, appends = session.head, []
         for number in range(MESSAGES // 2):
             question = Entry({"role": "user", "content": f"question {number} " + "words " * 20})
@@ -318,7 +318,7 @@ async def graphs(settings: Settings) -> None:
 
 async def current(hermes: Hermes, conversation_id: Any) -> str:
     async with hermes.database.begin() as tx:
-        return (await hermes.parts.sessions.current(tx, conversation_id)).head
+        return (await hermes.parts.sessions.current(tx, conversation_id, uuid4())).head
 
 
 def new_envelope(user: str) -> Envelope:

@@ -21,4 +21,4 @@ async def new_session(database: Database, keyring: Keyring, user: User, channel_
     """The first session of a new conversation."""
     conversation_id = await new_conversation(database, user, channel_id)
     async with database.begin() as tx:
-        return await PostgresSessions(keyring).current(tx, conversation_id)
+        return await PostgresSessions(keyring).current(tx, conversation_id, user.id)

@@ -61,6 +61,23 @@ async def test_none_or_several_are_not_revoked(database: Database) -> None:
         assert all(key.revoked_at is None for key in await PostgresApiKeys().list(tx))
 
 
+async def test_of_keys_with_one_name_the_living_one_is_revoked(database: Database) -> None:
+    old, _ = await create(database)
+    async with database.begin() as tx:
+        await PostgresApiKeys().revoke(tx, "shop")
+    new, _ = await create(database)
+    async with database.begin() as tx:
+        assert (await PostgresApiKeys().revoke(tx, "shop")).id == new.id
+        assert new.id != old.id
+
+
+async def test_the_database_does_not_know_what_a_client_called_its_request(database: Database) -> None:
+    key, _ = await create(database)
+    await keep(database, key, uuid4(), name="order of Mrs Smith")
+    async with database.begin() as tx:
+        assert "Smith" not in str(await (await on(tx).execute("select promises::text from promises")).fetchall())
+
+
 async def keep(database: Database, key: ApiKey, turn_id: UUID, *, name: str = "k", digest: bytes = b"body") -> UUID:
     async with database.begin() as tx:
         return await PostgresPromises(ttl_s=60).keep(tx, key.id, name, digest, turn_id)

@@ -7,13 +7,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.errors import Fenced, Forgotten, InboxFull
-from hermes.ports.inbox import Claim, Receipt
-from hermes.ports.people import User, UserState
+from hermes.ports.errors import Fenced, InboxFull
+from hermes.ports.inbox import Claim, Origin, Receipt, Unreadable
+from hermes.ports.people import UserState
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Envelope, MessageEvent, Platform
 
 ASKED = Envelope(
@@ -49,7 +50,16 @@ async def accept(
 
 async def claim(database: Database, inbox: PostgresInbox, turn_id: UUID) -> Claim | None:
     async with database.begin() as tx:
-        return await inbox.claim(tx, turn_id)
+        claimed = await inbox.claim(tx, turn_id)
+    assert not isinstance(claimed, Unreadable)
+    return claimed
+
+
+async def claim_unreadable(database: Database, inbox: PostgresInbox, turn_id: UUID) -> Unreadable:
+    async with database.begin() as tx:
+        claimed = await inbox.claim(tx, turn_id)
+    assert isinstance(claimed, Unreadable)
+    return claimed
 
 
 async def test_what_is_accepted_comes_back_whole(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
@@ -167,18 +177,55 @@ async def test_a_buried_message_keeps_its_reason_and_is_not_claimed(
     assert found == [("dead", "gave up")]
 
 
-async def test_a_message_of_a_deleted_sender_cannot_be_read(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox, user: User
-) -> None:
+async def test_a_message_of_a_deleted_sender_cannot_be_read(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     async with database.begin() as tx:
         sender, _ = await people.meet(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
         await people.forget(tx, sender.id)
-    with pytest.raises(Forgotten):
-        await claim(database, inbox, receipt.turn_id)
+    unread = await claim_unreadable(database, inbox, receipt.turn_id)
+    assert (unread.attempt, unread.is_forgotten, unread.is_damaged) == (1, True, False)
     async with database.begin() as tx:
         await inbox.bury_unread(tx, receipt.turn_id, "its sender was deleted")
     assert await claim(database, inbox, receipt.turn_id) is None
+
+
+async def test_a_damaged_message_is_counted_each_time_it_is_tried(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    receipt = await accept(database, people, inbox, ASKED)
+    async with database.begin() as tx:
+        await on(tx).execute("update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20))")
+    tries = [await claim_unreadable(database, inbox, receipt.turn_id) for _ in range(2)]
+    assert [(each.attempt, each.is_forgotten, each.is_damaged) for each in tries] == [(1, False, True), (2, False, True)]
+
+
+async def test_a_missing_master_key_is_no_damage(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    receipt = await accept(database, people, inbox, ASKED)
+    stranger = PostgresInbox(Keyring(MasterKeys.parse([new_master_key()])))
+    unread = await claim_unreadable(database, stranger, receipt.turn_id)
+    assert (unread.is_forgotten, unread.is_damaged) == (False, False)
+
+
+async def test_an_attempt_is_excused_only_while_its_claim_stands(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    receipt = await accept(database, people, inbox, ASKED)
+    older, newer = await claim(database, inbox, receipt.turn_id), await claim(database, inbox, receipt.turn_id)
+    assert older is not None
+    assert newer is not None
+    async with database.begin() as tx:
+        await inbox.excuse(tx, older)
+        await inbox.excuse(tx, newer)
+    again = await claim(database, inbox, receipt.turn_id)
+    assert again is not None
+    assert again.attempt == 2
+
+
+async def test_where_a_turn_came_from_is_known_to_those_who_ask_for_it(
+    database: Database, people: PostgresPeople, inbox: PostgresInbox
+) -> None:
+    receipt = await accept(database, people, inbox, ASKED)
+    async with database.begin() as tx:
+        assert await inbox.origin(tx, receipt.turn_id) == Origin("bali-bot", Platform.TELEGRAM, "-100", has_ended=False)
+        assert await inbox.origin(tx, uuid4()) is None
+        await inbox.bury_unread(tx, receipt.turn_id, "x")
+        assert await inbox.origin(tx, receipt.turn_id) == Origin("bali-bot", Platform.TELEGRAM, "-100", has_ended=True)
 
 
 async def test_the_database_shows_no_word_of_the_message(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:

@@ -102,6 +102,22 @@ async def test_a_try_that_was_cut_off_is_given_out_again_and_says_so(database: D
     assert (again.tries, again.is_ambiguous) == (2, True)
 
 
+async def test_whoever_comes_late_with_a_result_changes_nothing(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "a")
+    paused = await take(database, outbox, claim)
+    async with database.begin() as tx:
+        await on(tx).execute("update outbox set touched_at = now() - interval '61 s'")
+    successor = await take(database, outbox, claim)
+    assert paused is not None
+    assert successor is not None
+    await settle(database, outbox, paused, ParcelState.PENDING, retry_in_s=0)
+    assert await take(database, outbox, claim) is None, "the successor is still sending it"
+    await settle(database, outbox, successor, ParcelState.SENT)
+    async with database.begin() as tx:
+        assert await outbox.waiting(tx) == 0
+
+
 async def test_promising_twice_promises_once(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
     claim = await new_claim(database, keyring)
     await put(database, outbox, claim, "a")
@@ -115,7 +131,7 @@ async def test_the_answer_comes_with_its_provenance(database: Database, keyring:
     claim = await new_claim(database, keyring)
     async with database.begin() as tx:
         assert await outbox.answer(tx, claim.turn_id) is None
-        session = await PostgresSessions(keyring).current(tx, claim.conversation_id)
+        session = await PostgresSessions(keyring).current(tx, claim.conversation_id, claim.user_id)
         await outbox.put(tx, claim, ["Ci", "ao"])
         for tokens in (3, 4):
             await PostgresInteractions().add(tx, claim, session.id, {"tokens_in": tokens})

@@ -1,6 +1,7 @@
 """Users: met once, sealed with a key of their own, forgotten for good."""
 
 import asyncio
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -8,10 +9,13 @@ import pytest
 from hermes.ports.errors import Forgotten, NotThere
 from hermes.ports.people import User, UserState
 from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.seal import MasterKeyMissing, MasterKeys, SealBroken, new_master_key
 from hermes.turn import Platform
+from tests.contract.turns import new_claim
 
 
 @pytest.fixture
@@ -96,6 +100,28 @@ async def test_another_process_notices_within_its_cache_time(database: Database,
         await people.forget(tx, user.id)
         with pytest.raises(Forgotten):
             await elsewhere.of(tx, user.id)
+
+
+async def test_no_address_of_somebody_who_was_forgotten_stays(database: Database, people: PostgresPeople, keyring: Keyring) -> None:
+    claim = await new_claim(database, keyring, channel="phone-4711")
+    async with database.begin() as tx:
+        await PostgresOutbox(keyring).put(tx, claim, ["answer"])
+        await on(tx).execute("update inbox set event_key = 'from phone-4711'")
+        await people.forget(tx, claim.user_id)
+        tables = [row[0] for row in await (await on(tx).execute("select relname from pg_stat_user_tables")).fetchall()]
+        found = [table for table in tables if "4711" in str(await (await on(tx).execute(f"select t::text from {table} t")).fetchall())]  # noqa: S608
+    assert found == []
+
+
+async def test_a_group_goes_on_when_the_one_who_opened_it_is_forgotten(
+    database: Database, people: PostgresPeople, keyring: Keyring
+) -> None:
+    opener = await new_claim(database, keyring, channel="group")
+    async with database.begin() as tx:
+        carol, _ = await people.meet(tx, "shop", Platform.REST, "carol", state=UserState.ACTIVE)
+        await PostgresInbox(keyring).accept(tx, replace(opener.envelope, event_key="c1"), carol, uuid4())
+        await people.forget(tx, opener.user_id)
+        assert await (await on(tx).execute("select channel_id from conversations")).fetchall() == [("group",)]
 
 
 async def test_a_reader_during_the_deletion_does_not_keep_the_keys(database: Database, people: PostgresPeople, keyring: Keyring) -> None:

@@ -8,13 +8,14 @@ import pytest
 from hermes.graph.node import root_id
 from hermes.ports.errors import Forgotten, NotThere
 from hermes.ports.graphs import Entry
-from hermes.ports.people import User
+from hermes.ports.people import User, UserState
 from hermes.ports.sessions import Session
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.turn import Platform
 from tests.contract.people import new_conversation
 
 HOUR_S = 3_600
@@ -25,9 +26,9 @@ def sessions(keyring: Keyring) -> PostgresSessions:
     return PostgresSessions(keyring)
 
 
-async def current(database: Database, sessions: PostgresSessions, conversation_id: UUID) -> Session:
+async def current(database: Database, sessions: PostgresSessions, conversation_id: UUID, speaker: UUID | None = None) -> Session:
     async with database.begin() as tx:
-        return await sessions.current(tx, conversation_id)
+        return await sessions.current(tx, conversation_id, speaker or uuid4())
 
 
 async def be_silent(database: Database, session: Session, seconds: float) -> None:
@@ -118,7 +119,7 @@ async def test_what_is_not_there_is_said(database: Database, sessions: PostgresS
         with pytest.raises(NotThere):
             await sessions.get(tx, uuid4())
         with pytest.raises(NotThere):
-            await sessions.current(tx, uuid4())
+            await sessions.current(tx, uuid4(), uuid4())
 
 
 async def test_a_forgotten_user_has_no_session(database: Database, keyring: Keyring, user: User, sessions: PostgresSessions) -> None:
@@ -127,3 +128,15 @@ async def test_a_forgotten_user_has_no_session(database: Database, keyring: Keyr
         await PostgresPeople(keyring).forget(tx, user.id)
     with pytest.raises(Forgotten):
         await current(database, sessions, session.conversation_id)
+
+
+async def test_where_the_opener_was_deleted_whoever_speaks_now_begins_anew(
+    database: Database, keyring: Keyring, user: User, sessions: PostgresSessions
+) -> None:
+    first = await current(database, sessions, await new_conversation(database, user, "42"))
+    async with database.begin() as tx:
+        carol, _ = await PostgresPeople(keyring).meet(tx, "bali", Platform.TELEGRAM, "carol", state=UserState.ACTIVE)
+        await PostgresPeople(keyring).forget(tx, user.id)
+    second = await current(database, sessions, first.conversation_id, carol.id)
+    assert (second.user_id, second.previous, second.length) == (carol.id, first.id, 0)
+    assert await current(database, sessions, first.conversation_id, carol.id) == second

@@ -166,6 +166,26 @@ async def test_one_delivery_at_most_waits_for_a_conversation(database: Database,
     assert await jobs_left(database) == [("todo", 0)]
 
 
+@pytest.mark.parametrize("way", ["it fails", "its worker dies"])
+async def test_a_delivery_gives_way_to_the_one_that_waits_already(database: Database, work: PostgresWork, way: str) -> None:
+    """Of one conversation's deliveries one may wait, so the older one must not come back to wait beside it, nor stop the sweep."""
+    conversation = uuid4()
+    async with database.begin() as tx:
+        await work.defer_delivery(tx, conversation)
+        await on(tx).execute("insert into procrastinate_workers (id) overriding system value values (1)")
+        await on(tx).execute("update procrastinate_jobs set status = 'doing', worker_id = 1, abort_requested = true")
+        [(job_id,)] = await (await on(tx).execute("select id from procrastinate_jobs")).fetchall()
+        await work.defer_delivery(tx, conversation)
+    if way == "it fails":
+        job = jobs.Job(id=job_id, queue="deliveries", lock=None, queueing_lock=None, task_name="delivery", worker_id=1)
+        await work._app.job_manager.retry_job(job)
+    else:
+        async with database.begin() as tx:
+            await on(tx).execute("delete from procrastinate_workers")
+        await work.sweep(Shift(), QUICK)
+    assert await jobs_left(database) == [("todo", 0)]
+
+
 async def test_the_jobs_of_a_dead_worker_are_given_to_somebody_else(database: Database, work: PostgresWork) -> None:
     turns = await defer(database, work, uuid4(), 3)
     async with database.begin() as tx:  # a worker that took the first job and was killed

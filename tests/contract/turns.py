@@ -25,7 +25,7 @@ async def claim_turn(database: Database, keyring: Keyring, turn_id: UUID) -> Cla
     """Claim a turn that waits."""
     async with database.begin() as tx:
         claim = await PostgresInbox(keyring).claim(tx, turn_id)
-    assert claim is not None
+    assert isinstance(claim, Claim)
     return claim
 
 

@@ -55,7 +55,7 @@ class Point:
         return self.is_sent_again or (self.place, self.is_after) in {("commit:inbox.hold", True), ("send", False)}
 
 
-CLAIM = ["inbox.claim", "sessions.current", "credits.reserve", "commit:inbox.claim"]
+CLAIM = ["inbox.claim", "commit:inbox.claim", "sessions.current", "credits.reserve", "commit:sessions.current"]
 ASK = ["histories.read", "journal.begin", "commit:journal.begin", "answer", "journal.finish", "commit:journal.finish"]
 END = ["inbox.hold", "graphs.append", "credits.post", "interactions.add", "outbox.put", "inbox.finish", "commit:inbox.hold"]
 TELL = ["histories.append", "replies.announce"]

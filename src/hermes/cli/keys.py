@@ -61,10 +61,10 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
     if not found:
         typer.echo("There is no API key yet; make one: hermes keys create NAME")
         return
-    table = Table("name", "prefix", "account", "created", "last used", "state", box=None, pad_edge=False)
+    table = Table("name", "prefix", "account", "created", "last used", "state", "id", box=None, pad_edge=False)
     for key in found:
         state = "[red]revoked[/]" if key.revoked_at else "[green]active[/]"
-        table.add_row(key.name, f"{key.prefix}…", key.account, _day(key.created_at), _day(key.last_used_at), state)
+        table.add_row(key.name, f"{key.prefix}…", key.account, _day(key.created_at), _day(key.last_used_at), state, str(key.id))
     Console().print(table)
 
 

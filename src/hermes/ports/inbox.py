@@ -51,6 +51,20 @@ class Origin:
     """Nothing more will come of it than what is in the outbox now."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A message that was claimed and cannot be opened. The attempt counts."""
+
+    turn_id: UUID
+    attempt: int
+    age_s: float
+    reason: str
+    is_forgotten: bool
+    """Its sender was deleted: nobody will ever read it."""
+    is_damaged: bool
+    """The bytes are not what was sealed. If neither, a key is missing, and may come back."""
+
+
 class Inbox(Protocol):
     """Accepted messages. Fails closed: what is not stored is not acknowledged."""
 
@@ -60,10 +74,14 @@ class Inbox(Protocol):
         A duplicate stores nothing and returns the first one's receipt. Raises InboxFull over the account's cap."""
         ...
 
-    async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | None:
+    async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | Unreadable | None:
         """Begin an attempt: count it, raise the conversation's epoch, and return the message. None when the turn has ended already.
 
-        Raises Forgotten when the sender was deleted meanwhile."""
+        A transaction of its own: what goes wrong afterwards must not take the count back."""
+        ...
+
+    async def excuse(self, tx: Transaction, claim: Claim) -> None:
+        """Take the count of this attempt back, if the claim still stands: the message is not to blame for a store that was away."""
         ...
 
     async def hold(self, tx: Transaction, claim: Claim) -> None:

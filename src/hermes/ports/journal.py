@@ -58,6 +58,10 @@ class Journal(Protocol):
         """Note how an effect ended, and return the result that stands: the first one noted, whoever it was."""
         ...
 
+    async def has_result(self, tx: Transaction, claim: Claim, step: str, index: int) -> bool:
+        """Whether an effect has ended, in whichever attempt."""
+        ...
+
     async def note(self, tx: Transaction, claim: Claim, type_: str, facts: Mapping[str, Any]) -> None:
         """Add an event that is no effect: user_resolved, credit_reserved, tools_gated, …"""
         ...

@@ -70,7 +70,9 @@ class Outbox(Protocol):
         ...
 
     async def settle(self, tx: Transaction, parcel: Parcel, state: ParcelState, *, retry_in_s: float | None = None) -> None:
-        """Say how sending went: SENT, AMBIGUOUS or DEAD end it; PENDING with a delay puts it back."""
+        """Say how sending went: SENT, AMBIGUOUS or DEAD end it; PENDING with a delay puts it back.
+
+        Whoever comes late, after the parcel was given to another, changes nothing."""
         ...
 
     async def stranded(self, tx: Transaction, older_than_s: float) -> Sequence[UUID]:

@@ -28,10 +28,12 @@ class Session:
 class Sessions(Protocol):
     """Sessions of conversations. Fails closed."""
 
-    async def current(self, tx: Transaction, conversation_id: UUID) -> Session:
+    async def current(self, tx: Transaction, conversation_id: UUID, user_id: UUID) -> Session:
         """Return the session that a message belongs to now, and note that it is alive; after 12 h (a setting) of silence it is a new one.
 
-        A new session starts with an empty list and knows its predecessor. Called twice at once, it makes one session."""
+        A new session starts with an empty list and knows its predecessor. Called twice at once, it makes one session. It is sealed for
+        whoever opened the conversation; where they were deleted, a new one begins, sealed for `user_id`, who speaks now. Raises NotThere,
+        and Forgotten when that one was deleted too."""
         ...
 
     async def get(self, tx: Transaction, session_id: UUID) -> Session:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -17,10 +18,10 @@ import structlog
 
 from hermes.ports.alerts import Alerts
 from hermes.ports.credits import Credits
-from hermes.ports.errors import Forgotten, OutOfCredit
+from hermes.ports.errors import Forgotten, OutOfCredit, PortError, StoreUnavailable
 from hermes.ports.graphs import Entry, Graphs
 from hermes.ports.histories import Histories, History
-from hermes.ports.inbox import Claim, Inbox
+from hermes.ports.inbox import Claim, Inbox, Unreadable
 from hermes.ports.interactions import Interactions
 from hermes.ports.journal import Journal
 from hermes.ports.sessions import Session, Sessions
@@ -32,6 +33,10 @@ log = structlog.get_logger()
 
 OUT_OF_CREDIT = "You have used up your credits."
 APOLOGY = "Sorry, I could not answer that message. You have not been charged for it."
+
+
+class MessageUnreadable(PortError):
+    """The message cannot be opened now; it is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +70,35 @@ class Turns:
 
     async def run(self, turn_id: UUID) -> None:
         """Drive a turn to its end. May be called again for the same turn, at any time, by anybody."""
+        async with self.transactions.begin() as tx:
+            claim = await self.inbox.claim(tx, turn_id)
+        match claim:
+            case None:
+                return
+            case Unreadable():
+                await self._set_aside(claim)
+            case _:
+                structlog.contextvars.bind_contextvars(turn_id=str(turn_id))
+                try:
+                    await self._drive(claim)
+                except StoreUnavailable:
+                    await self._excuse(claim)
+                    raise
+
+    async def _drive(self, claim: Claim) -> None:
         try:
             async with self.transactions.begin() as tx:
-                claim = await self.inbox.claim(tx, turn_id)
-                if claim is None:
-                    return
-                session = await self.sessions.current(tx, claim.conversation_id)
+                session = await self.sessions.current(tx, claim.conversation_id, claim.user_id)
                 is_paid = await self._reserve(tx, claim)
+                is_answered = claim.attempt > 1 and await self.journal.has_result(tx, claim, "call_model", 0)
         except Forgotten:
-            await self._bury_unread(turn_id)
+            await self._bury_unread(claim.turn_id, "its sender was deleted")
             return
-        structlog.contextvars.bind_contextvars(turn_id=str(turn_id))
-        if claim.attempt > self.limits.max_attempts or claim.age_s > self.limits.max_age_s:
+        is_hopeless = claim.attempt > self.limits.max_attempts or claim.age_s > self.limits.max_age_s
+        if is_hopeless and not is_answered:  # an answer that was paid for is given, however late
             await self._apologise(claim, session)
         elif not is_paid:
-            await self._end(claim, session, None, OUT_OF_CREDIT, {"backend": "", "outcome": "out_of_credit"})
+            await self._end(claim, session, None, OUT_OF_CREDIT, {"llm_backend": "", "outcome": "out_of_credit"})
         else:
             await self._answer(claim, session)
 
@@ -129,10 +148,25 @@ class Turns:
         self.alerts.alert("message_buried", turn_id=str(claim.turn_id), attempt=claim.attempt, age_s=round(claim.age_s))
         await self.courier.hand_over(claim, parcel)
 
-    async def _bury_unread(self, turn_id: UUID) -> None:
+    async def _set_aside(self, message: Unreadable) -> None:
+        """A message that cannot be opened: give up on it if that is for good, else come back; a key that is missing may be found."""
+        is_hopeless = message.is_damaged and message.attempt > self.limits.max_attempts
+        if message.is_forgotten or is_hopeless or message.age_s > self.limits.max_age_s:
+            await self._bury_unread(message.turn_id, message.reason)
+            if not message.is_forgotten:
+                self.alerts.alert("message_unreadable", turn_id=str(message.turn_id), attempt=message.attempt)
+            return
+        raise MessageUnreadable(message.reason)
+
+    async def _excuse(self, claim: Claim) -> None:
+        with suppress(StoreUnavailable):
+            async with self.transactions.begin() as tx:
+                await self.inbox.excuse(tx, claim)
+
+    async def _bury_unread(self, turn_id: UUID, reason: str) -> None:
         async with self.transactions.begin() as tx:
-            await self.inbox.bury_unread(tx, turn_id, "its sender was deleted")
-        log.info("turn_buried", turn_id=str(turn_id), reason="sender_deleted")
+            await self.inbox.bury_unread(tx, turn_id, reason)
+        log.warning("message_set_aside", turn_id=str(turn_id), reason=reason)
 
 
 PROVENANCE: Mapping[str, Any] = {

@@ -8,13 +8,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from hermes.ports.errors import Fenced, InboxFull
-from hermes.ports.inbox import Claim, Origin, Receipt
+from hermes.ports.errors import Fenced, Forgotten, InboxFull
+from hermes.ports.inbox import Claim, Origin, Receipt, Unreadable
 from hermes.ports.people import User
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load
+from hermes.stores.seal import SealBroken, SealError
 from hermes.turn import Envelope, MessageEvent, Platform
 
 SQL = load("inbox")
@@ -52,13 +53,22 @@ class PostgresInbox:
             return first
         return Receipt(turn_id, row["conversation_id"], row["seq"], is_new=True)
 
-    async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | None:
+    async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | Unreadable | None:
         row = await (await on(tx).execute(SQL["claim"], {"turn_id": turn_id})).fetchone()
         if row is None:
             return None
-        conversation_id, user_id, seq, epoch, attempt, envelope, age_s = row
-        keys = await self._keyring.of(tx, user_id)
-        return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, decode(keys.open(scope(turn_id), envelope)), age_s)
+        conversation_id, user_id, seq, epoch, attempt, sealed, age_s = row
+        try:
+            keys = await self._keyring.of(tx, user_id)
+            envelope = decode(keys.open(scope(turn_id), sealed))
+        except (Forgotten, SealError) as error:
+            is_damaged = isinstance(error, SealBroken)
+            return Unreadable(turn_id, attempt, age_s, str(error), is_forgotten=isinstance(error, Forgotten), is_damaged=is_damaged)
+        return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, envelope, age_s)
+
+    async def excuse(self, tx: Transaction, claim: Claim) -> None:
+        row = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "epoch": claim.epoch}
+        await on(tx).execute(SQL["excuse"], row)
 
     async def hold(self, tx: Transaction, claim: Claim) -> None:
         row = {"conversation_id": claim.conversation_id, "epoch": claim.epoch}

@@ -53,6 +53,10 @@ class PostgresJournal:
             raise NotThere(f"{step}[{index}] was never begun")
         return keys.open(scope(claim, step, index, "result"), known[1])
 
+    async def has_result(self, tx: Transaction, claim: Claim, step: str, index: int) -> bool:
+        known = await (await on(tx).execute(SQL["known"], place(claim, step, index))).fetchone()
+        return known is not None and known[1] is not None
+
     async def note(self, tx: Transaction, claim: Claim, type_: str, facts: Mapping[str, Any]) -> None:
         row = {"turn_id": claim.turn_id, "type": type_, "attempt": claim.attempt, "facts": Jsonb(dict(facts))}
         await on(tx).execute(SQL["note"], row)

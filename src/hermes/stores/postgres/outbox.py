@@ -44,7 +44,7 @@ class PostgresOutbox:
         return Parcel(*(parcel_id, turn_id, conversation_id, seq, part, account, Platform(platform), channel_id, text, tries, is_ambiguous))
 
     async def settle(self, tx: Transaction, parcel: Parcel, state: ParcelState, *, retry_in_s: float | None = None) -> None:
-        await on(tx).execute(SQL["settle"], {"id": parcel.id, "state": state, "retry_in_s": retry_in_s or 0.0})
+        await on(tx).execute(SQL["settle"], {"id": parcel.id, "tries": parcel.tries, "state": state, "retry_in_s": retry_in_s or 0.0})
 
     async def stranded(self, tx: Transaction, older_than_s: float) -> Sequence[UUID]:
         limits = {"older_than_s": older_than_s, "cut_off_s": self._cut_off_s}

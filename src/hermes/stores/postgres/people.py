@@ -54,7 +54,8 @@ class PostgresPeople:
     async def forget(self, tx: Transaction, user_id: UUID) -> None:
         await self.get(tx, user_id)
         await self._keyring.discard(tx, user_id)
-        for query in ("forget", "forget_channels", "forget_memory", "forget_addresses", "forget_conversations"):
+        # Conversations before what lies below them, as everywhere.
+        for query in ("forget", "forget_channels", "forget_conversations", "forget_event_keys", "forget_addresses", "forget_memory"):
             await on(tx).execute(SQL[query], {"user_id": user_id})
 
     async def _find(self, tx: Transaction, address: dict[str, str]) -> User | None:

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from hermes.graph.node import root_id
-from hermes.ports.errors import NotThere
+from hermes.ports.errors import Forgotten, NotThere
 from hermes.ports.sessions import Session
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
@@ -24,7 +24,7 @@ class PostgresSessions:
     def __init__(self, keyring: Keyring, *, idle_s: float = 43_200) -> None:
         self._keyring, self._idle_s = keyring, idle_s
 
-    async def current(self, tx: Transaction, conversation_id: UUID) -> Session:
+    async def current(self, tx: Transaction, conversation_id: UUID, user_id: UUID) -> Session:
         wanted = {"conversation_id": conversation_id, "idle_s": self._idle_s}
         session = await self._go_on(tx, wanted)
         if session is not None:
@@ -35,16 +35,20 @@ class PostgresSessions:
         session = await self._go_on(tx, wanted)  # somebody else may have begun it while this one waited
         if session is not None:
             return session
-        user_id, account_id = conversation
-        keys = await self._keyring.of(tx, user_id)
+        owner_id, account_id = conversation
+        try:
+            keys = await self._keyring.of(tx, owner_id)
+        except Forgotten:
+            owner_id, keys = user_id, await self._keyring.of(tx, user_id)
+            await on(tx).execute(SQL["take_over"], {**wanted, "user_id": user_id})
         row = await (await on(tx).execute(SQL["newest"], wanted)).fetchone()
         seed, session_id = os.urandom(16).hex(), uuid4()
-        session = Session(session_id, conversation_id, user_id, None if row is None else row[0], root_id(seed).hex(), 0)
+        session = Session(session_id, conversation_id, owner_id, None if row is None else row[0], root_id(seed).hex(), 0)
         values = {
             "session_id": session_id,
             "account_id": account_id,
             "conversation_id": conversation_id,
-            "user_id": user_id,
+            "user_id": owner_id,
             "previous": session.previous,
             "seed": Vault(keys, session_id).seal(Kind.SEED, seed.encode()),
             "head": session.head,
@@ -58,7 +62,10 @@ class PostgresSessions:
         if row is None:
             return None
         session = Session(*row)
-        await self._keyring.of(tx, session.user_id)  # raises Forgotten
+        try:
+            await self._keyring.of(tx, session.user_id)
+        except Forgotten:
+            return None  # nobody can read it any more, so nobody can go on with it
         return session
 
     async def get(self, tx: Transaction, session_id: UUID) -> Session:

@@ -7,20 +7,23 @@ goes on after an outage of the database."""
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import procrastinate
+import psycopg
 import structlog
 from procrastinate import exceptions, jobs, manager
 from procrastinate.connector import BaseConnector
 from procrastinate.job_context import JobContext
 
-from hermes.ports.errors import Fenced, PortError, StoreUnavailable
+from hermes.ports.errors import Fenced, StoreUnavailable
 from hermes.ports.transactions import Transaction
 from hermes.ports.work import Hands
 from hermes.stores.postgres.database import UNAVAILABLE, Database, on
@@ -117,8 +120,9 @@ class PostgresWork:
                 await self.sweep(shift, pace)
                 if sweeps is not None:
                     await sweeps()
-            except StoreUnavailable as error:
-                log.warning("sweep_failed", error=str(error))
+            except (StoreUnavailable, psycopg.Error) as error:
+                # Nothing that one look finds may end the looking: it is what brings everything else back.
+                log.warning("sweep_failed", error=type(error).__name__)
             go_on_unless_cancelled()
 
     @asynccontextmanager
@@ -148,6 +152,7 @@ class PostgresWork:
             orphans = shift.orphans({row[0] for row in doing})
             wanted = {"stalled_after_s": pace.stalled_after_s, "orphans": orphans}
             freed = [row[0] for row in await (await on(tx).execute(SQL["sweep"], wanted)).fetchall()]
+        async with self._database.begin() as tx:
             lost = await (await on(tx).execute(SQL["lost_turns"], {"older_than_s": pace.lost_after_s})).fetchall()
             for turn_id, conversation_id in lost:
                 await self.defer_turn(tx, turn_id, conversation_id)
@@ -189,9 +194,9 @@ def new_app(connector: BaseConnector) -> procrastinate.App:
     return app
 
 
-def is_expected(error: Exception) -> bool:
-    """A store that is away, or a conversation that moved on, needs no traceback."""
-    return isinstance(error, PortError)
+def frames_of(error: Exception) -> list[str]:
+    """Where it happened, the innermost last. Not what it says: an error may quote somebody's words."""
+    return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)[-4:]]
 
 
 class OwnJobs(manager.JobManager):
@@ -208,7 +213,9 @@ class OwnJobs(manager.JobManager):
         queue: str | None = None,  # noqa: ARG002
         lock: str | None = None,  # noqa: ARG002
     ) -> None:
-        await self._change(job, "retry", retry_at=retry_at or datetime.now(UTC))
+        # As a time to wait, because the queue compares with the database's clock, and this one may be another.
+        wait_s = (retry_at - datetime.now(UTC)).total_seconds() if retry_at else 0.0
+        await self._change(job, "retry", wait_s=max(0.0, wait_s))
 
     async def _change(self, job: jobs.Job, query: str, **values: Any) -> None:
         rows = await self.connector.execute_query_all_async(query=SQL[query].decode(), id=job.id, worker_id=job.worker_id, **values)
@@ -248,7 +255,7 @@ class Shift:
                 raise
             except Exception as error:  # the worker loop: noted once, and tried again
                 log.warning(
-                    "job_failed", task=job.task_name, id=id, tries=job.attempts + 1, error=repr(error), exc_info=not is_expected(error)
+                    "job_failed", task=job.task_name, id=id, tries=job.attempts + 1, error=type(error).__name__, at=frames_of(error)
                 )
                 raise
             finally:

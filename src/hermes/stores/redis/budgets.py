@@ -43,6 +43,8 @@ KEEP_DAYS = 3
 RECENT_S = 300.0
 """The calls whose money may still be on its way to the counter when that is rebuilt."""
 LOCK_MS = 5_000
+AT_ONCE = 16
+"""How many scripts a process has under way; more of them wait. A client whose connections are all in use would say that Redis is away."""
 UNREACHABLE = (RedisError, OSError, TimeoutError)
 
 
@@ -255,7 +257,7 @@ class RedisSpend:
         for percent in passed[1::2]:
             await self._warn(day, percent, int(spent), cap_micro_usd)
         if int(spent) >= CEILING_MICRO_USD:
-            await self._look(max_age_s=0.05)
+            await self._look(not_before=time.monotonic())
             raise Paused(PauseReason.KILL_SWITCH, None if self._latch else midnight(next_day(day)))
         if cap_micro_usd is not None and int(spent) >= cap_micro_usd:
             raise Paused(PauseReason.CAP, midnight(next_day(day)))
@@ -293,18 +295,16 @@ class RedisSpend:
             await self._counters.run("forget", [GENERATION, state, counter, f"{state}:rebuild"], [])
 
     async def latched(self) -> Latch | None:
+        due = time.monotonic() - self._poll_s
         # While one looks, the others go by what was seen last; only the very first answer has to be waited for.
-        if not self._has_looked(self._poll_s) and (self._looked_at is None or not self._looking.locked()):
-            await self._look(max_age_s=self._poll_s)
+        if self._looked_at is None or (self._looked_at < due and not self._looking.locked()):
+            await self._look(not_before=due)
         return self._latch
 
-    def _has_looked(self, max_age_s: float) -> bool:
-        return self._looked_at is not None and time.monotonic() - self._looked_at < max_age_s
-
-    async def _look(self, *, max_age_s: float) -> None:
+    async def _look(self, *, not_before: float) -> None:
         """Read the latch, or save the one that could not be saved. Without SQL, what is known stands; before anything is known, raises."""
         async with self._looking:
-            if self._has_looked(max_age_s):
+            if self._looked_at is not None and self._looked_at >= not_before:
                 return
             started, changes = time.monotonic(), self._changes
             try:
@@ -377,9 +377,16 @@ class Counters:
     def __init__(self, redis: Redis, wait_s: float) -> None:
         self._scripts: dict[str, AsyncScript] = {name: redis.register_script(text) for name, text in SCRIPTS.items()}
         self._wait_s = wait_s
+        self._lines = asyncio.Semaphore(AT_ONCE)
 
     async def run(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        return await self._scripts[name](keys=keys, args=args)
+        """Run a script. Raises one of UNREACHABLE."""
+        async with asyncio.timeout(self._wait_s):
+            await self._lines.acquire()
+        try:
+            return await self._scripts[name](keys=keys, args=args)
+        finally:
+            self._lines.release()
 
     async def counted(
         self, name: str, keys: Sequence[str], args: Sequence[Any], *, of: str, rebuild: Callable[[str, str], Awaitable[None]]

@@ -17,8 +17,12 @@ update api_keys set last_used_at = now() where id = %(id)s and coalesce(last_use
 select id, name, account_id, prefix, created_at, last_used_at, revoked_at from api_keys order by created_at desc, id
 
 -- name: matching
-select id, name, account_id, prefix, created_at, last_used_at, revoked_at from api_keys
-where id::text = %(wanted)s or name = %(wanted)s or prefix = %(wanted)s
+-- of keys with one name, those that still open something are meant
+with called as (
+    select * from api_keys where id::text = %(wanted)s or name = %(wanted)s or prefix = %(wanted)s
+)
+select id, name, account_id, prefix, created_at, last_used_at, revoked_at from called
+where revoked_at is null or not exists (select from called where revoked_at is null)
 
 -- name: revoke
 update api_keys set revoked_at = coalesce(revoked_at, now()) where id = %(id)s

@@ -35,6 +35,12 @@ with conversation as (
 )
 select conversation_id, user_id, seq, epoch, attempts, envelope, extract(epoch from now() - received_at)::float8 from message
 
+-- name: excuse
+update inbox set attempts = attempts - 1
+from conversations
+where turn_id = %(turn_id)s and state = 'waiting' and attempts > 0
+    and conversations.id = %(conversation_id)s and conversations.epoch = %(epoch)s
+
 -- name: hold
 select from conversations where id = %(conversation_id)s and epoch = %(epoch)s for update
 

@@ -21,7 +21,7 @@ returning outbox.id, outbox.user_id, turn_id, conversation_id, seq, part, accoun
 
 -- name: settle
 update outbox set state = %(state)s, touched_at = now(), not_before = now() + make_interval(secs => %(retry_in_s)s)
-where id = %(id)s and state = 'attempting'
+where id = %(id)s and state = 'attempting' and tries = %(tries)s
 
 -- name: stranded
 select distinct conversation_id from outbox

@@ -32,19 +32,27 @@ update users set state = 'active' where id = %(user_id)s and state <> 'deleted' 
 update users set trains = %(trains)s where id = %(user_id)s and state <> 'deleted' returning id
 
 -- name: forget
-update users set state = 'deleted', deleted_at = now(), trains = false, language = null where id = %(user_id)s and state <> 'deleted'
+update users set state = 'deleted', deleted_at = now(), trains = false, language = null, referral_code = 'deleted/' || id
+where id = %(user_id)s and state <> 'deleted'
 
 -- name: forget_channels
 delete from user_channels where user_id = %(user_id)s
 
--- name: forget_memory
-update user_memory set value = '', key = null, embedding = null, model = null, dimension = null where user_id = %(user_id)s
+-- name: forget_conversations
+update conversations set channel_id = 'forgotten/' || id
+where user_id = %(user_id)s
+    and not exists (select from inbox where inbox.conversation_id = conversations.id and inbox.user_id <> %(user_id)s)
 
 -- name: forget_addresses
-update outbox set channel_id = '' where user_id = %(user_id)s
+update outbox set channel_id = '' from conversations
+where outbox.conversation_id = conversations.id and conversations.user_id = %(user_id)s
+    and conversations.channel_id = 'forgotten/' || conversations.id
 
--- name: forget_conversations
-update conversations set channel_id = 'forgotten/' || id where user_id = %(user_id)s
+-- name: forget_event_keys
+update inbox set event_key = turn_id where user_id = %(user_id)s
+
+-- name: forget_memory
+update user_memory set value = '', key = null, embedding = null, model = null, dimension = null where user_id = %(user_id)s
 
 -- name: add_key
 insert into data_keys (user_id, generation, master, wrapped)

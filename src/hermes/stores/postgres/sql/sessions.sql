@@ -9,6 +9,9 @@ returning id, conversation_id, user_id, previous, head, length
 -- name: lock_conversation
 select user_id, account_id from conversations where id = %(conversation_id)s for no key update
 
+-- name: take_over
+update conversations set user_id = %(user_id)s where id = %(conversation_id)s
+
 -- name: newest
 select id from sessions where conversation_id = %(conversation_id)s order by number desc limit 1
 

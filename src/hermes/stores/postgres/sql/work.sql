@@ -15,22 +15,42 @@ where id = %(id)s and worker_id = %(worker_id)s and status = 'doing'
 returning id
 
 -- name: retry
-update procrastinate_jobs set status = 'todo', attempts = attempts + 1, scheduled_at = %(retry_at)s
-where id = %(id)s and worker_id = %(worker_id)s and status = 'doing'
-returning id
+with mine as (
+    select id, queueing_lock from procrastinate_jobs
+    where id = %(id)s and worker_id = %(worker_id)s and status = 'doing'
+    for update
+), spare as (  -- another one waits already that will do the same, and only one of them may wait
+    delete from procrastinate_jobs as job using mine
+    where job.id = mine.id
+        and exists (select from procrastinate_jobs as twin where twin.queueing_lock = mine.queueing_lock and twin.status = 'todo')
+    returning job.id
+), again as (
+    update procrastinate_jobs as job
+    set status = 'todo', attempts = attempts + 1, abort_requested = false, scheduled_at = now() + make_interval(secs => %(wait_s)s)
+    from mine where job.id = mine.id and not exists (select from spare)
+    returning job.id
+)
+select id from spare union all select id from again
 
 -- name: sweep
 with stalled as (
-    select job.id from procrastinate_jobs as job left join procrastinate_workers as worker on worker.id = job.worker_id
+    select job.id, job.queueing_lock
+    from procrastinate_jobs as job left join procrastinate_workers as worker on worker.id = job.worker_id
     where job.status = 'doing' and (
         worker.id is null
         or worker.last_heartbeat < now() - make_interval(secs => %(stalled_after_s)s)
         or job.id = any(%(orphans)s)
     )
     for update of job skip locked
+), spare as (
+    delete from procrastinate_jobs as job using stalled
+    where job.id = stalled.id
+        and exists (select from procrastinate_jobs as twin where twin.queueing_lock = stalled.queueing_lock and twin.status = 'todo')
+    returning job.id
 ), freed as (
-    update procrastinate_jobs as job set status = 'todo', attempts = attempts + 1, scheduled_at = now(), worker_id = null
-    from stalled where job.id = stalled.id
+    update procrastinate_jobs as job
+    set status = 'todo', attempts = attempts + 1, abort_requested = false, scheduled_at = now(), worker_id = null
+    from stalled where job.id = stalled.id and not exists (select from spare where spare.id = stalled.id)
     returning job.id, queue_name
 )
 select id, pg_notify('procrastinate_queue_v1#' || queue_name, json_build_object('type', 'job_inserted', 'job_id', id)::text) from freed
@@ -45,13 +65,11 @@ select id from procrastinate_jobs where status = 'doing' and worker_id = any(%(w
 select from procrastinate_jobs where queueing_lock = %(queueing_lock)s and status = 'todo'
 
 -- name: lost_turns
-select turn_id, conversation_id from inbox
-where state = 'waiting' and received_at < now() - make_interval(secs => %(older_than_s)s)
-    and not exists (
-        select from procrastinate_jobs as job
-        where job.lock = 'in:' || inbox.conversation_id and job.status in ('todo', 'doing') and job.args ->> 'id' = inbox.turn_id::text
-    )
-order by conversation_id, seq
+select inbox.turn_id, inbox.conversation_id
+from inbox left join procrastinate_jobs as job
+    on job.queue_name = 'turns' and job.status in ('todo', 'doing') and (job.args ->> 'id')::uuid = inbox.turn_id
+where inbox.state = 'waiting' and inbox.received_at < now() - make_interval(secs => %(older_than_s)s) and job.id is null
+order by inbox.conversation_id, inbox.seq
 limit 100
 
 -- name: waiting

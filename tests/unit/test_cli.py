@@ -424,7 +424,12 @@ class Terminal:
 @contextmanager
 def terminal(*arguments: str) -> Iterator[Terminal]:
     # A process in between, because forking a terminal from one that has threads is a warning, and warnings fail.
-    spawn = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+    # Ctrl-C means what it means in a terminal, also where these tests run in the background and are deaf to it.
+    spawn = """
+import os, pty, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
+"""
     command = [sys.executable, "-c", spawn, sys.executable, "-m", "hermes", *arguments]
     env = environment(TERM="xterm-256color")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as running:

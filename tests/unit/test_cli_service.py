@@ -11,6 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from hermes.cli import whole_app
+from hermes.stores.seal import MasterKeys
 
 Run = Callable[..., Result]
 
@@ -61,7 +62,7 @@ def test_the_master_key_is_made_in_the_home_for_its_owner_alone(run: Run, tmp_pa
 
 def test_production_refuses_to_start_without_a_master_key(run: Run, tmp_path: Path) -> None:
     result = run("keys", "list", HERMES_ENVIRONMENT="production")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "hermes keys new-master" in result.stderr
     assert not (tmp_path / "home").exists()
     key = run("keys", "new-master").stdout.strip()
@@ -70,7 +71,7 @@ def test_production_refuses_to_start_without_a_master_key(run: Run, tmp_path: Pa
 
 def test_a_malformed_master_key_is_refused_and_not_echoed(run: Run) -> None:
     result = run("keys", "list", HERMES_MASTER_KEYS="hunter2")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "hunter2" not in result.output
 
 
@@ -96,6 +97,47 @@ def test_a_database_that_is_not_there_is_one_line_and_code_1(run: Run) -> None:
     assert result.exit_code == 1
     assert result.stderr.startswith("hermes: PostgreSQL cannot be used")
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HERMES_DATABASE_URL", "postgres//u:s3cret@db/x"),
+        ("HERMES_DATABASE_URL", "postgresql://u:s3cret@db:port/x?sslmode"),
+        ("HERMES_REDIS_URL", "localhost:6379"),
+        ("HERMES_REDIS_URL", "redis://:s3cret/ss@cache"),
+    ],
+)
+@pytest.mark.parametrize("command", [("keys", "list"), ("doctor",)], ids=" ".join)
+def test_what_is_no_address_is_one_line_without_its_password(run: Run, variable: str, value: str, command: tuple[str, ...]) -> None:
+    result = run(*command, **{variable: value})
+    assert result.exit_code in {1, 2}
+    assert f"{variable} is no" in result.output
+    assert "s3cret" not in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+def test_data_under_another_master_key_is_not_started_on(run: Run, database_url: str) -> None:
+    ours, other = (run("keys", "new-master").stdout.strip() for _ in range(2))
+    name = MasterKeys.parse([other]).current
+    with psycopg.connect(database_url) as connection:
+        connection.execute("insert into users (id, state, referral_code) values (gen_random_uuid(), 'active', 'x')")
+        connection.execute("insert into data_keys select id, 1, %s, '' from users", [name])
+    result = run("keys", "list", HERMES_MASTER_KEYS=ours)
+    assert result.exit_code == 2
+    assert f"sealed under master keys that are not set ({name})" in result.stderr
+    findings = {finding["part"]: finding for finding in json.loads(run("doctor", "--json", HERMES_MASTER_KEYS=ours).stdout)}
+    assert findings["sealed data"]["health"] == "bad"
+    assert run("keys", "list", HERMES_MASTER_KEYS=f"{ours},{other}").exit_code == 0
+
+
+def test_a_role_that_may_make_nothing_is_told_what_it_lacks(run: Run, empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute("drop role if exists poor")
+        connection.execute("create role poor login")
+    result = run("keys", "list", HERMES_DATABASE_URL=f"{empty_database_url} user=poor")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert "grant create on schema public" in result.stderr
 
 
 def test_the_doctor_finds_everything_well(run: Run) -> None:

@@ -21,7 +21,8 @@ from hermes.app.root import redis_client, stores
 from hermes.config import Environment, Settings
 from hermes.ports.errors import PortError
 from hermes.stores.postgres.credits import PostgresCredits
-from hermes.stores.postgres.database import on, open_database
+from hermes.stores.postgres.database import Connection
+from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import SchemaRefused, pending, refuse_old_servers
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
 
@@ -45,7 +46,9 @@ class Finding:
 
 
 async def examine(settings: Settings) -> AsyncIterator[Finding]:
-    """Yield a finding for each part, as soon as it is known. Starts the embedded stores for as long as it takes, changes nothing else."""
+    """Yield a finding for each part, as soon as it is known.
+
+    Starts the embedded stores for as long as it takes, and makes them if there are none; changes nothing else."""
     home = home_of(settings)
     yield python()
     yield folder(home)
@@ -55,10 +58,10 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
         try:
             addresses = await stack.enter_async_context(stores(settings, home))
         except StartRefused as error:
-            yield Finding("stores", Health.BAD, str(error), "or set HERMES_DATABASE_URL and HERMES_REDIS_URL to servers of your own")
+            yield Finding("stores", Health.BAD, str(error), "see docs/how-to/run.md")
             return
         kind = "a server" if settings.database_url else f"embedded in {home}"
-        async for finding in postgres(addresses.database_url, kind, settings):
+        async for finding in postgres(addresses.database_url, kind, settings, home):
             yield finding
         yield await redis(addresses.redis_url, "a server" if settings.redis_url else f"embedded in {home}", settings)
 
@@ -104,36 +107,46 @@ def web_port(settings: Settings) -> Finding:
     return Finding("web", Health.GOOD, f"{host}:{port} is free")
 
 
-async def postgres(url: str, kind: str, settings: Settings) -> AsyncIterator[Finding]:
-    pool = settings.database
+async def postgres(url: str, kind: str, settings: Settings, home: Path) -> AsyncIterator[Finding]:
+    limit_s = max(1, round(settings.database.connect_timeout_s))
     try:
-        async with open_database(url, pool_min=1, pool_max=1, connect_timeout_s=pool.connect_timeout_s) as database, database.begin() as tx:
-            connection = on(tx)
-            major = connection.info.server_version // 10_000
+        # One plain connection: the pool would try again and again, and say so in the log.
+        async with await psycopg.AsyncConnection.connect(url, connect_timeout=limit_s, application_name="hermes doctor") as connection:
             await refuse_old_servers(connection)
+            major = connection.info.server_version // 10_000
             yield Finding("postgres", Health.GOOD, f"PostgreSQL {major} with pgvector, {kind}")
             waiting = await pending(connection)
             if waiting:
-                yield Finding(
-                    "schema", Health.WARNING, f"{len(waiting)} migrations to run, up to {waiting[-1]}", "they run at the next start"
-                )
+                says = f"{len(waiting)} migrations to run, up to {waiting[-1]}"
+                yield Finding("schema", Health.WARNING, says, "they run at the next start")
                 return
             yield Finding("schema", Health.GOOD, "up to date")
-            wrong = await PostgresCredits().audit(tx)
-            if wrong:
-                yield Finding(
-                    "credits", Health.BAD, f"{len(wrong)} balances disagree with the ledger: {wrong[0]}", "restore them from the ledger"
-                )
-            else:
-                yield Finding("credits", Health.GOOD, "every balance agrees with its ledger")
-            yield await workers(connection)
+            async for finding in contents(connection, settings, home):
+                yield finding
     except SchemaRefused as error:
-        yield Finding("postgres", Health.BAD, str(error), "see docs/how-to/run-on-your-own-servers.md")
+        yield Finding("postgres", Health.BAD, str(error), "see docs/how-to/run.md")
     except (PortError, psycopg.Error) as error:
-        yield Finding("postgres", Health.BAD, str(error), "check HERMES_DATABASE_URL and that the server runs")
+        yield Finding("postgres", Health.BAD, str(error).splitlines()[0], "check HERMES_DATABASE_URL and that the server runs")
 
 
-async def workers(connection: psycopg.AsyncConnection[tuple[object, ...]]) -> Finding:
+async def contents(connection: Connection, settings: Settings, home: Path) -> AsyncIterator[Finding]:
+    try:
+        missing = await Keyring(MasterKeys.parse(master_keys(settings, home))).missing_masters(connection)
+    except (StartRefused, MasterKeyInvalid):
+        missing = []  # that was said before
+    if missing:
+        says = f"data is sealed under master keys that are not set: {', '.join(missing)}"
+        yield Finding("sealed data", Health.BAD, says, "add them to HERMES_MASTER_KEYS, behind the newest")
+    wrong = await PostgresCredits().audit(connection)
+    if wrong:
+        says = f"{len(wrong)} balances disagree with the ledger: {wrong[0]}"
+        yield Finding("credits", Health.BAD, says, "restore them from the ledger")
+    else:
+        yield Finding("credits", Health.GOOD, "every balance agrees with its ledger")
+    yield await workers(connection)
+
+
+async def workers(connection: Connection) -> Finding:
     alive = await (
         await connection.execute("select count(*) from procrastinate_workers where last_heartbeat > now() - interval '30 s'")
     ).fetchone()

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+import psycopg
 from redis.asyncio import Redis
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -46,7 +48,7 @@ from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.migrate import migrate
+from hermes.stores.postgres.migrate import SchemaRefused, migrate
 from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
 from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
@@ -156,7 +158,7 @@ def as_it_is(parts: Parts) -> Parts:
 async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = as_it_is) -> AsyncIterator[Hermes]:
     """Put Hermes together on its stores, and take it apart again at the end of the block.
 
-    Starts the embedded stores where no address is set, and brings the schema up to date. Raises StartRefused, SchemaRefused,
+    Starts the embedded stores where no address is set, and brings the schema up to date. Raises StartRefused,
     or StoreUnavailable when PostgreSQL cannot be reached. Redis may be away: it is only speed."""
     async with AsyncExitStack() as stack:
         home = home_of(settings)
@@ -165,8 +167,11 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
         except MasterKeyInvalid as error:
             raise StartRefused(str(error)) from None
         addresses = await stack.enter_async_context(stores(settings, home))
-        await migrate(addresses.database_url)
         pool = settings.database
+        try:
+            await migrate(addresses.database_url, connect_timeout_s=pool.connect_timeout_s)
+        except SchemaRefused as error:
+            raise StartRefused(str(error)) from error
         database = await stack.enter_async_context(
             open_database(
                 addresses.database_url,
@@ -180,6 +185,7 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
         client = redis_client(addresses.redis_url, settings)
         stack.push_async_callback(client.aclose)
         keyring, replies = Keyring(masters), RedisReplies(client)
+        await refuse_strange_keys(database, keyring)
         metrics = Metrics(lambda: hermes.queue_lengths())  # noqa: PLW0108  # there is no hermes yet
         stack.push_async_callback(replies.aclose)
         parts = adjust(behind_ports(settings, database, keyring, client, replies=replies, metrics=metrics))
@@ -240,23 +246,58 @@ def assembled(
     return Hermes(settings, parts, database, redis, keyring, work, metrics, intake, turns, courier)
 
 
+async def refuse_strange_keys(database: Database, keyring: Keyring) -> None:
+    """Do not start with master keys that cannot open what is there: every message would fail, one by one."""
+    async with database.begin() as tx:
+        missing = await keyring.missing_masters(tx)
+    if missing:
+        names = ", ".join(missing)
+        raise StartRefused(f"data in this database is sealed under master keys that are not set ({names}); add them to HERMES_MASTER_KEYS")
+
+
 @asynccontextmanager
 async def stores(settings: Settings, home: Path) -> AsyncIterator[embedded.Stores]:
-    """The addresses of both stores, as long as the block lasts; what has no address in the settings is started here."""
+    """The addresses of both stores, as long as the block lasts; what has none in the settings is started here. Raises StartRefused."""
+    check_addresses(settings)
     if settings.database_url is not None and settings.redis_url is not None:
         yield embedded.Stores(settings.database_url.reveal(), settings.redis_url.reveal())
         return
-    try:
-        held = await asyncio.to_thread(embedded.start, home)
-    except embedded.EmbeddedError as error:
-        raise StartRefused(str(error)) from error
+    held = await started(home)
     try:
         yield embedded.Stores(
             settings.database_url.reveal() if settings.database_url else held.stores.database_url,
             settings.redis_url.reveal() if settings.redis_url else held.stores.redis_url,
         )
     finally:
-        await asyncio.to_thread(held.release)
+        await asyncio.shield(asyncio.to_thread(held.release))
+
+
+async def started(home: Path) -> embedded.Running:
+    """Start the embedded stores. Whoever is told to stop meanwhile lets them come up first: a lease that nobody holds stops nothing."""
+    starting = asyncio.ensure_future(asyncio.to_thread(embedded.start, home))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with suppress(embedded.EmbeddedError):
+            (await starting).release()
+        raise
+    except embedded.EmbeddedError as error:
+        raise StartRefused(str(error)) from error
+
+
+def check_addresses(settings: Settings) -> None:
+    """Refuse what is no address, without showing it: it may hold a password."""
+    if settings.database_url is not None:
+        try:
+            psycopg.conninfo.conninfo_to_dict(settings.database_url.reveal())
+        except psycopg.Error:
+            raise StartRefused("HERMES_DATABASE_URL is no PostgreSQL address; expected postgresql://user@host/database") from None
+    if settings.redis_url is not None:
+        try:
+            parse_url(settings.redis_url.reveal())
+        except ValueError:
+            expected = "redis://host:6379, rediss://host or unix:///path; signs like / in a password are written as %2F"
+            raise StartRefused(f"HERMES_REDIS_URL is no Redis address; expected {expected}") from None
 
 
 def redis_client(url: str, settings: Settings) -> Redis:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from hermes.app import StartRefused
 from hermes.cli.errors import complain, fail
 from hermes.config import LogFormat, Settings, SettingsError, load
 from hermes.ops import logs
@@ -59,7 +60,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(main)
-    except NotThere as error:
+    except (NotThere, StartRefused) as error:  # nothing that trying again would mend
         fail(str(error))
     except (PortError, OSError) as error:
         complain(str(error))

@@ -6,7 +6,6 @@ the other end of a pipe."""
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 import time
@@ -24,17 +23,23 @@ log = structlog.get_logger()
 STEADY_S = 10.0
 """A child that lived so long was well; its next failure counts as the first."""
 LONGEST_PAUSE_S = 10.0
+GRACE_S = 5.0
+"""What a child gets beyond the time that its turns may take to end."""
 
 
 async def supervise(settings: Settings, config: Path | None) -> int:
     """Run all parts until told to stop; return the exit code."""
     roles = ["serve", *(["worker"] * settings.work.processes)]
-    stopping = asyncio.Event()
+    stopping, killing = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        (killing if stopping.is_set() else stopping).set()  # whoever says it twice does not want to wait
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stop)
     async with stores(settings, home_of(settings)):
-        children = [Child(role, config, stopping) for role in roles]
+        children = [Child(role, config, stopping, killing, settings.work.drain_s + GRACE_S) for role in roles]
         codes = await asyncio.gather(*(child.keep_alive() for child in children))
     return next((code for code in codes if code), 0)
 
@@ -46,6 +51,9 @@ class Child:
     role: str
     config: Path | None
     stopping: asyncio.Event
+    killing: asyncio.Event
+    patience_s: float
+    """How long it may take to stop; then it is killed. What it was doing is done by the next worker."""
 
     async def keep_alive(self) -> int:
         """Run it until everything stops. Bad settings stop everything: starting again would not mend them."""
@@ -74,7 +82,13 @@ class Child:
         await asyncio.wait({died, told}, return_when=asyncio.FIRST_COMPLETED)
         told.cancel()
         if not died.done():
-            os.kill(process.pid, signal.SIGTERM)
+            process.terminate()
+            killed = asyncio.create_task(self.killing.wait())
+            await asyncio.wait({died, killed}, timeout=self.patience_s, return_when=asyncio.FIRST_COMPLETED)
+            killed.cancel()
+            if not died.done():
+                log.warning("process_killed", role=self.role, pid=process.pid)
+                process.kill()
         return await died
 
     async def _sleep(self, pause_s: float) -> None:

@@ -55,8 +55,9 @@ class WebSettings:
     port: Port = 8080
     """The port to listen on; 0 takes a free one."""
 
-    chat: bool = True
-    """Whether the web chat page is served at `/`."""
+    chat: bool | None = None
+    """Whether the web chat page is served at `/`. Left out: in development yes, in production no, because everybody who opens the page is
+    a new user with credits of their own."""
 
     answer_timeout_s: SecondsOrNone = 60.0
     """Seconds that `POST /v1/messages` waits for the answer before it says 202, accepted, without one. Longer than a

@@ -1,8 +1,9 @@
 """The chat page, and the door behind it: a channel like any other, whose senders are browsers.
 
 A visitor is a random cookie of 32 bytes. What is stored is its digest, so whoever reads the database cannot speak as the visitor. The
-cookie is given with the first message and not with the page: it is `SameSite=Strict`, so a browser that comes over a link from elsewhere
-asks for the page without it, and would be made a stranger to itself."""
+page asks for the cookie before it sends its first message, so that a message whose receipt was lost is sent again by the same visitor. It
+does not come with the page itself: it is `SameSite=Strict`, so a browser that comes over a link from elsewhere asks for the page without
+it, and would be made a stranger to itself."""
 
 from __future__ import annotations
 
@@ -80,15 +81,21 @@ def chat_routes(intake: Intake, answers: Answers) -> APIRouter:
             raise Refused(404, "not_found", "There is no such file.")
         return served(files[name], request)
 
+    @routes.post("/web/visitor", dependencies=[Depends(json_only), Depends(own_page_only)])
+    async def enter(request: Request, hermes_visitor: Annotated[str | None, Cookie()] = None) -> Response:
+        response = Response(status_code=204)
+        if not is_cookie(hermes_visitor):
+            give_cookie(response, secrets.token_urlsafe(32), request)
+        return response
+
     @routes.post("/web/messages", dependencies=[Depends(json_only), Depends(own_page_only)])
     async def send(body: PageMessage, request: Request, hermes_visitor: Annotated[str | None, Cookie()] = None) -> Response:
-        is_known = hermes_visitor is not None and COOKIE_SHAPE.fullmatch(hermes_visitor) is not None
+        is_known = is_cookie(hermes_visitor)
         cookie = hermes_visitor if hermes_visitor and is_known else secrets.token_urlsafe(32)
         receipt = await intake.accept(envelope(body, visitor(cookie)), newcomer=UserState.ACTIVE)
         response = answered(receipt.turn_id, None, {}, "/web")
         if not is_known:
-            is_https = request.url.scheme == "https"
-            response.set_cookie(COOKIE, cookie, max_age=A_YEAR_S, path="/", secure=is_https, httponly=True, samesite="strict")
+            give_cookie(response, cookie, request)
         return response
 
     @routes.get("/web/messages/{turn_id}")
@@ -101,6 +108,15 @@ def chat_routes(intake: Intake, answers: Answers) -> APIRouter:
         return resumed(answers, await theirs(answers, turn_id, hermes_visitor), request)
 
     return routes
+
+
+def is_cookie(text: str | None) -> bool:
+    return text is not None and COOKIE_SHAPE.fullmatch(text) is not None
+
+
+def give_cookie(response: Response, cookie: str, request: Request) -> None:
+    is_https = request.url.scheme == "https"
+    response.set_cookie(COOKIE, cookie, max_age=A_YEAR_S, path="/", secure=is_https, httponly=True, samesite="strict")
 
 
 async def own_page_only(request: Request) -> None:

@@ -28,7 +28,7 @@ def create_web(services: WebServices) -> FastAPI:
     answers = Answers(services.transactions, services.inbox, services.outbox, services.replies, services.settings.ping_s, services.closing)
     web.include_router(health_routes(services))
     web.include_router(message_routes(services, answers, Doorkeeper(services.transactions, services.api_keys)))
-    if services.settings.chat:
+    if services.has_chat:
         web.include_router(chat_routes(services.intake, answers))
 
     @web.get("/openapi.json", include_in_schema=False)

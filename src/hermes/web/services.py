@@ -35,5 +35,7 @@ class WebServices:
     """The parts that `/ready` asks, by name."""
     needed: frozenset[str] = frozenset({"postgres"})
     """The parts without which no message can be taken in. The others are there for speed, and Hermes is ready without them."""
+    has_chat: bool = True
+    """Whether the chat page is served."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by whoever runs the server when it is about to stop."""

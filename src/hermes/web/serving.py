@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from hermes.app import Hermes
+from hermes.config import Environment
 from hermes.web.create import create_web
 from hermes.web.services import WebServices
 
@@ -58,7 +59,7 @@ class Server(uvicorn.Server):
 
 def services_of(hermes: Hermes) -> WebServices:
     """What the web needs of Hermes."""
-    parts = hermes.parts
+    parts, chat = hermes.parts, hermes.settings.web.chat
     return WebServices(
         transactions=hermes.database,
         intake=hermes.intake,
@@ -69,4 +70,5 @@ def services_of(hermes: Hermes) -> WebServices:
         metrics=hermes.metrics,
         probes={"postgres": hermes.database.ping, "redis": hermes.ping_redis},
         settings=hermes.settings.web,
+        has_chat=hermes.settings.environment is Environment.DEVELOPMENT if chat is None else chat,
     )

@@ -65,6 +65,11 @@ class Keyring:
         since = self._discarded.get(user_id)
         return since is not None and time.monotonic() - since < self._keep_s
 
+    async def missing_masters(self, tx: Transaction) -> list[str]:
+        """The names of master keys that wrap something here and are not among ours."""
+        rows = await (await on(tx).execute(SQL["masters"])).fetchall()
+        return [master for (master,) in rows if master not in self._masters.names]
+
     async def rewrap(self, tx: Transaction, limit: int = 500) -> int:
         """Wrap some data keys of older master keys with the current one; return how many. Ids and sealed rows stay as they are."""
         current = self._masters.current

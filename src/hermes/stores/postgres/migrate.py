@@ -6,15 +6,19 @@ that it ran are one transaction, so a crash in between leaves the database at th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from typing import NamedTuple
 
 import psycopg
+import structlog
 from procrastinate.schema import SchemaManager
 
 from hermes.ports.errors import PortError
 from hermes.stores.postgres.database import Connection, unavailable
+
+log = structlog.get_logger()
 
 LOCK = 0x6865726D6573  # "hermes"
 OLDEST_SERVER = 150_000
@@ -42,15 +46,31 @@ class Migration(NamedTuple):
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
-async def migrate(url: str) -> list[str]:
+async def migrate(url: str, *, connect_timeout_s: float = 5.0) -> list[str]:
     """Run what has not run yet; return the names. Raises SchemaRefused, or StoreUnavailable when the server cannot be reached."""
-    with unavailable():
-        async with await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="hermes migrate") as connection:
+    limit_s = max(1, round(connect_timeout_s))
+    with unavailable(), not_allowed():
+        async with await psycopg.AsyncConnection.connect(
+            url, autocommit=True, application_name="hermes migrate", connect_timeout=limit_s
+        ) as connection:
             await refuse_old_servers(connection)
             # Waits for as long as the process that got here first needs; it is released with the connection, however that ends.
-            await connection.execute("select pg_advisory_lock(%s)", [LOCK])
+            got = await (await connection.execute("select pg_try_advisory_lock(%s)", [LOCK])).fetchone()
+            if got != (True,):
+                log.info("waiting_for_migrations")
+                await connection.execute("select pg_advisory_lock(%s)", [LOCK])
             await connection.execute(NOTEBOOK)
             return [*await run_queue(connection), *await run_ours(connection)]  # ours add an index to the queue's table
+
+
+@contextmanager
+def not_allowed() -> Iterator[None]:
+    """Say what a role lacks that may not make tables."""
+    try:
+        yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        reason = str(error).splitlines()[0]
+        raise SchemaRefused(f"{reason}; let this role make tables (grant create on schema public) and the extension vector") from error
 
 
 async def pending(connection: Connection) -> list[str]:

@@ -59,6 +59,11 @@ class MasterKeys(Secret):
         """The id of the key that wraps: 16 hex digits, derived for this purpose, safe to store and to show."""
         return next(iter(self._wrapping))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all of them."""
+        return frozenset(self._wrapping)
+
     def wrap(self, data_key: bytes, owner: UUID) -> Wrapped:
         """Under the current key, for this user alone: moved to another user's row, it does not unwrap."""
         if len(data_key) != KEY_BYTES:

@@ -14,6 +14,7 @@ const room = document.querySelector("main");
 // One entry: {id, text, state, turn, answer, error}. States: sending → waiting → answered; or failed, and sending again.
 let entries = restored();
 let isSending = false;
+let isKnown = false;
 let isWatching = false;
 let isFollowing = true; // the end stays in sight until somebody scrolls up
 
@@ -85,14 +86,21 @@ async function sendAll() {
 }
 
 async function send(entry) {
-  const response = await fetch("/web/messages", {
+  // First a name, then a word: without one, the first message would be said by somebody new each time it is tried.
+  if (!isKnown) await post("/web/visitor", {});
+  isKnown = true;
+  return (await post("/web/messages", { id: entry.id, text: entry.text })).json();
+}
+
+async function post(path, body) {
+  const response = await fetch(path, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ id: entry.id, text: entry.text }),
+    body: JSON.stringify(body),
     signal: AbortSignal.timeout(20_000),
   });
   if (!response.ok) throw await refusal(response);
-  return response.json();
+  return response;
 }
 
 async function watchAll() {

@@ -69,3 +69,12 @@ select user_id, generation, master, wrapped from data_keys where master <> %(mas
 
 -- name: rewrap
 update data_keys set master = %(master)s, wrapped = %(wrapped)s where user_id = %(user_id)s and generation = %(generation)s
+
+-- name: masters
+-- each name once, by jumping through the index instead of reading every user
+with recursive masters as (
+    (select master from data_keys order by master limit 1)
+    union all
+    select (select master from data_keys where master > masters.master order by master limit 1) from masters where master is not null
+)
+select master from masters where master is not null

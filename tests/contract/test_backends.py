@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import socket
 import traceback
 from collections.abc import AsyncIterator, Callable
@@ -246,6 +247,38 @@ async def test_many_at_once_share_the_client(house: House) -> None:
     assert {(answer if isinstance(answer, Completion) else answer[1]).message["content"] for answer in answers} == {"hi there"}
 
 
+@pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
+async def test_token_ids_come_back_where_the_server_has_them(house: House, is_stream: bool) -> None:
+    ask = Ask(messages=HELLO.messages, max_tokens=100, wants_tokens=True)
+    tokens: Any = {"prompt_token_ids": [1, 2, 3], "token_ids": [4, 5, 6], "logprobs": [-0.5, -0.25, -0.125]}
+    house.vendor.say("One two three.", tokens_in=3, tokens_out=3, **tokens)
+    house.vendor.say("One two three.", tokens_in=3, tokens_out=4, **tokens)  # a token was lost on the way
+    right, wrong = [(await house.stream(ask))[1] if is_stream else await house.complete(ask) for _ in range(2)]
+    has = {"vllm": (1, 1, 1), "sglang": (1, 1, 1), "llama_cpp": (0, 1, 1), "openai": (0, 0, 1)}.get(house.backend.name, (0, 0, 0))
+    given = [right.prompt_token_ids, right.token_ids, right.logprobs]
+    assert given == [value if there else None for value, there in zip(tokens.values(), has, strict=True)]
+    if has[1]:
+        assert (wrong.prompt_token_ids, wrong.token_ids, wrong.logprobs) == (None, None, None)
+        assert wrong.extra["token_mismatch"]["tokens_out"] == 4
+        assert wrong.message == right.message
+    plain = await house.complete(HELLO)
+    assert plain.logprobs is None, "nobody asked"
+
+
+async def test_a_request_that_is_none_is_not_sent(house: House) -> None:
+    odd: list[dict[str, Any]] = [{"content": "nobody"}, {"role": "assistant", "tool_calls": [7]}]
+    for ask in (*(Ask(messages=[message], max_tokens=1) for message in odd), Ask(messages=HELLO.messages, max_tokens=math.nan)):  # type: ignore[arg-type]
+        with pytest.raises(BadRequest):
+            await house.complete(ask)
+    assert house.vendor.requests == []
+
+
+async def test_a_deadline_that_has_passed_is_no_time_at_all(house: House) -> None:
+    house.vendor.hang()
+    with pytest.raises(Unreachable):
+        await house.complete(HELLO, -1.0)
+
+
 # --- how it fails
 
 
@@ -283,7 +316,7 @@ HANGING = [fault for name, fault, _ in FAULTS if name.startswith("hang")]
 async def test_each_fault_is_its_error(house: House, fault: Callable[[Vendor], None], error: type[BackendError], is_stream: bool) -> None:
     fault(house.vendor)
     with pytest.raises(BackendError) as caught:
-        await (house.stream if is_stream else house.complete)(HELLO, 0.15 if fault in HANGING else 5)
+        await (house.stream if is_stream else house.complete)(HELLO, 0.1 if fault in HANGING else 5)
     assert type(caught.value) is error
     assert (caught.value.backend, caught.value.model) == (house.backend.name, house.model)
     assert len(house.vendor.requests) == 1, "a backend asks once"
@@ -314,9 +347,9 @@ async def test_a_slow_stream_may_take_as_long_as_it_was_given(house: House) -> N
     house.vendor.say("a b c d", drip_s=0.02)
     _, last = await house.stream(HELLO)
     assert last.message["content"] == "a b c d"
-    house.vendor.say("a b c d e f", drip_s=0.2)
+    house.vendor.say("a b c d e f", drip_s=0.1)
     with pytest.raises(CutShort):
-        await house.stream(HELLO, 0.5)
+        await house.stream(HELLO, 0.35)
 
 
 async def test_closing_a_stream_ends_its_connection(house: House) -> None:
@@ -375,7 +408,7 @@ async def test_keys_are_in_no_error_and_no_log(build: Build, client: HttpClient,
             fault()
         for ask in (house.complete, house.stream):
             try:
-                await ask(HELLO, 0.2)
+                await ask(HELLO, 0.1)
             except BackendError as error:
                 shown += [str(error), repr(error), "".join(traceback.format_exception(error)), *chain(error)]
         house.vendor.key = v_key

@@ -514,7 +514,11 @@ async def test_counters_of_another_generation_are_not_believed(here: Process, th
     await here.spend.admit(None)
     await here.redis.hset(f"hermes:budgets:{ann}:2026-11", mapping={"used": 1, "used:15": 1})  # as an old copy of the disk would have it
     await here.redis.set(COUNTER, 1)
-    await (here.redis.set(GENERATION, lost) if lost else here.redis.delete(GENERATION))
+    await here.redis.delete(GENERATION)
+    if lost:  # all of it from the disk of a server that was stopped, and of one piece
+        await here.redis.set(GENERATION, lost)
+        for counters in (f"hermes:budgets:{ann}:2026-11", "hermes:budgets:global:2026-11-15"):
+            await here.redis.hset(counters, "generation", lost)
     assert await there.used(ann) == (600, 100, 5, 600, 100)  # reservations that Redis still has are kept
     await there.budgets.settle(hold, tokens=0, micro_usd=0)
     assert await there.used(ann) == (600, 0, 5, 600, 0)
@@ -657,6 +661,8 @@ async def test_without_sql_a_person_is_told_rather_twice_than_never(here: Proces
     here.sql.is_away = True
     await here.budgets.settle(hold, tokens=850, micro_usd=0)
     assert here.alerts.thresholds == [(str(ann), "day", 80)]
+    await here.budgets.settle(await here.reserve(ann, 1), tokens=1, micro_usd=0)
+    assert here.alerts.thresholds == [(str(ann), "day", 80)]  # as long as Redis remembers, once
 
 
 # --- exactness
@@ -904,6 +910,15 @@ async def test_only_a_person_releases_it_and_then_the_counter_says_what_was_spen
     assert await there.spend.latched() is None
 
 
+async def test_a_release_elsewhere_is_heard_where_the_switch_was_pulled_and_stays(here: Process, there: Process) -> None:
+    await here.spend.kill_switch("a loop", "ann")
+    await there.spend.release("ben")
+    for _ in range(3):
+        await asyncio.sleep(0.11)
+        await here.spend.admit(None)
+        await there.spend.admit(None)
+
+
 async def test_a_switch_pulled_again_right_after_a_release_elsewhere_holds(here: Process, there: Process) -> None:
     await here.spend.kill_switch("a loop", "ann")
     await there.spend.latched()
@@ -948,6 +963,28 @@ async def test_a_ceiling_that_was_set_by_hand_holds_until_midnight(here: Process
     assert await paused(here) == ("kill switch", MONDAY_MIDNIGHT)
     here.clock.moment = MONDAY_MIDNIGHT
     await here.spend.admit(None)
+
+
+async def test_a_look_that_began_before_the_switch_was_pulled_does_not_release_it(here: Process) -> None:
+    await here.spend.admit(None)
+    await asyncio.sleep(0.11)
+    engaged, has_read, may_go = here.spend._latches.engaged, asyncio.Event(), asyncio.Event()
+
+    async def slow(tx: Transaction) -> Any:
+        found = await engaged(tx)
+        has_read.set()
+        await may_go.wait()
+        return found
+
+    here.spend._latches.engaged = slow  # type: ignore[method-assign]
+    looking = asyncio.create_task(here.spend.latched())
+    await has_read.wait()
+    here.spend._latches.engaged = engaged  # type: ignore[method-assign]
+    await here.spend.kill_switch("a loop", "ann")
+    may_go.set()
+    await looking
+    here.sql.is_away = True  # nobody can correct it now
+    assert await paused(here) == ("kill switch", None)
 
 
 async def test_many_who_ask_at_once_read_the_latch_once(here: Process) -> None:

@@ -189,3 +189,42 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_2(environ: dict[str, str
     assert said[0].endswith("; choose another port with HERMES_WEB_PORT")
     home = Path(environ["HERMES_HOME"])
     assert (processes_of(home), embedded.status(home)) == ({}, embedded.Status(None, None, ()))
+
+
+def test_what_starting_again_would_not_mend_stops_everything(environ: dict[str, str]) -> None:
+    code, said = up({**environ, "HERMES_ENVIRONMENT": "production", "HERMES_MASTER_KEYS": ""})
+    assert code == 2
+    assert any("there is no master key" in line for line in said)
+
+
+def test_a_worker_that_hangs_is_killed_when_everything_stops(environ: dict[str, str]) -> None:
+    tree = Tree(Path(environ["HERMES_HOME"]), environ)
+    try:
+        tree.wait_until_ready()
+        [worker] = tree.children("worker")
+        os.kill(worker, signal.SIGSTOP)
+        tree.process.send_signal(signal.SIGTERM)
+        time.sleep(1.0)
+        assert tree.process.poll() is None, "it is given time first"
+        tree.process.send_signal(signal.SIGTERM)
+        assert tree.process.wait(PATIENCE_S) == 0
+        tree.wait_until(tree.is_gone, "nothing is left")
+        assert tree.events("process_killed")
+    finally:
+        tree.clear_away()
+
+
+@pytest.mark.parametrize("after_s", [0.9, 1.4, 2.0])
+def test_a_server_that_is_told_to_stop_while_it_starts_leaves_no_store_running(environ: dict[str, str], after_s: float) -> None:
+    home = Path(environ["HERMES_HOME"])
+    process = subprocess.Popen([sys.executable, "-m", "hermes", "serve"], env=environ, cwd=home.parent, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(after_s)
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)
+        status = embedded.status(home)
+        assert (status.postgres, status.valkey) == (None, None)
+    finally:
+        process.kill()
+        process.wait()
+        embedded.stop(home, even_if_in_use=True)

@@ -1,0 +1,28 @@
+"""Models over HTTP: a pure codec for each vendor, and one client that sends for all of them.
+
+shape  sse  parts                read what somebody else wrote: values, events, answers
+classify  estimate  tool_calls   what vendors share: errors, counts that nobody gave, calls and their results
+client                           the one file that knows aiohttp
+http                             encode, send once, decode, or say which error it was
+anthropic/  openai_compatible/  ollama/    a vendor each: request.py, answer.py, backend.py
+"""
+
+from hermes.backends.anthropic.backend import AnthropicBackend
+from hermes.backends.client import HttpClient
+from hermes.backends.ollama.backend import OllamaBackend
+from hermes.backends.openai_compatible.backend import OpenAICompatibleBackend
+from hermes.backends.openai_compatible.dialect import DIALECTS, LLAMA_CPP, OPENAI, PLAIN, SGLANG, VLLM, Dialect
+
+__all__ = [
+    "DIALECTS",
+    "LLAMA_CPP",
+    "OPENAI",
+    "PLAIN",
+    "SGLANG",
+    "VLLM",
+    "AnthropicBackend",
+    "Dialect",
+    "HttpClient",
+    "OllamaBackend",
+    "OpenAICompatibleBackend",
+]

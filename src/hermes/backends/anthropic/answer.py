@@ -1,0 +1,238 @@
+"""A Messages answer, whole or as a stream of events, as Parts. Pure.
+
+Thinking comes back twice: as `reasoning`, its text, and as `thinking_blocks`, what the model must be handed back unchanged:
+
+    {"model": "claude-haiku-5-5", "blocks": [{"type": "thinking", "thinking": "…", "signature": "…"}], "places": [[0, 0]]}
+
+`model` is the name that was asked for. `places` says how many characters of text and how many calls stood before each block; it is left out
+where all thinking came first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hermes.backends.classify import Complaint
+from hermes.backends.parts import Counts, Parts
+from hermes.backends.shape import Malformed, Refused, a_count, a_text, an_object, counted, objects, parse_object
+from hermes.backends.sse import Event
+from hermes.backends.tool_calls import RAW, as_object, as_text, call
+from hermes.ports.backends import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+
+FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "refusal",
+}
+STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""Which status an error has that comes as an event, after a 200."""
+BETWEEN_THOUGHTS = "\n\n"
+_JSON = "partial_json"
+"""The key under which a block keeps the pieces of its input while they come."""
+
+Block = dict[str, Any]
+
+
+def decode(body: Mapping[str, Any], asked: str) -> Parts:
+    """A whole answer. `asked` is the model that was asked for."""
+    if body.get("type") == "error":
+        raise Refused(status_of(body), body)
+    if not isinstance(body.get("content"), list):
+        raise Malformed("the answer has no content")
+    return assemble(objects(body["content"], "content"), body, counted(body.get("usage")), asked)
+
+
+def assemble(blocks: Sequence[Block], about: Mapping[str, Any], usage: Mapping[str, Any], asked: str, *, is_counted: bool = True) -> Parts:
+    """Put blocks and what is said about them together."""
+    text, thoughts = "", list[str]()
+    calls: list[Block] = []
+    echoed: list[Block] = []
+    places: list[list[int]] = []
+    unknown: list[Block] = []
+    for block in blocks:
+        match block.get("type"):
+            case "text":
+                text += a_text(block.get("text"), "text")
+            case "tool_use":
+                calls.append(call(a_text(block.get("name"), "name"), arguments_of(block), a_text(block.get("id"), "id")))
+            case "thinking" | "redacted_thinking":
+                thoughts.append(a_text(block.get("thinking"), "thinking"))
+                if block.get("signature") or block.get("data"):  # what broke off before its signature is not taken back
+                    echoed.append(block)
+                    places.append([len(text), len(calls)])
+            case _:
+                unknown.append(block)
+    message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
+    if calls:
+        message["tool_calls"] = calls
+    if reasoning := BETWEEN_THOUGHTS.join(filter(None, thoughts)):
+        message["reasoning"] = reasoning
+    if echoed:
+        message["thinking_blocks"] = {"model": asked, "blocks": echoed} | ({"places": places} if any(map(any, places)) else {})
+    stop = a_text(about.get("stop_reason"), "stop_reason")
+    extra = {key: about[key] for key in ("id", "stop_reason", "stop_sequence", "stop_details", "container") if about.get(key) is not None}
+    extra |= {key: usage[key] for key in ("service_tier", "speed", "inference_geo") if usage.get(key) is not None}
+    return Parts(
+        message=message,
+        finish_reason=FINISH.get(stop, "tool_calls" if calls else "stop"),
+        counts=counts_of(usage, is_counted=is_counted),
+        model=a_text(about.get("model"), "model") or None,
+        extra=extra | ({"blocks": unknown} if unknown else {}),
+    )
+
+
+def arguments_of(block: Block) -> str:
+    """The arguments as the model wrote them, where they came as text; a copy of ours for what is no object is taken back."""
+    written = block.get(_JSON)
+    if not written:
+        return as_text(block.get("input"))
+    value = as_object(written)
+    return as_text(value) if value.keys() == {RAW} else str(written)
+
+
+def counts_of(usage: Mapping[str, Any], *, is_counted: bool) -> Counts:
+    """The vendor's input tokens leave out what was cached; ours are the whole prompt. `is_counted`: the output is final."""
+    fresh, read = a_count(usage.get("input_tokens")), a_count(usage.get("cache_read_input_tokens")) or 0
+    by_length = usage.get("cache_creation")
+    of_an_hour = (a_count(by_length.get("ephemeral_1h_input_tokens")) or 0) if isinstance(by_length, dict) else 0
+    written = max(a_count(usage.get("cache_creation_input_tokens")) or 0, of_an_hour)
+    return Counts(
+        tokens_in=None if fresh is None else fresh + read + written,
+        tokens_out=a_count(usage.get("output_tokens")) if is_counted else None,
+        cache_read=read,
+        cache_write=written - of_an_hour,
+        cache_write_1h=of_an_hour,
+    )
+
+
+def status_of(body: Mapping[str, Any]) -> int:
+    """The status that an error would have had before the answer began."""
+    error = body.get("error")
+    return STATUS.get(str(error.get("type")), 500) if isinstance(error, Mapping) else 500
+
+
+def complaint(body: Mapping[str, Any]) -> Complaint:
+    """What an error says: its message, its type, and the code in its details."""
+    error = body.get("error")
+    if not isinstance(error, Mapping):
+        return Complaint()
+    details = error.get("details")
+    codes = [error.get("type"), details.get("error_code") if isinstance(details, Mapping) else None]
+    message = error.get("message")
+    return Complaint(message if isinstance(message, str) else "", " ".join(code for code in codes if isinstance(code, str)))
+
+
+class AnswerReader:
+    """The port StreamReader: blocks open, grow and close; usage is cumulative, so the last value of each field counts."""
+
+    def __init__(self, asked: str) -> None:
+        self._asked = asked
+        self._about: dict[str, Any] = {}
+        self._usage: dict[str, Any] = {}
+        self._blocks: dict[int, Block] = {}
+        self._call_number: dict[int, int] = {}
+        self._has_thought = False
+        self.is_whole = False
+        self._is_counted = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_whole
+
+    def feed(self, event: Event) -> Iterator[Delta]:
+        data = parse_object(event.data, "an event")
+        match data.get("type"):
+            case "message_start":
+                message = an_object(data.get("message"), "message")
+                self._about |= {key: value for key, value in message.items() if key not in ("content", "usage")}
+                self._count(message.get("usage"))
+            case "content_block_start":
+                yield from self._open(self._at(data), dict(an_object(data.get("content_block"), "content_block")))
+            case "content_block_delta":
+                yield from self._grow(self._at(data), an_object(data.get("delta"), "delta"))
+            case "message_delta":
+                self._about |= {key: value for key, value in an_object(data.get("delta"), "delta").items() if value is not None}
+                self._count(data.get("usage"))
+                self._is_counted = True
+            case "message_stop":
+                self.is_whole = True
+            case "error":
+                raise Refused(status_of(data), data)
+
+    def parts(self) -> Parts:
+        blocks = [self._blocks[at] for at in sorted(self._blocks)]
+        parts = assemble(blocks, self._about, self._usage, self._asked, is_counted=self._is_counted)
+        for block in parts.extra.get("blocks", ()):
+            if written := block.pop(_JSON, ""):
+                block["input"] = as_object(written)
+        return parts
+
+    @staticmethod
+    def _at(data: Mapping[str, Any]) -> int:
+        at = data.get("index")
+        if not isinstance(at, int):
+            raise Malformed("an event of a block has no index")
+        return at
+
+    def _count(self, usage: Any) -> None:
+        self._usage |= counted(usage)
+
+    def _open(self, at: int, block: Block) -> Iterator[Delta]:
+        self._blocks[at] = block
+        match block.get("type"):
+            case "text" if block.get("text"):
+                yield TextDelta(a_text(block["text"], "text"))
+            case "thinking" if block.get("thinking"):
+                yield self._thought(a_text(block["thinking"], "thinking"), is_first=True)
+            case "tool_use":
+                self._call_number[at] = len(self._call_number)
+                yield ToolCallDelta(self._call_number[at], a_text(block.get("id"), "id"), a_text(block.get("name"), "name"), "")
+                if block.get("input"):
+                    yield ToolCallDelta(self._call_number[at], None, None, json.dumps(block["input"], ensure_ascii=False))
+
+    def _grow(self, at: int, delta: Mapping[str, Any]) -> Iterator[Delta]:
+        block = self._blocks.get(at)
+        if block is None:
+            raise Malformed("a block grows that was not opened")
+        match delta.get("type"):
+            case "text_delta":
+                if piece := self._add(block, "text", delta):
+                    yield TextDelta(piece)
+            case "thinking_delta":
+                is_first = not block.get("thinking")
+                if piece := self._add(block, "thinking", delta):
+                    yield self._thought(piece, is_first=is_first)
+            case "signature_delta":
+                self._add(block, "signature", delta)
+            case "input_json_delta":
+                piece = self._add(block, _JSON, delta)
+                if piece and at in self._call_number:
+                    yield ToolCallDelta(self._call_number[at], None, None, piece)
+
+    @staticmethod
+    def _add(block: Block, key: str, delta: Mapping[str, Any]) -> str:
+        piece = a_text(delta.get(key), key)
+        block[key] = a_text(block.get(key), key) + piece
+        return piece
+
+    def _thought(self, piece: str, *, is_first: bool) -> Delta:
+        """A piece of thinking; a later block's first one is set off, as it is in `reasoning`."""
+        separator = BETWEEN_THOUGHTS if is_first and self._has_thought else ""
+        self._has_thought = True
+        return ReasoningDelta(separator + piece)

@@ -1,0 +1,78 @@
+"""Claude, at Anthropic or at whoever speaks its Messages API."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from hermes.backends.anthropic.answer import AnswerReader, complaint, decode
+from hermes.backends.anthropic.request import encode
+from hermes.backends.classify import Complaint
+from hermes.backends.client import HttpClient
+from hermes.backends.http import HttpBackend, Sent
+from hermes.backends.parts import Parts
+from hermes.backends.shape import Malformed
+from hermes.backends.sse import ServerSentEvents
+from hermes.ports.backends import Ask, BackendError, Capabilities, Check, CheckLevel
+
+USUAL = Capabilities(tools=True, vision=True, sampling=True, prefill=False, context=200_000)
+"""What a Claude can do that the caller's table does not know."""
+VERSION = "2023-06-01"
+"""The version that takes temperature, top_p and top_k where the model does; its successor, 2026-10-21, refuses them for all."""
+
+
+class AnthropicBackend(HttpBackend):
+    """The port Backend for the Messages API."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        api_key: str,
+        base_url: str = "https://api.anthropic.com",
+        *,
+        name: str = "anthropic",
+        models: Mapping[str, Capabilities] | None = None,
+        needs: Collection[str] = (),
+        caches_prompts: bool = False,
+        betas: Sequence[str] = (),
+    ) -> None:
+        """`models` says what each can do; `needs` are those that a health check must find."""
+        base_url = base_url.rstrip("/").removesuffix("/v1")
+        super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=USUAL, needs=needs)
+        self._caches_prompts, self._betas = caches_prompts, ",".join(betas)
+
+    @property
+    def _url(self) -> str:
+        return f"{self._base_url}/v1/messages"
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"x-api-key": self._api_key or "", "anthropic-version": VERSION, "content-type": "application/json"}
+        return {**headers, "anthropic-beta": self._betas} if self._betas else headers
+
+    def _encode(self, ask: Ask, model: str, *, stream: bool) -> dict[str, Any]:
+        return encode(ask, model, self.capabilities(model), stream=stream, cache=self._caches_prompts)
+
+    def _decode(self, body: dict[str, Any], sent: Sent) -> Parts:
+        return decode(body, sent.model)
+
+    def _reader(self, sent: Sent) -> AnswerReader:
+        return AnswerReader(sent.model)
+
+    def _framing(self) -> ServerSentEvents:
+        return ServerSentEvents()
+
+    def _complaint(self, body: Mapping[str, Any]) -> Complaint:
+        return complaint(body)
+
+    def _questions(self) -> Iterable[str]:
+        # Each by itself, because the list has dated names only and this takes the undated ones too.
+        return [f"/v1/models/{quote(model, safe='')}" for model in self._needs] or ["/v1/models?limit=1"]
+
+    def _missing(self, body: dict[str, Any]) -> Iterable[str]:
+        if body.get("type") != "model" and "data" not in body:
+            raise Malformed("the answer is neither a model nor a list of them")
+        return ()
+
+    def _not_found(self, error: BackendError) -> list[Check]:
+        return [Check("model_missing", CheckLevel.ERROR, f"{self.name} has no such model: {error}", f"One of {', '.join(self._needs)}.")]

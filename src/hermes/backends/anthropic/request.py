@@ -1,0 +1,210 @@
+"""An Ask as the body of a Messages request. Pure.
+
+What differs from the form of the message graph: the system text is beside the messages; speakers alternate; a tool's result is a block of
+the user's turn, before everything else in it; arguments are objects; images are blocks; thinking goes back to the model that thought it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from hermes.backends.parts import Unfit
+from hermes.backends.tool_calls import as_object, paired, safe_id
+from hermes.ports.backends import Ask, Capabilities, Message, Tool
+
+OPENING = "(The conversation begins.)"
+"""Said in the user's place where a conversation starts with the assistant: the first turn must be the user's."""
+CACHED = {"type": "ephemeral"}
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=-]+)*;base64,(.*)", re.DOTALL)
+
+Block = dict[str, Any]
+
+
+def encode(ask: Ask, model: str, capabilities: Capabilities, *, stream: bool, cache: bool = False) -> dict[str, Any]:
+    """The request's body. With `cache`, what stays the same (tools, system, the conversation so far) is marked for the vendor's cache."""
+    system, turns = encode_messages(ask.messages, model)
+    body: dict[str, Any] = {"model": model, "max_tokens": ask.max_tokens, "messages": turns}
+    if system:
+        body["system"] = system
+    tools = [encode_tool(tool) for tool in ask.tools]
+    choice = encode_tool_choice(ask.tool_choice, ask.sampling.get("parallel_tool_calls")) if tools else None
+    if not tools and ask.needs_tools:
+        # Calls in the history are refused without tools: those that were called are named, and none may be called again.
+        tools = [{"name": name, "input_schema": {"type": "object"}} for name in called(ask.messages)]
+        choice = {"type": "none"}
+    if tools:
+        body["tools"] = tools
+    if choice:
+        body["tool_choice"] = choice
+    body |= encode_sampling(ask, capabilities)
+    if ask.user:
+        body["metadata"] = {"user_id": ask.user}
+    if stream:
+        body["stream"] = True
+    return mark_cached(body) if cache else body
+
+
+# --- messages
+
+
+def encode_messages(messages: Sequence[Message], model: str) -> tuple[str, list[Block]]:
+    """The system text, and the turns of the two speakers."""
+    systems = (plain_text(message) for message in messages if message["role"] in ("system", "developer"))
+    system = "\n\n".join(text for text in systems if text.strip())
+    turns: list[Block] = []
+    for message in paired([message for message in messages if message["role"] not in ("system", "developer")]):
+        speaker = "assistant" if message["role"] == "assistant" else "user"
+        blocks = list(assistant_blocks(message, model) if speaker == "assistant" else user_blocks(message))
+        if blocks and turns and turns[-1]["role"] == speaker:
+            turns[-1]["content"] += blocks
+        elif blocks:
+            turns.append({"role": speaker, "content": blocks})
+    for turn in turns:
+        if turn["role"] == "user":
+            turn["content"].sort(key=lambda block: block["type"] != "tool_result")  # stable: results first, the rest as it was
+    if not turns or turns[0]["role"] == "assistant":
+        turns.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
+    if turns[-1]["role"] == "assistant" and turns[-1]["content"][-1]["type"] == "text":
+        turns[-1]["content"][-1]["text"] = turns[-1]["content"][-1]["text"].rstrip()  # a beginning to continue must not end in white space
+    return system, turns
+
+
+def assistant_blocks(message: Message, model: str) -> Iterator[Block]:
+    """Text and calls, with the thinking where it stood among them if this model thought it; nobody else can read its signature."""
+    text = plain_text(message)
+    calls = [
+        {
+            "type": "tool_use",
+            "id": safe_id(call["id"]),
+            "name": call["function"]["name"],
+            "input": as_object(call["function"].get("arguments")),
+        }
+        for call in message.get("tool_calls") or ()
+    ]
+    kept = message.get("thinking_blocks")
+    thought = kept if isinstance(kept, Mapping) and kept.get("model") == model else {}
+    blocks = thought.get("blocks") or ()
+    places = [(at_text, at_call) for at_text, at_call in thought.get("places") or [(0, 0)] * len(blocks)]
+    marks = [(0, 0), *places, (len(text), len(calls))]
+    for number, ((from_text, from_call), (to_text, to_call)) in enumerate(pairwise(marks)):
+        yield from texts(text[from_text:to_text])
+        yield from calls[from_call:to_call]
+        if number < len(blocks):
+            yield dict(blocks[number])
+
+
+def user_blocks(message: Message) -> Iterator[Block]:
+    """A user's words and images, or a tool's result."""
+    content = message.get("content")
+    blocks = list(texts(content) if isinstance(content, str) else (block for part in content or () for block in encode_part(part)))
+    if message["role"] != "tool":
+        yield from blocks
+        return
+    result: Block = {"type": "tool_result", "tool_use_id": safe_id(message.get("tool_call_id") or "")}
+    if blocks:
+        result["content"] = content if isinstance(content, str) else blocks
+    if message.get("is_error"):
+        result["is_error"] = True
+    yield result
+
+
+def encode_part(part: Mapping[str, Any]) -> Iterator[Block]:
+    """One part of a content that is a list."""
+    match part.get("type"):
+        case "text":
+            yield from texts(part.get("text") or "")
+        case "image_url":
+            yield {"type": "image", "source": encode_source(part["image_url"])}
+        case "file" if isinstance(part.get("file"), Mapping) and part["file"].get("file_data"):
+            yield {"type": "document", "source": encode_source(part["file"]["file_data"])}
+        case kind:
+            raise Unfit(f"a part of type {kind!r} cannot be sent to this vendor")
+
+
+def encode_source(where: Any) -> Block:
+    """Where an image or a document is: in the request itself, or at an address."""
+    url = where.get("url") if isinstance(where, Mapping) else where
+    if isinstance(url, str) and (match := _DATA_URL.fullmatch(url)):
+        return {"type": "base64", "media_type": match[1], "data": match[2]}
+    if isinstance(url, str) and url.startswith(("https://", "http://")):
+        return {"type": "url", "url": url}
+    raise Unfit("an image or file that is neither base64 data nor at a web address")
+
+
+def texts(text: str) -> Iterator[Block]:
+    """A text as blocks: none where there is nothing to read, because an empty block is refused."""
+    if text.strip():
+        yield {"type": "text", "text": text}
+
+
+def plain_text(message: Message) -> str:
+    """The text of a message, its parts joined."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text") or "" for part in content or () if part.get("type") == "text")
+
+
+# --- tools and sampling
+
+
+def encode_tool(tool: Tool) -> Block:
+    """A function as a tool; a tool in the vendor's own form is left alone."""
+    function = tool.get("function")
+    if not isinstance(function, Mapping):
+        return dict(tool)
+    encoded: Block = {"name": function["name"], "input_schema": {"type": "object", **(function.get("parameters") or {})}}
+    return encoded | {key: function[key] for key in ("description", "strict") if function.get(key)}
+
+
+def encode_tool_choice(choice: str | Mapping[str, Any] | None, parallel: Any) -> Block | None:
+    """Which tool must be called, if any."""
+    kinds = {"auto": "auto", "none": "none", "required": "any", "any": "any"}
+    encoded: Block | None = None
+    if isinstance(choice, Mapping):
+        encoded = {"type": "tool", "name": choice["function"]["name"]}
+    elif choice is not None:
+        if choice not in kinds:
+            raise Unfit("a tool choice that is neither auto, none, required nor a function")
+        encoded = {"type": kinds[choice]}
+    if parallel is False and (encoded is None or encoded["type"] != "none"):
+        encoded = {**(encoded or {"type": "auto"}), "disable_parallel_tool_use": True}
+    return encoded
+
+
+def called(messages: Iterable[Message]) -> list[str]:
+    """The names of the tools in a history, each once, in their order."""
+    names = (call["function"]["name"] for message in messages for call in message.get("tool_calls") or ())
+    return list(dict.fromkeys(names)) or ["unknown"]
+
+
+def encode_sampling(ask: Ask, capabilities: Capabilities) -> dict[str, Any]:
+    """What of the sampling parameters the model takes. Those that no Claude takes (seed, penalties) are left out."""
+    given = ask.sampling
+    body: dict[str, Any] = {}
+    if capabilities.sampling:
+        body |= {key: given[key] for key in ("temperature", "top_p", "top_k") if given.get(key) is not None}
+    stop = given.get("stop")
+    if stop:
+        body["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
+    if isinstance(given.get("thinking"), Mapping):
+        body["thinking"] = dict(given["thinking"])
+    output: dict[str, Any] = {}
+    if capabilities.thinking and given.get("reasoning_effort"):
+        output["effort"] = given["reasoning_effort"]
+    if ask.response_format and ask.response_format.get("type") == "json_schema":
+        output["format"] = {"type": "json_schema", "schema": ask.response_format["json_schema"]["schema"]}
+    return body | ({"output_config": output} if output else {})
+
+
+def mark_cached(body: dict[str, Any]) -> dict[str, Any]:
+    """Mark where the prompt may be cached up to: after the tools, after the system text, after the last user turn."""
+    if "tools" in body:
+        body["tools"][-1] = {**body["tools"][-1], "cache_control": CACHED}
+    if "system" in body:
+        body["system"] = [{"type": "text", "text": body["system"], "cache_control": CACHED}]
+    last = next(turn for turn in reversed(body["messages"]) if turn["role"] == "user")
+    last["content"][-1] = {**last["content"][-1], "cache_control": CACHED}
+    return body

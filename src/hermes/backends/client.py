@@ -1,0 +1,137 @@
+"""The one HTTP client of all backends, and the one file that knows aiohttp.
+
+It does what it is told once: no retries, no redirects, no cookies, no proxy from the environment. What it raises says nothing of addresses,
+headers or bodies, because keys are in them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+LONGEST_BODY = 64 * 1024 * 1024
+"""Bytes after which an answer is given up: no model says that much, but a wrong address may."""
+SHORTEST_S = 0.001
+"""What is left of a deadline that has passed; to aiohttp, 0 would be no limit at all."""
+LINGER_S = 0.02
+"""How long a stream that has said its last word may take to end, so that its connection can be used again."""
+
+
+class Lost(Exception):
+    """No connection, no answer in time, or a connection that broke. Says which; knows no secret."""
+
+
+class Reply:
+    """An answer whose head has come and whose body is still to be read."""
+
+    def __init__(self, response: aiohttp.ClientResponse, timeout_s: float) -> None:
+        self._response, self._timeout_s = response, timeout_s
+        self.status: int = response.status
+        self.headers: Mapping[str, str] = response.headers
+        """Names in any case."""
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        body = bytearray()
+        while piece := await self.more():
+            body += piece
+            if len(body) > LONGEST_BODY:
+                raise Lost("the answer does not end")
+        return bytes(body)
+
+    async def more(self) -> bytes:
+        """The next piece of the body, as soon as there is one; empty at its end."""
+        try:
+            return await self._response.content.readany()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            reason = describe(error, self._timeout_s)
+        # Outside the except clause: aiohttp's errors hold the request's headers, and a chained error would show them.
+        raise Lost(reason)
+
+    async def let_end(self) -> None:
+        """Wait a moment for the end of a body that has nothing more to say."""
+        content = self._response.content
+        if not content.at_eof():
+            try:
+                async with asyncio.timeout(LINGER_S):
+                    await content.readany()
+            except (aiohttp.ClientError, OSError, TimeoutError):
+                return  # the answer is there; its connection is closed instead of kept
+
+
+class HttpClient:
+    """Connections to every vendor; one for each process, opened at the first call, closed by whoever made it."""
+
+    def __init__(self, *, connections_per_host: int = 64, connect_timeout_s: float = 5.0, idle_s: float = 15.0) -> None:
+        """`idle_s` is how long an unused connection is kept; shorter than servers do, so that a call rarely meets one just closed."""
+        self._per_host, self._connect_timeout_s, self._idle_s = connections_per_host, connect_timeout_s, idle_s
+        self._session: aiohttp.ClientSession | None = None
+
+    @asynccontextmanager
+    async def send(
+        self, method: str, url: str, *, headers: Mapping[str, str], timeout_s: float, body: bytes | None = None
+    ) -> AsyncIterator[Reply]:
+        """Send a request and give its answer, whatever the status. Raises Lost. Leaving the block ends a connection that is in use.
+
+        `timeout_s` bounds everything, to the last byte of the body; connecting takes at most `connect_timeout_s` of it."""
+        timeout_s = max(timeout_s, SHORTEST_S)
+        limits = aiohttp.ClientTimeout(
+            total=timeout_s,
+            sock_connect=min(self._connect_timeout_s, timeout_s),
+            sock_read=timeout_s,
+            ceil_threshold=math.inf,  # by default aiohttp rounds every limit over 5 s up to a whole second
+        )
+        try:
+            response = await self._opened().request(method, url, headers=headers, data=body, timeout=limits, allow_redirects=False)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            reason = describe(error, timeout_s)
+        else:
+            try:
+                yield Reply(response, timeout_s)
+            finally:
+                if response.content.at_eof():
+                    response.release()
+                else:
+                    response.close()
+            return
+        raise Lost(reason)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, limit_per_host=self._per_host, keepalive_timeout=self._idle_s),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": "hermes"},
+                raise_for_status=False,
+                trust_env=False,
+            )
+        return self._session
+
+    async def aclose(self) -> None:
+        """Close every connection. A later call opens new ones."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+def describe(error: Exception, timeout_s: float) -> str:
+    """Say what happened to a connection, in words that hold no address, header or body."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            what = "no connection in time"
+        case TimeoutError():
+            what = f"no whole answer within {timeout_s:g} s"
+        case aiohttp.ClientConnectorDNSError():
+            what = "the host's name is not known"
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
+            what = "the host's certificate is not accepted"
+        case aiohttp.ClientConnectorError():
+            what = f"cannot connect ({error.os_error.strerror or type(error.os_error).__name__})"
+        case ValueError():
+            what = "the address or a header is not valid"
+        case _:
+            what = f"the connection broke ({type(error).__name__})"
+    return what

@@ -1,0 +1,282 @@
+"""What every backend over HTTP does around its codec: send once, read, and say which error it was.
+
+    ask ─ encode ─▶ bytes ─▶ client ─▶ bytes ─ decode ─▶ Completion
+                                         └─ framing ─ reader ─▶ deltas … Completion
+
+Knows neither aiohttp nor any vendor's fields."""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from hermes.backends.classify import Caller, Complaint, classify
+from hermes.backends.client import HttpClient, Lost, Reply
+from hermes.backends.estimate import settled
+from hermes.backends.parts import Parts, StreamReader, Unfit, checked
+from hermes.backends.shape import Malformed, Refused, parse_object
+from hermes.backends.sse import Framing
+from hermes.ports.backends import (
+    Ask,
+    BackendError,
+    BadRequest,
+    Capabilities,
+    Check,
+    CheckLevel,
+    Completion,
+    CutShort,
+    Delta,
+    Garbled,
+    Unreachable,
+    Unsupported,
+)
+
+LAST_LINE_ENDS = b"\n\n"
+"""What some servers leave out at the end of a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One request as it goes over the wire."""
+
+    ask: Ask
+    model: str
+    body: bytes
+
+    @property
+    def digest(self) -> str:
+        return sha256(self.body).hexdigest()
+
+    @property
+    def call_prefix(self) -> str:
+        """What ids of tool calls start with where the server gives none; another in every round, as every round is another request."""
+        return f"call_{self.digest[:12]}"
+
+
+class HttpBackend(ABC):
+    """The port Backend, over HTTP. A vendor adds its codec and its addresses.
+
+    The client is shared and stays open; a backend holds nothing else, so that it can be swapped at any time."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        *,
+        name: str,
+        base_url: str,
+        api_key: str | None,
+        models: Mapping[str, Capabilities] | None,
+        usual: Capabilities,
+        needs: Collection[str],
+    ) -> None:
+        self.name = name
+        self._client, self._base_url, self._api_key = client, base_url.rstrip("/"), api_key
+        self._models, self._usual, self._needs = dict(models or {}), usual, tuple(needs)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def capabilities(self, model: str) -> Capabilities:
+        return self._models.get(model, self._usual)
+
+    def supports_tools(self, model: str) -> bool:
+        return self.capabilities(model).tools
+
+    async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
+        sent = self._sent(ask, model, stream=False)
+        try:
+            async with self._client.send("POST", self._url, headers=self._headers(), body=sent.body, timeout_s=timeout_s) as reply:
+                body = await reply.read()
+            if reply.status != 200:
+                raise self._refusal(reply, body, model)
+            return self._completion(self._decode(parse_object(body, "the answer"), sent), sent, reply)
+        except Lost as lost:
+            raise Unreachable(str(lost), backend=self.name, model=model) from None
+        except Refused as refused:
+            raise self._error(refused.status, {}, self._complaint(refused.body), model) from None
+        except Malformed as malformed:
+            raise Garbled(malformed.what, backend=self.name, model=model, status=200) from None
+
+    async def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
+        sent = self._sent(ask, model, stream=True)
+        reader = self._reader(sent)
+        has_begun = False
+        try:
+            async with self._client.send("POST", self._url, headers=self._headers(), body=sent.body, timeout_s=timeout_s) as reply:
+                if reply.status != 200:
+                    raise self._refusal(reply, await reply.read(), model)
+                framing = self._framing()
+                while not reader.is_over:
+                    piece = await more(reply, reader)
+                    for delta in deltas(framing, reader, piece or LAST_LINE_ENDS):
+                        has_begun = True
+                        yield delta
+                    if not piece:
+                        break
+                else:
+                    await reply.let_end()
+                completion = self._completion(whole(reader), sent, reply)
+        except (Lost, Refused, Malformed) as error:
+            raise self._broken(error, sent, reader.parts() if has_begun else None) from None
+        yield completion
+
+    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:
+        deadline = time.monotonic() + timeout_s
+        started = time.perf_counter()
+        findings: list[Check] = []
+        for path in self._questions():
+            try:
+                left_s = max(0.001, deadline - time.monotonic())
+                async with self._client.send("GET", self._base_url + path, headers=self._headers(), timeout_s=left_s) as reply:
+                    findings += self._finding(reply, await reply.read())
+            except Lost as lost:
+                findings.append(Check("unreachable", CheckLevel.ERROR, f"{self.name}: {lost}", "Is it running, and is its address right?"))
+            except Malformed as malformed:
+                findings.append(Check("garbled", CheckLevel.ERROR, f"{self.name}: {malformed.what}", "Is that the address of its API?"))
+            if findings:
+                return findings
+        took_ms = (time.perf_counter() - started) * 1000
+        return [Check("ok", CheckLevel.INFO, f"{self.name} answered in {took_ms:.0f} ms")]
+
+    async def aclose(self) -> None:  # noqa: B027 - there is nothing for a vendor to add
+        """Nothing to let go of: the client belongs to whoever made it."""
+
+    # --- the vendor's
+
+    @property
+    @abstractmethod
+    def _url(self) -> str:
+        """Where requests go."""
+
+    @abstractmethod
+    def _headers(self) -> dict[str, str]:
+        """Made for every request, so that no dict with a key in it lies around."""
+
+    @abstractmethod
+    def _encode(self, ask: Ask, model: str, *, stream: bool) -> dict[str, Any]:
+        """The request's body. Raises Unfit for what this vendor cannot be sent."""
+
+    @abstractmethod
+    def _decode(self, body: dict[str, Any], sent: Sent) -> Parts:
+        """A whole answer. Raises Malformed, or Refused for an error inside it."""
+
+    @abstractmethod
+    def _reader(self, sent: Sent) -> StreamReader: ...
+
+    @abstractmethod
+    def _framing(self) -> Framing: ...
+
+    @abstractmethod
+    def _complaint(self, body: Mapping[str, Any]) -> Complaint:
+        """What an error's body says."""
+
+    @abstractmethod
+    def _questions(self) -> Iterable[str]:
+        """The paths that a health check reads."""
+
+    @abstractmethod
+    def _missing(self, body: dict[str, Any]) -> Iterable[str]:
+        """The models that are needed and not there, by the answer to one of the questions."""
+
+    # --- the same for all
+
+    def _sent(self, ask: Ask, model: str, *, stream: bool) -> Sent:
+        if ask.needs_tools and not self.supports_tools(model):
+            raise Unsupported("the model takes no tools, and the request has some", backend=self.name, model=model)
+        try:
+            body = json.dumps(self._encode(ask, model, stream=stream), separators=(",", ":"), allow_nan=False)
+        except Unfit as unfit:
+            raise Unsupported(str(unfit), backend=self.name, model=model) from None
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            what = f"the request is not made of chat messages and tools ({type(error).__name__})"
+            raise BadRequest(what, backend=self.name, model=model) from error
+        return Sent(ask, model, body.encode("ascii"))
+
+    def _completion(self, parts: Parts, sent: Sent, reply: Reply) -> Completion:
+        tokens, note = checked(parts.tokens, parts.counts)
+        request_id = reply.headers.get("request-id") or reply.headers.get("x-request-id")
+        return Completion(
+            message=parts.message,
+            finish_reason=parts.finish_reason,
+            usage=settled(parts.counts, sent.ask, parts.message),
+            model=parts.model or sent.model,
+            request_digest=sent.digest,
+            prompt_token_ids=tokens.prompt,
+            token_ids=tokens.completion,
+            logprobs=tokens.logprobs,
+            extra={**parts.extra, **note, **({"request_id": request_id} if request_id else {})},
+        )
+
+    def _broken(self, error: Lost | Refused | Malformed, sent: Sent, come: Parts | None) -> BackendError:
+        """The error of a stream that did not get to its end: before its first delta its own, after it CutShort with what had come."""
+        if come is not None:
+            why = self._error(error.status, {}, self._complaint(error.body), sent.model) if isinstance(error, Refused) else error
+            usage = settled(come.counts, sent.ask, come.message)
+            return CutShort(f"the answer broke off: {why}", backend=self.name, model=sent.model, partial=come.message, usage=usage)
+        match error:
+            case Lost():
+                return Unreachable(str(error), backend=self.name, model=sent.model)
+            case Refused():
+                return self._error(error.status, {}, self._complaint(error.body), sent.model)
+        return Garbled(error.what, backend=self.name, model=sent.model, status=200)
+
+    def _refusal(self, reply: Reply, body: bytes, model: str) -> BackendError:
+        """The error that an answer without success is. Its body may be anything: a proxy's page, or nothing."""
+        try:
+            complaint = self._complaint(parse_object(body, "the error"))
+        except Malformed:
+            complaint = Complaint()
+        return self._error(reply.status, reply.headers, complaint, model)
+
+    def _error(self, status: int, headers: Mapping[str, str], complaint: Complaint, model: str) -> BackendError:
+        return classify(status, headers, complaint, Caller(self.name, model, (self._api_key,) if self._api_key else ()))
+
+    def _finding(self, reply: Reply, body: bytes) -> list[Check]:
+        """What is wrong by one answer of a health check; nothing, if nothing is."""
+        name = self.name
+        if reply.status == 200:
+            return [
+                Check("model_missing", CheckLevel.ERROR, f"{name} has no model {model}", "Correct its name, or fetch it.")
+                for model in self._missing(parse_object(body, "the list of models"))
+            ]
+        error = self._refusal(reply, body, "")
+        if reply.status in (401, 402, 403):
+            return [Check("unauthorized", CheckLevel.ERROR, f"{name}: {error}", "Check its API key, and that the bill is paid.")]
+        if reply.status == 429:
+            return [Check("rate_limited", CheckLevel.WARN, f"{name}: {error}", "It answers, but not for now.")]
+        if reply.status == 404:
+            return self._not_found(error)
+        return [Check("failing", CheckLevel.ERROR, f"{name}: {error}", "See its own status page or log.")]
+
+    def _not_found(self, error: BackendError) -> list[Check]:
+        return [Check("no_model_list", CheckLevel.WARN, f"{self.name} does not say which models it has: {error}", "Is its address right?")]
+
+
+async def more(reply: Reply, reader: StreamReader) -> bytes:
+    """The next piece of a stream. A connection that breaks after the last word took nothing of the answer away."""
+    try:
+        return await reply.more()
+    except Lost:
+        if reader.is_whole:
+            return b""
+        raise
+
+
+def deltas(framing: Framing, reader: StreamReader, piece: bytes) -> Iterator[Delta]:
+    """What a piece of a stream adds to the answer."""
+    for event in framing.feed(piece):
+        yield from reader.feed(event)
+        if reader.is_over:
+            return
+
+
+def whole(reader: StreamReader) -> Parts:
+    """The answer that a stream has made, if it has."""
+    if not reader.is_whole:
+        raise Malformed("the stream ended before the answer did")
+    return reader.parts()

@@ -1,0 +1,82 @@
+"""Models on a server of Ollama's, over its own API."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from hermes.backends.classify import Complaint
+from hermes.backends.client import HttpClient
+from hermes.backends.estimate import prompt_tokens
+from hermes.backends.http import HttpBackend, Sent
+from hermes.backends.ollama.answer import AnswerReader, complaint, decode
+from hermes.backends.ollama.request import encode
+from hermes.backends.parts import Parts
+from hermes.backends.shape import objects
+from hermes.backends.sse import JsonLines
+from hermes.ports.backends import Ask, Capabilities, ContextTooLong
+
+DEFAULT_NUM_CTX = 8_192
+"""Tokens of context where neither the settings nor the table of models say; memory grows with it."""
+
+
+class OllamaBackend(HttpBackend):
+    """The port Backend for Ollama. Without tools, unless told otherwise.
+
+    A prompt that may not fit is refused here, because an older server would answer to its tail as if that were all."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        base_url: str = "http://127.0.0.1:11434",
+        *,
+        name: str = "ollama",
+        api_key: str | None = None,
+        models: Mapping[str, Capabilities] | None = None,
+        needs: Collection[str] = (),
+        takes_tools: bool = False,
+        num_ctx: int | None = None,
+        keep_alive: str | None = None,
+    ) -> None:
+        """`models` says what each can do; `needs` are those that a health check must find. `num_ctx` is the context to load models with:
+        by default that of the table, else 8,192 tokens."""
+        usual = Capabilities(tools=takes_tools)
+        super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=usual, needs=needs)
+        self._num_ctx, self._keep_alive = num_ctx, keep_alive
+
+    def context(self, model: str) -> int:
+        """The tokens of prompt and answer that a model is loaded for."""
+        return self._num_ctx or self.capabilities(model).context or DEFAULT_NUM_CTX
+
+    @property
+    def _url(self) -> str:
+        return f"{self._base_url}/api/chat"
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"content-type": "application/json"}
+        return {**headers, "authorization": f"Bearer {self._api_key}"} if self._api_key else headers
+
+    def _encode(self, ask: Ask, model: str, *, stream: bool) -> dict[str, Any]:
+        context = self.context(model)
+        if (bound := prompt_tokens(ask)) > context:
+            raise ContextTooLong(f"up to {bound:,} tokens of prompt in a context of {context:,}", backend=self.name, model=model)
+        return encode(ask, model, self.capabilities(model), stream=stream, num_ctx=context, keep_alive=self._keep_alive)
+
+    def _decode(self, body: dict[str, Any], sent: Sent) -> Parts:
+        return decode(body, sent.call_prefix)
+
+    def _reader(self, sent: Sent) -> AnswerReader:
+        return AnswerReader(sent.call_prefix)
+
+    def _framing(self) -> JsonLines:
+        return JsonLines()
+
+    def _complaint(self, body: Mapping[str, Any]) -> Complaint:
+        return complaint(body)
+
+    def _questions(self) -> Iterable[str]:
+        return ["/api/tags"]
+
+    def _missing(self, body: dict[str, Any]) -> Iterable[str]:
+        there = {model.get("name") for model in objects(body.get("models"), "models")}
+        return [model for model in self._needs if (model if ":" in model else f"{model}:latest") not in there]

@@ -1,0 +1,80 @@
+"""An Ask as the body of an `/api/chat` request. Pure.
+
+What differs from the form of the message graph: contents are plain texts with their images beside them as bare base64; arguments are
+objects; a tool's result names its tool; limits and sampling are `options`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hermes.backends.estimate import parts_of
+from hermes.backends.parts import Unfit
+from hermes.backends.tool_calls import as_object, paired
+from hermes.ports.backends import Ask, Capabilities, Message
+
+OPTIONS = ("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "repeat_penalty", "repeat_last_n")
+SAMPLING = frozenset({"temperature", "top_p", "top_k", "min_p"})
+_BASE64 = re.compile(r"data:[^,]*;base64,(.*)", re.DOTALL)
+
+
+def encode(
+    ask: Ask, model: str, capabilities: Capabilities, *, stream: bool, num_ctx: int, keep_alive: str | None = None
+) -> dict[str, Any]:
+    """The request's body. `num_ctx` is always said: left alone, the server takes a small one and cuts off the head of the prompt."""
+    options: dict[str, Any] = {"num_predict": ask.max_tokens, "num_ctx": num_ctx}
+    options |= {
+        key: ask.sampling[key] for key in OPTIONS if ask.sampling.get(key) is not None and (capabilities.sampling or key not in SAMPLING)
+    }
+    stop = ask.sampling.get("stop")
+    if stop:
+        options["stop"] = [stop] if isinstance(stop, str) else list(stop)
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [encode_message(message) for message in paired(ask.messages)],
+        "stream": stream,
+        "options": options,
+        "truncate": False,  # an error instead of a shorter prompt; servers before 0.12 do not know it
+    }
+    if ask.tools and ask.tool_choice != "none":
+        body["tools"] = list(ask.tools)
+    if ask.sampling.get("think") is not None:
+        body["think"] = ask.sampling["think"]
+    if ask.response_format:
+        schema = ask.response_format.get("json_schema")
+        body["format"] = schema["schema"] if schema else "json"
+    if ask.wants_tokens:
+        body["logprobs"] = True
+    if keep_alive:
+        body["keep_alive"] = keep_alive
+    return body
+
+
+def encode_message(message: Message) -> dict[str, Any]:
+    content = message.get("content")
+    parts = parts_of(message)
+    text = content if isinstance(content, str) else "".join(part.get("text") or "" for part in parts if part.get("type") == "text")
+    encoded: dict[str, Any] = {"role": "system" if message["role"] == "developer" else message["role"], "content": text}
+    images = [encode_image(part) for part in parts if part.get("type") != "text"]
+    if images:
+        encoded["images"] = images
+    if message.get("tool_calls"):
+        encoded["tool_calls"] = [
+            {"function": {"name": call["function"]["name"], "arguments": as_object(call["function"].get("arguments"))}}
+            for call in message["tool_calls"]
+        ]
+    if message["role"] == "tool":
+        encoded["tool_name"] = message.get("name") or ""
+    reasoning = message.get("reasoning") or message.get("reasoning_content")
+    if reasoning and message["role"] == "assistant":
+        encoded["thinking"] = reasoning
+    return encoded
+
+
+def encode_image(part: Any) -> str:
+    """An image as bare base64; the server fetches nothing."""
+    where = part.get("image_url") if part.get("type") == "image_url" else None
+    match = _BASE64.fullmatch(where.get("url") or "" if isinstance(where, dict) else where or "")
+    if match is None:
+        raise Unfit("only images that are in the request itself can be sent to this server")
+    return match[1]

@@ -1,0 +1,74 @@
+"""OpenAI, and every server that speaks its chat completions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from hermes.backends.classify import Complaint
+from hermes.backends.client import HttpClient
+from hermes.backends.http import HttpBackend, Sent
+from hermes.backends.openai_compatible.answer import AnswerReader, complaint, decode
+from hermes.backends.openai_compatible.dialect import OPENAI, Dialect
+from hermes.backends.openai_compatible.request import encode
+from hermes.backends.parts import Parts
+from hermes.backends.shape import objects
+from hermes.backends.sse import ServerSentEvents
+from hermes.ports.backends import Ask, Capabilities
+
+USUAL = Capabilities(tools=True, vision=False, sampling=True)
+"""What a model can do that the caller's table does not know."""
+
+
+class OpenAICompatibleBackend(HttpBackend):
+    """The port Backend for chat completions."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        base_url: str,
+        api_key: str | None = None,
+        name: str = "openai",
+        dialect: Dialect = OPENAI,
+        *,
+        models: Mapping[str, Capabilities] | None = None,
+        needs: Collection[str] = (),
+    ) -> None:
+        """`base_url` ends as in OpenAI's client (`https://api.openai.com/v1`); one without a path gets `/v1`.
+
+        `models` says what each can do; `needs` are those that a health check must find."""
+        if urlsplit(base_url).path in ("", "/"):
+            base_url = f"{base_url.rstrip('/')}/v1"
+        super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=USUAL, needs=needs)
+        self._dialect = dialect
+
+    @property
+    def _url(self) -> str:
+        return f"{self._base_url}/chat/completions"
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"content-type": "application/json"}
+        return {**headers, "authorization": f"Bearer {self._api_key}"} if self._api_key else headers
+
+    def _encode(self, ask: Ask, model: str, *, stream: bool) -> dict[str, Any]:
+        return encode(ask, model, self.capabilities(model), stream=stream, dialect=self._dialect)
+
+    def _decode(self, body: dict[str, Any], sent: Sent) -> Parts:
+        return decode(body, sent.call_prefix)
+
+    def _reader(self, sent: Sent) -> AnswerReader:
+        return AnswerReader(sent.call_prefix)
+
+    def _framing(self) -> ServerSentEvents:
+        return ServerSentEvents()
+
+    def _complaint(self, body: Mapping[str, Any]) -> Complaint:
+        return complaint(body)
+
+    def _questions(self) -> Iterable[str]:
+        return ["/models"]
+
+    def _missing(self, body: dict[str, Any]) -> Iterable[str]:
+        there = {model.get("id") for model in objects(body.get("data"), "data")}
+        return [model for model in self._needs if model not in there] if self._dialect.tells_models else []

@@ -1,0 +1,97 @@
+"""What codecs have in common: what they find in an answer, whole or broken off, and how they say that a request does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isnan
+from typing import Any, Protocol
+
+from hermes.backends.sse import Event
+from hermes.ports.backends import Delta, Message
+
+
+class Unfit(Exception):
+    """Something in the request has no form that this vendor takes. Says what, without quoting it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Tokens as far as the vendor has said; None where it has not (yet)."""
+
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    cache_read: int = 0
+    cache_write: int = 0
+    cache_write_1h: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Token ids and logprobs as the server returned them."""
+
+    prompt: Sequence[int] | None = None
+    completion: Sequence[int] | None = None
+    logprobs: Sequence[float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """An answer, or what has come of one."""
+
+    message: Message
+    finish_reason: str
+    counts: Counts = Counts()
+    model: str | None = None
+    tokens: Tokens = Tokens()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class StreamReader(Protocol):
+    """Puts an answer together from the events of its stream. Knows no connection."""
+
+    def feed(self, event: Event) -> Iterable[Delta]:
+        """Take one event and return what it adds. Raises Malformed, or Refused for an error that comes as an event."""
+        ...
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer is complete, so that the stream may end here."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+        ...
+
+    def parts(self) -> Parts:
+        """Everything so far."""
+        ...
+
+
+def checked(tokens: Tokens, counts: Counts) -> tuple[Tokens, dict[str, Any]]:
+    """Return the tokens if every length agrees, and otherwise none of them and a note for `extra`.
+
+    Servers lose control tokens on the way through tool parsers and streams; what is left would be trained in a context it was not sampled
+    in. Logprobs without ids train nothing, so nothing is asked of them."""
+    lengths = {
+        "prompt_token_ids": None if tokens.prompt is None else len(tokens.prompt),
+        "token_ids": None if tokens.completion is None else len(tokens.completion),
+        "logprobs": None if tokens.logprobs is None else len(tokens.logprobs),
+    }
+    if tokens.prompt is None and tokens.completion is None:
+        return tokens, {}
+    agree = (
+        lengths["prompt_token_ids"] in (None, counts.tokens_in or lengths["prompt_token_ids"])
+        and lengths["token_ids"] in (None, lengths["token_ids"] if counts.tokens_out is None else counts.tokens_out)
+        and (lengths["logprobs"] is None or lengths["logprobs"] == lengths["token_ids"])
+        and all(_is_id(token) for ids in (tokens.prompt, tokens.completion) for token in ids or ())
+        and not any(map(isnan, tokens.logprobs or ()))
+    )
+    if agree:
+        return tokens, {}
+    return Tokens(), {"token_mismatch": {**lengths, "tokens_in": counts.tokens_in, "tokens_out": counts.tokens_out}}
+
+
+def _is_id(token: Any) -> bool:
+    return type(token) is int and token >= 0

@@ -1,0 +1,68 @@
+"""Read JSON that somebody else wrote: every value is what it should be, or Malformed says where it is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+class Malformed(Exception):
+    """An answer has not the shape that its vendor promises."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        """What is wrong, without a word of the answer itself."""
+
+
+class Refused(Exception):
+    """An error inside an answer that began as a success. `status` is the one that it would have had as a whole answer."""
+
+    def __init__(self, status: int, body: Mapping[str, Any]) -> None:
+        super().__init__(f"an error inside a success ({status})")
+        self.status, self.body = status, body
+
+
+def parse_object(data: bytes | str, where: str) -> dict[str, Any]:
+    """Parse a JSON object."""
+    if not data.strip():
+        raise Malformed(f"{where} is empty")
+    try:
+        return an_object(json.loads(data), where)
+    except (ValueError, RecursionError):
+        raise Malformed(f"{where} is not JSON") from None
+
+
+def an_object(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Malformed(f"{where} is not an object")
+    return value
+
+
+def objects(value: Any, where: str) -> list[dict[str, Any]]:
+    """A list of objects; null is none."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise Malformed(f"{where} is not a list")
+    return [an_object(item, f"{where}[]") for item in value]
+
+
+def a_text(value: Any, where: str) -> str:
+    """A text; null is an empty one."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise Malformed(f"{where} is not text")
+    return value
+
+
+def a_count(value: Any) -> int | None:
+    """A number of tokens; None where there is none. A wrong one is no reason to lose an answer."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def counted(value: Any) -> dict[str, Any]:
+    """What a usage says; nothing where it is none, for the same reason."""
+    return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else {}

@@ -1,0 +1,100 @@
+"""Tool calls on their way between vendors: ids that pair, ids that a vendor takes, arguments as a text and as an object."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, NoReturn
+
+from hermes.ports.backends import Message
+
+RAW = "_raw_arguments"
+"""The key under which arguments that are no JSON object travel where only an object may."""
+_SAFE = re.compile(r"[a-zA-Z0-9_-]+")
+_MARK = "hx_"
+
+
+def paired(messages: Sequence[Message]) -> list[Message]:
+    """The same messages, with an id on every tool call, no id twice, and every result under the id and name of its call.
+
+    Some servers give no ids and some count from 0 in every round. A result without an id answers the first call that has none yet."""
+    taken: set[str] = set()
+    waiting: list[tuple[str, str, str]] = []  # id as it stands, id as sent, name
+    out: list[Message] = []
+    for index, message in enumerate(messages):
+        calls = message.get("tool_calls")
+        if calls:
+            waiting = []
+            renamed = []
+            for number, call in enumerate(calls):
+                given = call.get("id") or ""
+                sent = _unique(given or f"call_{index}_{number}", taken)
+                waiting.append((given, sent, (call.get("function") or {}).get("name") or ""))
+                renamed.append(call if sent == given else {**call, "id": sent})
+            out.append({**message, "tool_calls": renamed})
+        elif message.get("role") in ("tool", "function"):
+            given = message.get("tool_call_id") or ""
+            at = next((at for at, (known, _, _) in enumerate(waiting) if not given or known == given), None)
+            if at is None:
+                out.append(message)
+            else:
+                _, sent, name = waiting.pop(at)
+                out.append({**message, "role": "tool", "tool_call_id": sent, "name": name})
+        else:
+            out.append(message)
+    return out
+
+
+def _unique(wanted: str, taken: set[str]) -> str:
+    name, number = wanted, 2
+    while name in taken:
+        name, number = f"{wanted}_{number}", number + 1
+    taken.add(name)
+    return name
+
+
+def safe_id(name: str) -> str:
+    """A tool id of letters, digits, `_` and `-`: itself if it is one, else its bytes in hexadecimal. `plain_id` takes it back."""
+    return name if _SAFE.fullmatch(name) and not name.startswith(_MARK) else _MARK + name.encode("utf-8", "surrogatepass").hex()
+
+
+def plain_id(name: str) -> str:
+    """The id that `safe_id` was given."""
+    return bytes.fromhex(name.removeprefix(_MARK)).decode("utf-8", "surrogatepass") if name.startswith(_MARK) else name
+
+
+def as_object(arguments: Any) -> dict[str, Any]:
+    """Arguments as an object: empty is `{}`, and what is no JSON object is kept whole under one key."""
+    if isinstance(arguments, Mapping):
+        return dict(arguments)
+    text = arguments if isinstance(arguments, str) else ""
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return {RAW: text}
+    return value if isinstance(value, dict) else {RAW: text}
+
+
+def as_text(arguments: Any) -> str:
+    """Arguments as the text of a JSON object; the inverse of `as_object` for what had to be kept whole."""
+    if isinstance(arguments, dict) and arguments.keys() == {RAW} and isinstance(raw := arguments[RAW], str):
+        return raw
+    return json.dumps(arguments or {}, ensure_ascii=False)
+
+
+def call(name: str, arguments: str, call_id: str) -> dict[str, Any]:
+    """A tool call in the form of the message graph."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments or "{}"}}
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)  # NaN and Infinity: Python reads them, JSON does not have them
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    return value if isfinite(value) else _refuse(number)  # 1e999

@@ -1,0 +1,159 @@
+"""Whole turns in one process, with stores that fail on cue: what counts against a message, and what does not."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from hermes.app import Hermes, Parts, open_hermes
+from hermes.config import load
+from hermes.ports.errors import StoreUnavailable
+from hermes.ports.people import UserState
+from hermes.router.effects import Done
+from hermes.router.turns import APOLOGY, MessageUnreadable, echo
+from hermes.stores.postgres.database import on
+from hermes.turn import Envelope, MessageEvent, Platform
+
+
+@pytest.fixture
+def environ(database_url: str, redis_url: str, tmp_path: Path) -> dict[str, str]:
+    return {
+        "HERMES_HOME": str(tmp_path),
+        "HERMES_DATABASE_URL": database_url,
+        "HERMES_REDIS_URL": redis_url,
+        "HERMES_INBOX_MAX_ATTEMPTS": "2",
+        "HERMES_CREDITS_SIGNUP_GRANT": "5",
+    }
+
+
+@asynccontextmanager
+async def opened(environ: dict[str, str], adjust: Callable[[Parts], Parts] = lambda parts: parts) -> AsyncIterator[Hermes]:
+    async with open_hermes(load(environ), adjust=adjust) as hermes:
+        yield hermes
+
+
+async def say(hermes: Hermes, text: str, *, user: str = "alice", channel: str = "c") -> UUID:
+    event = MessageEvent(platform=Platform.REST, sender_id=user, text=text)
+    envelope = Envelope(event=event, account="shop", channel_id=channel, event_key=str(uuid4()))
+    return (await hermes.intake.accept(envelope, newcomer=UserState.ACTIVE)).turn_id
+
+
+async def answer(hermes: Hermes, turn_id: UUID) -> str | None:
+    async with hermes.database.begin() as tx:
+        found = await hermes.parts.outbox.answer(tx, turn_id)
+    return None if found is None else found.text
+
+
+async def state(hermes: Hermes, turn_id: UUID) -> tuple[Any, ...]:
+    async with hermes.database.begin() as tx:
+        [row] = await (await on(tx).execute("select state, attempts, reason from inbox where turn_id = %s", [turn_id])).fetchall()
+    return row
+
+
+async def available(hermes: Hermes, turn_id: UUID) -> int:
+    async with hermes.database.begin() as tx:
+        [(user_id,)] = await (await on(tx).execute("select user_id from inbox where turn_id = %s", [turn_id])).fetchall()
+        return (await hermes.parts.credits.balance(tx, user_id)).available
+
+
+class Flapping:
+    """A graph store that is away for the first so many appends."""
+
+    def __init__(self, graphs: Any, failures: int) -> None:
+        self._graphs, self._failures = graphs, failures
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._graphs, name)
+
+    async def append(self, *arguments: Any) -> Any:
+        if self._failures:
+            self._failures -= 1
+            raise StoreUnavailable
+        return await self._graphs.append(*arguments)
+
+
+async def test_a_store_that_was_away_does_not_count_against_the_message(environ: dict[str, str]) -> None:
+    calls: list[bytes] = []
+
+    async def counted(request: bytes) -> Done:
+        calls.append(request)
+        return await echo(request)
+
+    async with opened(environ, lambda parts: replace(parts, graphs=Flapping(parts.graphs, 6), answer=counted)) as hermes:
+        turn_id = await say(hermes, "hello")
+        for _ in range(6):
+            with pytest.raises(StoreUnavailable):
+                await hermes.turn(turn_id)
+        await hermes.turn(turn_id)
+        assert (await answer(hermes, turn_id), len(calls), await available(hermes, turn_id)) == ("hello", 1, 4)
+
+
+async def test_an_answer_that_was_paid_for_is_given_however_often_its_recording_failed(environ: dict[str, str]) -> None:
+    class Broken(Flapping):
+        async def append(self, *arguments: Any) -> Any:
+            if self._failures:
+                self._failures -= 1
+                raise LookupError
+            return await self._graphs.append(*arguments)
+
+    async with opened(environ, lambda parts: replace(parts, graphs=Broken(parts.graphs, 4))) as hermes:
+        turn_id = await say(hermes, "hello")
+        for _ in range(4):
+            with pytest.raises(LookupError):
+                await hermes.turn(turn_id)
+        await hermes.turn(turn_id)
+        assert (await answer(hermes, turn_id), await available(hermes, turn_id)) == ("hello", 4)
+
+
+async def test_a_message_without_an_answer_ends_in_an_apology_and_costs_nothing(environ: dict[str, str]) -> None:
+    async def mute(_: bytes) -> Done:
+        raise LookupError
+
+    async with opened(environ, lambda parts: replace(parts, answer=mute)) as hermes:
+        turn_id = await say(hermes, "hello")
+        for _ in range(2):
+            with pytest.raises(LookupError):
+                await hermes.turn(turn_id)
+        await hermes.turn(turn_id)
+        assert (await answer(hermes, turn_id), await available(hermes, turn_id)) == (APOLOGY, 5)
+        assert (await state(hermes, turn_id))[:2] == ("dead", 3)
+
+
+async def test_a_damaged_message_is_set_aside_and_the_next_one_answered(environ: dict[str, str]) -> None:
+    async with opened(environ) as hermes:
+        damaged, sound = await say(hermes, "one"), await say(hermes, "two")
+        async with hermes.database.begin() as tx:
+            query = "update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20)) where turn_id = %s"
+            await on(tx).execute(query, [damaged])
+        for _ in range(2):
+            with pytest.raises(MessageUnreadable):
+                await hermes.turn(damaged)
+        await hermes.turn(damaged)
+        assert (await state(hermes, damaged))[:2] == ("dead", 3)
+        await hermes.turn(sound)
+        assert await answer(hermes, sound) == "two"
+
+
+async def test_somebody_without_credit_is_told_so_and_gets_an_answer_again_when_there_is_some(environ: dict[str, str]) -> None:
+    async with opened({**environ, "HERMES_CREDITS_SIGNUP_GRANT": "1"}) as hermes:
+        turns = [await say(hermes, text) for text in ("one", "two")]
+        for turn_id in turns:
+            await hermes.turn(turn_id)
+        assert [await answer(hermes, turn_id) for turn_id in turns] == ["one", "You have used up your credits."]
+        assert await available(hermes, turns[0]) == 0
+
+
+async def test_a_living_sender_is_answered_where_the_opener_of_the_conversation_was_deleted(environ: dict[str, str]) -> None:
+    async with opened(environ) as hermes:
+        opened_by = await say(hermes, "mine", user="alice", channel="group")
+        await hermes.turn(opened_by)
+        waiting = await say(hermes, "still there?", user="carol", channel="group")
+        async with hermes.database.begin() as tx:
+            [(alice,)] = await (await on(tx).execute("select user_id from inbox where turn_id = %s", [opened_by])).fetchall()
+            await hermes.parts.people.forget(tx, alice)
+        await hermes.turn(waiting)
+        assert await answer(hermes, waiting) == "still there?"

@@ -1,0 +1,55 @@
+"""What is counted where nobody counted."""
+
+from hermes.backends.estimate import TOKENS_PER_IMAGE, prompt_tokens, settled
+from hermes.backends.parts import Counts, Tokens, checked
+from hermes.ports.backends import Ask, Usage
+
+ASK = Ask(messages=[{"role": "user", "content": "x" * 300}], max_tokens=50)
+ANSWER = {"role": "assistant", "content": "y" * 30, "reasoning": "z" * 30}
+
+
+def test_the_vendors_counts_are_taken_as_they_are() -> None:
+    counts = Counts(tokens_in=9, tokens_out=3, cache_read=4, cache_write=1, cache_write_1h=2)
+    assert settled(counts, ASK, ANSWER) == Usage(tokens_in=9, tokens_out=3, cache_read=4, cache_write=1, cache_write_1h=2)
+
+
+def test_what_is_missing_is_estimated_and_marked() -> None:
+    assert settled(Counts(tokens_in=9), ASK, ANSWER) == Usage(tokens_in=9, tokens_out=20, is_estimated=True)
+    assert settled(Counts(tokens_out=3), ASK, ANSWER) == Usage(tokens_in=108, tokens_out=3, is_estimated=True)
+
+
+def test_an_answer_is_never_longer_than_it_was_allowed_to_be() -> None:
+    assert settled(Counts(), ASK, {"content": "y" * 3000}).tokens_out == 50
+
+
+def test_images_count_by_number_and_tools_by_length() -> None:
+    data = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
+    ask = Ask(messages=[{"role": "user", "content": [data, {"type": "text", "text": "xyz"}]}], max_tokens=1)
+    assert prompt_tokens(ask) == TOKENS_PER_IMAGE + 1 + 8
+    assert prompt_tokens(Ask(messages=[], tools=[{"name": "x" * 300}], max_tokens=1)) > 100
+
+
+def test_tokens_are_kept_when_every_length_agrees() -> None:
+    tokens = Tokens(prompt=[1, 2, 3], completion=[4, 5], logprobs=[-0.1, -0.2])
+    assert checked(tokens, Counts(tokens_in=3, tokens_out=2)) == (tokens, {})
+    assert checked(tokens, Counts()) == (tokens, {})
+
+
+def test_tokens_are_dropped_when_a_length_does_not_agree() -> None:
+    whole = Tokens(prompt=[1, 2, 3], completion=[4, 5], logprobs=[-0.1, -0.2])
+    for tokens, counts in [
+        (whole, Counts(tokens_in=3, tokens_out=3)),
+        (whole, Counts(tokens_in=4, tokens_out=2)),
+        (Tokens(prompt=[1], completion=[4, 5], logprobs=[-0.1]), Counts()),
+        (Tokens(prompt=[1], completion=None, logprobs=[-0.1]), Counts()),
+        (Tokens(prompt=[-1], completion=[4], logprobs=[-0.1]), Counts()),
+        (Tokens(prompt=[1], completion=[True], logprobs=[-0.1]), Counts()),
+        (Tokens(prompt=[1], completion=[4], logprobs=[float("nan")]), Counts()),
+    ]:
+        kept, note = checked(tokens, counts)
+        assert kept == Tokens()
+        assert note["token_mismatch"]["tokens_out"] == counts.tokens_out
+
+
+def test_logprobs_alone_are_kept() -> None:
+    assert checked(Tokens(logprobs=[-0.1]), Counts(tokens_out=7)) == (Tokens(logprobs=[-0.1]), {})

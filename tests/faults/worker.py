@@ -210,7 +210,7 @@ class SignedJournal:
     """The journal, with the preparer's pid in every request: so whoever runs it sees whose request it was."""
 
     def __init__(self, journal: Any) -> None:
-        self._journal, self.finish = journal, journal.finish
+        self._journal, self.finish, self.has_result = journal, journal.finish, journal.has_result
 
     async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
         signed = json.dumps({**json.loads(request), "prepared_by": os.getpid()}).encode()

@@ -27,7 +27,9 @@ from hermes.stores import embedded
 from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
 from hermes.stores.postgres.database import Database, on, open_database
 from hermes.stores.postgres.migrate import migrate
-from hermes.stores.redis.budgets import GENERATION, RedisBudgets, RedisSpend
+from hermes.stores.redis.budgets import RedisBudgets
+from hermes.stores.redis.counters import GENERATION
+from hermes.stores.redis.spend import RedisSpend
 
 RACERS, PLACES = 64, 10
 RESERVE_P50_MS = SETTLE_P50_MS = 0.75

@@ -27,7 +27,9 @@ from hermes.ports.people import User
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
 from hermes.stores.postgres.database import Database
-from hermes.stores.redis.budgets import CEILING_MICRO_USD, GENERATION, RedisBudgets, RedisSpend
+from hermes.stores.redis.budgets import RedisBudgets
+from hermes.stores.redis.counters import CEILING_MICRO_USD, GENERATION
+from hermes.stores.redis.spend import RedisSpend
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SUNDAY = NOON.date()

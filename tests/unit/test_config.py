@@ -602,7 +602,15 @@ def test_a_setting_is_described_by_its_declaration() -> None:
         doc="The port to listen on; 0 takes a free one.",
     )
     words = ("environment", "home", "master_keys", "web.host", "web.chat", "redis.timeout_s", "inbox.cap")
-    assert [described[name].default for name in words] == ['"development"', "not set", "not set", '"127.0.0.1"', "not set", "0.25", "10_000"]
+    assert [described[name].default for name in words] == [
+        '"development"',
+        "not set",
+        "not set",
+        '"127.0.0.1"',
+        "not set",
+        "0.25",
+        "10_000",
+    ]
 
 
 def test_no_two_settings_share_a_variable() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from hermes.config import settings as declarations
+import hermes.config.settings as declarations
 from hermes.config.known import known_settings, sections
 
 

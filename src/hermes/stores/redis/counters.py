@@ -1,0 +1,156 @@
+"""The counters of budgets and spend in Redis: scripts that change them, and what to do when they are gone.
+
+The scripts stand in `budgets.lua`, with the keys they use. They touch several keys at once, so this needs one server, not a cluster; and
+one that evicts nothing would be best, although an evicted counter is only rebuilt. Time comes from the clock that is passed in: the
+server's own plays no part but for the expiry of keys, long after they are needed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, date, datetime, timedelta
+from importlib import resources
+from typing import Any
+from uuid import UUID, uuid4
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+from redis.exceptions import RedisError
+
+from hermes.ports.budgets import Hold
+from hermes.ports.calls import Calls
+from hermes.ports.errors import StoreUnavailable
+from hermes.ports.transactions import Transactions
+
+GENERATION = "hermes:budgets:generation"
+CEILING_MICRO_USD = 999_999 * 1_000_000
+"""What the kill switch sets the platform's counter to."""
+
+KEEP_DAYS = 3
+"""How long counters outlive their window, and settled holds their day: a charge that comes later than that is only in SQL."""
+RECENT_S = 300.0
+"""The calls whose money may still be on its way to the counter when that is rebuilt."""
+LOCK_MS = 5_000
+AT_ONCE = 16
+"""How many scripts a process has under way; more of them wait. A client whose connections are all in use would say that Redis is away."""
+UNREACHABLE = (RedisError, OSError, TimeoutError)
+
+
+class Counters:
+    """The scripts, and the way to run one whose counters may be gone."""
+
+    def __init__(self, redis: Redis, wait_s: float) -> None:
+        self._scripts: dict[str, AsyncScript] = {name: redis.register_script(text) for name, text in SCRIPTS.items()}
+        self._wait_s = wait_s
+        self._lines = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """Run a script. Raises one of UNREACHABLE."""
+        async with asyncio.timeout(self._wait_s):
+            await self._lines.acquire()
+        try:
+            return await self._scripts[name](keys=keys, args=args)
+        finally:
+            self._lines.release()
+
+    async def counted(
+        self, name: str, keys: Sequence[str], args: Sequence[Any], *, of: str, rebuild: Callable[[str, str], Awaitable[None]]
+    ) -> list[Any]:
+        """Run a script that says `rebuild` when its counters (the hash `of`) are gone; then one process does, and all others wait for it.
+
+        Raises StoreUnavailable when that takes too long."""
+        give_up, lock = time.monotonic() + self._wait_s, f"{of}:rebuild"
+        while (reply := await self.run(name, keys, args))[0] == b"rebuild":
+            if time.monotonic() > give_up:
+                raise StoreUnavailable("the counters are being rebuilt; try again")
+            token = uuid4().hex
+            turn = await self.run("lock", [GENERATION, of, lock], [token, LOCK_MS])
+            if turn == b"yours":
+                try:
+                    await rebuild(lock, token)
+                except BaseException:
+                    with suppress(*UNREACHABLE):
+                        await self.run("unlock", [GENERATION, lock], [token])  # whoever waits may be luckier
+                    raise
+            elif turn == b"busy":
+                await asyncio.sleep(random.uniform(0.002, 0.01))  # noqa: S311  # no secret
+        return list(reply)
+
+
+async def is_first(transactions: Transactions, calls: Calls, subject: str, period: str, percent: int) -> bool:
+    """Whether a person was not told of this threshold before, as SQL remembers it: the flag in Redis may have been lost.
+
+    Rather twice than never: True where SQL cannot say."""
+    try:
+        async with transactions.begin() as tx:
+            return await calls.alerted(tx, subject, period, percent)
+    except StoreUnavailable:
+        return True
+
+
+def load(text: str) -> dict[str, str]:
+    """Cut a file of scripts at its `-- name:` lines; what stands before the first one goes in front of each."""
+    shared, *parts = re.split(r"^-- name: ([a-z_]+)$", text, flags=re.MULTILINE)
+    return {name: shared + body for name, body in zip(parts[::2], parts[1::2], strict=True)}
+
+
+SCRIPTS = load((resources.files(__package__) / "budgets.lua").read_text(encoding="utf-8"))
+
+
+def user_keys(user_id: UUID, day: date) -> list[str]:
+    month = f"hermes:budgets:{user_id}:{day:%Y-%m}"
+    return [GENERATION, month, f"{month}:leases"]
+
+
+def settled_key(user_id: UUID, day: date) -> str:
+    return f"hermes:budgets:{user_id}:{day.isoformat()}:settled"
+
+
+def global_keys(day: date) -> list[str]:
+    state = f"hermes:budgets:global:{day.isoformat()}"
+    return [GENERATION, f"agnt:global_spend:{day.isoformat()}", state, f"{state}:counted"]
+
+
+def lease_of(hold: Hold) -> str:
+    return f"{hold.id.hex}:{hold.day.day}:{hold.tokens}"
+
+
+def next_day(day: date) -> date:
+    return day + timedelta(days=1)
+
+
+def next_month(day: date) -> date:
+    return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+
+
+def midnight(day: date) -> datetime:
+    """When a day begins."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def in_ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def kept_s(end: date, now: datetime) -> int:
+    """How long to keep what belongs to a window that ends with this day. From now on, for the server may go by another clock."""
+    return max(1, round((midnight(end) - now).total_seconds())) + KEEP_DAYS * 86_400
+
+
+def whole(amount: object, *, least: int = 0) -> int:
+    if not isinstance(amount, int) or amount < least:
+        raise ValueError(f"expected a whole number from {least} up, got {amount!r}")
+    return amount
+
+
+@contextmanager
+def reachable() -> Iterator[None]:
+    """Attribute a lost connection to the store."""
+    try:
+        yield
+    except UNREACHABLE as error:
+        raise StoreUnavailable(f"Redis cannot be used: {type(error).__name__}") from error

@@ -1,0 +1,192 @@
+"""What the whole platform spends in a day, in Redis, and the latch that stops it, in SQL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, date, timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import structlog
+from redis.asyncio import Redis
+
+from hermes.ports.alerts import Alerts
+from hermes.ports.budgets import Latch, Latches, Paused, PauseReason
+from hermes.ports.calls import Calls
+from hermes.ports.clock import Clock
+from hermes.ports.errors import StoreUnavailable
+from hermes.ports.transactions import Transactions
+from hermes.stores.redis.counters import (
+    CEILING_MICRO_USD,
+    GENERATION,
+    RECENT_S,
+    UNREACHABLE,
+    Counters,
+    global_keys,
+    is_first,
+    kept_s,
+    midnight,
+    next_day,
+    reachable,
+    whole,
+)
+
+log = structlog.get_logger()
+
+
+class RedisSpend:
+    """The port Spend. The latch is in SQL, read again at most every `poll_s`; the counter at its ceiling makes others look at once."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        transactions: Transactions,
+        calls: Calls,
+        *,
+        latches: Latches,
+        alerts: Alerts,
+        clock: Clock,
+        poll_s: float = 1.0,
+        wait_s: float = 0.25,
+    ) -> None:
+        """`wait_s` is how long a call waits for a counter that another process rebuilds, before it goes on without."""
+        self._counters = Counters(redis, wait_s)
+        self._transactions, self._calls, self._latches = transactions, calls, latches
+        self._alerts, self._clock, self._poll_s = alerts, clock, poll_s
+        self._latch: Latch | None = None
+        self._unsaved: Latch | None = None
+        self._looked_at: float | None = None
+        self._looking = asyncio.Lock()
+        self._changes = 0
+        self._behind: set[date] = set()
+        self._is_blind = False
+
+    async def admit(self, cap_micro_usd: int | None) -> None:
+        if await self.latched() is not None:
+            raise Paused(PauseReason.KILL_SWITCH, None)
+        day = self._today()
+        try:
+            spent, *passed = await self._counted("admit", day, [0 if cap_micro_usd is None else whole(cap_micro_usd)])
+        except (StoreUnavailable, *UNREACHABLE) as error:
+            self._see(error)
+            return
+        self._see(None)
+        for percent in passed[1::2]:
+            await self._warn(day, percent, int(spent), cap_micro_usd)
+        if int(spent) >= CEILING_MICRO_USD:
+            await self._look(not_before=time.monotonic())
+            raise Paused(PauseReason.KILL_SWITCH, None if self._latch else midnight(next_day(day)))
+        if cap_micro_usd is not None and int(spent) >= cap_micro_usd:
+            raise Paused(PauseReason.CAP, midnight(next_day(day)))
+
+    async def add(self, micro_usd: int, *, day: date | None = None, call_id: UUID | None = None) -> None:
+        today = self._today()
+        args = [whole(micro_usd), call_id.hex if call_id else ""]
+        try:
+            await self._counted("add", day or today, args)
+        except (StoreUnavailable, *UNREACHABLE) as error:
+            self._behind = {late for late in self._behind if late >= today - timedelta(days=1)} | {day or today}
+            self._see(error)
+
+    async def kill_switch(self, reason: str, by: str) -> None:
+        # Also where a latch is known already: it may have been released a moment ago, elsewhere.
+        self._unsaved = Latch(self._clock.now(), by, reason)
+        self._latch = self._latch or self._unsaved
+        self._changes += 1
+        log.warning("kill_switch_engaged", by=by, reason=reason)
+        day = self._today()
+        try:
+            await self._counters.run("kill", global_keys(day)[:2], [CEILING_MICRO_USD, self._kept_s(day)])
+        except UNREACHABLE as error:
+            log.warning("kill_switch_not_in_redis", error=type(error).__name__)  # the latch holds without it
+        await self._save()
+
+    async def release(self, by: str) -> None:
+        async with self._transactions.begin() as tx:
+            await self._latches.release(tx, by)
+        self._latch = self._unsaved = None
+        self._changes += 1
+        log.warning("kill_switch_released", by=by)
+        _, counter, state, *_ = global_keys(self._today())
+        with reachable():  # the lock, too: who is rebuilding right now may have read the latch before
+            await self._counters.run("forget", [GENERATION, state, counter, f"{state}:rebuild"], [])
+
+    async def latched(self) -> Latch | None:
+        due = time.monotonic() - self._poll_s
+        # While one looks, the others go by what was seen last; only the very first answer has to be waited for.
+        if self._looked_at is None or (self._looked_at < due and not self._looking.locked()):
+            await self._look(not_before=due)
+        return self._latch
+
+    async def _look(self, *, not_before: float) -> None:
+        """Read the latch, or save the one that could not be saved. Without SQL, what is known stands; before anything is known, raises."""
+        async with self._looking:
+            if self._looked_at is not None and self._looked_at >= not_before:
+                return
+            started, changes = time.monotonic(), self._changes
+            try:
+                async with asyncio.timeout(max(self._poll_s, 1.0)):
+                    if self._unsaved is not None:
+                        await self._save()
+                    async with self._transactions.begin() as tx:
+                        found = await self._latches.engaged(tx)
+            except (StoreUnavailable, TimeoutError) as error:
+                if self._looked_at is None and self._latch is None:
+                    raise StoreUnavailable("nobody can say whether the kill switch is engaged") from error
+                log.warning("kill_switch_not_read", error=type(error).__name__)
+            else:
+                if changes == self._changes:  # else the switch was used here after that was read
+                    if (found is None) != (self._latch is None):
+                        log.warning("kill_switch_seen", is_engaged=found is not None, by=found.by if found else None)
+                    self._latch = found
+            self._looked_at = started
+
+    async def _save(self) -> None:
+        if self._unsaved is not None:
+            unsaved, changes = self._unsaved, self._changes
+            async with self._transactions.begin() as tx:
+                latch = await self._latches.engage(tx, unsaved.by, unsaved.reason)
+            if changes == self._changes:
+                self._latch, self._unsaved = latch, None
+
+    async def _warn(self, day: date, percent: int, spent: int, cap: int | None) -> None:
+        if await is_first(self._transactions, self._calls, "platform", day.isoformat(), percent):
+            facts = {"user_id": None, "window": "cap", "period": day.isoformat(), "percent": percent}
+            self._alerts.alert("budget_threshold", **facts, spent_micro_usd=spent, cap_micro_usd=cap)
+
+    async def _counted(self, script: str, day: date, args: Sequence[Any]) -> list[Any]:
+        """Run a script on a day's counter, which is rebuilt first where Redis does not have it, or missed an amount of this process."""
+        keys = global_keys(day)
+        state = keys[2]
+        if day in self._behind:
+            await self._counters.run("forget", [GENERATION, state], [])
+            self._behind.discard(day)
+        return await self._counters.counted(script, keys, args, of=state, rebuild=partial(self._rebuild, day))
+
+    async def _rebuild(self, day: date, lock: str, token: str) -> None:
+        async with self._transactions.begin() as tx:
+            found = await self._calls.on_day(tx, day, recent_s=RECENT_S)
+            latch = await self._latches.engaged(tx)
+        micro_usd = CEILING_MICRO_USD if latch else found.spent.micro_usd
+        ids = json.dumps([call_id.hex for call_id in found.ids])
+        args = [token, self._kept_s(day), micro_usd, CEILING_MICRO_USD, ids]
+        await self._counters.run("rebuild_global", [*global_keys(day), lock], args)
+        log.info("spend_rebuilt", day=day.isoformat(), micro_usd=micro_usd, calls=found.spent.calls)
+
+    def _see(self, error: Exception | None) -> None:
+        """Say once that the cap is not enforced, and once that it is again."""
+        if error is not None and not self._is_blind:
+            log.warning("spend_not_seen", error=type(error).__name__)
+        elif error is None and self._is_blind:
+            log.info("spend_seen_again")
+        self._is_blind = error is not None
+
+    def _today(self) -> date:
+        return self._clock.now().astimezone(UTC).date()
+
+    def _kept_s(self, day: date) -> int:
+        return kept_s(next_day(day), self._clock.now())

@@ -53,7 +53,10 @@ async def test_a_call_is_stored_with_all_that_it_cost_and_nothing_that_was_said(
         source=Source.DOOR,
         backend="ollama",
         answered_by="llama3.2:3b",
-        attempts=[Attempt("anthropic", "claude-haiku-4-5", "Overloaded", 41), Attempt("ollama", "llama3.2:3b", "answered", 700)],
+        attempts=[
+            Attempt("claude-haiku", "anthropic", "claude-haiku-4-5", "Overloaded", 41, 529),
+            Attempt("ollama", "ollama", "llama3.2:3b", "answered", 700),
+        ],
         usage=Usage(tokens_in=1_000, tokens_out=50, cache_read=600, cache_write=300, cache_write_1h=100, is_estimated=True),
         micro_usd=1_250,
         rate={"in": 1_000_000, "out": 5_000_000},
@@ -75,8 +78,8 @@ async def test_a_call_is_stored_with_all_that_it_cost_and_nothing_that_was_said(
         "model": "claude-haiku",
         "answered_by": "llama3.2:3b",
         "attempts": [
-            {"backend": "anthropic", "model": "claude-haiku-4-5", "outcome": "Overloaded", "ms": 41},
-            {"backend": "ollama", "model": "llama3.2:3b", "outcome": "answered", "ms": 700},
+            {"name": "claude-haiku", "backend": "anthropic", "model": "claude-haiku-4-5", "outcome": "Overloaded", "ms": 41, "status": 529},
+            {"name": "ollama", "backend": "ollama", "model": "llama3.2:3b", "outcome": "answered", "ms": 700, "status": None},
         ],
         "tokens_in": 1_000,
         "tokens_out": 50,

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from hermes.ports.backends import Ask, Backend, BackendError, Completion, CutShort, Delta, TextDelta, Unreachable, Usage
+from hermes.ports.calls import Attempt
 
 SHARE = 0.6
 """Of the time that is left, what one attempt may use while others wait behind it."""
@@ -27,23 +28,6 @@ class Link:
     backend: Backend
     model: str
     max_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What became of one link. No text."""
-
-    name: str
-    backend: str
-    model: str
-    outcome: str
-    """`answered`, the name of an error, or `skipped: …`."""
-    ms: int
-    status: int | None = None
-
-    @property
-    def is_call(self) -> bool:
-        return not self.outcome.startswith("skipped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +67,7 @@ async def complete(ask: Ask, links: Sequence[Link], *, deadline_s: float) -> Ans
     raise run.failure()
 
 
-async def stream(ask: Ask, links: Sequence[Link], *, deadline_s: float) -> AsyncIterator[Delta | Answered]:
+async def stream(ask: Ask, links: Sequence[Link], *, deadline_s: float) -> AsyncGenerator[Delta | Answered]:
     """Yield the deltas of the first backend that gives one, and last of all the whole answer. Raises ChainFailed before the first delta,
     and CutShort after it."""
     run = Run(ask, links, deadline_s)

@@ -122,6 +122,7 @@ KNOWN: tuple[Price, ...] = (
         over=(100_000, Rate.usd(0.50, 2.50, read=0.05, write=0.625, hour=1.00)),
     ),
     Price("claude-sonnet-5-5", BEGINNING, Rate.usd(2.00, 10.00, read=0.10, write=2.50, hour=4.00)),
+    Price("llama3.2", BEGINNING, Rate.usd(0, 0)),  # one's own machine
     Price("claude-opus-5-5", BEGINNING, Rate.usd(4.00, 20.00, read=0.20, write=5.00, hour=8.00)),
 )
 """List prices as their vendor printed them on 2026-11-15. The founding pair of 0.80 / 4.00 USD belonged to Haiku 3.5, which is retired."""

@@ -35,13 +35,17 @@ class CallOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One backend that was asked."""
+    """One backend that was asked, or passed over."""
 
+    name: str
+    """The model's name in the chain."""
     backend: str
     model: str
     outcome: str
-    """`answered`, or the name of the error."""
+    """`answered`, the name of the error, or `skipped: …`."""
     ms: int
+    status: int | None = None
+    """What its HTTP said, where it said something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ create table calls (
     backend        text,
     model          text not null,                 -- asked for
     answered_by    text,                          -- the model that answered
-    attempts       jsonb not null default '[]',   -- [{"backend", "model", "outcome", "ms"}, …]
+    attempts       jsonb not null default '[]',   -- [{"name", "backend", "model", "outcome", "ms", "status"}, …]
     tokens_in      bigint not null check (tokens_in >= 0),
     tokens_out     bigint not null check (tokens_out >= 0),
     cache_read     bigint not null check (cache_read >= 0),

@@ -1,0 +1,233 @@
+"""The gateway on real stores and real HTTP: every call is let in once, paid once, and recorded, however it ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+from redis.asyncio import Redis
+
+from hermes.backends import AnthropicBackend, HttpClient, OllamaBackend
+from hermes.gateway.catalogue import USUAL
+from hermes.gateway.chain import ChainFailed
+from hermes.gateway.gateway import Answer, Caller, Gateway
+from hermes.gateway.prices import KNOWN, Prices, UnknownPrice
+from hermes.gateway.slots import NoCapacity, Slots
+from hermes.ports.backends import Ask, CutShort, TextDelta
+from hermes.ports.budgets import BudgetSpent, Paused
+from hermes.ports.calls import CallOutcome, Source
+from hermes.ports.people import User, UserState
+from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
+from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.redis.budgets import RedisBudgets
+from hermes.stores.redis.spend import RedisSpend
+from hermes.stores.seal import MasterKeys, new_master_key
+from hermes.turn import Platform
+from tests.fakes.vendors import Cut, Vendors, vendors
+
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+HELLO = Ask(messages=({"role": "user", "content": "hello"},), max_tokens=500)
+
+
+class Noon:
+    def now(self) -> datetime:
+        return NOON
+
+
+class Bell:
+    def __init__(self) -> None:
+        self.rung: list[str] = []
+
+    def alert(self, event: str, **_: object) -> None:
+        self.rung.append(event)
+
+
+@dataclass
+class House:
+    """A gateway with everything around it."""
+
+    gateway: Gateway
+    vendors: Vendors
+    database: Database
+    budgets: RedisBudgets
+    spend: RedisSpend
+    bell: Bell
+    user: User
+
+    def caller(self, tier: str = "venue-growth") -> Caller:
+        return Caller(user_id=self.user.id, account="shop", tier=tier, source=Source.ROUTER)
+
+    async def rows(self) -> list[tuple[object, ...]]:
+        query = "select outcome, backend, model, tokens_in, tokens_out, micro_usd, is_estimated from calls order by created_at"
+        async with self.database.begin() as tx:
+            return await (await on(tx).execute(query)).fetchall()
+
+    async def day(self) -> tuple[int, int, int]:
+        """What the user has used today: tokens, tokens held, micro-dollars."""
+        used = await self.budgets.used(self.user.id)
+        return used.day_tokens, used.day_held, used.day_micro_usd
+
+
+@pytest.fixture
+async def house(database: Database, redis_url: str) -> AsyncIterator[House]:
+    bell, calls, clock = Bell(), PostgresCalls(), Noon()
+    async with database.begin() as tx:
+        keyring = Keyring(MasterKeys.parse([new_master_key()]))
+        user, _ = await PostgresPeople(keyring).meet(tx, "shop", Platform.REST, "alice", state=UserState.ACTIVE)
+    async with Redis.from_url(redis_url) as redis, vendors() as v:
+        client = HttpClient()
+        budgets = RedisBudgets(redis, database, calls, alerts=bell, clock=clock)
+        spend = RedisSpend(redis, database, calls, latches=PostgresLatches(), alerts=bell, clock=clock)
+        v.anthropic.models[:] = ["claude-haiku-4-5-20251001", "claude-sonnet-4-6"]
+        v.ollama.models[:] = ["llama3.2"]
+        backends = {
+            "anthropic": AnthropicBackend(client, v.anthropic.key, v.anthropic.url, models=USUAL.capabilities_of("anthropic")),
+            "ollama": OllamaBackend(client, v.ollama.url, models=USUAL.capabilities_of("ollama")),
+        }
+        gateway = Gateway(
+            catalogue=USUAL,
+            prices=Prices(KNOWN),
+            backends=backends,
+            slots=Slots(4, wait_s=0.5),
+            budgets=budgets,
+            spend=spend,
+            calls=calls,
+            transactions=database,
+            alerts=bell,
+            clock=clock,
+            deadline_s=5.0,
+            cap_micro_usd=1_000_000,
+        )
+        try:
+            yield House(gateway, v, database, budgets, spend, bell, user)
+        finally:
+            await budgets.aclose()
+            await client.aclose()
+
+
+async def streamed(house: House, ask: Ask = HELLO) -> tuple[str, Answer]:
+    text = ""
+    async with aclosing(house.gateway.stream(ask, house.caller())) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, Answer):
+                return text, piece
+            assert isinstance(piece, TextDelta)
+            text += piece.text
+    raise AssertionError
+
+
+async def test_an_answer_is_paid_recorded_and_taken_from_the_budget(house: House) -> None:
+    house.vendors.anthropic.say("hi there")
+    answer = await house.gateway.complete(HELLO, house.caller())
+    usage = answer.completion.usage
+    assert (answer.completion.message["content"], answer.backend, answer.model) == ("hi there", "anthropic", "claude-sonnet-4-6")
+    assert answer.micro_usd == usage.tokens_in * 3 + usage.tokens_out * 15
+    assert await house.rows() == [
+        ("answered", "anthropic", "claude-sonnet-4-6", usage.tokens_in, usage.tokens_out, answer.micro_usd, False)
+    ]
+    assert await house.day() == (usage.tokens_in + usage.tokens_out, 0, answer.micro_usd)
+
+
+async def test_streamed_and_whole_cost_the_same(house: House) -> None:
+    for _ in range(2):
+        house.vendors.anthropic.say("one two three")
+    whole = await house.gateway.complete(HELLO, house.caller())
+    text, answer = await streamed(house)
+    assert (text, answer.completion.usage, answer.micro_usd) == ("one two three", whole.completion.usage, whole.micro_usd)
+    first, second = await house.rows()
+    assert first == second
+
+
+async def test_a_dead_model_fails_over_and_costs_nothing(house: House) -> None:
+    house.vendors.anthropic.fail(529)
+    house.vendors.anthropic.say("hi")
+    answer = await house.gateway.complete(HELLO, house.caller())
+    assert [(attempt.name, attempt.outcome, attempt.status) for attempt in answer.attempts] == [
+        ("claude-sonnet", "Overloaded", 529),
+        ("claude-haiku", "answered", None),
+    ]
+    assert answer.model == "claude-haiku-4-5-20251001"
+
+
+async def test_a_call_that_nobody_answers_is_recorded_and_costs_nothing(house: House) -> None:
+    house.vendors.anthropic.fail(401)
+    house.vendors.anthropic.fail(500)
+    with pytest.raises(ChainFailed, match=r"claude-sonnet: Unauthorized, claude-haiku: Overloaded"):
+        await house.gateway.complete(HELLO, house.caller())
+    assert await house.rows() == [("failed", None, "claude-sonnet-4-6", 0, 0, 0, False)]
+    assert await house.day() == (0, 0, 0)
+    assert house.bell.rung == ["backend_refused_us"]
+
+
+async def test_half_an_answer_is_an_error_that_is_paid_for(house: House) -> None:
+    house.vendors.anthropic.say("one two three", cut=Cut.RESET)
+    with pytest.raises(CutShort) as cut:
+        await streamed(house)
+    assert cut.value.partial["content"]
+    [(outcome, *_, micro_usd, _)] = await house.rows()
+    assert outcome == CallOutcome.CUT_SHORT
+    assert (await house.day())[2] == micro_usd > 0
+
+
+async def test_whoever_leaves_a_stream_pays_for_what_was_said(house: House) -> None:
+    house.vendors.anthropic.say("one two three four five", drip_s=0.05)
+    async with aclosing(house.gateway.stream(HELLO, house.caller())) as pieces:
+        assert isinstance(await anext(pieces), TextDelta)
+    [(outcome, _, _, tokens_in, tokens_out, micro_usd, is_estimated)] = await house.rows()
+    assert (outcome, is_estimated) == (CallOutcome.CANCELLED, True)
+    assert min(int(str(tokens_in)), int(str(tokens_out)), int(str(micro_usd))) > 0
+    assert (await house.day())[1] == 0
+    assert house.gateway.slots.used == 0
+
+
+async def test_nobody_is_let_in_beyond_their_budget(house: House) -> None:
+    ask = Ask(messages=HELLO.messages, max_tokens=2_048)
+    for _ in range(64):
+        house.vendors.anthropic.say("hi", drip_s=0.2)
+
+    async def call() -> bool:
+        try:
+            await house.budgets.reserve(house.user.id, day_limit=50_000, month_limit=1_500_000, tokens=5_000, lease_s=60)
+        except BudgetSpent:
+            return False
+        return True
+
+    assert sum(await asyncio.gather(*(call() for _ in range(64)))) == 10
+    with pytest.raises(BudgetSpent):
+        await house.gateway.complete(ask, house.caller("free"))
+    assert await house.rows() == []
+
+
+async def test_the_kill_switch_stops_everybody_at_once(house: House) -> None:
+    await house.spend.kill_switch("runaway", by="ops")
+    with pytest.raises(Paused):
+        await house.gateway.complete(HELLO, house.caller())
+    await house.spend.release(by="ops")
+    assert (await house.rows(), await house.day()) == ([], (0, 0, 0))
+
+
+async def test_a_model_without_a_price_is_not_asked(house: House) -> None:
+    gateway = Gateway(**{**{name: getattr(house.gateway, name) for name in Gateway.__dataclass_fields__}, "prices": Prices(())})
+    with pytest.raises(UnknownPrice):
+        await gateway.complete(HELLO, house.caller())
+    assert house.vendors.anthropic.requests == []
+    assert await house.day() == (0, 0, 0)
+
+
+async def test_over_capacity_somebody_waits_and_then_is_told_so_and_pays_nothing(house: House) -> None:
+    for _ in range(5):
+        house.vendors.anthropic.hang()
+    calls = [asyncio.create_task(house.gateway.complete(HELLO, house.caller("pro"))) for _ in range(4)]
+    await asyncio.sleep(0.2)
+    with pytest.raises(NoCapacity):
+        await house.gateway.complete(HELLO, house.caller("pro"))
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert house.gateway.slots.used == 0
+    assert (await house.day())[1] == 0
+    assert sorted(str(row[0]) for row in await house.rows()) == ["cancelled"] * 4 + ["failed"]

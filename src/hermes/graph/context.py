@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from hermes.graph.call import freeze_tools
 from hermes.graph.errors import MessageError
-from hermes.graph.message import REASONING, SIDE, FrozenDict, FrozenList, canonical, digest, plain_text
+from hermes.graph.message import REASONING, SIDE, THINKING, FrozenDict, FrozenList, canonical, digest, plain_text
 
 KeepReasoning = Literal["none", "current_turn", "all"]
 """Which earlier reasoning a call was shown: none, that since the last user message, or all of it."""
 
 _KEEP = ("none", "current_turn", "all")
-_DROPPED = frozenset({SIDE, *REASONING})
+_DROPPED = frozenset({SIDE, THINKING, *REASONING})
 
 
 @dataclass(frozen=True, slots=True)

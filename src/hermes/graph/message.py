@@ -20,6 +20,8 @@ SIDE = "metadata"
 """The one field that is beside the message: outside the canonical form, never sent."""
 REASONING = ("reasoning", "reasoning_content")
 """Two names for the same thing; the name a message came with is kept."""
+THINKING = "thinking_blocks"
+"""What a vendor wants to be given back of a model's thinking, in its own form; left out of later contexts together with the reasoning."""
 
 MAX_DEPTH = 64
 MAX_INT_BITS = 8_192  # Python itself refuses to print integers of more than 4,300 digits; JSON readers far fewer.

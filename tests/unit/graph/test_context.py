@@ -67,3 +67,10 @@ def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
         MessageGraph(CHAT).prepare(**settings)
     with pytest.raises(MessageError):
         Overlay(**settings)
+
+
+def test_a_vendors_own_form_of_thinking_goes_with_the_reasoning() -> None:
+    thought = {"role": "assistant", "content": "4", "reasoning": "2 and 2", "thinking_blocks": {"model": "m", "blocks": []}}
+    chat = MessageGraph([{"role": "user", "content": "2 + 2?"}, thought])
+    assert chat.context()[1] == {"role": "assistant", "content": "4"}
+    assert chat.context(keep_reasoning="all")[1] == chat.context(keep_reasoning="current_turn")[1] == thought

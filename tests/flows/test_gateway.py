@@ -15,6 +15,7 @@ from hermes.gateway.chain import ChainFailed
 from hermes.gateway.gateway import Answer, Caller, Gateway
 from hermes.gateway.prices import KNOWN, Prices, UnknownPrice
 from hermes.gateway.slots import NoCapacity, Slots
+from hermes.ops.metrics import Metrics
 from hermes.ports.backends import Ask, CutShort, TextDelta
 from hermes.ports.budgets import BudgetSpent, Paused
 from hermes.ports.calls import CallOutcome, Source
@@ -57,6 +58,7 @@ class House:
     spend: RedisSpend
     bell: Bell
     user: User
+    metrics: Metrics
 
     def caller(self, tier: str = "venue-growth") -> Caller:
         return Caller(user_id=self.user.id, account="shop", tier=tier, source=Source.ROUTER)
@@ -88,22 +90,25 @@ async def house(database: Database, redis_url: str) -> AsyncIterator[House]:
             "anthropic": AnthropicBackend(client, v.anthropic.key, v.anthropic.url, models=USUAL.capabilities_of("anthropic")),
             "ollama": OllamaBackend(client, v.ollama.url, models=USUAL.capabilities_of("ollama")),
         }
+        metrics, slots = Metrics(), Slots(4, wait_s=0.5)
+        metrics.watch_slots(lambda: slots.used, lambda: slots.waiting)
         gateway = Gateway(
             catalogue=USUAL,
             prices=Prices(KNOWN),
             backends=backends,
-            slots=Slots(4, wait_s=0.5),
+            slots=slots,
             budgets=budgets,
             spend=spend,
             calls=calls,
             transactions=database,
             alerts=bell,
+            meter=metrics,
             clock=clock,
             deadline_s=5.0,
             cap_micro_usd=1_000_000,
         )
         try:
-            yield House(gateway, v, database, budgets, spend, bell, user)
+            yield House(gateway, v, database, budgets, spend, bell, user, metrics)
         finally:
             await budgets.aclose()
             await client.aclose()
@@ -151,6 +156,22 @@ async def test_a_dead_model_fails_over_and_costs_nothing(house: House) -> None:
         ("claude-haiku", "answered", None),
     ]
     assert answer.model == "claude-haiku-4-5-20251001"
+
+
+async def test_calls_tokens_and_cost_are_counted(house: House) -> None:
+    house.vendors.anthropic.fail(529)
+    house.vendors.anthropic.say("hi")
+    answer = await house.gateway.complete(HELLO, house.caller())
+    page = (await house.metrics.exposition())[0].decode()
+    for line in (
+        'hermes_llm_calls_total{backend="anthropic",tier="venue-growth"} 1.0',
+        f'hermes_llm_tokens_total{{backend="anthropic",direction="in"}} {float(answer.completion.usage.tokens_in)}',
+        f'hermes_llm_cost_usd_total{{backend="anthropic",tier="venue-growth"}} {answer.micro_usd / 1_000_000}',
+        'hermes_llm_attempts_total{backend="anthropic",outcome="Overloaded"} 1.0',
+        'hermes_llm_attempts_total{backend="anthropic",outcome="answered"} 1.0',
+        "hermes_llm_slots_used 0.0",
+    ):
+        assert line in page
 
 
 async def test_a_call_that_nobody_answers_is_recorded_and_costs_nothing(house: House) -> None:

@@ -27,6 +27,7 @@ from hermes.ports.budgets import Budgets, Hold, Spend
 from hermes.ports.calls import Attempt, Call, CallOutcome, Calls, Source
 from hermes.ports.clock import Clock
 from hermes.ports.errors import StoreUnavailable
+from hermes.ports.meter import Meter
 from hermes.ports.transactions import Transactions
 
 log = structlog.get_logger()
@@ -73,6 +74,7 @@ class Gateway:
     calls: Calls
     transactions: Transactions
     alerts: Alerts
+    meter: Meter
     clock: Clock
     deadline_s: float = 45.0
     cap_micro_usd: int | None = None
@@ -164,8 +166,9 @@ class Gateway:
         """Count what a call cost that gave no answer: nothing, or what had been said until then."""
         attempts = error.attempts if isinstance(error, ChainFailed) else ()
         outcome, usage, model = CallOutcome.FAILED, Usage(), ticket.links[0].model
+        backend: str | None = None
         if isinstance(error, CutShort):
-            outcome, usage, model = CallOutcome.CUT_SHORT, error.usage, error.model
+            outcome, usage, model, backend = CallOutcome.CUT_SHORT, error.usage, error.model, error.backend
         elif said:  # its reader left: the vendor bills the prompt and what was said, and we have no count but our own
             outcome, usage = CallOutcome.CANCELLED, Usage(tokens_in=ticket.prompt, tokens_out=said // 3 + 1, is_estimated=True)
         elif isinstance(error, asyncio.CancelledError | GeneratorExit):
@@ -176,6 +179,7 @@ class Gateway:
             model=model,
             outcome=outcome,
             latency_ms=0,
+            backend=backend,
             attempts=attempts,
             usage=usage,
             micro_usd=rate.cost(usage) if rate else 0,
@@ -191,6 +195,7 @@ class Gateway:
         except StoreUnavailable:
             # The answer is worth more than its row. The counters still know it, until they are lost; a person should know that.
             self.alerts.alert("call_not_recorded", call_id=str(call.id), micro_usd=call.micro_usd)
+        self.meter.count(call)
         await self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd)
         await self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id)
 

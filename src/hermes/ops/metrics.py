@@ -12,6 +12,8 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
+from hermes.ports.calls import Call, CallOutcome
+
 log = structlog.get_logger()
 
 QueueLengths = Callable[[], Awaitable[Mapping[str, int]]]
@@ -59,7 +61,33 @@ class Metrics:
         self.loop_lag = Gauge("hermes_loop_lag_seconds", "The latest that the event loop was in the last minute.", registry=self.registry)
         self.loop_blocked = Counter("hermes_loop_blocked", "Times that the event loop was blocked.", registry=self.registry)
         self.alerts = Counter("hermes_alerts", "Calls for a person.", ["event"], registry=self.registry)
+        self.llm_calls = Counter("hermes_llm_calls", "Model calls that were answered.", ["backend", "tier"], registry=self.registry)
+        self.llm_tokens = Counter("hermes_llm_tokens", "Tokens, as vendors counted them.", ["backend", "direction"], registry=self.registry)
+        self.llm_cache_hits = Counter("hermes_llm_cache_hits", "Answers out of our own cache.", ["backend", "tier"], registry=self.registry)
+        self.llm_cost = Counter("hermes_llm_cost_usd", "What model calls cost, in dollars.", ["backend", "tier"], registry=self.registry)
+        self.llm_attempts = Counter("hermes_llm_attempts", "Backends that were asked.", ["backend", "outcome"], registry=self.registry)
+        self.llm_slots_used = Gauge("hermes_llm_slots_used", "Model calls under way.", registry=self.registry)
+        self.llm_slots_waiting = Gauge("hermes_llm_slots_waiting", "Model calls that wait for a slot.", registry=self.registry)
         self._queues = QueueReading(queue_lengths, fresh_s, timeout_s) if queue_lengths else None
+
+    def count(self, call: Call) -> None:
+        """The port Meter."""
+        for attempt in call.attempts:
+            self.llm_attempts.labels(attempt.backend, attempt.outcome.partition(":")[0]).inc()
+        backend = call.backend or "none"
+        if call.cache_hit:
+            self.llm_cache_hits.labels(backend, call.tier).inc()
+            return
+        if call.outcome is CallOutcome.ANSWERED:
+            self.llm_calls.labels(backend, call.tier).inc()
+        self.llm_tokens.labels(backend, "in").inc(call.usage.tokens_in)
+        self.llm_tokens.labels(backend, "out").inc(call.usage.tokens_out)
+        self.llm_cost.labels(backend, call.tier).inc(call.micro_usd / 1_000_000)
+
+    def watch_slots(self, used: Callable[[], int], waiting: Callable[[], int]) -> None:
+        """Show how many calls run and wait, as of each scrape."""
+        self.llm_slots_used.set_function(used)
+        self.llm_slots_waiting.set_function(waiting)
 
     async def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """Return the page for Prometheus and its content type. Never raises for a queue that cannot be read; its numbers are left out."""

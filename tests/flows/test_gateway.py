@@ -25,6 +25,7 @@ from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.redis.budgets import RedisBudgets
+from hermes.stores.redis.cache import RedisCache
 from hermes.stores.redis.spend import RedisSpend
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform
@@ -60,8 +61,8 @@ class House:
     user: User
     metrics: Metrics
 
-    def caller(self, tier: str = "venue-growth") -> Caller:
-        return Caller(user_id=self.user.id, account="shop", tier=tier, source=Source.ROUTER)
+    def caller(self, tier: str = "venue-growth", *, takes_copies: bool = False) -> Caller:
+        return Caller(user_id=self.user.id, account="shop", tier=tier, source=Source.ROUTER, takes_copies=takes_copies)
 
     async def rows(self) -> list[tuple[object, ...]]:
         query = "select outcome, backend, model, tokens_in, tokens_out, micro_usd, is_estimated from calls order by created_at"
@@ -77,8 +78,8 @@ class House:
 @pytest.fixture
 async def house(database: Database, redis_url: str) -> AsyncIterator[House]:
     bell, calls, clock = Bell(), PostgresCalls(), Noon()
+    keyring = Keyring(MasterKeys.parse([new_master_key()]))
     async with database.begin() as tx:
-        keyring = Keyring(MasterKeys.parse([new_master_key()]))
         user, _ = await PostgresPeople(keyring).meet(tx, "shop", Platform.REST, "alice", state=UserState.ACTIVE)
     async with Redis.from_url(redis_url) as redis, vendors() as v:
         client = HttpClient()
@@ -99,6 +100,7 @@ async def house(database: Database, redis_url: str) -> AsyncIterator[House]:
             slots=slots,
             budgets=budgets,
             spend=spend,
+            cache=RedisCache(redis, database, keyring),
             calls=calls,
             transactions=database,
             alerts=bell,
@@ -252,3 +254,39 @@ async def test_over_capacity_somebody_waits_and_then_is_told_so_and_pays_nothing
     assert house.gateway.slots.used == 0
     assert (await house.day())[1] == 0
     assert sorted(str(row[0]) for row in await house.rows()) == ["cancelled"] * 4 + ["failed"]
+
+
+async def test_the_same_question_is_answered_out_of_the_cache_for_nothing(house: House) -> None:
+    house.vendors.anthropic.say("hi")
+    first = await house.gateway.complete(HELLO, house.caller(takes_copies=True))
+    again = await house.gateway.complete(HELLO, house.caller(takes_copies=True))
+    assert (again.completion.message["content"], again.copy_of, again.micro_usd) == ("hi", first.call_id, 0)
+    assert len(house.vendors.anthropic.requests) == 1
+    assert await house.day() == (first.completion.usage.tokens_in + first.completion.usage.tokens_out, 0, first.micro_usd)
+    async with house.database.begin() as tx:
+        assert await (await on(tx).execute("select cache_hit from calls order by created_at")).fetchall() == [(False,), (True,)]
+
+
+async def test_whoever_wants_a_sample_gets_one(house: House) -> None:
+    for text in ("one", "two"):
+        house.vendors.anthropic.say(text)
+    await house.gateway.complete(HELLO, house.caller(takes_copies=True))
+    answer = await house.gateway.complete(HELLO, house.caller(takes_copies=False))
+    assert (answer.completion.message["content"], answer.copy_of) == ("two", None)
+
+
+@pytest.mark.parametrize("finish", ["max_tokens", "refusal"])
+async def test_half_an_answer_or_a_refusal_is_not_given_again(house: House, finish: str) -> None:
+    house.vendors.anthropic.say("half", finish=finish)
+    house.vendors.anthropic.say("whole")
+    await house.gateway.complete(HELLO, house.caller(takes_copies=True))
+    assert (await house.gateway.complete(HELLO, house.caller(takes_copies=True))).completion.message["content"] == "whole"
+
+
+async def test_an_answer_of_the_second_model_is_not_given_as_the_first_ones(house: House) -> None:
+    house.vendors.anthropic.fail(529)
+    for text in ("haiku's", "sonnet's"):
+        house.vendors.anthropic.say(text)
+    await house.gateway.complete(HELLO, house.caller(takes_copies=True))
+    answer = await house.gateway.complete(HELLO, house.caller(takes_copies=True))
+    assert (answer.completion.message["content"], answer.model) == ("sonnet's", "claude-sonnet-4-6")

@@ -1,6 +1,6 @@
 """The one way to a model: who may, what for, who answers, what it cost.
 
-    latch and cap  →  the user's budget  →  a slot  →  the chain  →  the call's row  →  settled, and counted
+    latch and cap  →  the user's budget  →  the cache  →  a slot  →  the chain  →  the call's row  →  settled, and counted
 
 Admission is once around the whole chain, never per attempt. The row is written before the budget is settled and the money counted:
 `calls` is the truth that both can be rebuilt from. Keeps no text; who wants the answer recorded does that with the message graph."""
@@ -17,6 +17,7 @@ from uuid import UUID
 import structlog
 
 from hermes.gateway import chain
+from hermes.gateway.cache import cache_key, decode, encode, may_cache, may_keep
 from hermes.gateway.catalogue import Catalogue
 from hermes.gateway.chain import Answered, ChainFailed, Link, most_tokens
 from hermes.gateway.prices import Prices, Rate
@@ -24,6 +25,7 @@ from hermes.gateway.slots import Slots
 from hermes.ports.alerts import Alerts
 from hermes.ports.backends import Ask, Backend, Completion, CutShort, Delta, Unauthorized, Usage
 from hermes.ports.budgets import Budgets, Hold, Spend
+from hermes.ports.cache import Cache
 from hermes.ports.calls import Attempt, Call, CallOutcome, Calls, Source
 from hermes.ports.clock import Clock
 from hermes.ports.errors import StoreUnavailable
@@ -43,6 +45,8 @@ class Caller:
     source: Source
     turn_id: UUID | None = None
     session_id: UUID | None = None
+    takes_copies: bool = True
+    """Whether an earlier answer will do. Not where samples must be independent: the door, and batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class Answer:
     rate: Mapping[str, Any]
     attempts: Sequence[Attempt]
     latency_ms: int
+    copy_of: UUID | None = None
+    """The call that sampled it, where it came out of the cache; it cost nothing then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +77,7 @@ class Gateway:
     slots: Slots
     budgets: Budgets
     spend: Spend
+    cache: Cache
     calls: Calls
     transactions: Transactions
     alerts: Alerts
@@ -87,12 +94,19 @@ class Gateway:
         nothing was spent, or what was spent is counted."""
         ticket = await self._admit(ask, caller)
         try:
+            copied = await self._copied(ask, ticket, caller)
+            if copied is not None:
+                return copied
             async with self.slots.hold(str(caller.user_id)):
                 answered = await chain.complete(ask, ticket.links, deadline_s=self.deadline_s)
         except BaseException as error:
             await self._failed(ticket, caller, error)
             raise
-        return await self._paid(ticket, caller, answered)
+        answer = await self._paid(ticket, caller, answered)
+        if caller.takes_copies and may_cache(ask) and may_keep(answer.completion):
+            # Under the model that answered, which need not be the first of the chain.
+            await self.cache.put(caller.user_id, cache_key(ask, answered.link), encode(answer.completion, answer.call_id))
+        return answer
 
     async def stream(self, ask: Ask, caller: Caller) -> AsyncGenerator[Delta | Answer]:
         """Yield the deltas, and last of all the answer. Raises as `complete` does, and CutShort after the first delta.
@@ -140,6 +154,28 @@ class Gateway:
         return [
             Link(name, self.backends[model.backend], model.id, model.max_tokens) for name, model in models if model.backend in self.backends
         ]
+
+    async def _copied(self, ask: Ask, ticket: Ticket, caller: Caller) -> Answer | None:
+        """An answer that was given to the same question before, if there is one: it takes no slot and costs nothing."""
+        link = ticket.links[0]
+        if not caller.takes_copies or not may_cache(ask):
+            return None
+        kept = await self.cache.get(caller.user_id, cache_key(ask, link))
+        if kept is None:
+            return None
+        completion, sampled_by = decode(kept)
+        call = Call(
+            **self._who(ticket, caller),
+            model=link.model,
+            outcome=CallOutcome.ANSWERED,
+            latency_ms=0,
+            backend=link.backend.name,
+            answered_by=completion.model,
+            usage=completion.usage,
+            cache_hit=True,
+        )
+        await self._record(ticket.hold, call)
+        return Answer(call.id, completion, link.backend.name, link.model, 0, {}, (), 0, copy_of=sampled_by)
 
     async def _paid(self, ticket: Ticket, caller: Caller, answered: Answered) -> Answer:
         link, completion = answered.link, answered.completion

@@ -1,0 +1,74 @@
+"""What may be answered out of the cache, and under which key. Only questions without tools, images and files, only whole answers.
+
+Pure: requests and completions in, keys and bytes out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+from hermes.gateway.chain import Link
+from hermes.graph.message import canonical, thaw
+from hermes.ports.backends import Ask, Completion, Usage
+
+SCHEMA = 1
+"""Raised when what is stored, or what makes the key, changes."""
+
+
+def may_cache(ask: Ask) -> bool:
+    """Whether a question may be answered with an earlier answer. Whoever wants tokens wants a sample, and samples are independent."""
+    return not ask.needs_tools and not ask.wants_tokens and all(is_plain(message.get("content")) for message in ask.messages)
+
+
+def is_plain(content: Any) -> bool:
+    return (
+        content is None
+        or isinstance(content, str)
+        or (isinstance(content, list | tuple) and all(isinstance(part, Mapping) and part.get("type") == "text" for part in content))
+    )
+
+
+def may_keep(completion: Completion) -> bool:
+    """Whether an answer may be given again: one that ended by itself, with something said, and without a tool call."""
+    message = completion.message
+    return completion.finish_reason == "stop" and bool(message.get("content")) and not message.get("tool_calls")
+
+
+def cache_key(ask: Ask, link: Link) -> str:
+    """Name a question to one model: everything that is sent is in it, so another question has another name."""
+    fields = {
+        "schema": SCHEMA,
+        "backend": link.backend.name,
+        "model": link.model,
+        "messages": [{key: value for key, value in message.items() if key != "metadata"} for message in ask.messages],
+        "max_tokens": min(ask.max_tokens, link.max_tokens),
+        "tool_choice": ask.tool_choice,
+        "sampling": dict(ask.sampling),
+        "response_format": ask.response_format,
+        "user": ask.user,
+    }
+    return hashlib.sha256(canonical(fields)).hexdigest()
+
+
+def encode(completion: Completion, call_id: UUID) -> bytes:
+    """Write an answer with the name of the call that sampled it."""
+    fields = {
+        "message": thaw(dict(completion.message)),
+        "finish_reason": completion.finish_reason,
+        "usage": asdict(completion.usage),
+        "model": completion.model,
+        "request_digest": completion.request_digest,
+        "call_id": str(call_id),
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> tuple[Completion, UUID]:
+    """Read what `encode` wrote."""
+    fields = json.loads(data)
+    call_id = UUID(fields.pop("call_id"))
+    return Completion(**{**fields, "usage": Usage(**fields["usage"])}), call_id

@@ -1,0 +1,58 @@
+"""The cache of answers: sealed for one user and one question, for a while; never a reason to fail."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from hermes.ports.people import User, UserState
+from hermes.stores.postgres.database import Database
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.redis.cache import RedisCache
+from hermes.turn import Platform
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    async with Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def cache(redis: Redis, database: Database, keyring: Keyring) -> RedisCache:
+    return RedisCache(redis, database, keyring, ttl_s=60)
+
+
+async def test_what_was_put_is_there_for_a_while(cache: RedisCache, redis: Redis, user: User) -> None:
+    await cache.put(user.id, "k", b"an answer")
+    assert (await cache.get(user.id, "k"), await cache.get(user.id, "other")) == (b"an answer", None)
+    [place] = await redis.keys("*")
+    assert 0 < await redis.ttl(place) <= 60
+    assert b"answer" not in await redis.get(place)
+
+
+async def test_nobody_reads_what_was_kept_for_another_nor_under_another_question(
+    cache: RedisCache, redis: Redis, database: Database, keyring: Keyring, user: User
+) -> None:
+    async with database.begin() as tx:
+        other, _ = await PostgresPeople(keyring).meet(tx, "bali", Platform.TELEGRAM, "43", state=UserState.ACTIVE)
+    await cache.put(user.id, "k", b"an answer")
+    token = await redis.get(f"hermes:cache:{user.id}:k")
+    await redis.set(f"hermes:cache:{other.id}:k", token)
+    await redis.set(f"hermes:cache:{user.id}:k2", token)
+    assert [await cache.get(other.id, "k"), await cache.get(user.id, "k2")] == [None, None]
+
+
+async def test_without_redis_or_without_a_key_nothing_is_there_and_nothing_fails(
+    cache: RedisCache, database: Database, keyring: Keyring, user: User
+) -> None:
+    async with Redis.from_url("redis://127.0.0.1:1", socket_connect_timeout=0.2) as nowhere:
+        away = RedisCache(nowhere, database, keyring)
+        await away.put(user.id, "k", b"x")
+        assert await away.get(user.id, "k") is None
+    await cache.put(user.id, "k", b"x")
+    async with database.begin() as tx:
+        await PostgresPeople(keyring).forget(tx, user.id)
+    assert await cache.get(user.id, "k") is None
+    await cache.put(user.id, "k", b"y")

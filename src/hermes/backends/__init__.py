@@ -5,6 +5,7 @@ classify  estimate  tool_calls   what vendors share: errors, counts that nobody 
 client                           the one file that knows aiohttp
 http                             encode, send once, decode, or say which error it was
 anthropic/  openai_compatible/  ollama/    a vendor each: request.py, answer.py, backend.py
+scripted/                        no vendor at all: answers from a script
 """
 
 from hermes.backends.anthropic.backend import AnthropicBackend
@@ -12,6 +13,8 @@ from hermes.backends.client import HttpClient
 from hermes.backends.ollama.backend import OllamaBackend
 from hermes.backends.openai_compatible.backend import OpenAICompatibleBackend
 from hermes.backends.openai_compatible.dialect import DIALECTS, LLAMA_CPP, OPENAI, PLAIN, SGLANG, VLLM, Dialect
+from hermes.backends.scripted.backend import ScriptedBackend
+from hermes.backends.scripted.script import BadScript, Script
 
 __all__ = [
     "DIALECTS",
@@ -21,8 +24,11 @@ __all__ = [
     "SGLANG",
     "VLLM",
     "AnthropicBackend",
+    "BadScript",
     "Dialect",
     "HttpClient",
     "OllamaBackend",
     "OpenAICompatibleBackend",
+    "Script",
+    "ScriptedBackend",
 ]

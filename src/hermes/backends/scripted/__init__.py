@@ -1,0 +1,1 @@
+"""Answers from a script: no key, no network, no chance."""

@@ -1,0 +1,301 @@
+"""A backend that answers from a script, at once and always the same. Counts tokens exactly, and has ids for them.
+
+A token is a word or a punctuation mark, with the space before it. A message in a prompt is its role, its tokens and an end; an answer is
+its tokens and the end. So a prompt that goes on after an answer begins with the ids of that answer's prompt and of the answer itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from operator import index
+from threading import Lock
+from typing import Any
+from zlib import crc32
+
+from hermes.backends.estimate import parts_of
+from hermes.backends.scripted.script import Answer, Fault, Script, text_of
+from hermes.backends.tool_calls import call
+from hermes.ports.backends import (
+    Ask,
+    BackendError,
+    BadRequest,
+    Capabilities,
+    Check,
+    CheckLevel,
+    Completion,
+    ContextTooLong,
+    CutShort,
+    Delta,
+    Garbled,
+    Message,
+    Overloaded,
+    RateLimited,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Unauthorized,
+    Unreachable,
+    Unsupported,
+    Usage,
+)
+
+USUAL = Capabilities(tools=True, vision=True)
+"""Takes everything: of an image it sees that there is one."""
+VOCABULARY = 100_000
+END = "<|end|>"
+_TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
+_WORD = re.compile(r"\s*\S+|\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One request, and the answer that the script has for it."""
+
+    answer: Answer
+    completion: Completion
+
+
+class ScriptedBackend:
+    """The port Backend, from a script. The same request gets the same answer, except while a transcript lasts.
+
+    Of a request it reads the messages, the tools that are offered, and `max_tokens`; sampling and the form of the answer change nothing."""
+
+    def __init__(
+        self,
+        script: Script,
+        *,
+        name: str = "scripted",
+        models: Mapping[str, Capabilities] | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """`models` says what each can do; one that is not in it can do everything. `sleep` is how a `delay_s` passes."""
+        self.name = name
+        self._script, self._models, self._sleep = script, dict(models or {}), sleep
+        self._given = 0
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def capabilities(self, model: str) -> Capabilities:
+        return self._models.get(model, USUAL)
+
+    def supports_tools(self, model: str) -> bool:
+        return self.capabilities(model).tools
+
+    async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
+        played = await self._play(ask, model, timeout_s)
+        if played.answer.cut_after is not None:
+            raise Unreachable("the script breaks the answer off", backend=self.name, model=model)
+        return played.completion
+
+    async def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
+        played = await self._play(ask, model, timeout_s)
+        message = played.completion.message
+        cut_after = played.answer.cut_after
+        for delta in deltas(message if cut_after is None else begun(message, cut_after)):
+            yield delta
+        if cut_after is not None:
+            raise self._broken(played.completion, begun(message, cut_after), model)
+        yield played.completion
+
+    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:  # noqa: ARG002 - there is nothing to wait for
+        rules, left = len(self._script.rules), max(0, len(self._script.transcript) - self._given)
+        return [Check("ok", CheckLevel.INFO, f"{self.name} answers from a script: {rules} rules, {left} answers of a transcript to come")]
+
+    async def aclose(self) -> None:
+        """Nothing to let go of."""
+
+    async def _play(self, ask: Ask, model: str, timeout_s: float) -> Played:
+        """Check the request, choose the answer, let its time pass, and fail if it is a failure."""
+        try:
+            digest, prompt = digest_of(ask, model), prompt_tokens(ask)
+            answer = self._next(ask, model, len(prompt))
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
+            what = f"the request is not made of chat messages and tools ({type(error).__name__})"
+            raise BadRequest(what, backend=self.name, model=model) from error
+        await self._wait(answer.delay_s, timeout_s, model)
+        if answer.fail is not None:
+            raise failure(answer.fail, answer.retry_after_s, self.name, model)
+        return Played(answer, completion(answer, ask, model, prompt, digest))
+
+    def _next(self, ask: Ask, model: str, tokens_in: int) -> Answer:
+        """The answer, and one step on in the transcript. A request that is refused takes no step."""
+        can = self.capabilities(model)
+        if index(ask.max_tokens) < 1:
+            raise BadRequest("max_tokens must be 1 or more", backend=self.name, model=model)
+        if ask.needs_tools and not can.tools:
+            raise Unsupported("the model takes no tools, and the request has some", backend=self.name, model=model)
+        if ask.needs_vision and not can.vision:
+            raise Unsupported("the model takes no images, and the request has some", backend=self.name, model=model)
+        if can.context is not None and tokens_in > can.context:
+            raise ContextTooLong(f"{tokens_in:,} tokens of prompt in a context of {can.context:,}", backend=self.name, model=model)
+        with self._lock:
+            answer = self._script.answer(ask, given=self._given)
+            self._given += 1
+        return answer
+
+    async def _wait(self, delay_s: float, timeout_s: float, model: str) -> None:
+        if delay_s >= timeout_s:
+            await self._sleep(max(0.0, timeout_s))
+            raise Unreachable(f"no answer within {timeout_s:g} s", backend=self.name, model=model)
+        if delay_s:
+            await self._sleep(delay_s)
+
+    def _broken(self, whole: Completion, partial: Message, model: str) -> BackendError:
+        """The error of a stream that the script breaks off; before its first delta nothing has been seen, so another may try."""
+        what = "the script breaks the answer off"
+        if not partial["content"] and "reasoning" not in partial:
+            return Unreachable(what, backend=self.name, model=model)
+        usage = Usage(tokens_in=whole.usage.tokens_in, tokens_out=len(message_tokens(partial)))
+        return CutShort(what, backend=self.name, model=model, partial=partial, usage=usage)
+
+
+def failure(fault: Fault, retry_after_s: float | None, backend: str, model: str) -> BackendError:
+    """The error that a failure of the script is."""
+    what = f"the script says {fault}"
+    match fault:
+        case Fault.OVERLOADED:
+            return Overloaded(what, backend=backend, model=model, status=503)
+        case Fault.RATE_LIMITED:
+            return RateLimited(what, backend=backend, model=model, status=429, retry_after_s=retry_after_s)
+        case Fault.UNREACHABLE:
+            return Unreachable(what, backend=backend, model=model)
+        case Fault.GARBLED:
+            return Garbled(what, backend=backend, model=model, status=200)
+        case Fault.UNAUTHORIZED:
+            return Unauthorized(what, backend=backend, model=model, status=401)
+        case Fault.BAD_REQUEST:
+            return BadRequest(what, backend=backend, model=model, status=400)
+
+
+# --- from an answer to a completion
+
+
+def completion(answer: Answer, ask: Ask, model: str, prompt: Sequence[str], digest: str) -> Completion:
+    """The answer in full, cut to `max_tokens`. Ids of its tool calls are made from the request, so every round has others."""
+    calls = [
+        call(each.name, json.dumps(each.arguments, ensure_ascii=False, default=str), f"call_{digest[:12]}_{number}")
+        for number, each in enumerate(answer.calls)
+    ]
+    whole = message_of(answer.say, answer.reasoning, calls)
+    tokens = [*message_tokens(whole), END]
+    is_cut = len(tokens) > ask.max_tokens
+    tokens = tokens[: ask.max_tokens]
+    message = shortened(whole, ask.max_tokens) if is_cut else whole
+    ids = [token_id(token) for token in tokens]
+    return Completion(
+        message=message,
+        finish_reason="length" if is_cut else "tool_calls" if calls else "stop",
+        usage=Usage(tokens_in=len(prompt), tokens_out=len(tokens)),
+        model=model,
+        request_digest=digest,
+        prompt_token_ids=[token_id(token) for token in prompt] if ask.wants_tokens else None,
+        token_ids=ids if ask.wants_tokens else None,
+        logprobs=[-(1 + number % 999) / 1000 for number in ids] if ask.wants_tokens else None,
+    )
+
+
+def message_of(text: str, reasoning: str, calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
+    return message | ({"reasoning": reasoning} if reasoning else {}) | ({"tool_calls": list(calls)} if calls else {})
+
+
+def shortened(message: Message, max_tokens: int) -> dict[str, Any]:
+    """What can be read of a message from its first tokens. A tool call that is not there to its end is none."""
+    left = max_tokens
+    reasoning, text = split(message.get("reasoning") or ""), split(message["content"] or "")
+    thought = reasoning[: max(0, left - 1)]  # one for the mark that thinking begins
+    left -= len(reasoning) + 1 if reasoning else 0
+    said = text[: max(0, left)]
+    left -= len(text)
+    calls = []
+    for each in message.get("tool_calls") or ():
+        left -= len(call_tokens(each))
+        if left < 0:
+            break
+        calls.append(each)
+    return message_of("".join(said), "".join(thought), calls)
+
+
+def begun(message: Message, words: int) -> dict[str, Any]:
+    """A message as far as it has come when its text breaks off after so many words."""
+    return message_of("".join(_WORD.findall(message["content"] or "")[:words]), message.get("reasoning") or "", ())
+
+
+def deltas(message: Message) -> Iterator[Delta]:
+    """A message word by word."""
+    yield from (ReasoningDelta(word) for word in _WORD.findall(message.get("reasoning") or ""))
+    yield from (TextDelta(word) for word in _WORD.findall(message["content"] or ""))
+    for at, each in enumerate(message.get("tool_calls") or ()):
+        yield ToolCallDelta(at, each["id"], each["function"]["name"], "")
+        yield from (ToolCallDelta(at, None, None, word) for word in _WORD.findall(each["function"]["arguments"]))
+
+
+# --- tokens
+
+
+def split(text: str) -> list[str]:
+    """The tokens of a text. Joined they are the text."""
+    return _TOKEN.findall(text)
+
+
+def token_id(token: str) -> int:
+    """The same number for the same token, in every process."""
+    return crc32(token.encode("utf-8", "surrogatepass")) % VOCABULARY
+
+
+def prompt_tokens(ask: Ask) -> list[str]:
+    """The whole prompt: the tools, every message, and the mark that it is the assistant's turn."""
+    tools = [token for tool in ask.tools for token in ("<|tool|>", *split(canonical(tool)))]
+    messages = [token for message in ask.messages for token in (f"<|{message['role']}|>", *message_tokens(message), END)]
+    return [*tools, *messages, "<|assistant|>"]
+
+
+def message_tokens(message: Message) -> list[str]:
+    """What a message says, without its role and its end."""
+    reasoning = message.get("reasoning")
+    return [
+        *(["<|think|>", *split(reasoning)] if reasoning else []),
+        *("<|image|>" for part in parts_of(message) if part.get("type") == "image_url"),
+        *split(text_of(message)),
+        *(token for each in message.get("tool_calls") or () for token in call_tokens(each)),
+    ]
+
+
+def call_tokens(each: Mapping[str, Any]) -> list[str]:
+    function = each["function"]
+    return ["<|call|>", *split(function["name"]), *split(function.get("arguments") or "{}")]
+
+
+def digest_of(ask: Ask, model: str) -> str:
+    """SHA-256 of the request, in one spelling."""
+    request = {
+        "model": model,
+        "messages": ask.messages,
+        "tools": ask.tools,
+        "tool_choice": ask.tool_choice,
+        "max_tokens": ask.max_tokens,
+        "sampling": ask.sampling,
+        "response_format": ask.response_format,
+        "user": ask.user,
+    }
+    return sha256(canonical(request).encode("ascii")).hexdigest()
+
+
+def canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=plain)
+
+
+def plain(value: Any) -> Any:
+    """What `json` does not know by itself: mappings and sequences that are no dicts and lists."""
+    match value:
+        case Mapping():
+            return dict(value)
+        case Sequence():
+            return list(value)
+    raise TypeError(f"a {type(value).__name__} is no JSON")

@@ -92,14 +92,29 @@ async def test_a_store_that_was_away_does_not_count_against_the_message(environ:
         assert (await answer(hermes, turn_id), len(calls), await available(hermes, turn_id)) == ("hello", 1, 4)
 
 
-async def test_an_answer_that_was_paid_for_is_given_however_often_its_recording_failed(environ: dict[str, str]) -> None:
-    class Broken(Flapping):
-        async def append(self, *arguments: Any) -> Any:
-            if self._failures:
-                self._failures -= 1
-                raise LookupError
-            return await self._graphs.append(*arguments)
+class Broken(Flapping):
+    """A graph store that is wrong, and not away."""
 
+    async def append(self, *arguments: Any) -> Any:
+        if self._failures:
+            self._failures -= 1
+            raise LookupError
+        return await self._graphs.append(*arguments)
+
+
+async def test_an_answer_that_can_never_be_recorded_does_not_hold_its_conversation_for_ever(environ: dict[str, str]) -> None:
+    async with opened(environ, lambda parts: replace(parts, graphs=Broken(parts.graphs, 8))) as hermes:
+        turn_id = await say(hermes, "hello")
+        for _ in range(8):
+            with pytest.raises(LookupError):
+                await hermes.turn(turn_id)
+        await hermes.turn(turn_id)
+        assert (await answer(hermes, turn_id), await available(hermes, turn_id)) == (APOLOGY, 5)
+
+
+async def test_an_answer_that_was_paid_for_is_given_although_its_recording_failed_more_often_than_a_message_may(
+    environ: dict[str, str],
+) -> None:
     async with opened(environ, lambda parts: replace(parts, graphs=Broken(parts.graphs, 4))) as hermes:
         turn_id = await say(hermes, "hello")
         for _ in range(4):

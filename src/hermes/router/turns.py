@@ -1,9 +1,10 @@
 """What happens to a message once its turn has come. For now every answer is an echo; the frame around it is the real one.
 
-    claim and reserve  →  read the history  →  answer, once  →  record, pay, promise the answer, finish  →  deliver
+    claim  →  reserve  →  read the history  →  answer, once  →  record, pay, promise the answer, finish  →  deliver
 
-The first and the fourth are one transaction each. A worker that dies anywhere in between leaves a turn that another one drives again:
-what was paid for is in the journal, and the fourth step happens once or not at all."""
+A claim is a transaction of its own, so that the attempt stays counted; recording, paying, promising and finishing are one. A worker that
+dies anywhere in between leaves a turn that another one drives again: what was paid for is in the journal, and the end happens once or
+not at all."""
 
 from __future__ import annotations
 
@@ -32,6 +33,7 @@ from hermes.router.effects import Done, Effects
 log = structlog.get_logger()
 
 OUT_OF_CREDIT = "You have used up your credits."
+PATIENCE_WITH_ANSWERS = 4
 APOLOGY = "Sorry, I could not answer that message. You have not been charged for it."
 
 
@@ -94,8 +96,9 @@ class Turns:
         except Forgotten:
             await self._bury_unread(claim.turn_id, "its sender was deleted")
             return
-        is_hopeless = claim.attempt > self.limits.max_attempts or claim.age_s > self.limits.max_age_s
-        if is_hopeless and not is_answered:  # an answer that was paid for is given, however late
+        # An answer that was paid for is worth more tries; but not all of them, because the conversation waits behind it.
+        limit = self.limits.max_attempts * (PATIENCE_WITH_ANSWERS if is_answered else 1)
+        if claim.attempt > limit or claim.age_s > self.limits.max_age_s:
             await self._apologise(claim, session)
         elif not is_paid:
             await self._end(claim, session, None, OUT_OF_CREDIT, {"llm_backend": "", "outcome": "out_of_credit"})

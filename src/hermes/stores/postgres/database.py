@@ -69,6 +69,9 @@ async def open_database(
         min_size=pool_min,
         max_size=pool_max,
         timeout=connect_timeout_s,
+        # The pool doubles its pauses for as long as it tries; giving up early makes the next caller try at once. So an outage ends for us
+        # when it ends, and not minutes later.
+        reconnect_timeout=connect_timeout_s,
         configure=configure,
         open=False,
         check=look_alive,

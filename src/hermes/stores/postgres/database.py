@@ -70,7 +70,7 @@ async def open_database(
         max_size=pool_max,
         timeout=connect_timeout_s,
         # The pool doubles its pauses for as long as it tries; giving up early makes the next caller try at once. So an outage ends for us
-        # when it ends, and not minutes later.
+        # when it ends.
         reconnect_timeout=connect_timeout_s,
         configure=configure,
         open=False,

@@ -33,7 +33,6 @@ from hermes.config import (
 )
 from hermes.config.kinds import Choice, Flag, Hidden, Kind, Number, Place, Refused, Several, Text, kind_of
 from hermes.config.known import known_settings, sections
-from hermes.stores.embedded import default_home
 from tests.test_architecture import SRC, touched_by_importing
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
@@ -110,11 +109,18 @@ def test_the_platforms_data_folder_is_searched_too(nobodys_home: Path, tmp_path:
     assert load({}, cwd=tmp_path) == Settings()
 
 
-@pytest.mark.parametrize("platform", ["linux", "darwin"])
-@pytest.mark.parametrize("data", [None, "", "/data", "not/absolute"])
-def test_the_data_folder_is_where_the_embedded_stores_look_for_it(platform: str, data: str | None) -> None:
-    environ = {} if data is None else {"XDG_DATA_HOME": data}
-    assert platform_home(environ, platform) == default_home(environ, platform)
+@pytest.mark.parametrize(
+    ("environ", "platform", "expected"),
+    [
+        ({"XDG_DATA_HOME": "/xdg"}, "linux", "/xdg/hermes"),
+        ({"XDG_DATA_HOME": "relative"}, "linux", "~/.local/share/hermes"),
+        ({"XDG_DATA_HOME": ""}, "linux", "~/.local/share/hermes"),
+        ({}, "linux", "~/.local/share/hermes"),
+        ({"XDG_DATA_HOME": "/xdg"}, "darwin", "~/Library/Application Support/hermes"),
+    ],
+)
+def test_the_home_is_where_the_platform_keeps_data(environ: dict[str, str], platform: str, expected: str) -> None:
+    assert platform_home(environ, platform) == Path(expected).expanduser()
 
 
 def test_a_user_without_a_home_folder_has_no_file_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

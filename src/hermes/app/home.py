@@ -6,9 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from hermes.config import Environment, Settings
+from hermes.config import Environment, Settings, platform_home
 from hermes.ports.errors import PortError
-from hermes.stores.embedded import default_home
 from hermes.stores.seal import new_master_key
 
 MASTER_KEY_FILE = "master.key"
@@ -20,7 +19,7 @@ class StartRefused(PortError):
 
 def home_of(settings: Settings) -> Path:
     """Where Hermes keeps its files on this machine."""
-    return settings.home or default_home(os.environ)
+    return settings.home or platform_home(os.environ)
 
 
 def master_keys(settings: Settings, home: Path) -> list[str]:

@@ -168,9 +168,6 @@ class CreditSettings:
     """Seconds after which a reserved credit that was neither posted nor voided goes back to the user. A quarter of an
     hour is more than any turn takes."""
 
-    cached_price: CountOrNone = 0
-    """Credits for an answer that came from the cache. Free, since no model was paid for it."""
-
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:

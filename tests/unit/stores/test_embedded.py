@@ -25,7 +25,7 @@ from hermes.stores import embedded
 from hermes.stores.embedded.account import Account, choose_account
 from hermes.stores.embedded.binaries import find_binaries, first_executable
 from hermes.stores.embedded.errors import HomeInUse, HomeUnusable, PlatformUnsupported, ServerFailed
-from hermes.stores.embedded.home import default_home, home_at, make_home
+from hermes.stores.embedded.home import home_at, make_home
 from hermes.stores.embedded.launcher import NOTHING
 
 HOLDER = Path(__file__).with_name("holder.py")
@@ -426,21 +426,6 @@ def test_one_home_has_one_name(home: Path) -> None:
     link.symlink_to(home)
     with embedded.running(home) as direct, embedded.running(link) as linked:
         assert direct == linked
-
-
-@pytest.mark.parametrize(
-    ("environ", "platform", "expected"),
-    [
-        ({"HERMES_HOME": "/data/hermes", "XDG_DATA_HOME": "/xdg"}, "linux", Path("/data/hermes")),
-        ({"HERMES_HOME": "~/h"}, "darwin", Path.home() / "h"),
-        ({"XDG_DATA_HOME": "/xdg"}, "linux", Path("/xdg/hermes")),
-        ({"XDG_DATA_HOME": "relative"}, "linux", Path.home() / ".local/share/hermes"),
-        ({}, "linux", Path.home() / ".local/share/hermes"),
-        ({"XDG_DATA_HOME": "/xdg"}, "darwin", Path.home() / "Library/Application Support/hermes"),
-    ],
-)
-def test_the_home_is_where_the_platform_keeps_data(environ: dict[str, str], platform: str, expected: Path) -> None:
-    assert default_home(environ, platform) == expected
 
 
 # --- where it cannot

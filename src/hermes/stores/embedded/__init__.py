@@ -7,7 +7,7 @@
 Processes of the same home share the servers; the last one to leave stops them. Knows nothing about schemas, settings or async."""
 
 from hermes.stores.embedded.errors import EmbeddedError, HomeInUse, HomeUnusable, PlatformUnsupported, ServerFailed
-from hermes.stores.embedded.home import Stores, default_home
+from hermes.stores.embedded.home import Stores
 from hermes.stores.embedded.launcher import Running, Status, running, start, status, stop
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "ServerFailed",
     "Status",
     "Stores",
-    "default_home",
     "running",
     "start",
     "status",

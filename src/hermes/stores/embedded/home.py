@@ -7,8 +7,6 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,19 +84,6 @@ class Home:
             database_url=f"postgresql://hermes@/postgres?host={quote(str(self.sockets), safe='')}",
             redis_url=f"unix://{quote(str(self.valkey_socket))}",
         )
-
-
-def default_home(environ: Mapping[str, str], platform: str = sys.platform) -> Path:
-    """HERMES_HOME, or the place where the platform keeps the data of its users.
-
-    XDG_DATA_HOME counts only as an absolute path, as its specification says."""
-    if chosen := environ.get("HERMES_HOME"):
-        return Path(chosen).expanduser()
-    if platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "hermes"
-    if (data := Path(environ.get("XDG_DATA_HOME", ""))).is_absolute():
-        return data / "hermes"
-    return Path.home() / ".local" / "share" / "hermes"
 
 
 def home_at(path: Path) -> Home:

@@ -64,8 +64,11 @@ class Shelf:
         return found
 
 
-@pytest.fixture
-async def shelf(database: Database, keyring: Keyring, user: User) -> Shelf:
+@pytest.fixture(params=["the owner is known", "the owner is looked up"])
+async def shelf(database: Database, keyring: Keyring, user: User, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    """A session, to a process that has met it before or that has not: appending is one statement or several, and must be the same."""
+    if request.param == "the owner is looked up":
+        monkeypatch.setattr(keyring, "owner_of", lambda _: None)
     return await new_shelf(database, keyring, user)
 
 

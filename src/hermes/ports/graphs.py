@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from hermes.graph import CallRecord, MessageGraph
+from hermes.graph.context import KeepReasoning
 from hermes.ports.transactions import Transaction
 
 
@@ -21,6 +22,8 @@ class Entry:
     """How it was sampled; implies `is_sampled`."""
     sample_id: str | None = None
     """The journal's key for the sample; the same id twice is the same sample. Implies `is_sampled`, and becomes the call's `sample_id`."""
+    keep_reasoning: KeepReasoning = "none"
+    """Which earlier reasoning the model was shown when it sampled this."""
 
 
 class Graphs(Protocol):

@@ -26,6 +26,7 @@ from hermes.stores.postgres.graph_rows import (
 )
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load
+from hermes.stores.seal import DataKeys
 
 SQL = load("graphs")
 
@@ -37,7 +38,13 @@ class PostgresGraphs:
         self._keyring = keyring
 
     async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry]) -> str:
+        owner = self._keyring.owner_of(session_id)
+        if owner is not None and entries:
+            appended_head = await self._append_at_once(tx, session_id, head, entries, await self._keyring.of(tx, owner))
+            if appended_head is not None:
+                return appended_head
         user_id, before = await lock(tx, session_id, head)
+        self._keyring.note_owner(session_id, user_id)
         vault = Vault(await self._keyring.of(tx, user_id), session_id)
         if not entries:
             return head
@@ -56,6 +63,34 @@ class PostgresGraphs:
         changes = appended(history, before.length, chats, vault)
         await write(tx, session_id, changes, Standing(graph.head, before.length + len(graph), before.live, uuid4()))
         return graph.head
+
+    async def _append_at_once(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry], keys: DataKeys) -> str | None:
+        """Append in one statement; None where that cannot be: the list has moved, a sample is known, or a chat is attached."""
+        graph = continued(head, 0)
+        extend(graph, entries)
+        history = history_of(graph)
+        if any(node.chat is not None for node in history.nodes):
+            return None
+        changes = appended(history, 0, 0, Vault(keys, session_id))
+        names, _, indices, responses, overlays, bodies = map(list, zip(*changes.samples, strict=True)) if changes.samples else ([],) * 6
+        row: dict[str, Any] = {
+            "session_id": session_id,
+            "head": head,
+            "new_head": graph.head,
+            "count": len(graph),
+            "mark": uuid4(),
+            "addresses": list(changes.messages),
+            "bodies": list(changes.messages.values()),
+            "overlays": list(changes.overlays),
+            "overlay_bodies": list(changes.overlays.values()),
+            "nodes": b"".join(changes.nodes),
+            "names": names,
+            "indices": indices,
+            "responses": responses,
+            "sample_overlays": overlays,
+            "sample_bodies": bodies,
+        }
+        return graph.head if await (await on(tx).execute(SQL["append"], row)).fetchone() is not None else None
 
     async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
         row = await (await on(tx).cursor(binary=True).execute(SQL["load"], {"session_id": session_id})).fetchone()
@@ -112,7 +147,9 @@ async def lock(tx: Transaction, session_id: UUID, head: str) -> tuple[UUID, Stan
 def extend(graph: MessageGraph, entries: Sequence[Entry]) -> None:
     for entry in entries:
         call = call_of(entry)
-        if call is not None:
+        if call is not None and entry.keep_reasoning != "none":
+            graph.commit(graph.prepare(call.tools, keep_reasoning=entry.keep_reasoning), entry.message, call)
+        elif call is not None:
             graph.append(entry.message, call=call)
         else:
             graph.append(entry.message, sampled=entry.is_sampled)

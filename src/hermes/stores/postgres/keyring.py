@@ -23,6 +23,7 @@ class Keyring:
         self._capacity, self._keep_s = capacity, keep_s
         self._known: OrderedDict[UUID, tuple[float, DataKeys]] = OrderedDict()
         self._discarded: dict[UUID, float] = {}
+        self._owners: OrderedDict[UUID, UUID] = OrderedDict()
 
     async def make(self, tx: Transaction, user_id: UUID) -> None:
         """Give a user a data key; for one who has some, a newer generation that seals from now on."""
@@ -52,6 +53,15 @@ class Keyring:
         while len(self._known) > self._capacity:
             self._known.popitem(last=False)
         return keys
+
+    def owner_of(self, session_id: UUID) -> UUID | None:
+        """Whose keys seal a session, if that was noted here. It never changes."""
+        return self._owners.get(session_id)
+
+    def note_owner(self, session_id: UUID, user_id: UUID) -> None:
+        self._owners[session_id] = user_id
+        while len(self._owners) > self._capacity:
+            self._owners.popitem(last=False)
 
     async def discard(self, tx: Transaction, user_id: UUID) -> None:
         """Throw a user's keys away. What they sealed can never be read again."""

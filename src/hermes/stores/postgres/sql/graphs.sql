@@ -3,6 +3,33 @@
 -- name: lock
 select user_id, head, length, live, mark from sessions where id = %(session_id)s for no key update
 
+-- name: append
+-- All of it or, where the list is another one or a sample is known already, nothing. One trip, because this is what every answer costs.
+with moved as (
+    update sessions set head = %(new_head)s, length = length + %(count)s, mark = %(mark)s
+    where id = %(session_id)s and head = %(head)s
+        and not exists (select from graph_samples where session_id = %(session_id)s and name = any(%(names)s::bytea[]))
+    returning live, length - %(count)s as before
+), messages as (
+    insert into graph_messages (session_id, address, body)
+    select %(session_id)s, address, body from moved, unnest(%(addresses)s::bytea[], %(bodies)s::bytea[]) as new (address, body)
+    on conflict do nothing
+), overlays as (
+    insert into graph_overlays (session_id, address, body)
+    select %(session_id)s, address, body from moved, unnest(%(overlays)s::bytea[], %(overlay_bodies)s::bytea[]) as new (address, body)
+    on conflict do nothing
+), log as (
+    insert into graph_log (session_id, nodes) select %(session_id)s, %(nodes)s from moved
+), samples as (
+    insert into graph_samples (session_id, name, head, index, response, overlay, body)
+    select %(session_id)s, name, live, before + index, response, overlay, body
+    from moved, unnest(
+        %(names)s::bytea[], %(indices)s::integer[], %(responses)s::bytea[], %(sample_overlays)s::bytea[], %(sample_bodies)s::bytea[]
+    ) with ordinality as new (name, index, response, overlay, body, place)
+    order by place
+)
+select live from moved
+
 -- name: load
 -- One statement, so that all of it is read at one moment, whatever others write meanwhile.
 select

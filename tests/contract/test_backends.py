@@ -254,7 +254,7 @@ async def test_token_ids_come_back_where_the_server_has_them(house: House, is_st
     house.vendor.say("One two three.", tokens_in=3, tokens_out=3, **tokens)
     house.vendor.say("One two three.", tokens_in=3, tokens_out=4, **tokens)  # a token was lost on the way
     right, wrong = [(await house.stream(ask))[1] if is_stream else await house.complete(ask) for _ in range(2)]
-    has = {"vllm": (1, 1, 1), "sglang": (1, 1, 1), "llama_cpp": (0, 1, 1), "openai": (0, 0, 1)}.get(house.backend.name, (0, 0, 0))
+    has = {"vllm": (1, 1, 1), "sglang": (1, 1, 1), "llama_cpp": (0, 1, 1)}.get(house.backend.name, (0, 0, 0))
     given = [right.prompt_token_ids, right.token_ids, right.logprobs]
     assert given == [value if there else None for value, there in zip(tokens.values(), has, strict=True)]
     if has[1]:

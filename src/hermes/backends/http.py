@@ -22,6 +22,7 @@ from hermes.backends.parts import Parts, StreamReader, Unfit, checked
 from hermes.backends.shape import Malformed, Refused, parse_object
 from hermes.backends.sse import Framing
 from hermes.ports.backends import (
+    LOGPROBS,
     Ask,
     BackendError,
     BadRequest,
@@ -200,6 +201,7 @@ class HttpBackend(ABC):
     def _completion(self, parts: Parts, sent: Sent, reply: Reply) -> Completion:
         tokens, note = checked(parts.tokens, parts.counts)
         request_id = reply.headers.get("request-id") or reply.headers.get("x-request-id")
+        asked = {name: value for name, value in parts.extra.items() if name != LOGPROBS or sent.ask.sampling.get("logprobs")}
         return Completion(
             message=parts.message,
             finish_reason=parts.finish_reason,
@@ -209,7 +211,7 @@ class HttpBackend(ABC):
             prompt_token_ids=tokens.prompt,
             token_ids=tokens.completion,
             logprobs=tokens.logprobs,
-            extra={**parts.extra, **note, **({"request_id": request_id} if request_id else {})},
+            extra={**asked, **note, **({"request_id": request_id} if request_id else {})},
         )
 
     def _broken(self, error: Lost | Refused | Malformed, sent: Sent, come: Parts | None) -> BackendError:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 Message = Mapping[str, Any]
@@ -43,6 +44,8 @@ class Ask:
     """Ask for token ids and logprobs, where the server has them."""
     user: str | None = None
     """An opaque name of the end user, for vendors that want one against abuse. Never a phone number."""
+    cwd: Path | None = None
+    """The folder in which a backend that is a program runs; None leaves it to the backend. No other backend reads it."""
 
     @property
     def needs_tools(self) -> bool:
@@ -91,7 +94,12 @@ class Completion:
     token_ids: Sequence[int] | None = None
     logprobs: Sequence[float] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """What else is worth keeping: the vendor's id of the answer, its service tier, blocks that nobody here knows."""
+    """What else is worth keeping: the vendor's id of the answer, its service tier, blocks that nobody here knows.
+
+    Under LOGPROBS what the server says of each token, where the caller asked for it with `sampling={"logprobs": True}`."""
+
+
+LOGPROBS = "logprob_entries"
 
 
 @dataclass(frozen=True, slots=True)

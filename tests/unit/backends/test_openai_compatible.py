@@ -35,7 +35,7 @@ def test_a_plain_request() -> None:
 @pytest.mark.parametrize(
     ("dialect", "asked"),
     [
-        (OPENAI, {"logprobs": True}),
+        (OPENAI, {}),
         (VLLM, {"logprobs": True, "return_token_ids": True}),
         (SGLANG, {"logprobs": True, "return_token_ids": True, "return_prompt_token_ids": True}),
         (LLAMA_CPP, {"logprobs": True}),

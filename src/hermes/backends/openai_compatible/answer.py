@@ -14,7 +14,7 @@ from hermes.backends.parts import Counts, Parts, Tokens
 from hermes.backends.shape import Malformed, Refused, a_count, a_text, an_object, counted, objects, parse_object
 from hermes.backends.sse import Event
 from hermes.backends.tool_calls import as_text, call
-from hermes.ports.backends import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+from hermes.ports.backends import LOGPROBS, Delta, ReasoningDelta, TextDelta, ToolCallDelta
 
 FINISH = {"function_call": "tool_calls", "max_tokens": "length", "eos": "stop", "eos_token": "stop"}
 """What some servers say instead."""
@@ -84,6 +84,7 @@ class Draft:
     ids: list[Any] | None = None
     logprobs: list[Any] | None = None
     logprob_ids: list[Any] = field(default_factory=list)
+    entries: list[dict[str, Any]] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
 
     def about(self, body: Mapping[str, Any]) -> None:
@@ -137,7 +138,9 @@ class Draft:
             ),
             model=self.model or None,
             tokens=Tokens(prompt=self.prompt_ids, completion=self.ids or self.logprob_ids or None, logprobs=self._scores()),
-            extra=self.extra | ({"cost_usd": cost} if isinstance(cost, int | float) else {}),
+            extra=self.extra
+            | ({"cost_usd": cost} if isinstance(cost, int | float) else {})
+            | ({LOGPROBS: self.entries} if self.entries else {}),
         )
 
     def _finish_reason(self) -> str:
@@ -189,6 +192,7 @@ class Draft:
             self.logprobs = self.logprobs or []
             self.logprobs += [entry.get("logprob") for entry in entries]
             self.logprob_ids += [entry["id"] for entry in entries if "id" in entry]
+            self.entries += entries
 
     def _scores(self) -> list[float] | None:
         if self.logprobs is None or not all(isinstance(score, int | float) for score in self.logprobs):

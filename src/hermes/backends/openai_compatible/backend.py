@@ -49,6 +49,8 @@ class OpenAICompatibleBackend(HttpBackend):
 
     def _headers(self) -> dict[str, str]:
         headers = {"content-type": "application/json"}
+        if not self._dialect.keeps_connections:
+            headers["connection"] = "close"
         return {**headers, "authorization": f"Bearer {self._api_key}"} if self._api_key else headers
 
     def _encode(self, ask: Ask, model: str, *, stream: bool) -> dict[str, Any]:

@@ -21,7 +21,10 @@ FIELDS = {
 """What each role's messages may hold; `tool_calls` and reasoning are seen to apart."""
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias")
 """What a model without sampling parameters is not sent."""
-OTHER = ("seed", "stop", "reasoning_effort", "parallel_tool_calls", "verbosity", "service_tier", "prompt_cache_key")
+OTHER = (
+    *("seed", "stop", "reasoning_effort", "parallel_tool_calls", "verbosity", "service_tier", "prompt_cache_key"),
+    *("logprobs", "top_logprobs"),
+)
 """What OpenAI takes beside the parameters of sampling."""
 NOT_OPENAI = frozenset({"top_k", "min_p", "repetition_penalty"})
 OURS = frozenset(

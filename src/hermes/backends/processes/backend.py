@@ -1,0 +1,270 @@
+"""What every backend that is a program does around its codec: run it once, read its lines, and say which error it was.
+
+Such a program is a whole agent; here it is only a model. Its own tools are off, nothing that it does outlives the call, and it sees of our
+environment only what it needs to run and to find its login."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import ClassVar
+
+from hermes.backends.classify import Caller, Complaint, classify
+from hermes.backends.client import Lost
+from hermes.backends.estimate import settled
+from hermes.backends.http import LAST_LINE_ENDS, deltas
+from hermes.backends.parts import Parts, StreamReader, Unfit
+from hermes.backends.processes.process import Running, running
+from hermes.backends.processes.prompt import Prompt, encode
+from hermes.backends.shape import Malformed, Refused
+from hermes.backends.sse import JsonLines
+from hermes.ports.backends import (
+    Ask,
+    BackendError,
+    BadRequest,
+    Capabilities,
+    Check,
+    CheckLevel,
+    Completion,
+    CutShort,
+    Delta,
+    Garbled,
+    Overloaded,
+    Unreachable,
+    Unsupported,
+)
+
+USUAL = Capabilities(tools=False, vision=False, sampling=False)
+"""The programs take a prompt and a model, and nothing else of a request."""
+PASSED_ON = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ"),
+    *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+"""What every program sees of our environment. Keys and passwords are not among them; a program's own is in its `login`."""
+LONGEST_QUOTE = 200
+
+
+class Broke(Exception):
+    """The program ended before its answer did, and did not say why in its lines."""
+
+    def __init__(self, code: int | None, words: str) -> None:
+        said = f": {words[:LONGEST_QUOTE]}" if words else ""
+        super().__init__(f"the program ended with code {code}{said}" if code else f"the program ended before its answer did{said}")
+        self.is_failure = bool(code)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as the program gets it."""
+
+    ask: Ask
+    model: str
+    prompt: Prompt
+
+    @property
+    def digest(self) -> str:
+        return sha256(json.dumps([self.model, *self.prompt, self.ask.max_tokens]).encode("ascii")).hexdigest()
+
+
+class ProcessBackend(ABC):
+    """The port Backend, over a program that runs once for every call. A program adds its options and its lines.
+
+    Holds nothing between calls."""
+
+    login: ClassVar[Collection[str]] = ()
+    """Variables by which the program finds its own login."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        name: str,
+        cwd: Path | None,
+        models: Mapping[str, Capabilities] | None,
+        environment: Mapping[str, str] | None,
+    ) -> None:
+        self.name = name
+        self._command, self._cwd = tuple(command), cwd
+        self._models, self._environment = dict(models or {}), dict(environment or {})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def capabilities(self, model: str) -> Capabilities:
+        return self._models.get(model, USUAL)
+
+    def supports_tools(self, model: str) -> bool:
+        return self.capabilities(model).tools
+
+    async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
+        call = self._call(ask, model)
+        reader = self._reader(model)
+        try:
+            async with aclosing(self._run(call, reader, timeout_s)) as pieces:
+                async for _ in pieces:
+                    pass
+        except (Broke, Lost, Refused, Malformed) as error:
+            raise self._broken(error, call, None) from None
+        return self._completion(reader.parts(), call)
+
+    async def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
+        call = self._call(ask, model)
+        reader = self._reader(model)
+        has_begun = False
+        try:
+            async with aclosing(self._run(call, reader, timeout_s)) as pieces:
+                async for delta in pieces:
+                    has_begun = True
+                    yield delta
+        except (Broke, Lost, Refused, Malformed) as error:
+            raise self._broken(error, call, reader.parts() if has_begun else None) from None
+        yield self._completion(reader.parts(), call)
+
+    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:
+        started = time.perf_counter()
+        said = b""
+        try:
+            with folder() as private:
+                command = [*self._command, "--version"]
+                environment = self._seen_environment()
+                async with running(command, text=b"", cwd=private, environment=environment, timeout_s=timeout_s) as program:
+                    while piece := await program.more():
+                        said += piece
+                    code = await program.exit_code()
+                    words = program.last_words
+        except Lost as lost:
+            return [Check("unreachable", CheckLevel.ERROR, f"{self.name}: {lost}", f"Install {self._command[0]}, or give its path.")]
+        if code != 0:
+            return [
+                Check("failing", CheckLevel.ERROR, f"{self.name}: {Broke(code, words)}", f"Try it by hand: {self._command[0]} --version")
+            ]
+        version = " ".join(said.decode("utf-8", "replace").split())[:LONGEST_QUOTE]
+        took_ms = (time.perf_counter() - started) * 1000
+        return [Check("ok", CheckLevel.INFO, f"{self.name} is {version or 'there'}, and answered in {took_ms:.0f} ms")]
+
+    async def aclose(self) -> None:  # noqa: B027 - there is nothing for a program to add
+        """Nothing to let go of: every call ends its own program."""
+
+    # --- the program's
+
+    @abstractmethod
+    def _options(self, call: Call, instructions: Path) -> Sequence[str]:
+        """What stands behind the command. The file `instructions` holds the instructions, and is gone after the call."""
+
+    @abstractmethod
+    def _own_environment(self, ask: Ask) -> Mapping[str, str]:
+        """Variables that the program is told things by."""
+
+    @abstractmethod
+    def _reader(self, model: str) -> StreamReader: ...
+
+    @abstractmethod
+    def _complaint(self, body: Mapping[str, object]) -> Complaint:
+        """What an error in its lines says."""
+
+    # --- the same for all
+
+    def _call(self, ask: Ask, model: str) -> Call:
+        try:
+            return Call(ask, model, encode(ask))
+        except Unfit as unfit:
+            raise Unsupported(str(unfit), backend=self.name, model=model) from None
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            what = f"the request is not made of chat messages ({type(error).__name__})"
+            raise BadRequest(what, backend=self.name, model=model) from error
+
+    async def _run(self, call: Call, reader: StreamReader, timeout_s: float) -> AsyncGenerator[Delta, None]:
+        """Run the program and yield what it says. Raises Broke, Lost, Refused or Malformed unless the answer came whole.
+
+        Without a folder to work in it gets an empty one, so that it picks nothing up from wherever Hermes was started."""
+        with folder() as private:
+            instructions = private / "instructions"
+            write_private(instructions, call.prompt.instructions)
+            (empty := private / "empty").mkdir()
+            command = [*self._command, *self._options(call, instructions)]
+            cwd = call.ask.cwd or self._cwd or empty
+            environment = self._seen_environment() | dict(self._own_environment(call.ask))
+            text = call.prompt.text.encode("utf-8")
+            async with running(command, text=text, cwd=cwd, environment=environment, timeout_s=timeout_s) as program:
+                framing = JsonLines()
+                while not reader.is_over:
+                    piece = await more(program, reader)
+                    for delta in deltas(framing, reader, piece or LAST_LINE_ENDS):
+                        yield delta
+                    if not piece:
+                        break
+                if reader.is_whole and reader.parts().finish_reason != "stop":
+                    return  # it may be about to ask again by itself
+                code = await program.exit_code()
+                if not reader.is_whole:
+                    raise Broke(code, self._safe(program.last_words))
+
+    def _seen_environment(self) -> dict[str, str]:
+        return {name: os.environ[name] for name in (*PASSED_ON, *self.login) if name in os.environ} | self._environment
+
+    def _safe(self, text: str) -> str:
+        """A text of the program without the values that it was given."""
+        for name, value in self._seen_environment().items():
+            if name not in PASSED_ON and value:
+                text = text.replace(value, "***")
+        return text
+
+    def _completion(self, parts: Parts, call: Call) -> Completion:
+        return Completion(
+            message=parts.message,
+            finish_reason=parts.finish_reason,
+            usage=settled(parts.counts, call.ask, parts.message),
+            model=parts.model or call.model,
+            request_digest=call.digest,
+            extra=parts.extra,
+        )
+
+    def _broken(self, error: Broke | Lost | Refused | Malformed, call: Call, come: Parts | None) -> BackendError:
+        """The error of a call that did not get to its end: before its first delta its own, after it CutShort with what had come."""
+        if come is not None:
+            why = self._refusal(error, call.model) if isinstance(error, Refused) else error
+            usage = settled(come.counts, call.ask, come.message)
+            return CutShort(f"the answer broke off: {why}", backend=self.name, model=call.model, partial=come.message, usage=usage)
+        match error:
+            case Refused():
+                return self._refusal(error, call.model)
+            case Lost():
+                return Unreachable(str(error), backend=self.name, model=call.model)
+            case Broke() if error.is_failure:
+                return Overloaded(str(error), backend=self.name, model=call.model)
+        return Garbled(str(error), backend=self.name, model=call.model)
+
+    def _refusal(self, refused: Refused, model: str) -> BackendError:
+        secrets = [value for name, value in self._seen_environment().items() if name not in PASSED_ON and value]
+        return classify(refused.status, {}, self._complaint(refused.body), Caller(self.name, model, secrets))
+
+
+async def more(program: Running, reader: StreamReader) -> bytes:
+    """The next piece of what it says. One that does not end after its last word took nothing of the answer away."""
+    try:
+        return await program.more()
+    except Lost:
+        if reader.is_whole:
+            return b""
+        raise
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A folder that nobody else can look into, gone with everything in it when the block ends."""
+    with TemporaryDirectory(prefix="hermes-", ignore_cleanup_errors=True) as path:
+        yield Path(path)
+
+
+def write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text.encode("utf-8", "replace").decode("utf-8"), encoding="utf-8")

@@ -1,0 +1,123 @@
+"""Anthropic's `claude`: print mode, one JSON object a line. Inside `stream_event` it passes on the API's own events.
+
+Read from version 2.1: `system` (init, status, api_retry), `stream_event`, `assistant` (with `error`, for a made-up message that reports
+one), `result` (`is_error`, `api_error_status`, `result`, `total_cost_usd`). Errors have the subtype `success` too, so it says nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hermes.backends.anthropic.answer import AnswerReader
+from hermes.backends.classify import Complaint
+from hermes.backends.parts import Parts
+from hermes.backends.processes.backend import Call, ProcessBackend
+from hermes.backends.shape import Malformed, Refused, an_object, parse_object
+from hermes.backends.sse import Event
+from hermes.ports.backends import Ask, Capabilities, Delta
+
+STATUS = {
+    "invalid_request": 400,
+    "authentication_failed": 401,
+    "billing_error": 402,
+    "oauth_org_not_allowed": 403,
+    "model_not_found": 404,
+    "rate_limit": 429,
+    "overloaded": 529,
+}
+"""Which status an error of the program would have had; whatever else it reports is a failure of its own (500)."""
+FINAL = ("length", "refusal")
+"""After these the program would ask again by itself, up to three times."""
+
+
+class ClaudeLocal(ProcessBackend):
+    """The port Backend over `claude -p`. Pays by the login of the program, or by a key in `environment` (`ANTHROPIC_API_KEY`)."""
+
+    login = ("CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_TOKEN", "NODE_EXTRA_CA_CERTS")
+
+    def __init__(
+        self,
+        command: Sequence[str] = ("claude",),
+        *,
+        name: str = "claude_local",
+        cwd: Path | None = None,
+        models: Mapping[str, Capabilities] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`cwd` is where the program runs unless a request says otherwise; it reads its settings and CLAUDE.md there.
+
+        `environment` is added to what the program sees: a key, a proxy, another provider."""
+        super().__init__(command, name=name, cwd=cwd, models=models, environment=environment)
+
+    def _options(self, call: Call, instructions: Path) -> Sequence[str]:
+        return [
+            *("-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages", "--no-session-persistence"),
+            *("--tools", "", "--strict-mcp-config", "--disable-slash-commands"),
+            *("--model", call.model, "--system-prompt-file", str(instructions)),
+        ]
+
+    def _own_environment(self, ask: Ask) -> Mapping[str, str]:
+        return {
+            "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(ask.max_tokens),
+            "MAX_THINKING_TOKENS": "0",  # by default it thinks with nearly all of them, and says nothing
+            "CLAUDE_CODE_MAX_RETRIES": "0",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+        }
+
+    def _reader(self, model: str) -> ClaudeReader:
+        return ClaudeReader(model)
+
+    def _complaint(self, body: Mapping[str, object]) -> Complaint:
+        said, kind = body.get("result"), body.get("error")
+        return Complaint(said if isinstance(said, str) else "", kind if isinstance(kind, str) else "")
+
+
+class ClaudeReader:
+    """The port StreamReader for the program's lines. Whole with the message; over with the `result`, which tells what it cost."""
+
+    def __init__(self, model: str) -> None:
+        self._answer = AnswerReader(model)
+        self._error = ""
+        self._cost: dict[str, Any] = {}
+        self.is_over = False
+
+    @property
+    def is_whole(self) -> bool:
+        return self._answer.is_whole
+
+    def feed(self, event: Event) -> Iterator[Delta]:
+        line = parse_object(event.data, "a line")
+        match line.get("type"):
+            case "stream_event" if not self._answer.is_whole:
+                yield from self._answer.feed(Event("", json.dumps(an_object(line.get("event"), "event"))))
+                self.is_over = self._is_final()
+            case "assistant" if line.get("error"):
+                self._error = str(line["error"])
+            case "system" if line.get("subtype") == "api_retry":
+                raise self._refused(line.get("error_status"), {"error": line.get("error")})
+            case "result":
+                self._end(line)
+
+    def parts(self) -> Parts:
+        parts = self._answer.parts()
+        return replace(parts, extra={**parts.extra, **self._cost})
+
+    def _is_final(self) -> bool:
+        return self._answer.is_whole and self._answer.parts().finish_reason in FINAL
+
+    def _end(self, line: Mapping[str, Any]) -> None:
+        self.is_over = True
+        if isinstance(cost := line.get("total_cost_usd"), int | float):
+            self._cost = {"cost_usd": cost}
+        if self.is_whole:
+            return
+        if line.get("is_error"):
+            raise self._refused(line.get("api_error_status"), {"result": line.get("result"), "error": self._error})
+        raise Malformed("the program answered without its model")
+
+    def _refused(self, status: Any, body: Mapping[str, Any]) -> Refused:
+        return Refused(status if isinstance(status, int) else STATUS.get(str(body.get("error")), 500), body)

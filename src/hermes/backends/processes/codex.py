@@ -1,0 +1,157 @@
+"""OpenAI's `codex`: `codex exec --json`, one JSON object a line. Says each message in one piece, when it is finished.
+
+Read from version 0.166: `thread.started`, `turn.started`, `item.completed` (`agent_message`, `reasoning`, `error` for a warning),
+`error` (also for each of its own retries), `turn.completed` with the usage, `turn.failed`. Errors have no code, only words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hermes.backends.classify import TOO_LONG, Complaint
+from hermes.backends.openai_compatible.answer import complaint
+from hermes.backends.parts import Counts, Parts
+from hermes.backends.processes.backend import Call, ProcessBackend
+from hermes.backends.shape import Refused, a_count, a_text, an_object, counted, parse_object
+from hermes.backends.sse import Event
+from hermes.ports.backends import Ask, Capabilities, Delta, ReasoningDelta, TextDelta
+
+OFF = ("shell_tool", "unified_exec", "view_image", "apps", "plugins", "multi_agent", "goals", "image_generation", "hooks")
+"""Features by which the model could read this machine, or do more than answer. One that a version does not know, it ignores."""
+BETWEEN = "\n\n"
+"""What stands between two messages of one turn."""
+IS_LENGTH = re.compile(r"max_output_tokens")
+_STATUS = re.compile(r"\bstatus:? (\d{3})\b")
+_WORDS = (
+    (TOO_LONG, 400),
+    (re.compile(r"not logged in|log ?in again|codex login|refresh token|unauthorized|api key", re.IGNORECASE), 401),
+    (re.compile(r"usage limit|rate limit|too many requests|quota", re.IGNORECASE), 429),
+    (re.compile(r"not supported when using|does not exist|model.{0,40}not found", re.IGNORECASE), 404),
+)
+"""What its errors mean that name no status; whatever else it says is a failure of its own (500)."""
+HOPELESS = (401, 402, 403, 429)
+"""What its own retries cannot mend."""
+
+
+class CodexLocal(ProcessBackend):
+    """The port Backend over `codex exec`. Pays by the login of the program, or by a key in `environment` (`CODEX_API_KEY`).
+
+    The program has no limit for the length of an answer, so `max_tokens` is not kept; the usage is what was used."""
+
+    login = ("CODEX_HOME", "CODEX_CA_CERTIFICATE")
+
+    def __init__(
+        self,
+        command: Sequence[str] = ("codex",),
+        *,
+        name: str = "codex_local",
+        cwd: Path | None = None,
+        models: Mapping[str, Capabilities] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`cwd` is where the program runs unless a request says otherwise; it reads AGENTS.md there, and cannot write.
+
+        `environment` is added to what the program sees: a key, a proxy, another provider."""
+        super().__init__(command, name=name, cwd=cwd, models=models, environment=environment)
+
+    def _options(self, call: Call, instructions: Path) -> Sequence[str]:
+        switched = [option for feature in OFF for option in ("-c", f"features.{feature}=false")]
+        return [
+            *("exec", "--json", "--skip-git-repo-check", "--ephemeral", "--color", "never", "--sandbox", "read-only"),
+            *switched,
+            *("-c", 'web_search="disabled"', "-c", "skills.include_instructions=false", "-c", "mcp_servers={}"),
+            *("-c", f"model_instructions_file={json.dumps(str(instructions))}"),
+            *("--model", call.model, "-"),
+        ]
+
+    def _own_environment(self, ask: Ask) -> Mapping[str, str]:  # noqa: ARG002 - it is told everything by its options
+        return {}
+
+    def _reader(self, model: str) -> CodexReader:
+        return CodexReader(model)
+
+    def _complaint(self, body: Mapping[str, object]) -> Complaint:
+        return complaint(body)
+
+
+class CodexReader:
+    """The port StreamReader for the program's lines."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._usage: dict[str, Any] = {}
+        self._extra: dict[str, Any] = {}
+        self._finish = "stop"
+        self.is_whole = self.is_over = False
+
+    def feed(self, event: Event) -> Iterator[Delta]:
+        line = parse_object(event.data, "a line")
+        match line.get("type"):
+            case "thread.started":
+                self._extra["id"] = a_text(line.get("thread_id"), "thread_id")
+            case "item.completed":
+                yield from self._item(an_object(line.get("item"), "item"))
+            case "turn.completed":
+                self._usage = counted(line.get("usage"))
+                self.is_whole = self.is_over = True
+            case "error":
+                self._retry(a_text(line.get("message"), "message"))
+            case "turn.failed":
+                self._fail(a_text(an_object(line.get("error"), "error").get("message"), "message"))
+
+    def parts(self) -> Parts:
+        message: dict[str, Any] = {"role": "assistant", "content": BETWEEN.join(self._texts)}
+        return Parts(
+            message=message | ({"reasoning": BETWEEN.join(self._thoughts)} if self._thoughts else {}),
+            finish_reason=self._finish,
+            counts=Counts(
+                tokens_in=a_count(self._usage.get("input_tokens")),
+                tokens_out=a_count(self._usage.get("output_tokens")),
+                cache_read=a_count(self._usage.get("cached_input_tokens")) or 0,
+                cache_write=a_count(self._usage.get("cache_write_input_tokens")) or 0,
+            ),
+            model=self._model,
+            extra=self._extra,
+        )
+
+    def _item(self, item: Mapping[str, Any]) -> Iterator[Delta]:
+        text = a_text(item.get("text"), "text")
+        match item.get("type"):
+            case "agent_message" if text:
+                yield TextDelta((BETWEEN if self._texts else "") + text)
+                self._texts.append(text)
+            case "reasoning" if text:
+                yield ReasoningDelta((BETWEEN if self._thoughts else "") + text)
+                self._thoughts.append(text)
+
+    def _retry(self, said: str) -> None:
+        """The program reports an error and goes on by itself, which the deadline bounds; but not where that cannot help."""
+        if said.startswith("Reconnecting") and status_of(said) in HOPELESS:
+            raise refused(said)
+
+    def _fail(self, said: str) -> None:
+        if self._texts and IS_LENGTH.search(said):
+            self._finish, self.is_whole, self.is_over = "length", True, True
+            return
+        raise refused(said)
+
+
+def refused(said: str) -> Refused:
+    """The error that a sentence is; some are the vendor's own JSON."""
+    try:
+        body = json.loads(said)
+    except ValueError:
+        body = None
+    return Refused(status_of(said), body if isinstance(body, dict) else {"error": said})
+
+
+def status_of(said: str) -> int:
+    """The status that a sentence names or means."""
+    if named := _STATUS.search(said):
+        return int(named[1])
+    return next((status for words, status in _WORDS if words.search(said)), 500)

@@ -1,0 +1,75 @@
+"""A conversation as one text. Pure.
+
+The programs take instructions and one prompt, no roles. So the system messages at the beginning are the instructions, and everything after
+them is the prompt: a sentence, then one JSON object a line, `{"role": …, "content": …}`. JSON, because no text in it can be taken for the
+next message; and without the character `@`, which is written as `\\u0040`: `claude` puts the file behind an `@name` into the prompt, also
+when all its tools are off, so that whoever may write a message could read files of this machine. A prompt that begins with a sentence is
+no command either (`/clear`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from hermes.backends.parts import Unfit
+from hermes.ports.backends import Ask, Message
+
+TASK = (
+    "Below is a conversation, one message on each line, as JSON. Write the assistant's next message: "
+    "only its text, not as JSON, and nothing about this task."
+)
+NO_INSTRUCTIONS = "You are a helpful assistant."
+"""What the model is told where the conversation begins without a system message; the programs' own instructions are those of a coder."""
+INSTRUCTING = ("system", "developer")
+TEXTS = ("system", "developer", "user", "assistant")
+
+
+class Prompt(NamedTuple):
+    """What a program is given."""
+
+    instructions: str
+    text: str
+
+
+def encode(ask: Ask) -> Prompt:
+    """The conversation of a request. Raises Unfit for what has no form as text, KeyError or TypeError for what is no chat."""
+    if ask.needs_tools:
+        raise Unfit("the program has no use for tools, and the request has some")
+    if ask.response_format is not None and ask.response_format.get("type") != "text":
+        raise Unfit("the program does not promise any form of its answer")
+    messages = [(message["role"], text_of(message)) for message in ask.messages]
+    begin = next((at for at, (role, _) in enumerate(messages) if role not in INSTRUCTING), len(messages))
+    instructions = "\n\n".join(text for _, text in messages[:begin])
+    lines = [as_line(role, text) for role, text in messages[begin:]]
+    return Prompt(instructions or NO_INSTRUCTIONS, "\n".join([TASK, "", *lines, ""]))
+
+
+def as_line(role: str, text: str) -> str:
+    said = json.dumps({"role": role, "content": text}, ensure_ascii=False)
+    return said.encode("utf-8", "replace").decode("utf-8").replace("@", "\\u0040")
+
+
+def text_of(message: Message) -> str:
+    """The text of a message, whether it is one or a list of parts."""
+    if message["role"] not in TEXTS:
+        raise Unfit(f"the program takes no messages of the role {message['role']}")
+    content = message.get("content")
+    return content if isinstance(content, str) else "".join(text_of_part(part) for part in parts(content))
+
+
+def parts(content: Any) -> Sequence[Any]:
+    if content is None:
+        return ()
+    if not isinstance(content, list | tuple):
+        raise TypeError("a content is a text or a list of parts")
+    return content
+
+
+def text_of_part(part: Any) -> str:
+    if part["type"] != "text":
+        raise Unfit(f"the program takes no {part['type']}")
+    text = part["text"]
+    if not isinstance(text, str):
+        raise TypeError("a text is no text")
+    return text

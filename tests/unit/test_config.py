@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 from collections.abc import Iterator, Mapping
+from datetime import date
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.config import (
+    BackendKind,
+    BackendSettings,
     DatabaseSettings,
     Described,
     Environment,
+    LlmSettings,
     LogFormat,
     LogLevel,
     LogSettings,
+    LongPromptSettings,
+    ModelSettings,
+    Named,
+    PriceSettings,
     Secret,
     Settings,
     SettingsError,
+    TierSettings,
     WebSettings,
     WorkSettings,
     describe,
@@ -31,8 +40,9 @@ from hermes.config import (
     platform_home,
     settings_page,
 )
-from hermes.config.kinds import Choice, Flag, Hidden, Kind, Number, Place, Refused, Several, Text, kind_of
-from hermes.config.known import known_settings, sections
+from hermes.config.describe import describe_table
+from hermes.config.kinds import Address, Choice, Command, Flag, Hidden, Kind, Number, Place, Refused, Several, Text, kind_of
+from hermes.config.known import keys_of, known_settings, sections, tables
 from tests.test_architecture import SRC, touched_by_importing
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
@@ -329,7 +339,7 @@ def test_a_typo_in_a_file_is_refused_and_a_known_name_is_offered(tmp_path_factor
     with pytest.raises(SettingsError) as refused:
         load({}, file=file, cwd=file.parent)
     [offered] = re.findall(r"^typo\.toml: unknown (?:setting|section) .*; did you mean (.*)\?$", str(refused.value))
-    assert offered in {*NAMES, *(f"[{known}]" for known in sections())}
+    assert offered in {*NAMES, *(f"[{known}]" for known in [*sections(), *tables()])}
 
 
 @given(typos([name.removeprefix("HERMES_") for name in VARIABLES], "ABCXYZ_0"))
@@ -548,6 +558,9 @@ def test_public_gives_every_value_in_a_form_that_json_can_hold() -> None:
         "database_url": "***",
         "redis_url": "***",
         "master_keys": ["***", "***"],
+        "backends": {},
+        "models": {},
+        "tiers": {},
     }
     assert shown["log"] == {"format": "auto", "level": "debug"}
     assert not isinstance(shown["log"]["level"], StrEnum)
@@ -571,6 +584,289 @@ def test_no_fault_shows_a_secret(tmp_path_factory: pytest.TempPathFactory, given
     assert (refused.value.__cause__, refused.value.__context__) == (None, None)
 
 
+# --- tables by name
+
+MODELS = f"""
+[backends.my-gpu]
+kind = "vllm"
+base_url = "http://gpu:8000/v1"
+api_key = "{HUSH}"
+slots = 4
+
+[backends.claude_local]
+command = ["claude", "--model", "opus"]
+cwd = "work"
+
+[backends.local]
+
+[models."llama3.2"]
+backend = "my-gpu"
+id = "meta/llama-3.2"
+max_tokens = 500
+tools = false
+context = 8_192
+prices = [{{input = 0, output = 0}}]
+
+[[models.claude-haiku.prices]]
+since = 2026-01-01
+input = 1
+output = 5.5
+cache_read = 0.1
+
+[[models.claude-haiku.prices]]
+since = 2026-12-01
+input = 0.1
+output = 0.5
+over = {{tokens = 100_000, input = 0.5, output = 2.5, cache_write_1h = 1}}
+
+[tiers.gold]
+chain = ["llama3.2", "claude-haiku"]
+day_tokens = 0
+month_tokens = 1_000
+"""
+
+
+def test_tables_have_the_names_that_their_owner_gives_them(tmp_path: Path) -> None:
+    write(tmp_path / "hermes.toml", MODELS)
+    assert load({}, cwd=tmp_path) == Settings(
+        backends=Named(
+            {
+                "my-gpu": BackendSettings(kind=BackendKind.VLLM, base_url=Address("http://gpu:8000/v1"), api_key=Secret(HUSH), slots=4),
+                "claude_local": BackendSettings(command=Command(("claude", "--model", "opus")), cwd=tmp_path / "work"),
+                "local": BackendSettings(),
+            }
+        ),
+        models=Named(
+            {
+                "llama3.2": ModelSettings(
+                    backend="my-gpu",
+                    id="meta/llama-3.2",
+                    max_tokens=500,
+                    tools=False,
+                    context=8_192,
+                    prices=(PriceSettings(input=0.0, output=0.0),),
+                ),
+                "claude-haiku": ModelSettings(
+                    prices=(
+                        PriceSettings(since=date(2026, 1, 1), input=1.0, output=5.5, cache_read=0.1),
+                        PriceSettings(
+                            since=date(2026, 12, 1),
+                            input=0.1,
+                            output=0.5,
+                            over=LongPromptSettings(tokens=100_000, input=0.5, output=2.5, cache_write_1h=1.0),
+                        ),
+                    )
+                ),
+            }
+        ),
+        tiers=Named({"gold": TierSettings(chain=("llama3.2", "claude-haiku"), day_tokens=0, month_tokens=1_000)}),
+    )
+
+
+def test_tables_are_frozen_and_shown_without_their_secrets(tmp_path: Path) -> None:
+    write(tmp_path / "hermes.toml", MODELS)
+    settings, again = load({}, cwd=tmp_path), load({}, cwd=tmp_path)
+    assert {settings: 1}[again] == 1
+    with pytest.raises(TypeError):
+        settings.backends["new"] = BackendSettings()  # type: ignore[index]
+    shown = settings.public()
+    assert json.loads(json.dumps(shown)) == shown
+    assert shown["backends"]["my-gpu"] == {
+        "kind": "vllm",
+        "base_url": "http://gpu:8000/v1",
+        "api_key": "***",
+        "slots": 4,
+        "command": None,
+        "cwd": None,
+        "model_path": None,
+        "threads": None,
+    }
+    assert shown["models"]["claude-haiku"]["prices"][1]["since"] == "2026-12-01"
+    for text in (repr(settings), json.dumps(shown)):
+        assert HUSH not in text
+    with pytest.raises(TypeError, match="neither pickled nor copied"):
+        dataclasses.asdict(settings)
+
+
+NO_ADDRESS = "expected an address such as http://host:8000/v1, without a password or a query"
+
+
+@pytest.mark.parametrize(
+    ("toml", "fault"),
+    [
+        (
+            "[models.claude-haiku]\nmax_token = 1",
+            "unknown setting models.claude-haiku.max_token; did you mean models.claude-haiku.max_tokens?",
+        ),
+        ("[backends.x]\nkind = 'plain'\nbase_ulr = 'y'", "unknown setting backends.x.base_ulr; did you mean backends.x.base_url?"),
+        ("[tiers.free]\ndaily_tokens = 1", "unknown setting tiers.free.daily_tokens; did you mean tiers.free.day_tokens?"),
+        (
+            "[[models.m.prices]]\ninptu = 1\ninput = 1\noutput = 1",
+            "unknown setting models.m.prices[1].inptu; did you mean models.m.prices[1].input?",
+        ),
+        (
+            "[models.m]\nprices = [{input = 1, output = 1, over = {token = 1, tokens = 1, input = 1, output = 1}}]",
+            "unknown setting models.m.prices[1].over.token; did you mean models.m.prices[1].over.tokens?",
+        ),
+        ("[models.m]\nprices = [{input = 1}]", "models.m.prices[1].output is missing; expected a number of at least 0"),
+        ("[models.m]\nprices = [{input = -1, output = 1}]", "models.m.prices[1].input is -1; expected a number of at least 0"),
+        ("[models.m]\nprices = 1", "models.m.prices is 1; expected a list of tables, each as [[models.m.prices]]"),
+        ("[models.m]\nprices = [1]", "models.m.prices[1] is 1; expected a table"),
+        (
+            "[models.m]\nprices = [{input = 1, output = 1, since = '2026-01-01'}]",
+            "models.m.prices[1].since is '2026-01-01'; expected a date such as 2026-11-15, without quotes",
+        ),
+        (
+            "[models.m]\nprices = [{input = 1, output = 1, since = 2026-01-01T00:00:00}]",
+            "models.m.prices[1].since is a date or time; expected a date such as 2026-11-15, without quotes",
+        ),
+        ("[models.m]\nprices = [{input = 1, output = 1, over = 3}]", "models.m.prices[1].over is 3; expected a table"),
+        ("[model.m]\nid = 'x'", "unknown section [model]; did you mean [models]?"),
+        (f"models = '{HUSH}'", "models is a section; write [models.NAME] above its settings, with a name of your own"),
+        ("[[models]]\nid = 'x'", "models is a section; write [models.NAME] above its settings, with a name of your own"),
+        (f"[backends]\nanthropic = '{HUSH}'", "backends.anthropic is a table; write [backends.anthropic] above its settings"),
+        (f"[backends.anthropic]\napi_key = ['{HUSH}']", "backends.anthropic.api_key is a list; expected secret text"),
+        (f"[backends.anthropic]\nbase_url = 'http://u:{HUSH}@host'", f"backends.anthropic.base_url is text; {NO_ADDRESS}"),
+        ("[backends.anthropic]\nbase_url = 'api.example.com'", f"backends.anthropic.base_url is text; {NO_ADDRESS}"),
+        ("[backends.anthropic]\nbase_url = 'http://host:port/'", f"backends.anthropic.base_url is text; {NO_ADDRESS}"),
+        ("[backends.anthropic]\nbase_url = 'http://host/?key=1'", f"backends.anthropic.base_url is text; {NO_ADDRESS}"),
+        (
+            "[backends.claude_local]\ncommand = []",
+            "backends.claude_local.command is a list; expected a program, or a list of a program and its arguments",
+        ),
+        ("[models.'a b']\nmax_tokens = 0", "models.'a b'.max_tokens is 0; expected a whole number of at least 1"),
+    ],
+)
+def test_a_fault_in_a_table_is_named_with_its_whole_place(tmp_path: Path, toml: str, fault: str) -> None:
+    assert faults(tmp_path, toml) == [f"hermes.toml: {fault}"]
+
+
+def test_everything_that_is_wrong_in_tables_is_said_at_once(tmp_path: Path) -> None:
+    prices = "[[models.m.prices]]\ninput = 'a'\n[[models.m.prices]]\noutput = 'b'"
+    toml = f"{prices}\n[models.n]\nvison = true\n[tiers.t]\nchain = 'm'\n[web]\nport = 'x'"
+    assert faults(tmp_path, toml, {"HERMES_LLM_SLOTS": "0"}) == [
+        "hermes.toml: models.m.prices[1].input is 'a'; expected a number of at least 0",
+        "hermes.toml: models.m.prices[1].output is missing; expected a number of at least 0",
+        "hermes.toml: models.m.prices[2].output is 'b'; expected a number of at least 0",
+        "hermes.toml: models.m.prices[2].input is missing; expected a number of at least 0",
+        "hermes.toml: unknown setting models.n.vison; did you mean models.n.vision?",
+        "hermes.toml: tiers.t.chain is 'm'; expected a list of text",
+        "hermes.toml: web.port is 'x'; expected a whole number from 0 to 65535",
+        "HERMES_LLM_SLOTS is '0'; expected a whole number of at least 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("toml", "fault"),
+    [
+        (
+            "[backends.house]\napi_key = 'x'",
+            f"backends.house.kind is missing; expected {', '.join(list(BackendKind)[:-1])} or codex_local",
+        ),
+        ("[backends.vllm]", "backends.vllm.base_url is missing; expected the address of the server, such as http://host:8000/v1"),
+        ("[backends.openai]\nkind = 'anthropic'", "backends.openai.kind is anthropic; expected openai, or another name for the backend"),
+        ("[backends.ollama]\ncommand = 'x'", "backends.ollama.command is set; a backend of kind ollama has none"),
+        (f"[backends.scripted]\napi_key = '{HUSH}'", "backends.scripted.api_key is set; a backend of kind scripted has none"),
+        (
+            "[backends.a-b]\nkind = 'openai'\n[backends.a_b]\nkind = 'openai'",
+            "backends.a-b, backends.a_b would share the variable HERMES_BACKENDS_A_B_API_KEY; expected names that differ in other signs",
+        ),
+        (
+            "[models.m]\nprices = [{input = 1, output = 1}, {input = 2, output = 2}]",
+            "models.m.prices has 2 prices since always; expected one",
+        ),
+    ],
+)
+def test_a_table_that_contradicts_itself_is_refused(tmp_path: Path, toml: str, fault: str) -> None:
+    assert faults(tmp_path, toml) == [fault]
+
+
+def test_a_program_may_be_written_without_a_list(tmp_path: Path) -> None:
+    write(tmp_path / "hermes.toml", "[backends.codex_local]\ncommand = '/opt/my codex'")
+    assert load({}, cwd=tmp_path).backends["codex_local"].command == ("/opt/my codex",)
+
+
+# --- backends in variables
+
+
+def test_a_variable_has_the_key_and_the_address_of_a_backend(tmp_path: Path) -> None:
+    write(tmp_path / "hermes.toml", "[backends.my-gpu]\nkind = 'vllm'\nbase_url = 'http://old:1'\nslots = 2")
+    environ = {
+        "HERMES_BACKENDS_MY_GPU_API_KEY": " k1 ",
+        "HERMES_BACKENDS_MY_GPU_BASE_URL": "http://new:1",
+        "HERMES_BACKENDS_SGLANG_BASE_URL": "http://other:1",
+        "HERMES_BACKENDS_OLLAMA_BASE_URL": "",
+    }
+    assert load(environ, cwd=tmp_path).backends == Named(
+        {
+            "my-gpu": BackendSettings(kind=BackendKind.VLLM, base_url=Address("http://new:1"), api_key=Secret("k1"), slots=2),
+            "sglang": BackendSettings(base_url=Address("http://other:1")),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "guess"),
+    [
+        ("HERMES_BACKENDS_MY_GUP_API_KEY", "HERMES_BACKENDS_MY_GPU_API_KEY"),
+        ("HERMES_BACKENDS_ANTROPIC_API_KEY", "HERMES_BACKENDS_ANTHROPIC_API_KEY"),
+        ("HERMES_BACKENDS_MY_GPU_KEY", "HERMES_BACKENDS_MY_GPU_API_KEY"),
+    ],
+)
+def test_a_variable_of_no_backend_is_refused_with_the_nearest_one(tmp_path: Path, variable: str, guess: str) -> None:
+    toml = "[backends.my-gpu]\nkind = 'vllm'\nbase_url = 'http://gpu:1'"
+    assert faults(tmp_path, toml, {variable: HUSH}) == [f"unknown variable {variable}; did you mean {guess}?"]
+
+
+def test_a_table_with_a_fault_still_has_its_variables(tmp_path: Path) -> None:
+    toml = "[backends.my-gpu]\nkind = 'vlm'"
+    [fault] = faults(tmp_path, toml, {"HERMES_BACKENDS_MY_GPU_API_KEY": HUSH})
+    assert fault.startswith("hermes.toml: backends.my-gpu.kind is 'vlm'; expected anthropic, ")
+
+
+USUAL_VARIABLES = {
+    "ANTHROPIC_API_KEY": "a",
+    "ANTHROPIC_BASE_URL": "https://a.example",
+    "OPENAI_API_KEY": "o",
+    "OPENAI_BASE_URL": "https://o.example/v1",
+    "LLM_GLOBAL_DAILY_BUDGET_USD": "12.5",
+}
+
+
+def test_the_variables_that_people_have_set_already_count_where_nothing_else_is_set(tmp_path: Path) -> None:
+    assert load(USUAL_VARIABLES, cwd=tmp_path) == Settings(
+        llm=LlmSettings(global_daily_budget_usd=12.5),
+        backends=Named(
+            {
+                "anthropic": BackendSettings(api_key=Secret("a"), base_url=Address("https://a.example")),
+                "openai": BackendSettings(api_key=Secret("o"), base_url=Address("https://o.example/v1")),
+            }
+        ),
+    )
+    write(tmp_path / "hermes.toml", "[llm]\nglobal_daily_budget_usd = 1\n[backends.anthropic]\napi_key = 'file'\nbase_url = 'https://file'")
+    ours = {"HERMES_BACKENDS_OPENAI_API_KEY": "ours", "HERMES_LLM_GLOBAL_DAILY_BUDGET_USD": "0"}
+    assert load({**USUAL_VARIABLES, **ours}, cwd=tmp_path) == Settings(
+        llm=LlmSettings(global_daily_budget_usd=0.0),
+        backends=Named(
+            {
+                "anthropic": BackendSettings(api_key=Secret("file"), base_url=Address("https://file")),
+                "openai": BackendSettings(api_key=Secret("ours"), base_url=Address("https://o.example/v1")),
+            }
+        ),
+    )
+    assert load(dict.fromkeys(USUAL_VARIABLES, " "), cwd=tmp_path, file=write(tmp_path / "none.toml", "")) == Settings()
+
+
+def test_a_borrowed_variable_is_refused_only_where_it_would_count(tmp_path: Path) -> None:
+    environ = {"LLM_GLOBAL_DAILY_BUDGET_USD": "lots", "ANTHROPIC_BASE_URL": HUSH}
+    assert faults(tmp_path, environ=environ) == [
+        "LLM_GLOBAL_DAILY_BUDGET_USD is 'lots'; expected a number of at least 0",
+        f"ANTHROPIC_BASE_URL is text; {NO_ADDRESS}",
+    ]
+    ours = {"HERMES_LLM_GLOBAL_DAILY_BUDGET_USD": "3", "HERMES_BACKENDS_ANTHROPIC_BASE_URL": "http://a"}
+    assert load({**environ, **ours}, cwd=tmp_path).llm.global_daily_budget_usd == 3.0
+
+
 # --- the reference
 
 
@@ -587,14 +883,17 @@ def test_the_example_of_the_reference_page_loads(tmp_path: Path) -> None:
         database_url=Secret("postgresql://hermes:password@db.internal/hermes"),
         web=WebSettings(host="0.0.0.0", port=8080),  # noqa: S104 nothing listens here
         log=LogSettings(format=LogFormat.JSON),
+        tiers=Named({"free": TierSettings(chain=("claude-haiku",))}),
     )
 
 
 def test_every_setting_and_every_section_says_what_it_is() -> None:
-    assert [described.name for described in describe() if not described.doc.endswith(".")] == []
-    assert [
-        section for section, owner in sections().items() if (owner.__doc__ or f"{owner.__name__}(").startswith(f"{owner.__name__}(")
-    ] == []
+    inner = [key.inner for owner in (*tables().values(), PriceSettings) for key in keys_of(owner).values() if key.inner is not None]
+    named = [described for owner in (*tables().values(), *inner) for described in describe_table("x", owner)]
+    assert [described.name for described in [*describe(), *named] if not described.doc.endswith(".")] == []
+    owners = [*sections().values(), *tables().values(), *inner]
+    assert [owner for owner in owners if (owner.__doc__ or f"{owner.__name__}(").startswith(f"{owner.__name__}(")] == []
+    assert inner == [PriceSettings, LongPromptSettings]
 
 
 def test_a_setting_is_described_by_its_declaration() -> None:

@@ -3,18 +3,32 @@
     settings = load(os.environ)
     settings.web.port
 
-Importing this reads nothing; `load` is the only reader. The settings themselves, with their defaults and reasons, are in settings.py."""
+Importing this reads nothing; `load` is the only reader. The settings themselves, with their defaults and reasons, are in settings.py, and
+those of backends, models and tiers in models.py."""
 
 from hermes.config.describe import Described, describe, settings_page
+from hermes.config.faults import nearest
 from hermes.config.load import SettingsError, load, platform_home
+from hermes.config.models import (
+    BackendKind,
+    BackendSettings,
+    LongPromptSettings,
+    ModelSettings,
+    PriceSettings,
+    TierSettings,
+    kind_of_backend,
+)
+from hermes.config.named import Named
 from hermes.config.secret import Secret
 from hermes.config.settings import (
     ApiSettings,
     CreditSettings,
     DatabaseSettings,
+    DoorSettings,
     Environment,
     HistorySettings,
     InboxSettings,
+    LlmSettings,
     LogFormat,
     LogLevel,
     LogSettings,
@@ -27,24 +41,35 @@ from hermes.config.settings import (
 
 __all__ = [
     "ApiSettings",
+    "BackendKind",
+    "BackendSettings",
     "CreditSettings",
     "DatabaseSettings",
     "Described",
+    "DoorSettings",
     "Environment",
     "HistorySettings",
     "InboxSettings",
+    "LlmSettings",
     "LogFormat",
     "LogLevel",
     "LogSettings",
+    "LongPromptSettings",
     "LoopSettings",
+    "ModelSettings",
+    "Named",
+    "PriceSettings",
     "RedisSettings",
     "Secret",
     "Settings",
     "SettingsError",
+    "TierSettings",
     "WebSettings",
     "WorkSettings",
     "describe",
+    "kind_of_backend",
     "load",
+    "nearest",
     "platform_home",
     "settings_page",
 ]

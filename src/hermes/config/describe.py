@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-import hermes.config.settings as declarations
-from hermes.config.known import known_settings, sections
+from hermes.config import models, settings
+from hermes.config.known import Key, backend_variables, keys_of, known_settings, sections, tables
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One setting as a reader sees it: `web.port`, `HERMES_WEB_PORT`, what it takes, its default as TOML writes it, what it means."""
+    """One setting as a reader sees it: `web.port`, `HERMES_WEB_PORT`, what it takes, its default as TOML writes it, what it means.
+
+    Of a table that somebody names the name is NAME, and most of its settings have no variable: `models.NAME.id`."""
 
     name: str
     env: str
@@ -25,8 +28,10 @@ class Described:
 
 
 def describe() -> list[Described]:
-    """Every setting, in the order of its declaration. Reads Hermes' own source: for where a person asks, not on the way to an answer."""
-    docs = attribute_docstrings(inspect.getsource(declarations))
+    """Every setting, in the order of its declaration, without those of the tables that somebody names.
+
+    Reads Hermes' own source: for where a person asks, not on the way to an answer."""
+    docs = attribute_docstrings(inspect.getsource(settings))
     return [
         Described(
             setting.name,
@@ -37,6 +42,29 @@ def describe() -> list[Described]:
         )
         for setting in known_settings()
     ]
+
+
+def describe_table(place: str, owner: type[Any]) -> list[Described]:
+    """Every key of a table that somebody names, `[models.NAME]`, or of one within it, `[[models.NAME.prices]]`."""
+    docs = attribute_docstrings(inspect.getsource(models))
+    variables = {setting.name: setting.variable for setting in backend_variables([NAME])}
+    return [
+        Described(
+            f"{place}.{key.name}",
+            variables.get(f"{place}.{key.name}", ""),
+            taken(key),
+            "required" if key.is_required else written(key.default),
+            docs.get((owner.__name__, key.name), ""),
+        )
+        for key in keys_of(owner).values()
+    ]
+
+
+def taken(key: Key) -> str:
+    """What a key of a table takes, in words."""
+    if key.kind is not None:
+        return key.kind.words_in_a_file
+    return "a list of tables" if key.is_list else "a table"
 
 
 def attribute_docstrings(source: str) -> dict[tuple[str, str], str]:
@@ -67,11 +95,14 @@ def written(default: object) -> str:
 
 # --- the reference page
 
+NAME = "NAME"
+"""What stands for the name of a table that has one of its own."""
+
 OPENING = """\
 # Reference: settings
 
 Settings come from one TOML file and from `HERMES_*` variables. A variable wins over the file, the file over the default.
-This page is made from the declarations in `src/hermes/config/settings.py`.
+This page is made from the declarations in `src/hermes/config`.
 
 ```toml
 environment = "production"
@@ -83,6 +114,9 @@ port = 8080
 
 [log]
 format = "json"
+
+[tiers.free]
+chain = ["claude-haiku"]
 ```
 
 **The file** is the one that `--config` names, else the one that `HERMES_CONFIG` names, else `hermes.toml` in the working directory, else
@@ -90,32 +124,55 @@ format = "json"
 the file that it stands in.
 
 **The variable** of a setting is `HERMES_`, its section and its key in upper case: `port` in `[web]` is `HERMES_WEB_PORT`, `database_url` at
-the top is `HERMES_DATABASE_URL`. True and false may be written as `true`/`false`, `1`/`0`, `yes`/`no` or `on`/`off`; lists are separated
-by commas. White space around a value is ignored, and an empty variable counts as not set.
+the top is `HERMES_DATABASE_URL`. Of the tables that you name yourself only a backend's `api_key` and `base_url` have variables: those of
+`[backends.my-gpu]` are `HERMES_BACKENDS_MY_GPU_API_KEY` and `HERMES_BACKENDS_MY_GPU_BASE_URL`. True and false may be written as
+`true`/`false`, `1`/`0`, `yes`/`no` or `on`/`off`; lists are separated by commas. White space around a value is ignored, and an empty
+variable counts as not set.
+
+**Variables of other names** are read where nothing else is set: `ANTHROPIC_API_KEY`, `ANTHROPIC_BASE_URL`, `OPENAI_API_KEY` and
+`OPENAI_BASE_URL` for the backends `anthropic` and `openai`, and `LLM_GLOBAL_DAILY_BUDGET_USD`.
 
 **Mistakes are refused** before anything starts, one line each: a setting or variable that does not exist (the nearest known one is named),
 a value of the wrong kind or out of range, two values that contradict each other. In Kubernetes a service whose name begins with `hermes`
 puts variables such as `HERMES_PORT` or `HERMES_WEB_PORT` into every pod; `enableServiceLinks: false` keeps them out.
 
-**Secrets** (addresses with passwords, master keys) are never printed: not in errors, not in logs, not where settings are shown.
+**Secrets** (addresses with passwords, master keys, keys to backends) are never printed: not in errors, not in logs, not where settings are
+shown.
 """
 
 
 def settings_page() -> str:
     """The reference page, in Markdown: a table for each section."""
-    return "\n".join([OPENING, *tables()])
+    return "\n".join([OPENING, *parts()])
 
 
-def tables() -> Iterator[str]:
+def parts() -> Iterator[str]:
     described = describe()
-    for section, owner in {"": declarations.Settings, **sections()}.items():
-        yield f"## `[{section}]`\n" if section else "## At the top of the file\n"
-        yield f"{inspect.getdoc(owner)}\n"
-        yield "| setting | variable | takes | default | meaning |"
-        yield "|---|---|---|---|---|"
-        for setting in described:
-            place, _, key = setting.name.rpartition(".")
-            if place == section:
-                default = setting.default if setting.default == "not set" else f"`{setting.default}`"
-                yield f"| `{key}` | `{setting.env}` | {setting.type} | {default} | {setting.doc.replace('|', '&#124;')} |"
-        yield ""
+    top: dict[str, type[Any]] = {"": settings.Settings}
+    for section, owner in (top | sections()).items():
+        heading = f"`[{section}]`" if section else "At the top of the file"
+        yield from part(heading, owner, [setting for setting in described if setting.name.rpartition(".")[0] == section])
+    for section, owner in tables().items():
+        yield from named_part(f"[{section}.{NAME}]", f"{section}.{NAME}", owner)
+
+
+def named_part(heading: str, place: str, owner: type[Any]) -> Iterator[str]:
+    """A table that somebody names, and then the tables within it."""
+    yield from part(f"`{heading}`", owner, describe_table(place, owner))
+    for key in keys_of(owner).values():
+        if key.inner is not None:
+            inside = f"{place}.{key.name}"
+            yield from named_part(f"[[{inside}]]" if key.is_list else f"[{inside}]", inside, key.inner)
+
+
+def part(heading: str, owner: type[Any], described: list[Described]) -> Iterator[str]:
+    yield f"## {heading}\n"
+    yield f"{inspect.getdoc(owner)}\n"
+    yield "| setting | variable | takes | default | meaning |"
+    yield "|---|---|---|---|---|"
+    for setting in described:
+        key = setting.name.rpartition(".")[2]
+        variable = f"`{setting.env}`" if setting.env else "none"
+        default = setting.default if setting.default in ("not set", "required") else f"`{setting.default}`"
+        yield f"| `{key}` | {variable} | {setting.type} | {default} | {setting.doc.replace('|', '&#124;')} |"
+    yield ""

@@ -7,10 +7,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, datetime
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
+from urllib.parse import urlsplit
 
 from hermes.config.secret import Secret
 
@@ -48,11 +50,37 @@ class Bounds:
         return " and".join(f" {end} {number}" for end, number in ends.items() if number is not None)
 
 
+Count = Annotated[int, Bounds(at_least=1)]
+CountOrNone = Annotated[int, Bounds(at_least=0)]
+WholeSeconds = Annotated[int, Bounds(at_least=1)]
+Seconds = Annotated[float, Bounds(above=0)]
+SecondsOrNone = Annotated[float, Bounds(at_least=0)]
+Port = Annotated[int, Bounds(at_least=0, at_most=65_535)]
+Usd = Annotated[float, Bounds(at_least=0)]
+
+
+class Address(str):
+    """The address of a server over HTTP, with neither a password nor a query in it."""
+
+    __slots__ = ()
+
+
+class Command(tuple[str, ...]):
+    """A program and its arguments."""
+
+    __slots__ = ()
+
+
+def without_none(hint: Any) -> Any:
+    """The annotation of a value that may be left out, without the None: that cannot be written down."""
+    if get_origin(hint) in (Union, UnionType):
+        [hint] = (part for part in get_args(hint) if part is not NoneType)
+    return hint
+
+
 def kind_of(hint: Any) -> Kind:
     """The kind that an annotation stands for: `int`, `Annotated[float, Bounds(above=0)]`, `tuple[Secret, ...]`, `Path | None`."""
-    if isinstance(hint, UnionType):
-        # None cannot be written down: whoever wants it leaves the setting out.
-        [hint] = (part for part in get_args(hint) if part is not NoneType)
+    hint = without_none(hint)
     if get_origin(hint) is Annotated:
         number, bounds = get_args(hint)
         return Number(number, bounds)
@@ -60,7 +88,17 @@ def kind_of(hint: Any) -> Kind:
         return Several(kind_of(get_args(hint)[0]))
     if issubclass(hint, StrEnum):
         return Choice(hint)
-    plain: dict[type, Kind] = {bool: Flag(), int: Number(int), float: Number(float), str: Text(), Path: Place(), Secret: Hidden()}
+    plain: dict[type, Kind] = {
+        bool: Flag(),
+        int: Number(int),
+        float: Number(float),
+        str: Text(),
+        date: Day(),
+        Path: Place(),
+        Address: Server(),
+        Command: Program(),
+        Secret: Hidden(),
+    }
     return plain[hint]
 
 
@@ -69,13 +107,18 @@ class Kind(ABC):
 
     @property
     def is_secret(self) -> bool:
-        """Whether a value of this kind, right or wrong, must not be shown."""
+        """Whether what was written must not be shown when it is wrong."""
         return False
 
     @property
     @abstractmethod
     def words(self) -> str:
         """What is expected, in words that can follow "expected"."""
+
+    @property
+    def words_in_a_file(self) -> str:
+        """The same of what no variable can hold."""
+        return self.words
 
     @abstractmethod
     def from_toml(self, value: object) -> object:
@@ -151,6 +194,48 @@ class Hidden(Kind):
         return Secret(Text().from_toml(value))
 
 
+class Day(Kind):
+    """A day of the calendar, as TOML writes it: without quotes."""
+
+    words = "a date such as 2026-11-15, without quotes"
+
+    def from_toml(self, value: object) -> date:
+        if not isinstance(value, date) or isinstance(value, datetime):
+            raise Refused
+        return value
+
+
+class Server(Kind):
+    """The address of a server. What is none is not shown: a password may be in it, and has no place there."""
+
+    words = "an address such as http://host:8000/v1, without a password or a query"
+    is_secret = True
+
+    def from_toml(self, value: object) -> Address:
+        text = Text().from_toml(value)
+        try:
+            parts = urlsplit(text)
+            port_is_right = parts.port is None or parts.port > 0
+        except ValueError as error:  # a port that is no number, half an IPv6 address
+            raise Refused from error
+        is_plain = parts.username is None and not parts.query and not parts.fragment and text.isprintable() and " " not in text
+        if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_right or not is_plain:
+            raise Refused
+        return Address(text)
+
+
+class Program(Kind):
+    """A program with its arguments as a list, or one without arguments as a text. No shell reads it, so nothing in it needs quotes."""
+
+    words = "a program, or a list of a program and its arguments"
+
+    def from_toml(self, value: object) -> Command:
+        words = [Text().from_toml(word) for word in value] if isinstance(value, list) else [Text().from_toml(value)]
+        if not words or any("\0" in word for word in words):
+            raise Refused
+        return Command(words)
+
+
 class Place(Kind):
     """A path, relative or not; `~` and `~user` stand for home folders."""
 
@@ -196,7 +281,11 @@ class Several(Kind):
 
     @property
     def words(self) -> str:
-        return f"a list of {self.item.words} (in a variable: separated by commas)"
+        return f"{self.words_in_a_file} (in a variable: separated by commas)"
+
+    @property
+    def words_in_a_file(self) -> str:
+        return f"a list of {self.item.words}"
 
     def from_toml(self, value: object) -> tuple[object, ...]:
         if not isinstance(value, list):

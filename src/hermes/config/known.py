@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, get_type_hints
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints
 
-from hermes.config.kinds import Kind, kind_of
+from hermes.config.kinds import Kind, kind_of, without_none
+from hermes.config.models import SERVERS, BackendSettings, variable_name
+from hermes.config.named import Named
 from hermes.config.settings import Settings
+
+BACKENDS = "backends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,23 @@ class Known:
 
     @property
     def variable(self) -> str:
-        return f"HERMES_{self.name.replace('.', '_').upper()}"
+        return f"HERMES_{variable_name(self.name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a table that somebody names: a value of a kind, or else one inner table, or a list of them."""
+
+    name: str
+    owner: type[Any]
+    default: object
+    kind: Kind | None = None
+    inner: type[Any] | None = None
+    is_list: bool = False
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is MISSING
 
 
 def known_settings() -> list[Known]:
@@ -40,8 +60,40 @@ def sections() -> dict[str, type[Any]]:
     return {name: hint for name, hint in get_type_hints(Settings).items() if is_dataclass(hint) and isinstance(hint, type)}
 
 
+def tables() -> dict[str, type[Any]]:
+    """The sections in which every table has a name of its own, `[models.NAME]`, each with the class that declares a table."""
+    return {name: get_args(hint)[0] for name, hint in get_type_hints(Settings).items() if get_origin(hint) is Named}
+
+
+def keys_of(owner: type[Any]) -> dict[str, Key]:
+    """The keys of a table, by name."""
+    hints = get_type_hints(owner, include_extras=True)
+    return {field.name: key_of(field.name, owner, field.default, without_none(hints[field.name])) for field in fields(owner)}
+
+
+def key_of(name: str, owner: type[Any], default: object, hint: Any) -> Key:
+    is_list = get_origin(hint) is tuple
+    inner = get_args(hint)[0] if is_list else hint
+    if isinstance(inner, type) and is_dataclass(inner):
+        return Key(name, owner, default, inner=inner, is_list=is_list)
+    return Key(name, owner, default, kind=kind_of(hint))
+
+
+def backend_variables(names: Iterable[str]) -> list[Known]:
+    """What a variable can say of a backend: its key, so that it need not be in a file, and where it is. Of the backends with these names,
+    and of those that are a kind of server and have its name."""
+    keys = [key for key in keys_of(BackendSettings).values() if key.name in ("api_key", "base_url")]
+    return [
+        Known(f"{BACKENDS}.{name}", key.name, BackendSettings, key.kind, key.default)
+        for name in dict.fromkeys([*sorted(SERVERS), *names])
+        for key in keys
+        if key.kind is not None
+    ]
+
+
 def declared(section: str, owner: type[Any]) -> Iterator[Known]:
     hints = get_type_hints(owner, include_extras=True)
     for field in fields(owner):
-        if not is_dataclass(hints[field.name]):
-            yield Known(section, field.name, owner, kind_of(hints[field.name]), field.default)
+        hint = hints[field.name]
+        if not is_dataclass(hint) and get_origin(hint) is not Named:
+            yield Known(section, field.name, owner, kind_of(hint), field.default)

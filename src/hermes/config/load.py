@@ -1,28 +1,38 @@
 """Read the settings: find the file, hold it and the variables against what is known, and say everything that is wrong at once.
 
-Environment over file over defaults. A fault is one line that names its place and what is expected there. No fault
-shows the value of a secret."""
+Environment over file over defaults; what other programs also read from the environment, only where all of these are silent. A fault is
+one line that names its place and what is expected there. No fault shows the value of a secret."""
 
 from __future__ import annotations
 
-import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from hermes.config.kinds import INTEGER_LIMIT, Place, Refused
-from hermes.config.known import Known, known_settings, sections
+from hermes.config.faults import in_full, nearest, not_one, one_line
+from hermes.config.kinds import Place, Refused
+from hermes.config.known import BACKENDS, Known, backend_variables, known_settings, sections, tables
+from hermes.config.named import Named
 from hermes.config.settings import Settings, contradictions
+from hermes.config.tables import Source, read_tables
 
 FILE_NAME = "hermes.toml"
 FILE_VARIABLE = "HERMES_CONFIG"
+HOME_VARIABLE = "HERMES_HOME"
 PREFIX = "HERMES_"
-LONGEST_SHOWN = 60
+
+BORROWED: Mapping[str, str] = {
+    "LLM_GLOBAL_DAILY_BUDGET_USD": "llm.global_daily_budget_usd",
+    "ANTHROPIC_API_KEY": "backends.anthropic.api_key",
+    "ANTHROPIC_BASE_URL": "backends.anthropic.base_url",
+    "OPENAI_API_KEY": "backends.openai.api_key",
+    "OPENAI_BASE_URL": "backends.openai.base_url",
+}
+"""Variables under names that are not ours, which people have set already. They count where nothing else is set."""
 
 
 class SettingsError(ValueError):
@@ -40,11 +50,13 @@ def load(environ: Mapping[str, str], *, file: Path | None = None, cwd: Path | No
     in the data folder. Only the first two must exist. A relative path counts from the folder of the file that it stands in, in a variable
     from `cwd`. A variable that is empty counts as not set. Raises SettingsError with all faults, not just the first."""
     here = cwd or Path.cwd()
-    variables = read_variables(environ, here)
-    written = read_file(environ, file, here, home=variables.values.get("home"))
-    if faults := written.faults + variables.faults:
+    home = read_variables({HOME_VARIABLE: environ.get(HOME_VARIABLE, "")}, here).values.get("home")
+    written = read_file(environ, file, here, home=home)
+    variables = read_variables(environ, here, backends=written.names.get(BACKENDS, ()))
+    borrowed = read_borrowed(environ, here, but={*written.values, *variables.values})
+    if faults := written.faults + variables.faults + borrowed.faults:
         raise SettingsError(*faults)
-    settings = assemble(written.values | variables.values)
+    settings = assemble(borrowed.values | written.values | variables.values, written.names)
     if faults := list(contradictions(settings)):
         raise SettingsError(*faults)
     return settings
@@ -56,14 +68,15 @@ class Reading:
 
     values: dict[str, Any] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    names: dict[str, list[str]] = field(default_factory=dict)
+    """The tables that have names of their own, by their section: one may be there and be empty."""
 
     def take(self, setting: Known, read: Callable[[Any], object], given: object, place: str, folder: Path) -> None:
         """Keep the value of one setting, or the fault."""
         try:
             value = read(given)
         except Refused:
-            shown = in_words(given) if setting.kind.is_secret else in_full(given)
-            self.faults.append(f"{place} is {shown}; expected {setting.kind.words}")
+            self.faults.append(not_one(place, given, setting.kind, setting.kind.words))
         else:
             self.values[setting.name] = folder / value if isinstance(value, Path) else value
 
@@ -71,9 +84,9 @@ class Reading:
 # --- variables
 
 
-def read_variables(environ: Mapping[str, str], here: Path) -> Reading:
+def read_variables(environ: Mapping[str, str], here: Path, *, backends: Iterable[str] = ()) -> Reading:
     """Every variable with our prefix, in the order of their names."""
-    known = {setting.variable: setting for setting in known_settings()}
+    known = {setting.variable: setting for setting in [*known_settings(), *backend_variables(backends)]}
     reading = Reading()
     for variable in sorted(name for name in environ if name.startswith(PREFIX)):
         text = environ[variable].strip()
@@ -82,6 +95,16 @@ def read_variables(environ: Mapping[str, str], here: Path) -> Reading:
                 reading.take(setting, setting.kind.from_text, text, variable, here)
         elif variable != FILE_VARIABLE:
             reading.faults.append(f"unknown variable {one_line(variable)}; did you mean {nearest(variable, [*known, FILE_VARIABLE])}?")
+    return reading
+
+
+def read_borrowed(environ: Mapping[str, str], here: Path, *, but: set[str]) -> Reading:
+    """The variables under names that are not ours, but for those whose settings are set."""
+    known = {setting.name: setting for setting in [*known_settings(), *backend_variables(())]}
+    reading = Reading()
+    for variable, name in BORROWED.items():
+        if name not in but and (text := environ.get(variable, "").strip()):
+            reading.take(known[name], known[name].kind.from_text, text, variable, here)
     return reading
 
 
@@ -136,6 +159,10 @@ def read_table(table: Mapping[str, object], title: str, folder: Path) -> Reading
     for section, key, value in flattened(table):
         if (setting := known.get((section, key))) is not None:
             reading.take(setting, setting.kind.from_toml, value, f"{title}: {setting.name}", folder)
+        elif not section and key in tables():
+            read = read_tables(key, tables()[key], value, Source(title, folder, reading.faults))
+            reading.names[key] = list(read)
+            reading.values |= {f"{key}.{name}.{inner}": given for name, values in read.items() for inner, given in values.items()}
         else:
             reading.faults.append(f"{title}: {not_a_setting(section, key, value)}")
     return reading
@@ -155,7 +182,7 @@ def not_a_setting(section: str, key: str, value: object) -> str:
         # Its value is not shown: `database = "postgresql://…"` is an easy slip.
         return f"{key} is a section; write [{key}] above its settings"
     if not section and isinstance(value, dict):
-        return f"unknown section [{one_line(key)}]; did you mean [{nearest(key, sections())}]?"
+        return f"unknown section [{one_line(key)}]; did you mean [{nearest(key, [*sections(), *tables()])}]?"
     prefix = f"{section}." if section else ""
     guess = nearest(prefix + key, [setting.name for setting in known_settings()])
     return f"unknown setting {prefix}{one_line(key)}; did you mean {guess}?"
@@ -164,50 +191,19 @@ def not_a_setting(section: str, key: str, value: object) -> str:
 # --- together
 
 
-def assemble(values: Mapping[str, Any]) -> Settings:
-    """Settings out of values by name; what is not there keeps its default."""
+def assemble(values: Mapping[str, Any], names: Mapping[str, Iterable[str]]) -> Settings:
+    """Settings out of values by name; what is not there keeps its default.
+
+    `names` are tables that are there whether they have values or not. The name of a table may have dots in it, its section and its keys
+    have none: `models.llama3.2.id` is the `id` of `llama3.2`."""
 
     def of(section: str) -> dict[str, Any]:
         return {name.rpartition(".")[2]: value for name, value in values.items() if name.rpartition(".")[0] == section}
 
-    return Settings(**of(""), **{section: owner(**of(section)) for section, owner in sections().items()})
+    def named(section: str, owner: type[Any]) -> Named[Any]:
+        valued = [name.rpartition(".")[0].partition(".")[2] for name in values if name.startswith(f"{section}.")]
+        return Named({name: owner(**of(f"{section}.{name}")) for name in dict.fromkeys([*names.get(section, ()), *valued])})
 
-
-# --- words for faults
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that looks most like this one. There always is one: a bad guess still shows what names look like."""
-    spelled = {other.lower(): other for other in known}
-    return spelled[get_close_matches(name.lower(), spelled, n=1, cutoff=0.0)[0]]
-
-
-def in_full(value: object) -> str:
-    """A value as its owner wrote it, if that fits in a line."""
-    match value:
-        case str() if value:
-            return shortened(repr(value))
-        case bool():
-            return str(value).lower()
-        case int() if abs(value) >= INTEGER_LIMIT:  # Python refuses to write very long ones down
-            return "a number of more than 64 bits"
-        case int() | float():
-            return str(value)
-    return in_words(value)
-
-
-def in_words(value: object) -> str:
-    """What sort of value it is, without the value."""
-    if value == "":
-        return "empty"
-    sorts = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a table"}
-    return sorts.get(type(value), "a date or time")
-
-
-def one_line(name: str) -> str:
-    """A name as it is, or quoted where it holds more than names usually do: TOML allows a line break in a key."""
-    return shortened(name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else repr(name))
-
-
-def shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+    parts: dict[str, Any] = {section: owner(**of(section)) for section, owner in sections().items()}
+    parts |= {section: named(section, owner) for section, owner in tables().items()}
+    return Settings(**of(""), **parts)

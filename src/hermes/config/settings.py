@@ -1,24 +1,21 @@
 """Every setting: its name, its default, and below it what it means and why the default is what it is.
 
-The declarations are the documentation: describe.py and the reference page read the words from here. How values get in is in load.py."""
+The declarations are the documentation: describe.py and the reference page read the words from here. The tables of backends, models and
+tiers are declared in models.py. How values get in is in load.py."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import date
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from hermes.config.kinds import Bounds
+from hermes.config.kinds import Address, Count, CountOrNone, Port, Seconds, SecondsOrNone, Usd, WholeSeconds
+from hermes.config.models import BackendSettings, ModelSettings, TierSettings, contradictions_of, two_prices_of_a_day
+from hermes.config.named import Named
 from hermes.config.secret import HIDDEN, Secret
-
-Count = Annotated[int, Bounds(at_least=1)]
-CountOrNone = Annotated[int, Bounds(at_least=0)]
-WholeSeconds = Annotated[int, Bounds(at_least=1)]
-Seconds = Annotated[float, Bounds(above=0)]
-SecondsOrNone = Annotated[float, Bounds(at_least=0)]
-Port = Annotated[int, Bounds(at_least=0, at_most=65_535)]
 
 
 class Environment(StrEnum):
@@ -170,6 +167,49 @@ class CreditSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LlmSettings:
+    """Every call of a model, whoever asks. Which models there are is said in `[backends]`, `[models]` and `[tiers]`."""
+
+    deadline_s: Seconds = 45.0
+    """Seconds for an answer, over all models of a chain together. People give up on a chat after about so long."""
+
+    slots: Count = 30
+    """Calls at once in each process. Who comes later waits, fairly between users."""
+
+    slot_wait_s: Seconds = 15.0
+    """Seconds that a call waits for a slot before it is refused. A third of the deadline: who waits longer hears nothing for a minute."""
+
+    global_daily_budget_usd: Usd | None = None
+    """US dollars that all models together may cost in a day (UTC); when they are spent, every call is refused until the next. Left out:
+    no limit. `LLM_GLOBAL_DAILY_BUDGET_USD` is read too."""
+
+    cache_ttl_s: WholeSeconds = 3_600
+    """Seconds that an answer is kept for the same question of the same user. An hour: what is true of today changes."""
+
+    script: Path | None = None
+    """The script that `scripted` answers from. Left out: the friendly concierge that comes with Hermes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorSettings:
+    """The door for other people's programs, `POST /v1/chat/completions`."""
+
+    tier: str = "pro"
+    """The tier of an API key that has none of its own."""
+
+    deadline_s: Seconds = 600.0
+    """Seconds for an answer, over all models of a chain together. More than `llm.deadline_s`: an agent's long answer takes minutes, and
+    nobody sits in front of it."""
+
+    max_choices: Count = 8
+    """The most answers to one request (`n`). Each is a call, and is paid for."""
+
+    max_body_bytes: Count = 20_000_000
+    """The largest request body in bytes; a larger one is refused with 413. More than `web.max_body_bytes`, because chats come whole
+    and with their images in them."""
+
+
+@dataclass(frozen=True, slots=True)
 class ApiSettings:
     """The HTTP API under `/v1`."""
 
@@ -224,9 +264,14 @@ class Settings:
     work: WorkSettings = WorkSettings()
     history: HistorySettings = HistorySettings()
     credits: CreditSettings = CreditSettings()
+    llm: LlmSettings = LlmSettings()
+    door: DoorSettings = DoorSettings()
     api: ApiSettings = ApiSettings()
     loop: LoopSettings = LoopSettings()
     log: LogSettings = LogSettings()
+    backends: Named[BackendSettings] = field(default_factory=Named)
+    models: Named[ModelSettings] = field(default_factory=Named)
+    tiers: Named[TierSettings] = field(default_factory=Named)
 
     def public(self) -> dict[str, Any]:
         """Every value, section by section, as JSON can hold it; a secret is shown as `***`."""
@@ -238,12 +283,12 @@ def plain(value: object) -> Any:
     match value:
         case Secret():
             return HIDDEN
-        case Path():
+        case Path() | StrEnum() | Address() | date():
             return str(value)
-        case StrEnum():
-            return value.value
         case tuple():
             return [plain(item) for item in value]
+        case Named():
+            return {name: plain(item) for name, item in value.items()}
         case _ if is_dataclass(value):
             return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     return value
@@ -256,3 +301,5 @@ def contradictions(settings: Settings) -> Iterator[str]:
         yield f"database.pool_max is {database.pool_max}; expected at least database.pool_min, which is {database.pool_min}"
     if work.stalled_after_s <= 2 * work.heartbeat_s:
         yield f"work.stalled_after_s is {work.stalled_after_s}; expected more than twice work.heartbeat_s, which is {work.heartbeat_s}"
+    yield from contradictions_of(settings.backends)
+    yield from two_prices_of_a_day(settings.models)

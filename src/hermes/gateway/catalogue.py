@@ -5,8 +5,10 @@ The values are those of 2026-11-15. Whoever runs Hermes changes them in the sett
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import date
 
+from hermes.gateway.prices import Prices, UnknownPrice
 from hermes.ports.backends import Capabilities
 from hermes.ports.errors import NotThere
 
@@ -27,14 +29,16 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """What a group of users gets: models in the order in which they are tried, and tokens a day."""
+    """What a group of users gets: models in the order in which they are tried, and tokens a day and a month."""
 
     chain: tuple[str, ...]
     day_tokens: int
+    own_month_tokens: int | None = None
+    """Tokens a month, where they are not 30 days' worth."""
 
     @property
     def month_tokens(self) -> int:
-        return self.day_tokens * DAYS_A_MONTH
+        return self.day_tokens * DAYS_A_MONTH if self.own_month_tokens is None else self.own_month_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,21 @@ class Catalogue:
         """What the models of one backend can do, by the vendor's names."""
         return {model.id: model.capabilities for model in self.models.values() if model.backend == backend}
 
+    def refuse_unpriced(self, prices: Prices, day: date) -> None:
+        """Raise UnknownPrice for a chain with a model that has no price on this day: its first message would be refused instead."""
+        for name, tier in self.tiers.items():
+            for model in tier.chain:
+                try:
+                    prices.rate(self.models[model].id, day, 0)
+                except UnknownPrice:
+                    vendors = self.models[model].id
+                    raise UnknownPrice(
+                        f"tier {name}: there is no price for {model} ({vendors}) on {day.isoformat()}; add [[models.{model}.prices]]"
+                    ) from None
+
 
 CLAUDE = Capabilities(tools=True, vision=True, sampling=True, prefill=True, context=200_000, cache_floor=4_096)
+CLAUDE_5_5 = Capabilities(tools=True, vision=True, sampling=False, prefill=False, thinking=True, context=1_000_000, cache_floor=512)
 
 USUAL = Catalogue(
     tiers={
@@ -75,12 +92,17 @@ USUAL = Catalogue(
     models={
         "claude-haiku": Model("anthropic", "claude-haiku-4-5-20251001", 1_024, CLAUDE),
         "claude-sonnet": Model(
-            "anthropic",
-            "claude-sonnet-4-6",
-            2_048,
-            Capabilities(tools=True, vision=True, sampling=True, prefill=False, context=1_000_000, cache_floor=1_024),
+            "anthropic", "claude-sonnet-4-6", 2_048, replace(CLAUDE, prefill=False, context=1_000_000, cache_floor=1_024)
         ),
+        # Of these, longer answers are paid for: they think first, and what they think counts. A short limit would leave no room to speak.
+        "claude-haiku-5-5": Model("anthropic", "claude-haiku-5-5", 4_096, CLAUDE_5_5),
+        "claude-sonnet-5-5": Model("anthropic", "claude-sonnet-5-5", 8_192, CLAUDE_5_5),
+        "claude-opus-5-5": Model("anthropic", "claude-opus-5-5", 8_192, CLAUDE_5_5),
         "ollama": Model("ollama", "llama3.2", 1_024, Capabilities(tools=False, context=8_192)),
+        "smollm2": Model("local", "smollm2-135m-instruct", 512, Capabilities(tools=False, prefill=True, context=4_096)),
+        "claude_local": Model("claude_local", "claude_local", 8_192, Capabilities(tools=False, sampling=False)),
+        "codex_local": Model("codex_local", "codex_local", 8_192, Capabilities(tools=False, sampling=False)),
+        "scripted": Model("scripted", "scripted", 1_024, Capabilities(tools=True, vision=True)),
     },
 )
-"""The founding tiers."""
+"""The founding tiers, and the models that can be put into a chain by their names alone."""

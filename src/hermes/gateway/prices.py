@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
-from typing import Any
 
 from hermes.ports.backends import Usage
 
@@ -97,23 +96,20 @@ def micro(usd: float) -> int:
     return round(usd * PER_MILLION)
 
 
-def price_from(model: str, fields: Mapping[str, Any]) -> Price:
-    """Read a price of the settings: `{since, input, output, cache_read?, cache_write?, cache_write_1h?}` in dollars per million."""
-    rate = Rate.usd(
-        fields["input"],
-        fields["output"],
-        read=fields.get("cache_read"),
-        write=fields.get("cache_write"),
-        hour=fields.get("cache_write_1h"),
-    )
-    return Price(model, fields["since"], rate)
-
-
 BEGINNING = date(2025, 1, 1)
+
+FREE = Rate.usd(0, 0)
+"""One's own machine, or somebody's subscription: nobody bills these tokens."""
 
 KNOWN: tuple[Price, ...] = (
     Price("claude-haiku-4-5-20251001", date(2025, 10, 1), Rate.usd(1.00, 5.00, read=0.10, write=1.25, hour=2.00)),
-    Price("claude-sonnet-4-5", date(2025, 9, 29), Rate.usd(3.00, 15.00, read=0.30, write=3.75, hour=6.00)),
+    Price("claude-haiku-4-5", date(2025, 10, 1), Rate.usd(1.00, 5.00, read=0.10, write=1.25, hour=2.00)),
+    Price(
+        "claude-sonnet-4-5",
+        date(2025, 9, 29),
+        Rate.usd(3.00, 15.00, read=0.30, write=3.75, hour=6.00),
+        over=(200_000, Rate.usd(6.00, 22.50, read=0.60, write=7.50, hour=12.00)),
+    ),
     Price("claude-sonnet-4-6", BEGINNING, Rate.usd(3.00, 15.00, read=0.30, write=3.75, hour=6.00)),
     Price(
         "claude-haiku-5-5",
@@ -122,7 +118,11 @@ KNOWN: tuple[Price, ...] = (
         over=(100_000, Rate.usd(0.50, 2.50, read=0.05, write=0.625, hour=1.00)),
     ),
     Price("claude-sonnet-5-5", BEGINNING, Rate.usd(2.00, 10.00, read=0.10, write=2.50, hour=4.00)),
-    Price("llama3.2", BEGINNING, Rate.usd(0, 0)),  # one's own machine
     Price("claude-opus-5-5", BEGINNING, Rate.usd(4.00, 20.00, read=0.20, write=5.00, hour=8.00)),
+    Price("llama3.2", BEGINNING, FREE),
+    Price("smollm2-135m-instruct", BEGINNING, FREE),
+    Price("claude_local", BEGINNING, FREE),
+    Price("codex_local", BEGINNING, FREE),
+    Price("scripted", BEGINNING, FREE),
 )
 """List prices as their vendor printed them on 2026-11-15. The founding pair of 0.80 / 4.00 USD belonged to Haiku 3.5, which is retired."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.prices import KNOWN, Price, Prices, Rate, UnknownPrice, price_from
+from hermes.gateway.prices import KNOWN, Price, Prices, Rate, UnknownPrice
 from hermes.ports.backends import Usage
 
 TODAY = date(2026, 11, 15)
@@ -48,9 +48,7 @@ def test_an_unknown_model_has_no_price() -> None:
         Prices(KNOWN).rate("gpt-nobody", TODAY, 0)
 
 
-def test_settings_give_prices_in_dollars() -> None:
-    fields = {"since": TODAY, "input": 0.8, "output": 4.0, "cache_read": 0.08}
-    assert price_from("m", fields) == Price("m", TODAY, Rate.usd(0.8, 4.0, read=0.08))
+def test_a_rate_is_kept_with_a_call_in_whole_micro_dollars() -> None:
     assert Rate.usd(0.8, 4.0, read=0.08).to_dict() == {
         "tokens_in": 800_000,
         "tokens_out": 4_000_000,

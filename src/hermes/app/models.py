@@ -1,0 +1,348 @@
+"""Models, tiers, prices and backends out of the settings: what Hermes knows, and laid over it what its owner says.
+
+    catalogue_from   which models there are, and who may use them
+    prices_from      what they cost
+    backends_from    where they are, ready to be asked
+    missing          which backends cannot be asked, and why
+    stand_ins        for which of these `scripted` answers: in development, so that a machine without any key has an answer too
+
+All of them raise StartRefused, with a line for each thing that is wrong. Opens no connection and reads no file but the script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import date
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from hermes.app.home import StartRefused
+from hermes.backends import (
+    LLAMA_CPP,
+    OPENAI,
+    PLAIN,
+    SGLANG,
+    VLLM,
+    AnthropicBackend,
+    BadScript,
+    ClaudeLocal,
+    CodexLocal,
+    Dialect,
+    HttpClient,
+    OllamaBackend,
+    OpenAICompatibleBackend,
+    Script,
+    ScriptedBackend,
+)
+from hermes.backends.anthropic.backend import USUAL as CLAUDE
+from hermes.backends.local.backend import LocalBackend
+from hermes.config import (
+    BackendKind,
+    BackendSettings,
+    Environment,
+    LongPromptSettings,
+    ModelSettings,
+    PriceSettings,
+    Settings,
+    TierSettings,
+    kind_of_backend,
+    nearest,
+)
+from hermes.gateway.catalogue import USUAL, Catalogue, Model, Tier
+from hermes.gateway.limited import Limited
+from hermes.gateway.prices import BEGINNING, FREE, KNOWN, Price, Prices, Rate, UnknownPrice
+from hermes.gateway.slots import Slots
+from hermes.ports.backends import Backend, Capabilities
+
+USUAL_BACKENDS: Mapping[str, BackendSettings] = {
+    kind.value: BackendSettings()
+    for kind in (
+        BackendKind.ANTHROPIC,
+        BackendKind.OPENAI,
+        BackendKind.OLLAMA,
+        BackendKind.SCRIPTED,
+        BackendKind.LOCAL,
+        BackendKind.CLAUDE_LOCAL,
+        BackendKind.CODEX_LOCAL,
+    )
+}
+"""Backends that are there without being written down: their kind says all that must be known, but for a key."""
+
+USUAL_CAPABILITIES: Mapping[BackendKind, Capabilities] = {
+    BackendKind.ANTHROPIC: CLAUDE,
+    BackendKind.OLLAMA: Capabilities(tools=False),
+    BackendKind.LOCAL: Capabilities(tools=False, prefill=True),
+    BackendKind.CLAUDE_LOCAL: Capabilities(tools=False, sampling=False),
+    BackendKind.CODEX_LOCAL: Capabilities(tools=False, sampling=False),
+}
+"""What a model can do of which neither Hermes nor the settings say more."""
+
+USUAL_MAX_TOKENS = 2_048
+LOCAL_CONTEXT = 4_096
+"""Tokens of context that `local` has where no model says; memory grows with it."""
+STAND_IN = BackendKind.SCRIPTED.value
+FREE_KINDS = frozenset({BackendKind.SCRIPTED, BackendKind.LOCAL, BackendKind.CLAUDE_LOCAL, BackendKind.CODEX_LOCAL})
+"""Kinds that send no bill for tokens, whatever their models are called."""
+ANTHROPIC_URL = "https://api.anthropic.com"
+OPENAI_URL = "https://api.openai.com/v1"
+OLLAMA_URL = "http://127.0.0.1:11434"
+
+
+def catalogue_from(settings: Settings) -> Catalogue:
+    """All tiers and models. A model whose backend has a stand-in is at the stand-in, under its own name and id."""
+    refuse_faults(settings)
+    stood_for = stand_ins(settings)
+    models = {
+        name: replace(model, backend=STAND_IN) if model.backend in stood_for else model for name, model in models_of(settings).items()
+    }
+    return Catalogue(tiers_of(settings), models)
+
+
+def prices_from(settings: Settings) -> Prices:
+    """The prices of all models, by their ids. Those of the settings replace the known ones of the same id.
+
+    What a stand-in answers costs nothing, unless a backend that is there has a model of the same id."""
+    refuse_faults(settings)
+    models, stood_for, all_backends = models_of(settings), stand_ins(settings), backends_of(settings)
+    known = Prices(KNOWN).models()
+    written = {models[name].id: written_prices(models[name].id, said) for name, said in settings.models.items() if said.prices}
+    there = {model.id for model in models.values() if model.backend not in stood_for}
+    free = {model.id for model in models.values() if model.backend in stood_for} - there
+    free |= {model.id for model in models.values() if kind(all_backends, model.backend) in FREE_KINDS} - known.keys() - written.keys()
+    table = {**known, **written, **{model: [Price(model, BEGINNING, FREE)] for model in free}}
+    return Prices(price for prices in table.values() for price in prices)
+
+
+def check_prices(catalogue: Catalogue, prices: Prices, today: date) -> None:
+    """Refuse a chain with a model that has no price today."""
+    try:
+        catalogue.refuse_unpriced(prices, today)
+    except UnknownPrice as error:
+        raise StartRefused(str(error)) from None
+
+
+def backends_from(settings: Settings, client: HttpClient) -> dict[str, Backend]:
+    """Every backend that can be asked, by name; one with slots of its own behind them. The client stays the caller's."""
+    catalogue, found = catalogue_from(settings), backends_of(settings)
+    # A kind that this Hermes cannot build is refused where somebody chose it, and otherwise nobody misses it.
+    chosen = {name for name in found if name in settings.backends or wanted_at(name, settings, catalogue)}
+    able = [name for name in found if not reason_missing(name, found) and (kind(found, name) in BUILDERS or name in chosen)]
+    return {name: built(name, settings, catalogue, client) for name in able}
+
+
+def missing(settings: Settings) -> dict[str, str]:
+    """The backends that cannot be asked, by name, and why (`no key`). Only those that a model is at, or that are written down."""
+    used = {model.backend for model in models_of(settings).values()}
+    found = backends_of(settings)
+    reasons = {name: reason_missing(name, found) for name in found if name in used or name in settings.backends}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def stand_ins(settings: Settings) -> dict[str, str]:
+    """The backends that `scripted` answers for, by name, and why they do not themselves. None in production: there a link without its
+    backend is skipped, because a made-up answer is worse than none."""
+    if settings.environment is not Environment.DEVELOPMENT:
+        return {}
+    return missing(settings)
+
+
+# --- what Hermes knows, and laid over it what the settings say
+
+
+def backends_of(settings: Settings) -> dict[str, BackendSettings]:
+    return {**USUAL_BACKENDS, **settings.backends}
+
+
+def kind(backends: Mapping[str, BackendSettings], name: str) -> BackendKind | None:
+    return kind_of_backend(name, backends[name]) if name in backends else None
+
+
+def models_of(settings: Settings) -> dict[str, Model]:
+    found = backends_of(settings)
+    return {**USUAL.models, **{name: model_of(name, said, found) for name, said in settings.models.items()}}
+
+
+def model_of(name: str, said: ModelSettings, backends: Mapping[str, BackendSettings]) -> Model:
+    """A model that is known, with what is said otherwise; or a new one."""
+    usual = USUAL.models.get(name)
+    backend = said.backend or (usual.backend if usual else "")
+    spoken = kind(backends, backend)
+    if usual is None:
+        usual = Model(backend, name, USUAL_MAX_TOKENS, USUAL_CAPABILITIES.get(spoken, Capabilities()) if spoken else Capabilities())
+    can = {field.name: value for field in fields(Capabilities) if (value := getattr(said, field.name)) is not None}
+    return Model(backend, said.id or usual.id, said.max_tokens or usual.max_tokens, replace(usual.capabilities, **can))
+
+
+def tiers_of(settings: Settings) -> dict[str, Tier]:
+    return {**USUAL.tiers, **{name: tier_of(name, said) for name, said in settings.tiers.items()}}
+
+
+def tier_of(name: str, said: TierSettings) -> Tier:
+    usual = USUAL.tiers.get(name, Tier((), 0))
+    day = usual.day_tokens if said.day_tokens is None else said.day_tokens
+    month = usual.own_month_tokens if said.month_tokens is None else said.month_tokens
+    return Tier(usual.chain if said.chain is None else said.chain, day, month)
+
+
+def written_prices(model: str, said: ModelSettings) -> list[Price]:
+    return [
+        Price(model, price.since or BEGINNING, rate_of(price), (price.over.tokens, rate_of(price.over)) if price.over else None)
+        for price in said.prices
+    ]
+
+
+def rate_of(price: PriceSettings | LongPromptSettings) -> Rate:
+    return Rate.usd(price.input, price.output, read=price.cache_read, write=price.cache_write, hour=price.cache_write_1h)
+
+
+# --- what cannot be
+
+
+def refuse_faults(settings: Settings) -> None:
+    found = list(faults(settings))
+    if found:
+        raise StartRefused("\n".join(found))
+
+
+def faults(settings: Settings) -> Iterator[str]:
+    """What names something that is not there, or leaves out what nobody else knows; one line for each."""
+    yield from model_faults(settings)
+    yield from tier_faults(settings)
+    yield from twice_priced(settings)
+
+
+def model_faults(settings: Settings) -> Iterator[str]:
+    there = backends_of(settings)
+    for name, model in models_of(settings).items():
+        if not model.backend:
+            yield f"models.{name}.backend is missing; expected one of {', '.join(there)}"
+        elif model.backend not in there:
+            yield f"models.{name}.backend: there is no backend {model.backend}; did you mean {nearest(model.backend, there)}?"
+
+
+def tier_faults(settings: Settings) -> Iterator[str]:
+    models, tiers = models_of(settings), tiers_of(settings)
+    for name, tier in tiers.items():
+        if not tier.chain:
+            yield f"tiers.{name}.chain is missing; expected a list of models, such as {', '.join(list(models)[:2])}"
+        if name not in USUAL.tiers and settings.tiers[name].day_tokens is None:
+            yield f"tiers.{name}.day_tokens is missing; expected a whole number of at least 0"
+        for model in tier.chain:
+            if model not in models:
+                yield f"tiers.{name}.chain: there is no model {model}; did you mean {nearest(model, models)}?"
+    if settings.door.tier not in tiers:
+        yield f"door.tier: there is no tier {settings.door.tier}; did you mean {nearest(settings.door.tier, tiers)}?"
+
+
+def twice_priced(settings: Settings) -> Iterator[str]:
+    """A price is found by the model's id alone, so two models of one id have one price."""
+    first: dict[str, str] = {}
+    models = models_of(settings)
+    for name, said in settings.models.items():
+        if said.prices:
+            other = first.setdefault(models[name].id, name)
+            if settings.models[other].prices != said.prices:
+                yield f"models.{other} and models.{name} are one model, {models[name].id}, with two prices; expected one of them"
+
+
+# --- backends
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is known of a backend that is to be built."""
+
+    name: str
+    settings: BackendSettings
+    client: HttpClient
+    models: Mapping[str, Capabilities]
+    needs: tuple[str, ...]
+    """The ids that a health check must find."""
+    script: Path | None
+
+    @property
+    def key(self) -> str | None:
+        return self.settings.api_key.reveal() if self.settings.api_key is not None else None
+
+
+Builder = Callable[[Order], Backend]
+
+
+def anthropic(order: Order) -> Backend:
+    url = order.settings.base_url or ANTHROPIC_URL
+    return AnthropicBackend(order.client, order.key or "", url, name=order.name, models=order.models, needs=order.needs)
+
+
+def chat_completions(dialect: Dialect) -> Builder:
+    def build(order: Order) -> Backend:
+        url = order.settings.base_url or OPENAI_URL
+        return OpenAICompatibleBackend(order.client, url, order.key, order.name, dialect, models=order.models, needs=order.needs)
+
+    return build
+
+
+def ollama(order: Order) -> Backend:
+    url = order.settings.base_url or OLLAMA_URL
+    return OllamaBackend(order.client, url, name=order.name, api_key=order.key, models=order.models, needs=order.needs)
+
+
+def scripted(order: Order) -> Backend:
+    try:
+        script = Script.load(order.script) if order.script is not None else Script.usual()
+    except BadScript as error:
+        raise StartRefused(f"llm.script: {error}") from None
+    return ScriptedBackend(script, name=order.name, models=order.models)
+
+
+def local(order: Order) -> Backend:
+    context = max((can.context for can in order.models.values() if can.context is not None), default=LOCAL_CONTEXT)
+    return LocalBackend(order.settings.model_path, name=order.name, threads=order.settings.threads, context=context)
+
+
+def claude_local(order: Order) -> Backend:
+    return ClaudeLocal(order.settings.command or ("claude",), name=order.name, cwd=order.settings.cwd, models=order.models)
+
+
+def codex_local(order: Order) -> Backend:
+    return CodexLocal(order.settings.command or ("codex",), name=order.name, cwd=order.settings.cwd, models=order.models)
+
+
+BUILDERS: Mapping[BackendKind, Builder] = {
+    BackendKind.ANTHROPIC: anthropic,
+    BackendKind.OPENAI: chat_completions(OPENAI),
+    BackendKind.VLLM: chat_completions(VLLM),
+    BackendKind.SGLANG: chat_completions(SGLANG),
+    BackendKind.LLAMA_CPP: chat_completions(LLAMA_CPP),
+    BackendKind.PLAIN: chat_completions(PLAIN),
+    BackendKind.OLLAMA: ollama,
+    BackendKind.SCRIPTED: scripted,
+    BackendKind.CLAUDE_LOCAL: claude_local,
+    BackendKind.CODEX_LOCAL: codex_local,
+    BackendKind.LOCAL: local,
+}
+"""How a backend of each kind is made."""
+
+
+def built(name: str, settings: Settings, catalogue: Catalogue, client: HttpClient) -> Backend:
+    said = backends_of(settings)[name]
+    spoken = kind_of_backend(name, said)
+    if spoken is None:
+        raise StartRefused(f"backends.{name}.kind is missing; expected one of {', '.join(BackendKind)}")
+    order = Order(name, said, client, catalogue.capabilities_of(name), wanted_at(name, settings, catalogue), settings.llm.script)
+    backend = BUILDERS[spoken](order)
+    return backend if said.slots is None else Limited(backend, Slots(said.slots, wait_s=settings.llm.slot_wait_s))
+
+
+def wanted_at(backend: str, settings: Settings, catalogue: Catalogue) -> tuple[str, ...]:
+    """The ids of the models of a backend that somebody chose: for a chain, or by writing them down."""
+    names = {*settings.models, *(name for tier in catalogue.tiers.values() for name in tier.chain)}
+    return tuple(dict.fromkeys(model.id for name, model in catalogue.models.items() if name in names and model.backend == backend))
+
+
+def reason_missing(name: str, backends: Mapping[str, BackendSettings]) -> str:
+    """Why a backend cannot be asked; nothing if it can."""
+    said, spoken = backends[name], kind(backends, name)
+    elsewhere = said.base_url is not None and urlsplit(said.base_url).hostname != urlsplit(OPENAI_URL).hostname
+    if said.api_key is None and (spoken is BackendKind.ANTHROPIC or (spoken is BackendKind.OPENAI and not elsewhere)):
+        return "no key"
+    return ""

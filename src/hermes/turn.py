@@ -19,6 +19,8 @@ class Platform(StrEnum):
     INSTAGRAM = "instagram"
     REST = "rest"
     WEB = "web"
+    DOOR = "door"
+    """An OpenAI client, which gets its answer where it asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

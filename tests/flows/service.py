@@ -46,10 +46,10 @@ class Service:
     def database(self) -> Database:
         return self.hermes.database
 
-    async def key(self, account: str = "shop") -> dict[str, str]:
+    async def key(self, account: str = "shop", **about: Any) -> dict[str, str]:
         """A new API key, as the headers that carry it."""
         async with self.database.begin() as tx:
-            _, secret = await self.hermes.parts.api_keys.create(tx, "test", account)
+            _, secret = await self.hermes.parts.api_keys.create(tx, "test", account, **about)
         return {"Authorization": f"Bearer {secret}"}
 
     async def turns(self) -> int:
@@ -85,9 +85,15 @@ async def got(response: aiohttp.ClientResponse) -> Got:
 
 @asynccontextmanager
 async def running(
-    database_url: str, redis_url: str, *, cap: int = 10_000, has_worker: bool = True, **settings: Any
+    database_url: str,
+    redis_url: str,
+    *,
+    cap: int = 10_000,
+    has_worker: bool = True,
+    more: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Service]:
-    """Run everything as long as the block lasts. The thinker may answer from the start."""
+    """Run everything as long as the block lasts; `settings` are the web's, `more` are others. The thinker may answer from the start."""
     thinker = Thinker()
     thinker.may_answer.set()
     async with AsyncExitStack() as stack:
@@ -100,6 +106,7 @@ async def running(
             inbox=InboxSettings(cap=cap),
             work=WorkSettings(drain_s=0.1),
             web=WebSettings(**settings),
+            **(more or {}),
         )
         hermes = await stack.enter_async_context(open_hermes(chosen, adjust=lambda parts: replace(parts, answer=thinker.answer)))
         if has_worker:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from hermes.backends import AnthropicBackend, HttpClient, OllamaBackend
 from hermes.gateway.catalogue import USUAL
 from hermes.gateway.chain import ChainFailed
-from hermes.gateway.gateway import Answer, Caller, Gateway
+from hermes.gateway.gateway import Answer, Began, Caller, Gateway
 from hermes.gateway.prices import KNOWN, Prices, UnknownPrice
 from hermes.gateway.slots import NoCapacity, Slots
 from hermes.ops.metrics import Metrics
@@ -122,8 +122,8 @@ async def streamed(house: House, ask: Ask = HELLO) -> tuple[str, Answer]:
         async for piece in pieces:
             if isinstance(piece, Answer):
                 return text, piece
-            assert isinstance(piece, TextDelta)
-            text += piece.text
+            assert isinstance(piece, Began | TextDelta)
+            text += piece.text if isinstance(piece, TextDelta) else ""
     raise AssertionError
 
 
@@ -199,6 +199,7 @@ async def test_half_an_answer_is_an_error_that_is_paid_for(house: House) -> None
 async def test_whoever_leaves_a_stream_pays_for_what_was_said(house: House) -> None:
     house.vendors.anthropic.say("one two three four five", drip_s=0.05)
     async with aclosing(house.gateway.stream(HELLO, house.caller())) as pieces:
+        assert isinstance(await anext(pieces), Began)
         assert isinstance(await anext(pieces), TextDelta)
     [(outcome, _, _, tokens_in, tokens_out, micro_usd, is_estimated)] = await house.rows()
     assert (outcome, is_estimated) == (CallOutcome.CANCELLED, True)
@@ -234,7 +235,7 @@ async def test_the_kill_switch_stops_everybody_at_once(house: House) -> None:
 
 
 async def test_a_model_without_a_price_is_not_asked(house: House) -> None:
-    gateway = Gateway(**{**{name: getattr(house.gateway, name) for name in Gateway.__dataclass_fields__}, "prices": Prices(())})
+    gateway = replace(house.gateway, prices=Prices(()))
     with pytest.raises(UnknownPrice):
         await gateway.complete(HELLO, house.caller())
     assert house.vendors.anthropic.requests == []

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
@@ -17,14 +18,20 @@ import psycopg
 from redis.exceptions import RedisError
 
 from hermes.app.home import MASTER_KEY_FILE, StartRefused, home_of, master_keys
+from hermes.app.models import backends_from, catalogue_from, check_prices, missing, prices_from, stand_ins
 from hermes.app.root import redis_client, stores
+from hermes.backends import HttpClient
 from hermes.config import Environment, Settings
+from hermes.gateway.catalogue import USUAL
+from hermes.ports.backends import CheckLevel
 from hermes.ports.errors import PortError
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Connection
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import SchemaRefused, pending, refuse_old_servers
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
+
+HEALTH_S = 5.0
 
 
 class Health(StrEnum):
@@ -64,6 +71,8 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
         async for finding in postgres(addresses.database_url, kind, settings, home):
             yield finding
         yield await redis(addresses.redis_url, "a server" if settings.redis_url else f"embedded in {home}", settings)
+    async for finding in models(settings):
+        yield finding
 
 
 def python() -> Finding:
@@ -167,5 +176,37 @@ async def redis(url: str, kind: str, settings: Settings) -> Finding:
         return Finding("redis", Health.GOOD, f"{str(name).capitalize()} {version}, {kind}")
     except (RedisError, OSError) as error:
         return Finding("redis", Health.WARNING, f"cannot be reached: {error}", "Hermes works without it, slower; check HERMES_REDIS_URL")
+    finally:
+        await client.aclose()
+
+
+async def models(settings: Settings) -> AsyncIterator[Finding]:
+    """Ask every backend that a tier's chain leads to. One that is away is bad only where a tier has no other."""
+    client = HttpClient()
+    try:
+        catalogue, backends = catalogue_from(settings), backends_from(settings, client)
+        check_prices(catalogue, prices_from(settings), datetime.now(UTC).date())
+        for name, reason in (stand_ins(settings) or missing(settings)).items():
+            if any(model.backend == name for model in USUAL.models.values()) or name in settings.backends:
+                says = f"{name}: {reason}" + ("; scripted answers instead" if name in stand_ins(settings) else "")
+                yield Finding("models", Health.WARNING, says, f"set HERMES_BACKENDS_{name.upper().replace('-', '_')}_API_KEY")
+        led_to = {catalogue.models[name].backend for tier in catalogue.tiers.values() for name in tier.chain}
+        healthy = set()
+        for name in sorted(led_to & backends.keys()):
+            checks = await backends[name].health_check(timeout_s=HEALTH_S)
+            wrong = [check for check in checks if check.level is not CheckLevel.INFO]
+            if not any(check.level is CheckLevel.ERROR for check in checks):
+                healthy.add(name)
+            for check in wrong:
+                yield Finding("models", Health.WARNING, check.message, check.hint)
+            if not wrong:
+                yield Finding("models", Health.GOOD, f"{name} answers")
+        for name, tier in catalogue.tiers.items():
+            if not any(catalogue.models[model].backend in healthy for model in tier.chain):
+                yield Finding("models", Health.BAD, f"tier {name} has no model that can be asked", "see docs/how-to/models.md")
+        for backend in backends.values():
+            await backend.aclose()
+    except StartRefused as error:
+        yield Finding("models", Health.BAD, str(error).splitlines()[0], "correct hermes.toml; see docs/how-to/models.md")
     finally:
         await client.aclose()

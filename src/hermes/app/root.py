@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from uuid import UUID
 
@@ -21,12 +21,21 @@ from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from hermes.app.gateway import ModelParts, Models, SystemClock, open_models
 from hermes.app.home import StartRefused, home_of, master_keys
 from hermes.config import Settings
+from hermes.gateway.door import Door
+from hermes.gateway.fleet import Fleet
+from hermes.gateway.gateway import Gateway
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
+from hermes.ports.agents import Agents
 from hermes.ports.alerts import Alerts
 from hermes.ports.api_keys import ApiKeys, Promises
+from hermes.ports.budgets import Budgets, Spend
+from hermes.ports.cache import Cache
+from hermes.ports.calls import Calls
+from hermes.ports.chats import Chats
 from hermes.ports.credits import Credits
 from hermes.ports.graphs import Graphs
 from hermes.ports.histories import Histories
@@ -41,7 +50,10 @@ from hermes.router.courier import Courier
 from hermes.router.intake import Intake
 from hermes.router.turns import Answerer, Limits, Turns, echo
 from hermes.stores import embedded
+from hermes.stores.postgres.agents import PostgresAgents
 from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresPromises
+from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
+from hermes.stores.postgres.chats import PostgresChats
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
@@ -53,8 +65,12 @@ from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
 from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.postgres.work import Pace, PostgresWork, open_work
+from hermes.stores.redis.batch import Batch
+from hermes.stores.redis.budgets import RedisBudgets
+from hermes.stores.redis.cache import RedisCache
 from hermes.stores.redis.histories import RedisHistories
 from hermes.stores.redis.replies import RedisReplies
+from hermes.stores.redis.spend import RedisSpend
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
 
 HOUSEKEEPING_S = 60.0
@@ -78,6 +94,12 @@ class Parts:
     replies: Replies
     alerts: Alerts
     answer: Answerer
+    chats: Chats
+    agents: Agents
+    calls: Calls
+    budgets: Budgets
+    spend: Spend
+    cache: Cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +116,14 @@ class Hermes:
     intake: Intake
     turns: Turns
     courier: Courier
+    fleet: Fleet
+    gateway: Gateway
+    door: Door
+
+    @property
+    def spend(self) -> Spend:
+        """The platform's money, and the kill switch."""
+        return self.parts.spend
 
     async def run_worker(self) -> None:
         """Work on turns and deliveries until cancelled, then let what is under way come to its end."""
@@ -188,15 +218,28 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
         await refuse_strange_keys(database, keyring)
         metrics = Metrics(lambda: hermes.queue_lengths())  # noqa: PLW0108  # there is no hermes yet
         stack.push_async_callback(replies.aclose)
-        parts = adjust(behind_ports(settings, database, keyring, client, replies=replies, metrics=metrics))
-        hermes = assembled(settings, parts, database=database, redis=client, keyring=keyring, work=work, metrics=metrics)
+        alerts = LogAlerts(metrics)
+        batch = Batch(client)
+        budgets = RedisBudgets(client, database, PostgresCalls(), alerts=alerts, clock=SystemClock(), batch=batch)
+        stack.push_async_callback(budgets.aclose)
+        parts = adjust(behind_ports(settings, database, keyring, client, replies=replies, alerts=alerts, budgets=budgets, batch=batch))
+        models = await stack.enter_async_context(open_models(settings, model_parts(parts), database, metrics))
+        hermes = assembled(settings, parts, database=database, redis=client, keyring=keyring, work=work, metrics=metrics, models=models)
         yield hermes
 
 
 def behind_ports(
-    settings: Settings, database: Database, keyring: Keyring, client: Redis, *, replies: RedisReplies, metrics: Metrics
+    settings: Settings,
+    database: Database,
+    keyring: Keyring,
+    client: Redis,
+    *,
+    replies: RedisReplies,
+    alerts: LogAlerts,
+    budgets: RedisBudgets,
+    batch: Batch,
 ) -> Parts:
-    graphs = PostgresGraphs(keyring)
+    graphs, calls = PostgresGraphs(keyring), PostgresCalls()
     history = settings.history
     return Parts(
         people=PostgresPeople(keyring),
@@ -211,13 +254,31 @@ def behind_ports(
         api_keys=PostgresApiKeys(),
         promises=PostgresPromises(ttl_s=settings.api.idempotency_ttl_s),
         replies=replies,
-        alerts=LogAlerts(metrics),
+        alerts=alerts,
         answer=echo,
+        chats=PostgresChats(database, keyring),
+        agents=PostgresAgents(),
+        calls=calls,
+        budgets=budgets,
+        spend=RedisSpend(client, database, calls, latches=PostgresLatches(), alerts=alerts, clock=SystemClock(), batch=batch),
+        cache=RedisCache(client, database, keyring, ttl_s=settings.llm.cache_ttl_s),
     )
 
 
+def model_parts(parts: Parts) -> ModelParts:
+    return ModelParts(**{field.name: getattr(parts, field.name) for field in fields(ModelParts)})
+
+
 def assembled(
-    settings: Settings, parts: Parts, *, database: Database, redis: Redis, keyring: Keyring, work: PostgresWork, metrics: Metrics
+    settings: Settings,
+    parts: Parts,
+    *,
+    database: Database,
+    redis: Redis,
+    keyring: Keyring,
+    work: PostgresWork,
+    metrics: Metrics,
+    models: Models,
 ) -> Hermes:
     intake = Intake(
         transactions=database,
@@ -243,7 +304,21 @@ def assembled(
         answer=parts.answer,
         limits=Limits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s),
     )
-    return Hermes(settings, parts, database, redis, keyring, work, metrics, intake, turns, courier)
+    return Hermes(
+        settings,
+        parts,
+        database,
+        redis,
+        keyring,
+        work,
+        metrics,
+        intake,
+        turns,
+        courier,
+        fleet=models.fleet,
+        gateway=models.gateway,
+        door=models.door,
+    )
 
 
 async def refuse_strange_keys(database: Database, keyring: Keyring) -> None:

@@ -24,6 +24,9 @@ PARTS = (
     Part("hermes.cli.trajectories", ("export", "verify", "import"), "export"),
     Part("hermes.cli.service", ("up", "serve", "worker", "doctor"), "serve"),
     Part("hermes.cli.keys", ("keys",), "serve"),
+    Part("hermes.cli.local", ("local",), "cli"),
+    Part("hermes.cli.fleet", ("fleet",), "serve"),
+    Part("hermes.cli.kill_switch", ("kill-switch",), "serve"),
 )
 
 
@@ -32,7 +35,7 @@ def main() -> None:
     try:
         app = whole_app(sys.argv[1:])
     except ModuleNotFoundError as error:
-        _fail(f"the command line needs {_foreign(error)}; install it: pip install 'hermes-graph[cli]'")
+        _fail(f"the command line needs {foreign(error)}; install it: pip install 'hermes-graph[cli]'")
     # `hermes graph FILE | head` ends as cat does; Python's own answer is code 1, which says that the graph was altered.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -59,11 +62,11 @@ def whole_app(arguments: list[str] | None = None) -> Any:
         try:
             importlib.import_module(part.module)  # its commands register themselves
         except ModuleNotFoundError as error:
-            importlib.import_module(STAND_IN).stand_in(part.commands, part.extra, _foreign(error))
+            importlib.import_module(STAND_IN).stand_in(part.commands, part.extra, foreign(error))
     return base.app
 
 
-def _foreign(error: ModuleNotFoundError) -> str:
+def foreign(error: ModuleNotFoundError) -> str:
     """The package that is missing; a module of our own that is missing is a fault of ours, and is raised."""
     if error.name is None or error.name.split(".")[0] == "hermes":
         raise error

@@ -29,14 +29,23 @@ def create(
     name: Annotated[str, typer.Argument(help="What the key is for, to recognise it by.")] = "default",
     *,
     account: Annotated[str, typer.Option(help="The account that its messages belong to; keys of one account share conversations.")] = "api",
+    tier: Annotated[
+        str | None,
+        typer.Option(help="The models and tokens that its callers get at /v1/chat/completions.", show_default="door.tier of the settings"),
+    ] = None,
+    trains: Annotated[
+        bool, typer.Option("--trains", help="What is said through it may be used for training; exports leave it out else.")
+    ] = False,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
     """Make an API key. It is shown this once; only a hash of it is kept."""
 
     async def make(hermes: Hermes) -> tuple[ApiKey, str]:
+        if tier is not None:
+            hermes.gateway.catalogue.tier(tier)
         async with hermes.database.begin() as tx:
-            return await hermes.parts.api_keys.create(tx, name, account)
+            return await hermes.parts.api_keys.create(tx, name, account, tier=tier, trains=trains)
 
     key, secret = run(_with_hermes(config, make))
     if is_json:
@@ -61,10 +70,11 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
     if not found:
         typer.echo("There is no API key yet; make one: hermes keys create NAME")
         return
-    table = Table("name", "prefix", "account", "created", "last used", "state", "id", box=None, pad_edge=False)
+    table = Table("name", "prefix", "account", "tier", "trains", "created", "last used", "state", "id", box=None, pad_edge=False)
     for key in found:
         state = "[red]revoked[/]" if key.revoked_at else "[green]active[/]"
-        table.add_row(key.name, f"{key.prefix}…", key.account, _day(key.created_at), _day(key.last_used_at), state, str(key.id))
+        about = (key.name, f"{key.prefix}…", key.account, key.tier or "usual", "yes" if key.trains else "no")
+        table.add_row(*about, _day(key.created_at), _day(key.last_used_at), state, str(key.id))
     Console().print(table)
 
 
@@ -112,7 +122,8 @@ async def _with_hermes(config: Any, act: Callable[[Hermes], Coroutine[Any, Any, 
 
 def _shown(key: ApiKey) -> dict[str, Any]:
     times = {name: _iso(getattr(key, name)) for name in ("created_at", "last_used_at", "revoked_at")}
-    return {"id": str(key.id), "name": key.name, "account": key.account, "prefix": key.prefix, **times}
+    about = {"id": str(key.id), "name": key.name, "account": key.account, "prefix": key.prefix, "tier": key.tier, "trains": key.trains}
+    return {**about, **times}
 
 
 def _example(secret: str) -> str:

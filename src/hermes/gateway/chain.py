@@ -67,8 +67,8 @@ async def complete(ask: Ask, links: Sequence[Link], *, deadline_s: float) -> Ans
     raise run.failure()
 
 
-async def stream(ask: Ask, links: Sequence[Link], *, deadline_s: float) -> AsyncGenerator[Delta | Answered]:
-    """Yield the deltas of the first backend that gives one, and last of all the whole answer. Raises ChainFailed before the first delta,
+async def stream(ask: Ask, links: Sequence[Link], *, deadline_s: float) -> AsyncGenerator[Link | Delta | Answered]:
+    """Yield the first link that gives a delta, its deltas, and last of all the whole answer. Raises ChainFailed before the first delta,
     and CutShort after it."""
     run = Run(ask, links, deadline_s)
     for link, timeout_s in run.links():
@@ -84,7 +84,9 @@ async def stream(ask: Ask, links: Sequence[Link], *, deadline_s: float) -> Async
                     if isinstance(piece, Completion):
                         yield run.answered(link, began, piece, first_delta)
                         return
-                    first_delta = first_delta or time.monotonic()
+                    if first_delta is None:
+                        first_delta = time.monotonic()
+                        yield link
                     said += [piece.text] if isinstance(piece, TextDelta) else []
                     yield piece
             except (StopAsyncIteration, TimeoutError) as error:

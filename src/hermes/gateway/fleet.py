@@ -1,55 +1,95 @@
-"""Backends by name, and how one is exchanged while calls are under way.
+"""The backends in use, and which of them each agent speaks through; how that is changed while calls are under way.
 
-    the new one's health is checked  →  the pointer moves  →  a canary call  →  the old one is let go when its last calls must have ended
-                 │                                                 │
-                 └ refused: nothing changed                        └ rolled back: the pointer moves back, with the reason
+    the new adapter's health  →  the pointer moves, in SQL and then here  →  a canary call through it
+              │                            │                                        │
+              └ refused: nothing changed   └ crossed: the other swap stands         └ failed: the pointer moves back, with the reason
 
-A call looks a name up once, when it is let in, so it ends on the backend on which it began."""
+A call looks its agent's pointer up once, when it is let in, so it ends on the adapter on which it began; the backends stay open. Other
+processes follow within a poll. Every outcome is an event in the fleet's history."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import structlog
 
+from hermes.gateway.catalogue import Catalogue
+from hermes.gateway.chain import ChainFailed
+from hermes.gateway.prices import UnknownPrice
+from hermes.gateway.slots import NoCapacity
+from hermes.ports.agents import USUAL, Agent, Agents, Because, FleetEventKind, PointerMoved
+from hermes.ports.alerts import Alerts
 from hermes.ports.backends import Backend, BackendError, Check, CheckLevel
+from hermes.ports.errors import NotThere, PortError, StoreUnavailable
+from hermes.ports.transactions import Transactions
 
 log = structlog.get_logger()
 
-Canary = Callable[[Backend], Awaitable[object]]
-"""A small real call; raises when the backend is not fit after all."""
+Canary = Callable[[Agent], Awaitable[object]]
+"""One small real call for an agent, as it is now; raises when its new adapter is not fit after all."""
+
+UNFIT = (BackendError, ChainFailed, NoCapacity, UnknownPrice, PortError, TimeoutError)
+"""How a canary fails. Whatever else it raises is a fault of the canary; the pointer moves back then too, and the fault is raised."""
+
+INTERRUPTED = "the swap was interrupted"
+PAUSE_S = 0.1
 
 
 class SwapFailed(Exception):
-    """The old backend is in place; why the new one is not."""
+    """The old adapter is in place; why the new one is not."""
 
-    def __init__(self, name: str, reason: str, checks: tuple[Check, ...] = ()) -> None:
-        super().__init__(f"{name} was not exchanged: {reason}")
-        self.name, self.reason, self.checks = name, reason, checks
+    def __init__(self, message: str, agent: Agent, because: Because) -> None:
+        """`agent` is as it was before; `because` is what the fleet's history says."""
+        super().__init__(message)
+        self.agent, self.because = agent, because
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """What an agent speaks through: a model of the catalogue, and the folder in which it works."""
+
+    model: str
+    cwd: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """What was exchanged for what, and what the health check said."""
+    """The agent as it is now, the adapter it had, and what the health check of the new one said."""
 
-    name: str
-    old: str
-    new: str
-    checks: tuple[Check, ...]
+    agent: Agent
+    old: str | None
+    checks: tuple[Check, ...] = ()
+    is_changed: bool = True
+    """False: that adapter was in place already, and nothing was done."""
 
 
 class Fleet(Mapping[str, Backend]):
-    """The backends in use. Reading is looking into a dict; an exchange is one assignment, so no reader sees anything in between."""
+    """The backends by name, and the agents' pointers as they were read last. Reading either is looking into a dict."""
 
-    def __init__(self, backends: Mapping[str, Backend], *, retire_s: float = 60.0) -> None:
-        """`retire_s` is how long the longest call may take: so long an old backend stays open."""
-        self._backends = dict(backends)
-        self._retire_s = retire_s
+    def __init__(
+        self,
+        backends: Mapping[str, Backend],
+        *,
+        catalogue: Catalogue,
+        agents: Agents,
+        transactions: Transactions,
+        alerts: Alerts,
+        keep_trying_s: float = 5.0,
+    ) -> None:
+        """`keep_trying_s` is how long a swap that has begun waits for a store that is away."""
+        self._backends, self._catalogue, self._keep_trying_s = dict(backends), catalogue, keep_trying_s
+        self._store, self._transactions, self._alerts = agents, transactions, alerts
+        self._agents: dict[str, Agent] = {}
+        self._adapters: dict[str, Adapter] = {}
+        self._on: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._is_blind = False
+        self._missing: set[tuple[str, str]] = set()
 
     def __getitem__(self, name: str) -> Backend:
         return self._backends[name]
@@ -60,58 +100,217 @@ class Fleet(Mapping[str, Backend]):
     def __len__(self) -> int:
         return len(self._backends)
 
-    async def swap(self, name: str, new: Backend, *, canary: Canary | None = None, timeout_s: float = 10.0) -> Swapped:
-        """Exchange a backend. Raises SwapFailed, with the old one in place; KeyError for a name that is not there.
+    @property
+    def agents(self) -> Mapping[str, Agent]:
+        """The agents by name, as they were read last."""
+        return self._agents
 
-        One exchange of a name at a time. `canary` is called on the new one when it is in place; if it fails, the exchange is taken back."""
+    def adapter_of(self, agent: str) -> Adapter | None:
+        """What an agent speaks through; None: the tier's own chain. Also for an adapter that this process has no backend for."""
+        return self._adapters.get(agent)
+
+    def agent_on(self, account: str) -> str:
+        """The name of the agent that answers on an account."""
+        return self._on.get(account, USUAL)
+
+    async def refresh(self, *, timeout_s: float = 5.0) -> bool:
+        """Read the pointers again. False when the store is away: then those that were read last go on to hold."""
+        try:
+            async with asyncio.timeout(timeout_s), self._transactions.begin() as tx:
+                found = await self._store.list(tx)
+        except (StoreUnavailable, TimeoutError) as error:
+            if not self._is_blind:
+                log.warning("fleet_not_read", error=type(error).__name__)
+            self._is_blind = True
+            return False
+        if self._is_blind:
+            log.info("fleet_read_again")
+        self._is_blind = False
+        # What was read may be older than a swap that ended here meanwhile.
+        self._take({agent.name: self._newer(agent) for agent in found})
+        return True
+
+    async def follow(self, *, poll_s: float = 1.0) -> None:
+        """Read the pointers again and again, until cancelled."""
+        while True:
+            await self.refresh()
+            await asyncio.sleep(poll_s)
+
+    async def check(self, adapter: str, *, timeout_s: float = 10.0) -> tuple[Check, ...]:
+        """Say how the backend of an adapter is. Raises NotThere for a name that is not in the catalogue, and nothing else."""
+        backend = self._catalogue.models[self.known(adapter)].backend
+        if backend not in self._backends:
+            return (Check("no_backend", CheckLevel.ERROR, f"its backend {backend} is not set up here", "see `hermes doctor`"),)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return tuple(await self._backends[backend].health_check(timeout_s=timeout_s))
+        except TimeoutError:
+            return (Check("timeout", CheckLevel.ERROR, f"{backend} said nothing of its health within {timeout_s:g} s"),)
+
+    def known(self, adapter: str) -> str:
+        """Return the name of an adapter; raise NotThere with the nearest one."""
+        return among(adapter, self._catalogue.models, "adapter")
+
+    async def swap(
+        self,
+        name: str,
+        to: str | None,
+        *,
+        by: str,
+        preserve_cwd: bool = True,
+        canary: Canary | None = None,
+        health_s: float = 10.0,
+        canary_s: float = 60.0,
+    ) -> Swapped:
+        """Point an agent to another adapter, or with None to the chain of its tier, in all processes. No call fails because of the swap;
+        one that is let in while the canary runs meets the new adapter, fit or not, so a chain should not end with it.
+
+        Raises SwapFailed with the old adapter in place; NotThere for an agent or adapter that nobody knows; StoreUnavailable, and where
+        it says so nobody knows whether the pointer moved. `preserve_cwd` keeps the folder. A swap that is interrupted is taken back."""
+        if to is not None:
+            self.known(to)
         async with self._locks.setdefault(name, asyncio.Lock()):
-            old = self._backends[name]
-            checks = await self._health(name, new, timeout_s)
-            self._backends[name] = new
-            try:
-                if canary is not None:
-                    async with asyncio.timeout(timeout_s):
-                        await canary(new)
-            except (BackendError, TimeoutError) as error:
-                reason = str(error) or f"no answer to the canary within {timeout_s:g} s"
-                self._backends[name] = old
-                self._retire(new)
-                log.warning("adapter_rolled_back", name=name, old=old.name, new=new.name, reason=reason)
-                raise SwapFailed(name, reason, checks) from error
-            except BaseException:
-                self._backends[name] = old
-                raise
-            self._retire(old)
-            log.info("adapter_swapped", name=name, old=old.name, new=new.name)
-            return Swapped(name, old.name, new.name, checks)
+            async with self._transactions.begin() as tx:
+                found = {agent.name: agent for agent in await self._store.list(tx)}
+            agent = found[among(name, found, "agent")]
+            if agent.adapter == to and (preserve_cwd or agent.cwd is None):
+                self._take({**self._agents, name: self._newer(agent)})
+                return Swapped(agent, to, is_changed=False)
+            checks = await self.check(to, timeout_s=health_s) if to is not None else ()
+            change = Change(agent, to, agent.cwd if preserve_cwd else None, by, checks)
+            errors = [check for check in checks if check.level is CheckLevel.ERROR]
+            if errors:
+                raise await self._refused(change, errors[0].message)
+            moved = await self._move(change)
+            if canary is not None:
+                await self._try(canary, change, moved, canary_s)
+            log.info("adapter_swapped", **change.facts)
+            return Swapped(moved, agent.adapter, checks)
 
     async def aclose(self) -> None:
-        """Let go of all backends, those on their way out included."""
-        for task in list(self._retiring):
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        """Let go of all backends."""
         for backend in self._backends.values():
             await backend.aclose()
 
-    async def _health(self, name: str, new: Backend, timeout_s: float) -> tuple[Check, ...]:
-        checks = tuple(await new.health_check(timeout_s=timeout_s))
-        errors = [check for check in checks if check.level is CheckLevel.ERROR]
-        if errors:
-            await new.aclose()
-            log.warning("adapter_refused", name=name, new=new.name, reason=errors[0].message)
-            raise SwapFailed(name, errors[0].message, checks)
-        return checks
+    # --- the steps of a swap
 
-    def _retire(self, backend: Backend) -> None:
-        """Close a backend when its last call must have ended."""
+    async def _refused(self, change: Change, reason: str) -> SwapFailed:
+        because = change.because(FleetEventKind.ADAPTER_REFUSED, reason)
+        with suppress(StoreUnavailable):  # what matters is that nothing changed; the log has the reason too
+            async with self._transactions.begin() as tx:
+                await self._store.note(tx, change.agent.name, adapter=change.to, because=because)
+        log.warning("adapter_refused", **change.facts, reason=reason)
+        return SwapFailed(f"{change.agent.name} was not pointed to {spoken(change.to)}: {reason}", change.agent, because)
 
-        async def wait_and_close() -> None:
+    async def _move(self, change: Change) -> Agent:
+        """Move the pointer. Whoever is told to stop meanwhile waits for the outcome, and takes it back."""
+        because = change.because(FleetEventKind.ADAPTER_SWAPPED)
+        moving = asyncio.ensure_future(self._point(change.agent, change.to, change.cwd, because))
+        try:
+            return await asyncio.shield(moving)
+        except asyncio.CancelledError:
+            with suppress(PortError):
+                await self._back(change, await moving, INTERRUPTED)
+            raise
+        except PointerMoved as error:
+            raise await self._refused(change, "another swap came first, and stands") from error
+        except StoreUnavailable as error:
+            raise StoreUnavailable(f"nobody knows whether {change.agent.name} points to {spoken(change.to)} now: {error}") from error
+
+    async def _try(self, canary: Canary, change: Change, moved: Agent, canary_s: float) -> None:
+        try:
+            async with asyncio.timeout(canary_s):
+                await canary(moved)
+        except UNFIT as error:
+            raise await self._back(change, moved, str(error) or f"no answer to the canary within {canary_s:g} s") from error
+        except BaseException:
+            await asyncio.shield(self._back(change, moved, INTERRUPTED))
+            raise
+
+    async def _back(self, change: Change, moved: Agent, reason: str) -> SwapFailed:
+        """Move the pointer back to where it was; where somebody moved it elsewhere meanwhile, that stands."""
+        agent, because = change.agent, change.because(FleetEventKind.ADAPTER_ROLLED_BACK, reason)
+        message = f"{agent.name} is pointed back to {spoken(agent.adapter)}: {reason}"
+        try:
+            await self._point(moved, agent.adapter, agent.cwd, because)
+            log.warning("adapter_rolled_back", **change.facts, reason=reason)
+        except PointerMoved:
+            message = f"{spoken(change.to)} is not fit: {reason}; {agent.name} was pointed elsewhere meanwhile, which stands"
+            with suppress(StoreUnavailable):
+                async with self._transactions.begin() as tx:
+                    await self._store.note(tx, agent.name, adapter=change.to, because=because)
+        except StoreUnavailable as error:
+            message = f"{spoken(change.to)} is not fit: {reason}; {agent.name} may still be pointed to it: {error}"
+            self._alerts.alert("adapter_not_rolled_back", **change.facts, reason=reason)
+        return SwapFailed(message, agent, because)
+
+    async def _point(self, agent: Agent, adapter: str | None, cwd: str | None, because: Because) -> Agent:
+        """Move a pointer, in SQL and then here. While the store is away it is tried again: it may have happened, and may be repeated."""
+        until = time.monotonic() + self._keep_trying_s
+        while True:
             try:
-                await asyncio.sleep(self._retire_s)
-            finally:
-                await backend.aclose()
+                async with self._transactions.begin() as tx:
+                    moved = await self._store.point(tx, agent.name, adapter=adapter, cwd=cwd, expected_epoch=agent.epoch, because=because)
+            except StoreUnavailable:
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(PAUSE_S)
+            else:
+                self._take({**self._agents, agent.name: self._newer(moved)})
+                return moved
 
-        task = asyncio.create_task(wait_and_close())
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
+    # --- the pointers of this process
+
+    def _newer(self, read: Agent) -> Agent:
+        known = self._agents.get(read.name, read)
+        return known if known.epoch > read.epoch else read
+
+    def _take(self, agents: dict[str, Agent]) -> None:
+        """Let calls go by these agents from now on. No reader sees anything in between."""
+        adapters, missing = dict[str, Adapter](), set[tuple[str, str]]()
+        for agent in agents.values():
+            if agent.adapter is None:
+                continue
+            model = self._catalogue.models.get(agent.adapter)
+            if model is not None and model.backend in self._backends:
+                adapters[agent.name] = Adapter(agent.adapter, agent.cwd)
+            else:
+                missing.add((agent.name, agent.adapter))
+        for name, adapter in missing - self._missing:
+            # Better an answer of the tier's chain than none; but somebody should know that this process is set up otherwise.
+            log.warning("adapter_not_here", agent=name, adapter=adapter)
+        self._missing = missing
+        self._agents, self._adapters = agents, adapters
+        self._on = {account: agent.name for agent in agents.values() for account in agent.accounts}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A swap that is under way: the agent as it was, and what is to become of it."""
+
+    agent: Agent
+    to: str | None
+    cwd: str | None
+    by: str
+    checks: tuple[Check, ...]
+
+    def because(self, kind: FleetEventKind, reason: str = "") -> Because:
+        return Because(kind=kind, by=self.by, reason=reason, checks=self.checks)
+
+    @property
+    def facts(self) -> dict[str, str | None]:
+        """For the log."""
+        return {"agent": self.agent.name, "old": self.agent.adapter, "new": self.to, "by": self.by}
+
+
+def among(name: str, known: Collection[str], what: str) -> str:
+    """Return a name that is known; raise NotThere with the nearest one."""
+    if name in known:
+        return name
+    near = get_close_matches(name, known, n=1)
+    guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+    raise NotThere(f"there is no {what} {name!r}; {guess}")
+
+
+def spoken(adapter: str | None) -> str:
+    return "the chain of its tier" if adapter is None else adapter

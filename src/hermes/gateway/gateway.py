@@ -3,34 +3,37 @@
     latch and cap  →  the user's budget  →  the cache  →  a slot  →  the chain  →  the call's row  →  settled, and counted
 
 Admission is once around the whole chain, never per attempt. The row is written before the budget is settled and the money counted:
-`calls` is the truth that both can be rebuilt from. Keeps no text; who wants the answer recorded does that with the message graph."""
+`calls` is the truth that both can be rebuilt from. Keeps no text; who wants the answer in a message graph hands in how it is recorded."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
 from uuid import UUID
 
 import structlog
 
 from hermes.gateway import chain
 from hermes.gateway.cache import cache_key, decode, encode, may_cache, may_keep
-from hermes.gateway.catalogue import Catalogue
-from hermes.gateway.chain import Answered, ChainFailed, Link, most_tokens
+from hermes.gateway.catalogue import Catalogue, Tier
+from hermes.gateway.chain import BYTES_PER_TOKEN, Answered, ChainFailed, Link, most_tokens
+from hermes.gateway.fleet import Adapter
+from hermes.gateway.partial import Partial
 from hermes.gateway.prices import Prices, Rate
 from hermes.gateway.slots import Slots
 from hermes.ports.alerts import Alerts
-from hermes.ports.backends import Ask, Backend, Completion, CutShort, Delta, Unauthorized, Usage
+from hermes.ports.backends import Ask, Backend, Completion, CutShort, Delta, Message, Unauthorized, Usage
 from hermes.ports.budgets import Budgets, Hold, Spend
 from hermes.ports.cache import Cache
 from hermes.ports.calls import Attempt, Call, CallOutcome, Calls, Source
 from hermes.ports.clock import Clock
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.meter import Meter
-from hermes.ports.transactions import Transactions
+from hermes.ports.transactions import Transaction, Transactions
 
 log = structlog.get_logger()
 
@@ -47,6 +50,34 @@ class Caller:
     session_id: UUID | None = None
     takes_copies: bool = True
     """Whether an earlier answer will do. Not where samples must be independent: the door, and batches."""
+    models: Sequence[str] | None = None
+    """The chain to try in place of the tier's own."""
+    agent: str | None = None
+    """Who answers: an agent's own adapter is tried before the chain."""
+    deadline_s: float | None = None
+    """In place of the gateway's own: an agent's long answer may take minutes, a person does not wait for one."""
+
+
+class Record(Protocol):
+    """How what a model said is written down together with its call's row; by whoever wants it in a message graph.
+
+    Also given what was said before a stream broke off: its finish reason is `cut_short` or `cancelled`."""
+
+    async def at_once(self, call: Call, completion: Completion) -> UUID | None:
+        """Write both in one stroke, if that can be; return the session that has it now. None: it cannot; nothing was said to anybody."""
+        ...
+
+    async def write(self, tx: Transaction, call: Call, completion: Completion) -> UUID:
+        """Write what was said, in the transaction of the call's row; return the session that has it now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A model has begun to answer, and no other will: its call's id, and the model's."""
+
+    call_id: UUID
+    model: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +95,12 @@ class Answer:
     latency_ms: int
     copy_of: UUID | None = None
     """The call that sampled it, where it came out of the cache; it cost nothing then."""
+    session_id: UUID | None = None
+    """The session that has it now, where somebody recorded it."""
+
+
+def no_adapter(_: str) -> None:
+    """Agents speak through the chains of their tiers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +120,14 @@ class Gateway:
     alerts: Alerts
     meter: Meter
     clock: Clock
+    adapter_of: Callable[[str], Adapter | None] = no_adapter
+    """What an agent speaks through; None: the chain. Looked up once for each call, so a call ends on the adapter it began on."""
     deadline_s: float = 45.0
     cap_micro_usd: int | None = None
     """The platform's money for one UTC day; None for no limit."""
+    _recordings: set[asyncio.Task[UUID | None]] = field(default_factory=set, init=False, repr=False)
 
-    async def complete(self, ask: Ask, caller: Caller) -> Answer:
+    async def complete(self, ask: Ask, caller: Caller, record: Record | None = None) -> Answer:
         """Return the answer of the first model of the tier's chain that gives one.
 
         Raises Paused, BudgetSpent, UnknownPrice, NoCapacity, ChainFailed, and StoreUnavailable when the budget cannot be asked; then
@@ -98,55 +138,75 @@ class Gateway:
             if copied is not None:
                 return copied
             async with self.slots.hold(str(caller.user_id)):
-                answered = await chain.complete(ask, ticket.links, deadline_s=self.deadline_s)
+                answered = await chain.complete(ticket.ask, ticket.links, deadline_s=ticket.deadline_s)
         except BaseException as error:
             await self._failed(ticket, caller, error)
             raise
-        answer = await self._paid(ticket, caller, answered)
+        answer = await self._paid(ticket, caller, answered, record)
         if caller.takes_copies and may_cache(ask) and may_keep(answer.completion):
             # Under the model that answered, which need not be the first of the chain.
             await self.cache.put(caller.user_id, cache_key(ask, answered.link), encode(answer.completion, answer.call_id))
         return answer
 
-    async def stream(self, ask: Ask, caller: Caller) -> AsyncGenerator[Delta | Answer]:
-        """Yield the deltas, and last of all the answer. Raises as `complete` does, and CutShort after the first delta.
+    async def stream(self, ask: Ask, caller: Caller, record: Record | None = None) -> AsyncGenerator[Began | Delta | Answer]:
+        """Yield who began, the deltas, and last of all the answer. Raises as `complete` does, and CutShort after the first delta.
 
         Whoever leaves early pays for what was said: close it (`aclosing`)."""
         ticket = await self._admit(ask, caller)
-        said = 0
+        said, link, is_paid = Partial(), ticket.links[0], False
         try:
             async with (
                 self.slots.hold(str(caller.user_id)),
-                aclosing(chain.stream(ask, ticket.links, deadline_s=self.deadline_s)) as pieces,
+                aclosing(chain.stream(ticket.ask, ticket.links, deadline_s=ticket.deadline_s)) as pieces,
             ):
                 async for piece in pieces:
+                    if isinstance(piece, Link):
+                        link = piece
+                        yield Began(ticket.hold.id, link.model)
+                        continue
                     if isinstance(piece, Answered):
-                        yield await self._paid(ticket, caller, piece)
+                        is_paid = True
+                        yield await self._paid(ticket, caller, piece, record)
                         return
-                    said += len(getattr(piece, "text", "") or getattr(piece, "arguments", ""))
+                    said.add(piece)
                     yield piece
         except BaseException as error:
-            await self._failed(ticket, caller, error, said)
+            if not is_paid:
+                await self._failed(ticket, caller, error, record, Said(link, said))
             raise
 
     async def _admit(self, ask: Ask, caller: Caller) -> Ticket:
-        await self.spend.admit(self.cap_micro_usd)
         tier = self.catalogue.tier(caller.tier)
-        links = self.links(tier.chain)
+        adapter = self.adapter_of(caller.agent) if caller.agent is not None else None
+        names = caller.models or tier.chain
+        if adapter is not None:
+            names = (adapter.model, *(name for name in names if name != adapter.model))
+            ask = replace(ask, cwd=Path(adapter.cwd)) if adapter.cwd is not None else ask
+        links = self.links(names)
         if not links:
             raise ChainFailed((), None)
-        prompt = most_tokens(ask)
+        prompt, deadline_s = most_tokens(ask), caller.deadline_s or self.deadline_s
         today = self.clock.now().date()
         rates = {link.model: self.prices.rate(link.model, today, prompt) for link in links}  # unknown: refused before anything is asked
         most = prompt + max(min(ask.max_tokens, link.max_tokens) for link in links)
-        hold = await self.budgets.reserve(
-            caller.user_id,
-            day_limit=tier.day_tokens,
-            month_limit=tier.month_tokens,
-            tokens=most,
-            lease_s=self.deadline_s + LEASE_BEYOND_S,
+        hold = await self._reserve(caller, tier, most, deadline_s + LEASE_BEYOND_S)
+        return Ticket(ask, hold, links, rates, prompt, deadline_s)
+
+    async def _reserve(self, caller: Caller, tier: Tier, tokens: int, lease_s: float) -> Hold:
+        """Ask for the platform's word and the user's budget at once; who is paused is told so, whatever their budget says."""
+        limits = {"day_limit": tier.day_tokens, "month_limit": tier.month_tokens}
+        paused, hold = await asyncio.gather(
+            self.spend.admit(self.cap_micro_usd),
+            self.budgets.reserve(caller.user_id, **limits, tokens=tokens, lease_s=lease_s),
+            return_exceptions=True,
         )
-        return Ticket(hold, links, rates, prompt)
+        if isinstance(paused, BaseException):
+            if not isinstance(hold, BaseException):
+                await self.budgets.release(hold)
+            raise paused
+        if isinstance(hold, BaseException):
+            raise hold
+        return hold
 
     def links(self, names: Sequence[str]) -> list[Link]:
         """The links of a chain whose backends are there."""
@@ -177,7 +237,7 @@ class Gateway:
         await self._record(ticket.hold, call)
         return Answer(call.id, completion, link.backend.name, link.model, 0, {}, (), 0, copy_of=sampled_by)
 
-    async def _paid(self, ticket: Ticket, caller: Caller, answered: Answered) -> Answer:
+    async def _paid(self, ticket: Ticket, caller: Caller, answered: Answered, record: Record | None) -> Answer:
         link, completion = answered.link, answered.completion
         rate = self.prices.rate(link.model, ticket.hold.day, completion.usage.tokens_in)
         cost = rate.cost(completion.usage)
@@ -194,19 +254,26 @@ class Gateway:
             rate=rate.to_dict(),
             first_token_ms=answered.first_delta_ms,
         )
-        await self._record(ticket.hold, call)
         self._alert(answered.attempts)
-        return Answer(call.id, completion, link.backend.name, link.model, cost, call.rate, answered.attempts, answered.ms)
+        session_id = await self._surely(self._record(ticket.hold, call, completion, record))
+        return Answer(
+            call.id, completion, link.backend.name, link.model, cost, call.rate, answered.attempts, answered.ms, session_id=session_id
+        )
 
-    async def _failed(self, ticket: Ticket, caller: Caller, error: BaseException, said: int = 0) -> None:
-        """Count what a call cost that gave no answer: nothing, or what had been said until then."""
+    async def _failed(
+        self, ticket: Ticket, caller: Caller, error: BaseException, record: Record | None = None, said: Said | None = None
+    ) -> None:
+        """Count what a call cost that gave no answer: nothing, or what had been said until then. That much is recorded too."""
         attempts = error.attempts if isinstance(error, ChainFailed) else ()
         outcome, usage, model = CallOutcome.FAILED, Usage(), ticket.links[0].model
         backend: str | None = None
+        message: Message | None = None
         if isinstance(error, CutShort):
-            outcome, usage, model, backend = CallOutcome.CUT_SHORT, error.usage, error.model, error.backend
-        elif said:  # its reader left: the vendor bills the prompt and what was said, and we have no count but our own
-            outcome, usage = CallOutcome.CANCELLED, Usage(tokens_in=ticket.prompt, tokens_out=said // 3 + 1, is_estimated=True)
+            outcome, usage, model, backend, message = CallOutcome.CUT_SHORT, error.usage, error.model, error.backend, error.partial
+        elif said is not None and said.partial:
+            # Its reader left: the vendor bills the prompt and what was said, and we have no count but our own.
+            usage = Usage(tokens_in=ticket.prompt, tokens_out=said.partial.size // BYTES_PER_TOKEN + 1, is_estimated=True)
+            outcome, model, backend, message = CallOutcome.CANCELLED, said.link.model, said.link.backend.name, said.partial.message
         elif isinstance(error, asyncio.CancelledError | GeneratorExit):
             outcome = CallOutcome.CANCELLED
         rate = ticket.rates.get(model)
@@ -221,19 +288,59 @@ class Gateway:
             micro_usd=rate.cost(usage) if rate else 0,
             rate=rate.to_dict() if rate else {},
         )
-        await asyncio.shield(self._record(ticket.hold, call))
+        completion = None
+        if message is not None:
+            completion = Completion(message=message, finish_reason=outcome, usage=usage, model=model, request_digest="")
         self._alert(attempts)
+        await self._surely(self._record(ticket.hold, call, completion, record))
 
-    async def _record(self, hold: Hold, call: Call) -> None:
+    async def _surely(self, recording: Coroutine[Any, Any, UUID | None]) -> UUID | None:
+        """Let a recording come to its end although whoever waits for it is told to stop: what was paid is written down."""
+        task = asyncio.ensure_future(recording)
+        self._recordings.add(task)
+        task.add_done_callback(self._recordings.discard)
+        return await asyncio.shield(task)
+
+    async def settled(self) -> None:
+        """Wait until everything that was paid is written down. For whoever is about to close the stores."""
+        while self._recordings:
+            await asyncio.gather(*self._recordings, return_exceptions=True)
+
+    async def _record(self, hold: Hold, call: Call, completion: Completion | None = None, record: Record | None = None) -> UUID | None:
+        session_id = await self._write(call, completion, record)
+        self.meter.count(call)
+        await asyncio.gather(
+            self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd),
+            self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id),
+        )
+        return session_id
+
+    async def _write(self, call: Call, completion: Completion | None, record: Record | None) -> UUID | None:
+        """Write the call's row and what was said, together. The answer is worth more than either; a person should know what is missing."""
         try:
+            if completion is not None and record is not None:
+                try:
+                    return await self._write_both(call, completion, record)
+                except StoreUnavailable:
+                    raise
+                except Exception:
+                    # An answer in hand meets whatever may be wrong with its record: say so, and keep the money right.
+                    log.exception("sample_not_recorded", call_id=str(call.id))
+                    self.alerts.alert("sample_not_recorded", call_id=str(call.id))
             async with self.transactions.begin() as tx:
                 await self.calls.add(tx, call)
         except StoreUnavailable:
-            # The answer is worth more than its row. The counters still know it, until they are lost; a person should know that.
+            # The counters still know it, until they are lost.
             self.alerts.alert("call_not_recorded", call_id=str(call.id), micro_usd=call.micro_usd)
-        self.meter.count(call)
-        await self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd)
-        await self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id)
+        return call.session_id
+
+    async def _write_both(self, call: Call, completion: Completion, record: Record) -> UUID:
+        session_id = await record.at_once(call, completion)
+        if session_id is None:
+            async with self.transactions.begin() as tx:
+                session_id = await record.write(tx, call, completion)
+                await self.calls.add(tx, replace(call, session_id=session_id))
+        return session_id
 
     def _who(self, ticket: Ticket, caller: Caller) -> dict[str, Any]:
         return {
@@ -262,8 +369,18 @@ LEASE_BEYOND_S = 30.0
 class Ticket:
     """A call that was let in."""
 
+    ask: Ask
     hold: Hold
     links: Sequence[Link]
     rates: Mapping[str, Rate]
     prompt: int
     """The most tokens that its prompt may have."""
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a link had said of an answer."""
+
+    link: Link
+    partial: Partial

@@ -1,52 +1,57 @@
-"""Which conversation does a request belong to, and what happened to it since? For clients that send the whole chat each time.
+"""What a client sends back of a chat, and what it did to it since. For clients that send the whole chat each time.
 
-A client of the OpenAI door sends messages and no name for the chat. What it echoes of our own answers tells: a request joins a conversation
-only through a response that was sampled in it, and the newest such response decides. What stands otherwise around it than before is an
-edit, or a compaction where the client made the chat shorter. Without any response of ours it is a new chat, however alike it looks.
+A client of the OpenAI door sends messages and no name for the chat. What it echoes of our own answers tells: a request joins a
+conversation only through a response that was sampled in it. What stands otherwise around it than before is an edit, or a compaction where
+the client made the chat shorter. Without any response of ours it is a new chat, however alike it looks.
 
 Pure: messages in, decisions out. Knows no store and no key; who may see which conversation is decided before anybody asks here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any
 
-from hermes.graph.message import canonical
+from hermes.graph import edit
+from hermes.graph.message import REASONING, canonical
+from hermes.ports.chats import Mark
 
 Message = Mapping[str, Any]
 
-COMPARED = ("role", "content", "tool_calls", "tool_call_id", "name")
+COMPARED = ("role", "content", "tool_calls", "tool_call_id", "name", "refusal")
 """What makes two messages the same to a client: it adds nulls and fields of its own to what it echoes."""
 
 
 class ChangeKind(StrEnum):
-    """What a client did to the chat since we saw it last."""
+    """What a client did to the chat since we saw it last. The last two are kinds of edges in the graph."""
 
     NOTHING = "nothing"
     EXTENDED = "extended"
-    EDIT = "edit"
-    COMPACTION = "compaction"
+    EDIT = edit.EDIT
+    COMPACTION = edit.COMPACTION
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Replace `current[start:stop]` by `messages`, and the list is what the client sent."""
+    """Replace `current[start:stop]` by `messages`, append `tail`, and the list is what the client sent."""
 
     kind: ChangeKind
     start: int
     stop: int
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
+    tail: tuple[Message, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A response that was sampled in a conversation, as it is found again by its key."""
-
-    session_id: str
-    order: int
-    """Rises with time, over all conversations of one caller."""
+def normal(message: Message) -> dict[str, Any]:
+    """A client's message as it is sent on and recorded: the compared fields without nulls, and its reasoning."""
+    fields = bare(message)
+    if message.get("role") == "assistant":
+        reasoning = next((message[name] for name in REASONING if isinstance(message.get(name), str) and message[name]), None)
+        if reasoning is not None:
+            fields["reasoning"] = reasoning
+    return fields
 
 
 def key_of(message: Message) -> bytes:
@@ -75,6 +80,8 @@ def bare_call(call: Any) -> Any:
 
 
 def without_nulls(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
     if isinstance(value, Mapping):
         return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
     if isinstance(value, list | tuple):
@@ -82,24 +89,62 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-def home_of(request: Sequence[Message], known: Mapping[bytes, Sequence[Known]]) -> str | None:
-    """Return the conversation that a request belongs to; None for a new one.
+class Marker:
+    """Marks a list behind each assistant message that says anything: the places where a chat may be known again.
 
-    Worked example: sampled were A1 in chat a, B1 in chat b, A2 in chat a, in that order. A request that echoes A1 and A2 is chat a's. One
-    that echoes B1 and, further on, A1 (an agent that quotes a subagent's answer as its own) is a's or b's by which is newer: b's."""
-    found = [candidate for message in request if message.get("role") == "assistant" for candidate in known.get(key_of(message), ())]
-    return max(found, key=lambda candidate: candidate.order).session_id if found else None
+    A message that says nothing recognises nothing: two chats that each hold an empty answer have nothing in common."""
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self._shown, self._whole = sha256(), sha256()
+        self._length = 0
+        self.marks: list[Mark] = []
+        for message in messages:
+            self._add(message)
+
+    def behind(self, message: Message) -> Mark | None:
+        """The mark that this message would make at the end of the list, which stays as it is; None for one that says nothing."""
+        if not says_anything(message):
+            return None
+        longer = Marker()
+        longer._shown, longer._whole, longer._length = self._shown.copy(), self._whole.copy(), self._length
+        longer._add(message)
+        return longer.marks[0]
+
+    def _add(self, message: Message) -> None:
+        key = key_of(message)
+        full = canonical(message) if "reasoning" in message else key
+        self._shown.update(len(key).to_bytes(8, "big") + key)
+        self._whole.update(len(full).to_bytes(8, "big") + full)
+        self._length += 1
+        if message["role"] == "assistant" and says_anything(message):
+            self.marks.append(Mark(self._length, self._shown.digest(), self._whole.digest(), sha256(key).digest()))
 
 
-def change_between(current: Sequence[Message], wanted: Sequence[Message]) -> Change:
-    """Return what turns the list as it is into the list as the client sent it: one splice, as small as equal ends allow."""
-    ours, theirs = [key_of(message) for message in current], [key_of(message) for message in wanted]
+def says_anything(message: Message) -> bool:
+    return bool(message.get("content") or message.get("tool_calls") or message.get("refusal"))
+
+
+def change_between(current: Sequence[Message], wanted: Sequence[Message], key: Callable[[Message], bytes] = key_of) -> Change:
+    """Return what turns the list as it is into the list as the client sent it: one splice, and what is new behind it.
+
+    Worked example, `[S U1 A1 U2 A2]` is the list: `[S (summary) A2 U3]` is a compaction of 1 to 4 with the tail `U3`;
+    `[S U1' A1 U2 A2 U3]` is an edit of 1 with the same tail; `[S U1]` gives up everything from 2 on, which is an edit."""
+    ours, theirs = [key(message) for message in current], [key(message) for message in wanted]
+    known = set(ours)
+    core = len(theirs)  # where the client's new messages begin
+    while core and theirs[core - 1] not in known:
+        core -= 1
     shorter = min(len(ours), len(theirs))
     start = next((at for at in range(shorter) if ours[at] != theirs[at]), shorter)
     if start == len(ours):
-        kind = ChangeKind.NOTHING if start == len(theirs) else ChangeKind.EXTENDED
-        return Change(kind, start, start, tuple(wanted[start:]))
-    shared = next((back for back in range(shorter - start) if ours[-1 - back] != theirs[-1 - back]), shorter - start)
-    stop, end = len(ours) - shared, len(theirs) - shared
-    kind = ChangeKind.COMPACTION if stop - start > end - start and end > start else ChangeKind.EDIT
-    return Change(kind, start, stop, tuple(wanted[start:end]))
+        return Change(ChangeKind.NOTHING if start == len(theirs) else ChangeKind.EXTENDED, start, start, tail=tuple(wanted[start:]))
+    core = max(core, start)
+    most = min(len(ours), core) - start
+    shared = next((back for back in range(most) if ours[-1 - back] != theirs[core - 1 - back]), most)
+    stop, end = len(ours) - shared, core - shared
+    if not shared:  # the end of our list is gone: what is new stands in its place
+        last = len(ours) - next((back for back, one in enumerate(reversed(ours)) if core and one == theirs[core - 1]), len(ours))
+        is_shorter = core > start and last - start > core - start
+        return Change(ChangeKind.COMPACTION if is_shorter else ChangeKind.EDIT, start, len(ours), tuple(wanted[start:]))
+    kind = ChangeKind.COMPACTION if stop - start > end - start else ChangeKind.EDIT
+    return Change(kind, start, stop, tuple(wanted[start:end]), tuple(wanted[core:]))

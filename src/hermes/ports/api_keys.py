@@ -20,6 +20,10 @@ class ApiKey:
     account: str
     prefix: str
     """The first characters, to recognise it by."""
+    tier: str | None
+    """What its callers get of models and tokens; None for the tier of the settings."""
+    trains: bool
+    """Whether what is said through it may be used for training."""
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
@@ -28,7 +32,9 @@ class ApiKey:
 class ApiKeys(Protocol):
     """API keys, stored hashed. Fails closed."""
 
-    async def create(self, tx: Transaction, name: str, account: str) -> tuple[ApiKey, str]:
+    async def create(
+        self, tx: Transaction, name: str, account: str, *, tier: str | None = None, trains: bool = False
+    ) -> tuple[ApiKey, str]:
         """Make a key; the second value is the secret, shown this once."""
         ...
 

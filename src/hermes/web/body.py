@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from starlette.exceptions import HTTPException
 
 from hermes.ops.metrics import App, Message, Receive, Scope, Send
@@ -12,30 +14,32 @@ BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 class LimitedBody:
     """ASGI middleware that refuses a body with 413 as soon as it is known to be too large; what is read never exceeds the limit."""
 
-    def __init__(self, app: App, max_bytes: int) -> None:
-        self._app, self._max_bytes = app, max_bytes
+    def __init__(self, app: App, max_bytes: int, wider: Mapping[str, int] | None = None) -> None:
+        """`wider` are paths with a limit of their own."""
+        self._app, self._max_bytes, self._wider = app, max_bytes, wider or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in BODILESS:
             await self._app(scope, receive, send)
             return
-        announced, read = declared_length(scope), 0
+        announced, read, most = declared_length(scope), 0, self._wider.get(scope["path"], self._max_bytes)
 
         async def limited() -> Message:
             nonlocal read
             # Raised where the route reads, so that the answer has its shape and is counted under its route.
-            if announced > self._max_bytes:
-                raise self._too_large()
+            if announced > most:
+                raise too_large(most)
             message = await receive()
             read += len(message.get("body", b""))
-            if read > self._max_bytes:
-                raise self._too_large()
+            if read > most:
+                raise too_large(most)
             return message
 
         await self._app(scope, limited, send)
 
-    def _too_large(self) -> HTTPException:
-        return HTTPException(413, f"The body is larger than {self._max_bytes} bytes.")
+
+def too_large(most: int) -> HTTPException:
+    return HTTPException(413, f"The body is larger than {most} bytes.")
 
 
 def declared_length(scope: Scope) -> int:

@@ -11,6 +11,7 @@ from hermes.ops.metrics import CountedRequests
 from hermes.web.answers import Answers
 from hermes.web.body import LimitedBody
 from hermes.web.chat import chat_routes
+from hermes.web.completions import CHAT, Completions, FrontDoor, completion_routes
 from hermes.web.doorkeeper import Doorkeeper
 from hermes.web.errors import answer_errors
 from hermes.web.health import health_routes
@@ -27,7 +28,10 @@ def create_web(services: WebServices) -> FastAPI:
     web = FastAPI(title="Hermes", version=__version__, description=DESCRIPTION, redirect_slashes=False, **elsewhere)
     answers = Answers(services.transactions, services.inbox, services.outbox, services.replies, services.settings.ping_s, services.closing)
     web.include_router(health_routes(services))
-    web.include_router(message_routes(services, answers, Doorkeeper(services.transactions, services.api_keys)))
+    doorkeeper = Doorkeeper(services.transactions, services.api_keys)
+    web.include_router(message_routes(services, answers, doorkeeper))
+    completions = Completions(services.door, doorkeeper, services.door_settings.max_choices)
+    web.include_router(completion_routes(completions))
     if services.has_chat:
         web.include_router(chat_routes(services.intake, answers))
 
@@ -36,6 +40,8 @@ def create_web(services: WebServices) -> FastAPI:
         return web.openapi()
 
     answer_errors(web)
-    web.add_middleware(LimitedBody, max_bytes=services.settings.max_body_bytes)
+    wider = {CHAT: services.door_settings.max_body_bytes}
+    web.add_middleware(FrontDoor, completions=completions)
+    web.add_middleware(LimitedBody, max_bytes=services.settings.max_body_bytes, wider=wider)
     web.add_middleware(CountedRequests, metrics=services.metrics)  # the last one is the outermost: it sees every answer
     return web

@@ -36,9 +36,19 @@ class ErrorBody(BaseModel):
 class Refused(Exception):
     """A request that is answered with an error of ours."""
 
-    def __init__(self, status: int, code: str, message: str, *, param: str | None = None, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        kind: str | None = None,
+    ) -> None:
+        """`kind` is the error's type where it is not the usual one of its status."""
         super().__init__(message)
-        self.status, self.code, self.message, self.param, self.headers = status, code, message, param, headers
+        self.status, self.code, self.message, self.param, self.headers, self.kind = status, code, message, param, headers, kind
 
 
 TYPES = {401: "authentication", 403: "permission", 404: "not_found", 409: "conflict", 410: "gone", 413: "too_large", 503: "unavailable"}
@@ -59,7 +69,7 @@ def answer_errors(web: FastAPI) -> None:
 
     @web.exception_handler(Refused)
     async def refused(_: Request, error: Refused) -> JSONResponse:
-        return problem(error.status, error.code, error.message, param=error.param, headers=error.headers)
+        return refusal(error)
 
     @web.exception_handler(PortError)
     async def failed_behind_a_port(_: Request, error: PortError) -> JSONResponse:
@@ -84,8 +94,20 @@ def answer_errors(web: FastAPI) -> None:
         return problem(500, "internal_error", "Something went wrong on our side.")
 
 
-def problem(status: int, code: str, message: str, *, param: str | None = None, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    kind = TYPES.get(status, "invalid_request" if status < 500 else "server_error")
+def refusal(error: Refused) -> JSONResponse:
+    return problem(error.status, error.code, error.message, param=error.param, headers=error.headers, kind=error.kind)
+
+
+def problem(
+    status: int,
+    code: str,
+    message: str,
+    *,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    kind: str | None = None,
+) -> JSONResponse:
+    kind = kind or TYPES.get(status, "invalid_request" if status < 500 else "server_error")
     body = ErrorBody(error=Problem(message=message, type=kind, param=param, code=code))
     return JSONResponse(body.model_dump(), status, dict(headers or {}))
 

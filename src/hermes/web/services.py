@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from hermes.config import WebSettings
+from hermes.config import DoorSettings, WebSettings
+from hermes.gateway.door import Door
 from hermes.ops.metrics import Metrics
 from hermes.ports.api_keys import ApiKeys
 from hermes.ports.inbox import Inbox
@@ -29,8 +30,10 @@ class WebServices:
     outbox: Outbox
     replies: Replies
     api_keys: ApiKeys
+    door: Door
     metrics: Metrics
     settings: WebSettings
+    door_settings: DoorSettings
     probes: Mapping[str, Probe]
     """The parts that `/ready` asks, by name."""
     needed: frozenset[str] = frozenset({"postgres"})

@@ -67,8 +67,10 @@ def services_of(hermes: Hermes) -> WebServices:
         outbox=parts.outbox,
         replies=parts.replies,
         api_keys=parts.api_keys,
+        door=hermes.door,
         metrics=hermes.metrics,
         probes={"postgres": hermes.database.ping, "redis": hermes.ping_redis},
         settings=hermes.settings.web,
+        door_settings=hermes.settings.door,
         has_chat=hermes.settings.environment is Environment.DEVELOPMENT if chat is None else chat,
     )

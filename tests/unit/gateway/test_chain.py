@@ -90,6 +90,8 @@ async def streamed(links: Sequence[Link], *, ask: Ask = HELLO, deadline_s: float
     async for piece in stream(ask, links, deadline_s=deadline_s):
         if isinstance(piece, Answered):
             last = piece
+        elif isinstance(piece, Link):
+            assert text == "", "who answers is said before the first word, and once"
         else:
             assert isinstance(piece, TextDelta)
             text += piece.text
@@ -184,6 +186,7 @@ async def test_an_answer_that_does_not_end_in_time_is_cut_short_with_what_was_sa
 async def test_whoever_leaves_a_stream_ends_it() -> None:
     backend = Scripted("sonnet", "one", "two", 60.0)
     deltas = stream(HELLO, chain(backend), deadline_s=5)
+    assert isinstance(await anext(deltas), Link)
     assert await anext(deltas) == TextDelta("one")
     await deltas.aclose()  # type: ignore[attr-defined]
     assert backend.closed == 1

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.matching import Change, ChangeKind, Known, change_between, home_of, key_of
+from hermes.gateway.matching import Change, ChangeKind, Marker, change_between, key_of, normal
 
 
 def user(text: str) -> dict[str, Any]:
@@ -55,33 +55,38 @@ def test_arguments_keep_their_bytes() -> None:
     assert key_of({"role": "assistant", "tool_calls": [CALL]}) != key_of({"role": "assistant", "tool_calls": [spaced]})
 
 
-def known(*sampled: tuple[str, str]) -> dict[bytes, list[Known]]:
-    index: dict[bytes, list[Known]] = {}
-    for order, (session, text) in enumerate(sampled):
-        index.setdefault(key_of(said(text)), []).append(Known(session, order))
-    return index
+def test_a_list_is_marked_behind_every_answer_that_says_anything() -> None:
+    messages = [user("one"), said("1"), user("two"), {"role": "assistant", "tool_calls": [CALL]}, said(""), user("three")]
+    first, second = Marker(messages).marks
+    assert (first.length, second.length) == (2, 4)
+    assert Marker(messages[:3]).marks == [first]
+    assert first.echo != second.echo
+    assert Marker([user("ONE"), *messages[1:]]).marks[0].echo == first.echo, "the answer is the same"
+    assert Marker([user("ONE"), *messages[1:]]).marks[0].shown != first.shown, "what it was said to is not"
 
 
-def test_without_a_response_of_ours_it_is_a_new_chat() -> None:
-    index = known(("a", "A1"))
-    assert home_of([], index) is None
-    assert home_of([user("A1"), {"role": "system", "content": "A1"}], index) is None, (
-        "a role only says it claims so; this one does not even"
-    )
-    assert home_of([user("hi"), said("somebody else's")], index) is None
+def test_reasoning_is_in_one_of_the_two_digests() -> None:
+    plain, thought = [user("one"), said("1")], [user("one"), {**said("1"), "reasoning": "hm"}]
+    [bare], [full] = Marker(plain).marks, Marker(thought).marks
+    assert bare.shown == bare.whole == full.shown != full.whole
 
 
-def test_the_newest_response_decides() -> None:
-    index = known(("a", "A1"), ("b", "B1"), ("a", "A2"))
-    assert home_of([user("x"), said("A1"), user("y"), said("A2")], index) == "a"
-    assert home_of([user("x"), said("B1"), user("y"), said("A1")], index) == "b"
-    assert home_of([user("x"), said("A2"), said("B1")], index) == "a"
+def test_the_mark_of_the_next_answer_is_that_of_the_longer_list() -> None:
+    marker = Marker([user("one")])
+    assert marker.behind(said("1")) == Marker([user("one"), said("1")]).marks[0]
+    assert marker.behind(said("")) is None
+    assert marker.marks == [], "the list has stayed as it is"
 
 
-def test_equal_answers_in_two_chats_belong_to_the_newer_one_until_something_else_tells() -> None:
-    index = known(("a", "A1"), ("a", "ok"), ("b", "ok"), ("a", "A3"))
-    assert home_of([user("x"), said("ok")], index) == "b"
-    assert home_of([user("x"), said("A1"), said("ok"), said("A3")], index) == "a"
+def test_two_lists_with_other_borders_between_their_messages_are_two_lists() -> None:
+    one, other = Marker([user("a"), user("b"), said("x")]).marks, Marker([user('a"},{"b'), said("x")]).marks
+    assert one[0].shown != other[0].shown
+
+
+def test_a_message_is_sent_on_without_what_says_nothing() -> None:
+    given = {**said("hi"), "refusal": None, "reasoning_content": "hm", "tool_calls": None, "annotations": [], "metadata": {"x": 1}}
+    assert normal(given) == {"role": "assistant", "content": "hi", "reasoning": "hm"}
+    assert normal({**user("hi"), "reasoning": "hm"}) == user("hi"), "only a model thinks"
 
 
 CHAT = [{"role": "system", "content": "S"}, user("one"), said("1"), user("two"), said("2")]
@@ -90,17 +95,21 @@ CHAT = [{"role": "system", "content": "S"}, user("one"), said("1"), user("two"),
 @pytest.mark.parametrize(
     ("wanted", "change"),
     [
-        (CHAT, Change(ChangeKind.NOTHING, 5, 5, ())),
-        ([*CHAT, user("three")], Change(ChangeKind.EXTENDED, 5, 5, (user("three"),))),
-        ([CHAT[0], user("ONE"), *CHAT[2:], user("three")], Change(ChangeKind.EDIT, 1, 5, (user("ONE"), *CHAT[2:], user("three")))),
+        (CHAT, Change(ChangeKind.NOTHING, 5, 5)),
+        ([*CHAT, user("three")], Change(ChangeKind.EXTENDED, 5, 5, (), (user("three"),))),
+        ([CHAT[0], user("ONE"), *CHAT[2:], user("three")], Change(ChangeKind.EDIT, 1, 2, (user("ONE"),), (user("three"),))),
         ([CHAT[0], user("ONE"), *CHAT[2:]], Change(ChangeKind.EDIT, 1, 2, (user("ONE"),))),
         ([CHAT[0], user("(summary)"), *CHAT[3:]], Change(ChangeKind.COMPACTION, 1, 3, (user("(summary)"),))),
-        ([CHAT[0], *CHAT[3:]], Change(ChangeKind.EDIT, 1, 3, ())),
-        (CHAT[:3], Change(ChangeKind.EDIT, 3, 5, ())),
-        ([], Change(ChangeKind.EDIT, 0, 5, ())),
+        ([CHAT[0], user("(summary)"), CHAT[4], user("three")], Change(ChangeKind.COMPACTION, 1, 4, (user("(summary)"),), (user("three"),))),
+        ([CHAT[0], user("(summary)"), CHAT[2], user("x")], Change(ChangeKind.EDIT, 1, 5, (user("(summary)"), CHAT[2], user("x")))),
+        ([CHAT[0], CHAT[2], user("x")], Change(ChangeKind.COMPACTION, 1, 5, (CHAT[2], user("x")))),
+        ([CHAT[0], *CHAT[3:]], Change(ChangeKind.COMPACTION, 1, 3)),
+        (CHAT[:3], Change(ChangeKind.EDIT, 3, 5)),
+        ([*CHAT[:3], user("other")], Change(ChangeKind.EDIT, 3, 5, (user("other"),))),
+        ([], Change(ChangeKind.EDIT, 0, 5)),
     ],
 )
-def test_what_a_client_did_is_one_splice(wanted: list[dict[str, Any]], change: Change) -> None:
+def test_what_a_client_did_is_one_splice_and_what_is_new(wanted: list[dict[str, Any]], change: Change) -> None:
     assert change_between(CHAT, wanted) == change
 
 
@@ -110,6 +119,6 @@ MESSAGES = st.lists(st.sampled_from([user("a"), user("b"), said("a"), said("b")]
 @given(MESSAGES, MESSAGES)
 def test_the_splice_gives_what_the_client_sent(current: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
     change = change_between(current, wanted)
-    assert [*current[: change.start], *change.messages, *current[change.stop :]] == wanted
+    assert [*current[: change.start], *change.messages, *current[change.stop :], *change.tail] == wanted
     assert (change.kind is ChangeKind.NOTHING) == (current == wanted)
     assert (change.kind is ChangeKind.EXTENDED) == (current != wanted and wanted[: len(current)] == current)

@@ -24,9 +24,18 @@ SHOWN = len(MARK) + 8
 class PostgresApiKeys:
     """The port ApiKeys. SHA-256 of 32 random bytes: there is nothing to guess, so nothing slower is needed."""
 
-    async def create(self, tx: Transaction, name: str, account: str) -> tuple[ApiKey, str]:
+    async def create(
+        self, tx: Transaction, name: str, account: str, *, tier: str | None = None, trains: bool = False
+    ) -> tuple[ApiKey, str]:
         secret = MARK + secrets.token_urlsafe(32)
-        row = {"account": account, "name": name, "prefix": secret[:SHOWN], "digest": digest(secret)}
+        row = {
+            "account": account,
+            "name": name,
+            "prefix": secret[:SHOWN],
+            "digest": digest(secret),
+            "tier": tier,
+            "trains": trains,
+        }
         await on(tx).execute(SQL["add_account"], row)
         return as_key(await (await on(tx).execute(SQL["create"], row)).fetchone()), secret
 

@@ -29,6 +29,8 @@ from hermes.stores.postgres.queries import load
 from hermes.stores.seal import DataKeys
 
 SQL = load("graphs")
+APPEND = SQL["append"] + SQL["appended"]
+"""Appends to a list that still has its head."""
 
 
 class PostgresGraphs:
@@ -66,31 +68,10 @@ class PostgresGraphs:
 
     async def _append_at_once(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry], keys: DataKeys) -> str | None:
         """Append in one statement; None where that cannot be: the list has moved, a sample is known, or a chat is attached."""
-        graph = continued(head, 0)
-        extend(graph, entries)
-        history = history_of(graph)
-        if any(node.chat is not None for node in history.nodes):
+        row = appended_row(session_id, head, entries, keys)
+        if row is None or await (await on(tx).execute(APPEND, row)).fetchone() is None:
             return None
-        changes = appended(history, 0, 0, Vault(keys, session_id))
-        names, _, indices, responses, overlays, bodies = map(list, zip(*changes.samples, strict=True)) if changes.samples else ([],) * 6
-        row: dict[str, Any] = {
-            "session_id": session_id,
-            "head": head,
-            "new_head": graph.head,
-            "count": len(graph),
-            "mark": uuid4(),
-            "addresses": list(changes.messages),
-            "bodies": list(changes.messages.values()),
-            "overlays": list(changes.overlays),
-            "overlay_bodies": list(changes.overlays.values()),
-            "nodes": b"".join(changes.nodes),
-            "names": names,
-            "indices": indices,
-            "responses": responses,
-            "sample_overlays": overlays,
-            "sample_bodies": bodies,
-        }
-        return graph.head if await (await on(tx).execute(SQL["append"], row)).fetchone() is not None else None
+        return str(row["new_head"])
 
     async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
         row = await (await on(tx).cursor(binary=True).execute(SQL["load"], {"session_id": session_id})).fetchone()
@@ -121,6 +102,34 @@ class PostgresGraphs:
         await write(tx, session_id, changes, standing)
         history.base = now_saved
         return standing.head
+
+
+def appended_row(session_id: UUID, head: str, entries: Sequence[Entry], keys: DataKeys) -> dict[str, Any] | None:
+    """What one statement needs to append to a list of which only the head is known; None where a chat is attached to a message."""
+    graph = continued(head, 0)
+    extend(graph, entries)
+    history = history_of(graph)
+    if any(node.chat is not None for node in history.nodes):
+        return None
+    changes = appended(history, 0, 0, Vault(keys, session_id))
+    names, _, indices, responses, overlays, bodies = map(list, zip(*changes.samples, strict=True)) if changes.samples else ([],) * 6
+    return {
+        "session_id": session_id,
+        "head": head,
+        "new_head": graph.head,
+        "count": len(graph),
+        "mark": uuid4(),
+        "addresses": list(changes.messages),
+        "bodies": list(changes.messages.values()),
+        "overlays": list(changes.overlays),
+        "overlay_bodies": list(changes.overlays.values()),
+        "nodes": b"".join(changes.nodes),
+        "names": names,
+        "indices": indices,
+        "responses": responses,
+        "sample_overlays": overlays,
+        "sample_bodies": bodies,
+    }
 
 
 class Standing(NamedTuple):

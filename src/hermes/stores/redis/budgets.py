@@ -21,6 +21,7 @@ from hermes.ports.calls import Calls
 from hermes.ports.clock import Clock
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.transactions import Transactions
+from hermes.stores.redis.batch import Batch
 from hermes.stores.redis.counters import (
     KEEP_DAYS,
     UNREACHABLE,
@@ -60,12 +61,13 @@ class RedisBudgets:
         *,
         alerts: Alerts,
         clock: Clock,
+        batch: Batch | None = None,
         wait_s: float = 1.0,
         owed_max: int = 10_000,
         longest_pause_s: float = 5.0,
     ) -> None:
         """`wait_s` is how long a call waits for counters that another process rebuilds; `owed_max` how many charges are kept at most."""
-        self._counters = Counters(redis, wait_s)
+        self._counters = Counters(batch or Batch(redis), redis, wait_s)
         self._transactions, self._calls, self._alerts, self._clock = transactions, calls, alerts, clock
         self._owed_max, self._longest_pause_s = owed_max, longest_pause_s
         self._open: dict[UUID, Hold] = {}

@@ -25,6 +25,7 @@ from hermes.ports.budgets import Hold
 from hermes.ports.calls import Calls
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.transactions import Transactions
+from hermes.stores.redis.batch import Batch
 
 GENERATION = "hermes:budgets:generation"
 CEILING_MICRO_USD = 999_999 * 1_000_000
@@ -35,27 +36,20 @@ KEEP_DAYS = 3
 RECENT_S = 300.0
 """The calls whose money may still be on its way to the counter when that is rebuilt."""
 LOCK_MS = 5_000
-AT_ONCE = 16
-"""How many scripts a process has under way; more of them wait. A client whose connections are all in use would say that Redis is away."""
 UNREACHABLE = (RedisError, OSError, TimeoutError)
 
 
 class Counters:
     """The scripts, and the way to run one whose counters may be gone."""
 
-    def __init__(self, redis: Redis, wait_s: float) -> None:
+    def __init__(self, batch: Batch, redis: Redis, wait_s: float) -> None:
+        """`batch` may be shared with others on the same Redis: then their scripts travel together."""
         self._scripts: dict[str, AsyncScript] = {name: redis.register_script(text) for name, text in SCRIPTS.items()}
-        self._wait_s = wait_s
-        self._lines = asyncio.Semaphore(AT_ONCE)
+        self._batch, self._wait_s = batch, wait_s
 
     async def run(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run a script. Raises one of UNREACHABLE."""
-        async with asyncio.timeout(self._wait_s):
-            await self._lines.acquire()
-        try:
-            return await self._scripts[name](keys=keys, args=args)
-        finally:
-            self._lines.release()
+        return await self._batch.run(self._scripts[name], keys, args)
 
     async def counted(
         self, name: str, keys: Sequence[str], args: Sequence[Any], *, of: str, rebuild: Callable[[str, str], Awaitable[None]]

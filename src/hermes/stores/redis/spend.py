@@ -20,6 +20,7 @@ from hermes.ports.calls import Calls
 from hermes.ports.clock import Clock
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.transactions import Transactions
+from hermes.stores.redis.batch import Batch
 from hermes.stores.redis.counters import (
     CEILING_MICRO_USD,
     GENERATION,
@@ -50,11 +51,12 @@ class RedisSpend:
         latches: Latches,
         alerts: Alerts,
         clock: Clock,
+        batch: Batch | None = None,
         poll_s: float = 1.0,
         wait_s: float = 0.25,
     ) -> None:
         """`wait_s` is how long a call waits for a counter that another process rebuilds, before it goes on without."""
-        self._counters = Counters(redis, wait_s)
+        self._counters = Counters(batch or Batch(redis), redis, wait_s)
         self._transactions, self._calls, self._latches = transactions, calls, latches
         self._alerts, self._clock, self._poll_s = alerts, clock, poll_s
         self._latch: Latch | None = None

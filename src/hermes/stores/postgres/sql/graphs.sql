@@ -10,7 +10,11 @@ with moved as (
     where id = %(session_id)s and head = %(head)s
         and not exists (select from graph_samples where session_id = %(session_id)s and name = any(%(names)s::bytea[]))
     returning live, length - %(count)s as before
-), messages as (
+)
+
+-- name: appended
+-- What comes with a list that was moved: the end of every statement that moves one.
+, messages as (
     insert into graph_messages (session_id, address, body)
     select %(session_id)s, address, body from moved, unnest(%(addresses)s::bytea[], %(bodies)s::bytea[]) as new (address, body)
     on conflict do nothing

@@ -1,0 +1,118 @@
+"""Put together what calls models: backends, the fleet, the gateway, and the door for other people's programs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from hermes.app.models import backends_from, catalogue_from, check_prices, prices_from
+from hermes.backends import HttpClient
+from hermes.config import Settings
+from hermes.gateway.door import Door
+from hermes.gateway.fleet import Fleet
+from hermes.gateway.gateway import Gateway
+from hermes.gateway.prices import PER_MILLION
+from hermes.gateway.slots import Slots
+from hermes.ops.metrics import Metrics
+from hermes.ports.agents import Agents
+from hermes.ports.alerts import Alerts
+from hermes.ports.budgets import Budgets, Spend
+from hermes.ports.cache import Cache
+from hermes.ports.calls import Calls
+from hermes.ports.chats import Chats
+from hermes.ports.graphs import Graphs
+from hermes.ports.people import People
+from hermes.ports.transactions import Transactions
+
+
+class SystemClock:
+    """The port Clock: the time of this machine."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelParts:
+    """What stands behind the ports that calls of models need."""
+
+    people: People
+    graphs: Graphs
+    chats: Chats
+    agents: Agents
+    calls: Calls
+    budgets: Budgets
+    spend: Spend
+    cache: Cache
+    alerts: Alerts
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Everything that calls models, ready."""
+
+    fleet: Fleet
+    gateway: Gateway
+    door: Door
+
+
+@asynccontextmanager
+async def open_models(settings: Settings, parts: ModelParts, transactions: Transactions, metrics: Metrics) -> AsyncIterator[Models]:
+    """Open the way to the models for as long as the block lasts; at its end what was paid is written down first. Raises StartRefused."""
+    catalogue, prices, clock = catalogue_from(settings), prices_from(settings), SystemClock()
+    check_prices(catalogue, prices, clock.now().date())
+    async with AsyncExitStack() as stack:
+        client = HttpClient()
+        stack.push_async_callback(client.aclose)
+        fleet = Fleet(
+            backends_from(settings, client), catalogue=catalogue, agents=parts.agents, transactions=transactions, alerts=parts.alerts
+        )
+        stack.push_async_callback(fleet.aclose)
+        llm = settings.llm
+        slots = Slots(llm.slots, wait_s=llm.slot_wait_s)
+        metrics.watch_slots(lambda: slots.used, lambda: slots.waiting)
+        gateway = Gateway(
+            catalogue=catalogue,
+            prices=prices,
+            backends=fleet,
+            adapter_of=fleet.adapter_of,
+            slots=slots,
+            budgets=parts.budgets,
+            spend=parts.spend,
+            cache=parts.cache,
+            calls=parts.calls,
+            transactions=transactions,
+            alerts=parts.alerts,
+            meter=metrics,
+            clock=clock,
+            deadline_s=llm.deadline_s,
+            cap_micro_usd=None if llm.global_daily_budget_usd is None else round(llm.global_daily_budget_usd * PER_MILLION),
+        )
+        stack.push_async_callback(gateway.settled)
+        door = Door(
+            gateway=gateway,
+            people=parts.people,
+            chats=parts.chats,
+            graphs=parts.graphs,
+            transactions=transactions,
+            tier=settings.door.tier,
+            deadline_s=settings.door.deadline_s,
+        )
+        await fleet.refresh()
+        await stack.enter_async_context(following(fleet))
+        yield Models(fleet, gateway, door)
+
+
+@asynccontextmanager
+async def following(fleet: Fleet) -> AsyncIterator[None]:
+    """Follow the agents' pointers, which other processes may move."""
+    task = asyncio.create_task(fleet.follow())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,250 @@
+"""`hermes fleet`: agents, and the adapters that they speak through, exchanged while they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hermes.app import Hermes, open_hermes
+from hermes.cli.commands import app
+from hermes.cli.errors import complain, fail
+from hermes.cli.running import CANNOT_RUN, Config, run, settings_from, start_log
+from hermes.config import LogLevel
+from hermes.gateway.fleet import Canary, SwapFailed, Swapped, among, spoken
+from hermes.gateway.gateway import Caller
+from hermes.ports.agents import Agent, FleetEvent, Tone
+from hermes.ports.backends import Ask, Check, CheckLevel
+from hermes.ports.calls import Source
+from hermes.ports.people import UserState
+from hermes.turn import Platform
+
+T = TypeVar("T")
+
+OWN_CHAIN = "tier"
+"""What is written in place of an adapter for the chain of the agent's tier."""
+
+CANARY = Ask(messages=({"role": "user", "content": "Answer with one word: ready"},), max_tokens=256)
+CANARY_ACCOUNT, CANARY_SENDER = "fleet", "canary"
+"""Whom canaries are for: a user of their own, with rows and a budget like everybody's."""
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+MARKS = {CheckLevel.INFO: "green", CheckLevel.WARN: "yellow", CheckLevel.ERROR: "red"}
+
+fleet = typer.Typer(
+    no_args_is_help=True,
+    help="Agents and their adapters: list, swap, events, add.\n\n"
+    "An adapter is a model by its name in the settings: claude-sonnet, codex_local, scripted. An agent without one speaks through the "
+    "chain of its tier. To move an agent elsewhere in an outage:\n\n"
+    "    hermes fleet swap hermes --to codex_local\n\n"
+    "The new adapter's health is checked before, and one small real call is made after; where either fails, the old one answers on.",
+)
+app.add_typer(fleet, name="fleet")
+
+Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+By = Annotated[str, typer.Option("--by", envvar=["USER", "USERNAME"], show_envvar=False, help="Who does it, for the history.")]
+
+
+@fleet.command("list")
+def list_(*, is_json: Json = False, config: Config = None) -> None:
+    """List the agents, what each one speaks through, and how its backend is."""
+
+    async def read(hermes: Hermes) -> tuple[Sequence[Agent], dict[str, Sequence[Check]]]:
+        async with hermes.database.begin() as tx:
+            agents = await hermes.parts.agents.list(tx)
+        known = sorted({agent.adapter for agent in agents if agent.adapter} & hermes.gateway.catalogue.models.keys())
+        checks = await asyncio.gather(*(hermes.fleet.check(adapter, timeout_s=5.0) for adapter in known))
+        return agents, dict(zip(known, checks, strict=True))
+
+    agents, health = run(_with_hermes(config, read))
+    if is_json:
+        typer.echo(json.dumps([{**asdict(agent), "health": _checks(health.get(agent.adapter or "", ()))} for agent in agents]))
+        return
+    table = Table("agent", "adapter", "tier", "folder", "answers on", "health", box=None, pad_edge=False)
+    for agent in agents:
+        accounts = ", ".join(agent.accounts) or ("every other account" if agent.name == "hermes" else "no account")
+        shown = (spoken(agent.adapter), agent.tier or "the user's", agent.cwd or "", accounts)
+        table.add_row(escape(agent.name), *map(escape, shown), _health(agent, health))
+    Console().print(table)
+
+
+@fleet.command()
+def swap(
+    name: Annotated[str, typer.Argument(metavar="AGENT", help="Whose adapter is exchanged.")],
+    *,
+    to: Annotated[str, typer.Option(metavar="ADAPTER", help=f"The new adapter; `{OWN_CHAIN}` for the chain of the agent's tier.")],
+    is_fresh: Annotated[bool, typer.Option("--fresh-cwd", help="Leave the agent's folder behind, instead of going on in it.")] = False,
+    is_tried: Annotated[bool, typer.Option("--canary/--no-canary", help="Make one small real call afterwards.")] = True,
+    by: By = "operator",
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Point an agent to another adapter, in every running process, without a restart. Calls under way end on the old one.
+
+    Exit code 1 when it was refused or taken back: then the old one answers. Exit code 2 when there is no such agent or adapter."""
+    wanted = None if to == OWN_CHAIN else to
+
+    async def act(hermes: Hermes) -> Swapped | SwapFailed:
+        canary = canary_of(hermes) if is_tried else None
+        try:
+            return await hermes.fleet.swap(name, wanted, by=by, preserve_cwd=not is_fresh, canary=canary)
+        except SwapFailed as error:
+            return error
+
+    done = run(_with_hermes(config, act))
+    if is_json:
+        typer.echo(json.dumps(_outcome(done, wanted)))
+    elif isinstance(done, Swapped):
+        _say(done)
+    if isinstance(done, SwapFailed):
+        complain(str(done))
+        raise typer.Exit(CANNOT_RUN)
+
+
+@fleet.command()
+def events(
+    name: Annotated[str | None, typer.Argument(metavar="AGENT", help="Whose history; without it, that of all.", show_default=False)] = None,
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, the newest first.")] = 50,
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Show what was swapped, refused and taken back: when, by whom, and why."""
+
+    async def read(hermes: Hermes) -> Sequence[FleetEvent]:
+        async with hermes.database.begin() as tx:
+            if name is not None:
+                among(name, [agent.name for agent in await hermes.parts.agents.list(tx)], "agent")
+            return await hermes.parts.agents.events(tx, name, limit=limit)
+
+    found = run(_with_hermes(config, read))
+    if is_json:
+        typer.echo(json.dumps([_event(event) for event in found]))
+        return
+    if not found:
+        typer.echo("No adapter was exchanged yet; do it: hermes fleet swap AGENT --to ADAPTER")
+        return
+    table = Table("when", "agent", "what", "from", "to", "by", "reason", box=None, pad_edge=False)
+    for event in found:
+        shown = (event.agent, event.kind.removeprefix("adapter_").replace("_", " "), event.old or OWN_CHAIN, event.new or OWN_CHAIN)
+        table.add_row(f"{event.at:%Y-%m-%d %H:%M:%S}", *map(escape, (*shown, event.by, event.reason)))
+    Console().print(table)
+
+
+@fleet.command()
+def add(
+    name: Annotated[str, typer.Argument(help="What it is called: letters, digits, and . _ - between them.")],
+    *,
+    tier: Annotated[str | None, typer.Option(help="The tier it answers with.", show_default="that of the user who asks")] = None,
+    adapter: Annotated[str | None, typer.Option(help="What it speaks through.", show_default="the chain of its tier")] = None,
+    cwd: Annotated[
+        Path | None, typer.Option(help="The folder its adapter works in, on the machines of the workers.", show_default=False)
+    ] = None,
+    account: Annotated[list[str] | None, typer.Option(help="Where it answers; may be repeated.", show_default=False)] = None,
+    tone: Annotated[Tone, typer.Option(help="How it speaks.")] = Tone.FRIENDLY,
+    role: Annotated[str, typer.Option(help="What it is for, in a sentence that goes into its prompt.", show_default=False)] = "",
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Make an agent, for instance: hermes fleet add bali --adapter claude-sonnet --account shop."""
+    if not NAME.fullmatch(name):
+        fail(f"{name!r} is no name for an agent; expected up to 64 letters, digits, and . _ - between them, such as bali-2")
+    folder = None if cwd is None else str(cwd.expanduser().absolute())
+
+    async def make(hermes: Hermes) -> tuple[Agent, bool]:
+        catalogue = hermes.gateway.catalogue
+        if tier is not None:
+            among(tier, catalogue.tiers, "tier")
+        if adapter is not None:
+            hermes.fleet.known(adapter)
+        agent = Agent(name=name, tone=tone, role=role, tier=tier, adapter=adapter, cwd=folder, accounts=tuple(account or ()))
+        async with hermes.database.begin() as tx:
+            return await hermes.parts.agents.add(tx, agent)
+
+    made, is_new = run(_with_hermes(config, make))
+    if not is_new:
+        fail(f"there is an agent {name} already; exchange its adapter: hermes fleet swap {name} --to ADAPTER")
+    if is_json:
+        typer.echo(json.dumps(asdict(made)))
+        return
+    where = f"answers on {', '.join(made.accounts)}" if made.accounts else "answers on no account yet"
+    typer.echo(f"{name} speaks through {spoken(made.adapter)} and {where}.")
+
+
+def canary_of(hermes: Hermes) -> Canary:
+    """A small real call through the gateway, paid and recorded like every other, to the agent's adapter in its folder and nobody else."""
+
+    async def canary(agent: Agent) -> None:
+        async with hermes.database.begin() as tx:
+            user, _ = await hermes.parts.people.meet(tx, CANARY_ACCOUNT, Platform.REST, CANARY_SENDER, state=UserState.ACTIVE)
+        tiers = hermes.gateway.catalogue.tiers
+        caller = Caller(
+            user_id=user.id,
+            account=CANARY_ACCOUNT,
+            tier=agent.tier or (user.tier if user.tier in tiers else next(iter(tiers))),
+            source=Source.CANARY,
+            takes_copies=False,
+            models=None if agent.adapter is None else (agent.adapter,),
+        )
+        await hermes.gateway.complete(replace(CANARY, cwd=Path(agent.cwd) if agent.cwd else None), caller)
+
+    return canary
+
+
+async def _with_hermes(config: Any, act: Callable[[Hermes], Coroutine[Any, Any, T]]) -> T:
+    settings = settings_from(config)
+    # What went well, the command says itself.
+    start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
+    async with open_hermes(settings) as hermes:
+        return await act(hermes)
+
+
+def _say(done: Swapped) -> None:
+    name, now = done.agent.name, spoken(done.agent.adapter)
+    if not done.is_changed:
+        typer.echo(f"{name} speaks through {now} already; nothing was changed.")
+        return
+    folder = f", in {done.agent.cwd}" if done.agent.cwd else ""
+    typer.echo(f"{name} speaks through {now} now{folder}; before, through {spoken(done.old)}.")
+    for check in done.checks:
+        if check.level is CheckLevel.WARN:
+            typer.secho(f"  {check.message}" + (f" ({check.hint})" if check.hint else ""), fg="yellow", err=True)
+
+
+def _outcome(done: Swapped | SwapFailed, wanted: str | None) -> dict[str, Any]:
+    if isinstance(done, Swapped):
+        agent, old, outcome, reason, checks = done.agent, done.old, "swapped" if done.is_changed else "unchanged", "", done.checks
+    else:
+        agent, old, reason, checks = done.agent, done.agent.adapter, done.because.reason, tuple(done.because.checks)
+        outcome = done.because.kind.removeprefix("adapter_")
+    return {"agent": agent.name, "outcome": outcome, "from": old, "to": wanted, "reason": reason, "checks": _checks(checks)}
+
+
+def _event(event: FleetEvent) -> dict[str, Any]:
+    plain = {name: getattr(event, name) for name in ("agent", "kind", "reason", "by", "epoch")}
+    return {"id": str(event.id), "at": event.at.isoformat(), **plain, "from": event.old, "to": event.new, "checks": _checks(event.checks)}
+
+
+def _checks(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    return [asdict(check) for check in checks]
+
+
+def _health(agent: Agent, health: dict[str, Sequence[Check]]) -> str:
+    """The worst finding, in the colour of how bad it is."""
+    if agent.adapter is None:
+        return ""
+    if agent.adapter not in health:
+        return "[red]not in the settings[/]"
+    worst = max(health[agent.adapter], key=lambda check: list(MARKS).index(check.level), default=None)
+    if worst is None or worst.level is CheckLevel.INFO:
+        return "[green]ok[/]"
+    return f"[{MARKS[worst.level]}]{escape(worst.message)}[/]"

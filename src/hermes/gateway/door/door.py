@@ -1,0 +1,173 @@
+"""Who is at the door, which models they get, and their answers: one or several, whole or as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from uuid import UUID
+
+from hermes.gateway.door.recording import Recording
+from hermes.gateway.door.request import DoorRequest
+from hermes.gateway.gateway import Answer, Began, Caller, Gateway
+from hermes.ports.api_keys import ApiKey
+from hermes.ports.backends import Delta
+from hermes.ports.calls import Source
+from hermes.ports.chats import Chats
+from hermes.ports.graphs import Graphs
+from hermes.ports.people import People, User, UserState
+from hermes.ports.transactions import Transactions
+from hermes.turn import Platform
+
+ANY_MODEL = "hermes"
+"""What a client calls the whole chain of its tier, in its order."""
+REMEMBERED_S = 5.0
+MOST_REMEMBERED = 10_000
+
+
+class UnknownModel(LookupError):
+    """The tier has no such model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """An end user behind an API key. Two of them share nothing, whatever they are called behind other keys."""
+
+    user: User
+    account: str
+    tier: str
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A piece of one of the answers: who began, deltas, and last of all the answer itself."""
+
+    choice: int
+    piece: Began | Delta | Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Chat completions for programs that send the whole chat each time."""
+
+    gateway: Gateway
+    people: People
+    chats: Chats
+    graphs: Graphs
+    transactions: Transactions
+    tier: str
+    """Of keys that have none of their own."""
+    deadline_s: float
+    _guests: dict[tuple[UUID, str], tuple[float, Guest]] = field(default_factory=dict, init=False, repr=False)
+
+    async def guest(self, key: ApiKey, name: str) -> Guest:
+        """Return the end user that a client calls so; a new one is met now, and trained on only if the key's owner said so.
+
+        Remembered for a few seconds: that long a user who was deleted may still be served, and what they say then can be read by nobody."""
+        known = self._guests.get((key.id, name))
+        if known is not None and time.monotonic() < known[0]:
+            return known[1]
+        async with self.transactions.begin() as tx:
+            user, is_new = await self.people.meet(tx, key.account, Platform.DOOR, f"{key.id}/{name}", state=UserState.ACTIVE)
+            if is_new and key.trains:
+                await self.people.allow_training(tx, user.id, trains=True)
+        while len(self._guests) >= MOST_REMEMBERED:
+            del self._guests[next(iter(self._guests))]
+        guest = Guest(user, key.account, key.tier or self.tier)
+        self._guests.pop((key.id, name), None)
+        self._guests[key.id, name] = (time.monotonic() + REMEMBERED_S, guest)
+        return guest
+
+    def models(self, tier: str) -> list[str]:
+        """What a client of this tier may ask for."""
+        return [ANY_MODEL, *self.gateway.catalogue.tier(tier).chain]
+
+    def chain(self, model: str, tier: str) -> list[str]:
+        """The models to try: the one that was asked for, by our name or its vendor's, and behind it the others of the tier as they come.
+
+        Raises UnknownModel."""
+        own = list(self.gateway.catalogue.tier(tier).chain)
+        if model == ANY_MODEL:
+            return own
+        models = self.gateway.catalogue.models
+        first = next((name for name in own if model in (name, models[name].id)), None)
+        if first is None:
+            known = [ANY_MODEL, *own]
+            near = (get_close_matches(model, known, n=1) or known)[0]
+            raise UnknownModel(f"there is no model of this name here; did you mean {near}? GET /v1/models lists them")
+        return [first, *(name for name in own if name != first)]
+
+    async def complete(self, request: DoorRequest, guest: Guest, session: str | None = None) -> list[Answer]:
+        """Return as many answers as were asked for. Raises what Gateway.complete raises, and UnknownModel.
+
+        Several are asked for at once; when one of them fails, the others are given up."""
+        caller, recording = self._caller(request, guest), self._recording(request, guest, session)
+        ask = request.ask(str(guest.user.id))
+        if request.choices == 1:
+            return [await self.gateway.complete(ask, caller, recording)]
+        await self._open(recording)
+        try:
+            async with asyncio.TaskGroup() as group:
+                asked = [group.create_task(self.gateway.complete(ask, caller, recording)) for _ in range(request.choices)]
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [one.result() for one in asked]
+
+    async def stream(self, request: DoorRequest, guest: Guest, session: str | None = None) -> AsyncGenerator[Said]:
+        """Yield the pieces of all answers as they come. Raises as `complete` does, and CutShort. Close it (`aclosing`) to give up."""
+        caller, recording = self._caller(request, guest), self._recording(request, guest, session)
+        ask = request.ask(str(guest.user.id))
+        if request.choices == 1:
+            async with aclosing(self.gateway.stream(ask, caller, recording)) as pieces:
+                async for piece in pieces:
+                    yield Said(0, piece)
+            return
+        await self._open(recording)
+        # A queue of one: who reads slowly is answered slowly, and nothing piles up.
+        queue: asyncio.Queue[Said | BaseException | None] = asyncio.Queue(1)
+
+        async def follow(choice: int) -> None:
+            try:
+                async with aclosing(self.gateway.stream(ask, caller, recording)) as pieces:
+                    async for piece in pieces:
+                        await queue.put(Said(choice, piece))
+                await queue.put(None)
+            except Exception as error:  # noqa: BLE001  # raised again where the pieces are read
+                await queue.put(error)
+
+        following = [asyncio.create_task(follow(choice)) for choice in range(request.choices)]
+        try:
+            left = request.choices
+            while left:
+                said = await queue.get()
+                if isinstance(said, BaseException):
+                    raise said
+                if said is None:
+                    left -= 1
+                else:
+                    yield said
+        finally:
+            for task in following:
+                task.cancel()
+            await asyncio.gather(*following, return_exceptions=True)
+
+    def _caller(self, request: DoorRequest, guest: Guest) -> Caller:
+        return Caller(
+            user_id=guest.user.id,
+            account=guest.account,
+            tier=guest.tier,
+            source=Source.DOOR,
+            takes_copies=False,  # samples are independent
+            models=self.chain(request.model, guest.tier),
+            deadline_s=self.deadline_s,
+        )
+
+    def _recording(self, request: DoorRequest, guest: Guest, session: str | None) -> Recording:
+        return Recording(request, self.chats, self.graphs, account=guest.account, user_id=guest.user.id, name=session)
+
+    async def _open(self, recording: Recording) -> None:
+        async with self.transactions.begin() as tx:
+            await recording.open(tx)

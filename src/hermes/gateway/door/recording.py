@@ -1,0 +1,150 @@
+"""Write an answer into the message graph of the chat that it was given in.
+
+The plain case costs what is new, whatever the length of the chat: its list is known, by digest, to be what the client showed, and grows by
+the client's new messages and the answer. Otherwise the graph is loaded, the list is made what the client showed (an edit or a compaction,
+which keeps every sampled context), and the answer is committed to that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from uuid import UUID
+
+from hermes.gateway.door.request import DoorRequest
+from hermes.gateway.matching import ChangeKind, Marker, Message, change_between, key_of, normal
+from hermes.graph import CallRecord, MessageGraph, Overlay, Turn
+from hermes.graph.context import KeepReasoning
+from hermes.graph.message import canonical
+from hermes.ports.backends import LOGPROBS, Completion
+from hermes.ports.calls import Call
+from hermes.ports.chats import Chats, Found
+from hermes.ports.graphs import Entry, Graphs
+from hermes.ports.transactions import Transaction
+
+
+class Recording:
+    """One request and the answers to it; the gateway's Record. Several answers to it are several samples in one context, in one chat."""
+
+    def __init__(self, request: DoorRequest, chats: Chats, graphs: Graphs, *, account: str, user_id: UUID, name: str | None = None) -> None:
+        """`name` is what the client itself calls the chat."""
+        self._request, self._chats, self._graphs = request, chats, graphs
+        self._account, self._user_id, self._name = account, user_id, name
+        self._marker = Marker(request.messages)
+        self._session_id: UUID | None = None
+        self._turn: Turn | None = None
+
+    async def open(self, tx: Transaction) -> None:
+        """Settle which chat it is before there is an answer: where several will come at once, each must find the same one."""
+        self._session_id = (await self._chat(tx)).session_id
+
+    async def at_once(self, call: Call, completion: Completion) -> UUID | None:
+        if self._session_id is not None or self._name is not None:
+            return None
+        found = await self._chats.look(self._user_id, self._marker.marks) if self._marker.marks else None
+        if found is not None and not self._goes_on(found):
+            return None
+        message = normal(completion.message)
+        entries = self._entries(found, message, record_of(self._request, call, completion))
+        return await self._chats.add(self._user_id, found, entries, self._marker.behind(message), call)
+
+    async def write(self, tx: Transaction, call: Call, completion: Completion) -> UUID:
+        message, record = normal(completion.message), record_of(self._request, call, completion)
+        found = await self._chat(tx)
+        if self._session_id is None and self._goes_on(found):
+            head: str | None = await self._graphs.append(tx, found.session_id, found.head, self._entries(found, message, record))
+        else:
+            head = await self._commit(tx, found, message, record)
+        mark = self._marker.behind(message)
+        if mark is not None:
+            await self._chats.note(tx, self._user_id, found.session_id, head, mark)
+        return found.session_id
+
+    async def _chat(self, tx: Transaction) -> Found:
+        marks = self._marker.marks
+        if self._session_id is not None:
+            found = await self._chats.get(tx, self._user_id, self._session_id, marks)
+        elif self._name is not None:
+            found = await self._chats.named(tx, self._account, self._user_id, self._name, marks)
+        else:
+            found = await self._chats.find(tx, self._user_id, marks)
+        return found if found is not None else await self._chats.begin(tx, self._account, self._user_id)
+
+    def _goes_on(self, found: Found) -> bool:
+        """Whether the list is what the client showed, up to its new messages, and shown with all of its reasoning or with none."""
+        if found.known is None:
+            return found.is_new
+        return found.has_reasoning or not shows_reasoning(self._request.messages[found.known.length :])
+
+    def _entries(self, found: Found | None, message: Message, record: CallRecord) -> list[Entry]:
+        """What a chat that goes on grows by: the client's new messages, and the answer."""
+        known = found.known.length if found is not None and found.known is not None else 0
+        new = self._request.messages[known:]
+        is_whole = (found is not None and found.has_reasoning) or shows_reasoning(new)
+        return [*map(Entry, new), Entry(message, is_sampled=True, call=record, keep_reasoning="all" if is_whole else "none")]
+
+    async def _commit(self, tx: Transaction, found: Found, message: Message, record: CallRecord) -> str | None:
+        """Make the list what the client showed, whatever it was, and record the answer to that; the list's head if it ends with it."""
+        graph = await self._graphs.load(tx, found.session_id)
+        if self._turn is None:
+            wanted, keep = as_recorded(graph, self._request.messages)
+            show(graph, wanted)
+            self._turn = graph.prepare(self._request.tools or None, keep_reasoning=keep)
+        before = len(graph)
+        graph.commit(self._turn, message, record)
+        head = await self._graphs.save(tx, found.session_id, found.head, graph)
+        return head if len(graph) > before else None
+
+
+def as_recorded(graph: MessageGraph, shown: Sequence[Message]) -> tuple[list[Message], KeepReasoning]:
+    """What the client showed, with our own responses as they were recorded, reasoning included, and how much of that it showed.
+
+    Where that is neither none nor all nor this turn's, what it shows is context of its own making."""
+    ours = {key_of(response.message): response.message for response in graph.responses()}
+    whole = [ours.get(key_of(message), message) if message["role"] == "assistant" else message for message in shown]
+    wanted = [canonical(message) for message in shown]
+    for keep in ("none", "all", "current_turn"):
+        if [canonical(message) for message in Overlay(keep_reasoning=keep).render(whole)] == wanted:
+            return whole, keep
+    return list(shown), "all"
+
+
+def show(graph: MessageGraph, wanted: Sequence[Message]) -> None:
+    """Make the list what is wanted, in one edit."""
+    change = change_between(list(graph), wanted, canonical)
+    if change.kind in (ChangeKind.EDIT, ChangeKind.COMPACTION):
+        graph.replace(slice(change.start, change.stop), change.messages, kind=change.kind)
+    graph.extend(change.tail, sampled=False)
+
+
+def shows_reasoning(messages: Sequence[Message]) -> bool:
+    return any("reasoning" in message for message in messages)
+
+
+def record_of(request: DoorRequest, call: Call, completion: Completion) -> CallRecord:
+    """The call as the graph keeps it: what was asked for, what came back, what it cost."""
+    usage = {name: count for name, count in asdict(completion.usage).items() if count}
+    about = {
+        "call_id": str(call.id),
+        "backend": call.backend,
+        "latency_ms": call.latency_ms,
+        "first_token_ms": call.first_token_ms,
+        "micro_usd": call.micro_usd,
+        "metadata": request.metadata,
+        **{name: value for name, value in completion.extra.items() if name != LOGPROBS},
+    }
+    limit = {} if request.max_tokens is None else {"max_tokens": request.max_tokens}
+    return CallRecord(
+        model=completion.model,
+        policy_version=request.metadata.get("policy_version"),
+        sampling={**request.sampling, **limit},
+        finish_reason=completion.finish_reason,
+        usage=usage,
+        raw_text=completion.raw_text,
+        tools=request.tools or None,
+        request_digest=completion.request_digest or None,
+        prompt_token_ids=completion.prompt_token_ids,
+        token_ids=completion.token_ids,
+        logprobs=completion.logprobs if completion.token_ids is not None else None,
+        sample_id=str(call.id),
+        extra={name: value for name, value in about.items() if value not in (None, {})},
+    )

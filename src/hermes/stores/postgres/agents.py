@@ -1,0 +1,94 @@
+"""Agents, their adapters and the fleet's history on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from hermes.ports.agents import Agent, Because, FleetEvent, FleetEventKind, PointerMoved, Tone
+from hermes.ports.backends import Check, CheckLevel
+from hermes.ports.errors import NotThere
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.database import on
+from hermes.stores.postgres.queries import load
+
+SQL = load("agents")
+
+
+class PostgresAgents:
+    """The port Agents. Whoever moves a pointer holds the agent's row until the end of the transaction."""
+
+    async def add(self, tx: Transaction, agent: Agent) -> tuple[Agent, bool]:
+        made = await rows(tx, "add", {name: getattr(agent, name) for name in ("name", "tone", "role", "tier", "adapter", "cwd")})
+        for [agent_id] in made:
+            for account in agent.accounts:
+                await on(tx).execute(SQL["answer_on"], {"account": account, "agent_id": agent_id})
+        return await self.get(tx, agent.name), bool(made)
+
+    async def get(self, tx: Transaction, name: str) -> Agent:
+        found = await rows(tx, "get", {"name": name})
+        if not found:
+            raise NotThere(f"there is no agent {name}")
+        return as_agent(found[0])
+
+    async def list(self, tx: Transaction) -> Sequence[Agent]:
+        return [as_agent(row) for row in await rows(tx, "list", {})]
+
+    async def point(
+        self, tx: Transaction, name: str, *, adapter: str | None, cwd: str | None, expected_epoch: int, because: Because
+    ) -> Agent:
+        agent_id, old, epoch = await self._lock(tx, name)
+        if await rows(tx, "is_noted", {"id": because.id}):  # the answer to its commit was lost; it was done all the same
+            return replace(await self.get(tx, name), adapter=adapter, cwd=cwd, epoch=expected_epoch + 1)
+        if epoch != expected_epoch:
+            raise PointerMoved
+        await on(tx).execute(SQL["point"], {"agent_id": agent_id, "adapter": adapter, "cwd": cwd})
+        event = as_row(because) | {"agent_id": agent_id, "old": old, "new": adapter, "epoch": epoch + 1}
+        await on(tx).execute(SQL["note"], event)
+        return await self.get(tx, name)
+
+    async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: Because) -> None:
+        agent_id, old, epoch = await self._lock(tx, name)
+        await on(tx).execute(SQL["note"], as_row(because) | {"agent_id": agent_id, "old": old, "new": adapter, "epoch": epoch})
+
+    async def events(self, tx: Transaction, name: str | None = None, *, limit: int = 50) -> Sequence[FleetEvent]:
+        found = await rows(tx, "events" if name is None else "events_of", {"name": name, "limit": limit})
+        return [as_event(row) for row in found]
+
+    async def _lock(self, tx: Transaction, name: str) -> tuple[Any, str | None, int]:
+        """Hold an agent's row; return its id, adapter and epoch. The history is then written in the order of what happened."""
+        found = await rows(tx, "lock", {"name": name})
+        if not found:
+            raise NotThere(f"there is no agent {name}")
+        agent_id, adapter, epoch = found[0]
+        return agent_id, adapter, epoch
+
+
+async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
+    return await (await on(tx).execute(SQL[query], values)).fetchall()
+
+
+def as_agent(row: Any) -> Agent:
+    """Read a row of the agent columns, in the order in which every query here selects them."""
+    name, tone, role, tier, adapter, cwd, epoch, accounts = row
+    return Agent(name=name, tone=Tone(tone), role=role, tier=tier, adapter=adapter, cwd=cwd, epoch=epoch, accounts=tuple(accounts))
+
+
+def as_row(because: Because) -> dict[str, Any]:
+    checks = Jsonb([{name: storable(value) for name, value in asdict(check).items()} for check in because.checks])
+    return {"id": because.id, "kind": because.kind, "reason": storable(because.reason), "by": storable(because.by), "checks": checks}
+
+
+def storable(text: str) -> str:
+    """A text without what PostgreSQL does not take. A reason may hold whatever a vendor said."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def as_event(row: Any) -> FleetEvent:
+    event_id, agent, kind, old, new, reason, by, checks, epoch, at = row
+    found = tuple(Check(check["code"], CheckLevel(check["level"]), check["message"], check["hint"]) for check in checks)
+    kind = FleetEventKind(kind)
+    return FleetEvent(id=event_id, agent=agent, kind=kind, old=old, new=new, reason=reason, by=by, checks=found, epoch=epoch, at=at)

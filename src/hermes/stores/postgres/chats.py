@@ -1,0 +1,160 @@
+"""Chats of the OpenAI door on PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+from hermes.graph.node import root_id
+from hermes.ports.calls import Call
+from hermes.ports.chats import Found, Mark
+from hermes.ports.graphs import Entry
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.calls import SQL as CALLS
+from hermes.stores.postgres.calls import as_row
+from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.graph_rows import Kind, Vault
+from hermes.stores.postgres.graphs import SQL as GRAPHS
+from hermes.stores.postgres.graphs import appended_row
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.queries import load
+from hermes.stores.seal import DataKeys
+
+SQL = load("chats")
+REST = (
+    GRAPHS["appended"].removesuffix(b"select live from moved")
+    + SQL["noted"]
+    + b", called as ("
+    + CALLS["add"]
+    + b") select live from moved"
+)
+ADD = GRAPHS["append"] + REST
+ADD_FIRST = SQL["add_first"] + REST
+"""A sample with all that belongs to it, in one statement: its messages, itself, its mark and its call."""
+DIGEST_BYTES = 16
+
+
+class PostgresChats:
+    """The port Chats. A digest is stored only after it was keyed, so the database tells nobody what was said."""
+
+    def __init__(self, database: Database, keyring: Keyring) -> None:
+        self._database, self._keyring = database, keyring
+
+    async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[Mark]) -> Found | None:
+        return await self._find(tx, "find", user_id, marks)
+
+    async def look(self, user_id: UUID, marks: Sequence[Mark]) -> Found | None:
+        async with self._database.once() as tx:
+            return await self._find(tx, "look", user_id, marks)
+
+    async def add(self, user_id: UUID, found: Found | None, entries: Sequence[Entry], mark: Mark | None, call: Call) -> UUID | None:
+        async with self._database.once() as tx:
+            keys = await self._keyring.of(tx, user_id)
+            place = new_chat(keys) if found is None else found
+            row = appended_row(place.session_id, place.head, entries, keys)
+            if row is None:
+                return None
+            noted = digests(mark, keyed_by(keys)) if mark is not None else NOTHING_SAID
+            values = {**as_row(replace(call, session_id=place.session_id, user_id=user_id)), **row, **noted}
+            if isinstance(place, NewChat):
+                values |= {"channel_id": f"{user_id}/{place.session_id}", "seed": place.seed}
+            query = ADD_FIRST if isinstance(place, NewChat) else ADD
+            is_written = await (await on(tx).execute(query, values)).fetchone() is not None
+        if is_written:
+            self._keyring.note_owner(place.session_id, user_id)
+        return place.session_id if is_written else None
+
+    async def _find(self, tx: Transaction, query: str, user_id: UUID, marks: Sequence[Mark]) -> Found | None:
+        keyed = keyed_by(await self._keyring.of(tx, user_id))
+        if not marks:
+            return None
+        by_list = {keyed(mark.shown): mark for mark in marks}
+        wanted = {"user_id": user_id, "shown": list(by_list), "echo": [keyed(mark.echo) for mark in marks]}
+        row = await (await on(tx).execute(SQL[query], wanted)).fetchone()
+        if row is None:
+            return None
+        session_id, head, known_head, length, shown, whole, _, is_list = row
+        self._keyring.note_owner(session_id, user_id)
+        mark = by_list.get(shown) if is_list and known_head == head else None
+        return found(session_id, head, mark if mark and mark.length == length else None, whole, keyed)
+
+    async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, marks: Sequence[Mark] = ()) -> Found | None:
+        row = await (await on(tx).execute(SQL["get"], {"user_id": user_id, "session_id": session_id})).fetchone()
+        return None if row is None else await self._stand(tx, user_id, row, marks)
+
+    async def named(self, tx: Transaction, account: str, user_id: UUID, name: str, marks: Sequence[Mark]) -> Found:
+        with suppress(ValueError):
+            if (by_id := await self.get(tx, user_id, UUID(name), marks)) is not None:
+                return by_id
+        channel_id = f"{user_id}/named/{name}"
+        wanted = {"account": account, "channel_id": channel_id}
+        await on(tx).execute(SQL["lock_name"], wanted)  # of two first requests one begins it
+        row = await (await on(tx).execute(SQL["named"], wanted)).fetchone()
+        if row is None:
+            return await self._begin(tx, account, user_id, uuid4(), channel_id)
+        return await self._stand(tx, user_id, row, marks)
+
+    async def begin(self, tx: Transaction, account: str, user_id: UUID) -> Found:
+        session_id = uuid4()
+        return await self._begin(tx, account, user_id, session_id, f"{user_id}/{session_id}")
+
+    async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, mark: Mark) -> None:
+        noted = digests(mark, keyed_by(await self._keyring.of(tx, user_id)))
+        await on(tx).execute(SQL["note"], {"user_id": user_id, "session_id": session_id, "head": head, **noted})
+
+    async def _stand(self, tx: Transaction, user_id: UUID, row: tuple[UUID, str], marks: Sequence[Mark]) -> Found:
+        """Whether the chat stands where the request shows it."""
+        keyed = keyed_by(await self._keyring.of(tx, user_id))
+        session_id, head = row
+        by_list = {keyed(mark.shown): mark for mark in marks}
+        if not by_list:
+            return Found(session_id, head)
+        at = {"session_id": session_id, "head": head, "shown": list(by_list)}
+        stood = await (await on(tx).execute(SQL["stood"], at)).fetchone()
+        return Found(session_id, head) if stood is None else found(session_id, head, by_list[stood[0]], stood[1], keyed)
+
+    async def _begin(self, tx: Transaction, account: str, user_id: UUID, session_id: UUID, channel_id: str) -> Found:
+        begun = new_chat(await self._keyring.of(tx, user_id), session_id)
+        row = {"account": account, "channel_id": channel_id, "user_id": user_id, **begun._asdict()}
+        await on(tx).execute(SQL["begin"], row)
+        self._keyring.note_owner(session_id, user_id)
+        return Found(session_id, begun.head, is_new=True)
+
+
+class NewChat(NamedTuple):
+    """A chat that is to begin: its id, its sealed seed, and the head of its empty list."""
+
+    session_id: UUID
+    seed: bytes
+    head: str
+
+
+def new_chat(keys: DataKeys, session_id: UUID | None = None) -> NewChat:
+    session_id, seed = session_id or uuid4(), os.urandom(16).hex()
+    return NewChat(session_id, Vault(keys, session_id).seal(Kind.SEED, seed.encode()), root_id(seed).hex())
+
+
+NOTHING_SAID = {"length": None, "shown": b"", "whole": b"", "echo": b""}
+
+
+def digests(mark: Mark, keyed: Callable[[bytes], bytes]) -> dict[str, Any]:
+    """A mark as it is stored."""
+    return {"length": mark.length, "shown": keyed(mark.shown), "whole": keyed(mark.whole), "echo": keyed(mark.echo)}
+
+
+def keyed_by(keys: DataKeys) -> Callable[[bytes], bytes]:
+    """How one user's digests are written."""
+    return lambda digest: keys.digest("door", digest)[:DIGEST_BYTES]
+
+
+def found(session_id: UUID, head: str, mark: Mark | None, whole: bytes, keyed: Callable[[bytes], bytes]) -> Found:
+    """The chat, with the mark up to which the client shows its list exactly: with all of its reasoning, or with none."""
+    if mark is None:
+        return Found(session_id, head)
+    if mark.whole == mark.shown:
+        return Found(session_id, head, mark)
+    return Found(session_id, head, mark, has_reasoning=True) if keyed(mark.whole) == whole else Found(session_id, head)

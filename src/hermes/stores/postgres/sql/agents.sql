@@ -1,0 +1,46 @@
+-- Agents, the pointers to their adapters, and the fleet's history.
+
+-- name: add
+insert into agents (name, tone, role, tier, adapter, cwd)
+values (%(name)s, %(tone)s, %(role)s, %(tier)s, %(adapter)s, %(cwd)s)
+on conflict (name) do nothing
+returning id
+
+-- name: answer_on
+insert into accounts (id, agent_id) values (%(account)s, %(agent_id)s)
+on conflict (id) do update set agent_id = excluded.agent_id
+
+-- name: get
+select name, tone, role, tier, adapter, cwd, epoch,
+    array(select accounts.id from accounts where accounts.agent_id = agents.id order by accounts.id)
+from agents where name = %(name)s
+
+-- name: list
+select name, tone, role, tier, adapter, cwd, epoch,
+    array(select accounts.id from accounts where accounts.agent_id = agents.id order by accounts.id)
+from agents order by name
+
+-- name: lock
+select id, adapter, epoch from agents where name = %(name)s for update
+
+-- name: point
+update agents set adapter = %(adapter)s, cwd = %(cwd)s, epoch = epoch + 1 where id = %(agent_id)s
+
+-- name: note
+insert into fleet_events (id, agent_id, kind, old_adapter, new_adapter, reason, by, checks, epoch)
+values (%(id)s, %(agent_id)s, %(kind)s, %(old)s, %(new)s, %(reason)s, %(by)s, %(checks)s, %(epoch)s)
+on conflict (id) do nothing
+
+-- name: is_noted
+select from fleet_events where id = %(id)s
+
+-- name: events
+select fleet_events.id, agents.name, kind, old_adapter, new_adapter, reason, by, checks, fleet_events.epoch, at
+from fleet_events join agents on agents.id = agent_id
+order by number desc limit %(limit)s
+
+-- name: events_of
+select fleet_events.id, agents.name, kind, old_adapter, new_adapter, reason, by, checks, fleet_events.epoch, at
+from fleet_events join agents on agents.id = agent_id
+where agents.name = %(name)s
+order by number desc limit %(limit)s

@@ -1,0 +1,84 @@
+-- Chats of the OpenAI door.
+
+-- name: find
+with theirs as (
+    select id, session_id, head, length, shown, whole, echo, true as is_list from (
+        select * from door_samples where user_id = %(user_id)s and shown = any(%(shown)s::bytea[]) order by length desc, id desc limit 1
+    ) as lists
+    union all
+    select id, session_id, head, length, shown, whole, echo, false from (
+        select * from door_samples where user_id = %(user_id)s and echo = any(%(echo)s::bytea[]) order by id desc limit 1
+    ) as echoes
+)
+select sessions.id, sessions.head, theirs.head, theirs.length, theirs.shown, theirs.whole, theirs.echo, is_list
+from theirs join sessions on sessions.id = theirs.session_id
+order by is_list desc limit 1
+for no key update of sessions
+
+-- name: look
+-- Without a lock: whoever goes on from there finds out whether it still holds.
+with theirs as (
+    select id, session_id, head, length, shown, whole, echo, true as is_list from (
+        select * from door_samples where user_id = %(user_id)s and shown = any(%(shown)s::bytea[]) order by length desc, id desc limit 1
+    ) as lists
+    union all
+    select id, session_id, head, length, shown, whole, echo, false from (
+        select * from door_samples where user_id = %(user_id)s and echo = any(%(echo)s::bytea[]) order by id desc limit 1
+    ) as echoes
+)
+select sessions.id, sessions.head, theirs.head, theirs.length, theirs.shown, theirs.whole, theirs.echo, is_list
+from theirs join sessions on sessions.id = theirs.session_id
+order by is_list desc limit 1
+
+-- name: named
+select sessions.id, sessions.head from conversations join sessions on sessions.conversation_id = conversations.id
+where conversations.account_id = %(account)s and platform = 'door' and channel_id = %(channel_id)s
+order by sessions.number desc limit 1
+for no key update of sessions
+
+-- name: get
+select id, head from sessions where id = %(session_id)s and user_id = %(user_id)s
+    and exists (select from conversations where conversations.id = conversation_id and platform = 'door')
+for no key update
+
+-- name: stood
+-- Whether the list stands where the request shows it.
+select shown, whole from door_samples where session_id = %(session_id)s and head = %(head)s and shown = any(%(shown)s::bytea[])
+order by id desc limit 1
+
+-- name: lock_name
+select pg_advisory_xact_lock(hashtextextended(%(channel_id)s, 1))
+
+-- name: begin
+with conversation as (
+    insert into conversations (account_id, platform, channel_id, user_id) values (%(account)s, 'door', %(channel_id)s, %(user_id)s)
+    returning id
+)
+insert into sessions (id, account_id, conversation_id, user_id, seed, head, started_at, last_at)
+select %(session_id)s, %(account)s, id, %(user_id)s, %(seed)s, %(head)s, clock_timestamp(), clock_timestamp() from conversation
+
+-- name: add_first
+-- A new chat with all that is in it.
+with conversation as (
+    insert into conversations (account_id, platform, channel_id, user_id) values (%(account_id)s, 'door', %(channel_id)s, %(user_id)s)
+    returning id
+), moved as (
+    insert into sessions (id, account_id, conversation_id, user_id, seed, head, length, mark, started_at, last_at)
+    select
+        %(session_id)s, %(account_id)s, id, %(user_id)s, %(seed)s, %(new_head)s, %(count)s, %(mark)s, clock_timestamp(), clock_timestamp()
+    from conversation
+    returning live, 0 as before
+)
+
+-- name: noted
+-- The response's mark, where it has one.
+, noted as (
+    insert into door_samples (user_id, session_id, head, length, shown, whole, echo)
+    select %(user_id)s, %(session_id)s, %(new_head)s, %(length)s, %(shown)s, %(whole)s, %(echo)s from moved
+    where %(length)s::integer is not null
+)
+
+-- name: note
+with touched as (update sessions set last_at = clock_timestamp() where id = %(session_id)s)
+insert into door_samples (user_id, session_id, head, length, shown, whole, echo)
+values (%(user_id)s, %(session_id)s, %(head)s, %(length)s, %(shown)s, %(whole)s, %(echo)s)

@@ -1,0 +1,94 @@
+"""Scripts that are asked for in one moment go to Redis in one trip.
+
+Under load a trip takes along whatever was asked for while the ones before it were under way, so a busy process makes fewer trips, and
+none of its callers waits for more than two of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+from redis.exceptions import NoScriptError
+
+TRIPS = 4
+"""How many trips a process has under way. Each holds a connection."""
+MOST = 128
+"""Scripts in one trip: more would keep the server from others."""
+
+
+class Asked(NamedTuple):
+    script: AsyncScript
+    keys: Sequence[str]
+    args: Sequence[Any]
+    reply: asyncio.Future[Any]
+
+
+class Batch:
+    """The way of scripts to one Redis. Order within a trip is the order of asking; between trips there is none."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._asked: list[Asked] = []
+        self._trips: set[asyncio.Task[None]] = set()
+        self._is_due = False
+
+    async def run(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """Return what a script says; raise what it raises, or what the connection does."""
+        loop = asyncio.get_running_loop()
+        reply: asyncio.Future[Any] = loop.create_future()
+        self._asked.append(Asked(script, keys, args, reply))
+        if not self._is_due and len(self._trips) < TRIPS:
+            self._is_due = True
+            loop.call_soon(self._leave)  # after everybody who runs in this moment has asked
+        return await reply
+
+    def _leave(self) -> None:
+        self._is_due = False
+        taken, self._asked = self._asked[:MOST], self._asked[MOST:]
+        if not taken:
+            return
+        trip = asyncio.create_task(self._travel(taken))
+        self._trips.add(trip)
+        trip.add_done_callback(self._back)
+
+    def _back(self, trip: asyncio.Task[None]) -> None:
+        self._trips.discard(trip)
+        if self._asked and not self._is_due:
+            self._leave()
+
+    async def _travel(self, taken: Sequence[Asked]) -> None:
+        try:
+            pipe = self._redis.pipeline(transaction=False)
+            for asked in taken:
+                pipe.evalsha(asked.script.sha, len(asked.keys), *asked.keys, *asked.args)
+            replies = await pipe.execute(raise_on_error=False)
+        except BaseException as error:
+            for asked in taken:
+                if not asked.reply.done():
+                    asked.reply.set_exception(error if isinstance(error, Exception) else ConnectionError("the trip was given up"))
+            if not isinstance(error, Exception):
+                raise
+            return
+        for asked, reply in zip(taken, replies, strict=True):
+            if isinstance(reply, NoScriptError):
+                await self._alone(asked)  # the server has forgotten its scripts; this teaches it again
+            elif not asked.reply.done():
+                answer(asked.reply, reply)
+
+    async def _alone(self, asked: Asked) -> None:
+        try:
+            reply: Any = await asked.script(keys=asked.keys, args=asked.args)
+        except Exception as error:  # noqa: BLE001  # whoever asked gets it
+            reply = error
+        if not asked.reply.done():
+            answer(asked.reply, reply)
+
+
+def answer(future: asyncio.Future[Any], reply: Any) -> None:
+    if isinstance(reply, Exception):
+        future.set_exception(reply)
+    else:
+        future.set_result(reply)

@@ -1,0 +1,309 @@
+"""`/v1/chat/completions` and `/v1/models`: the OpenAI door. Any OpenAI client pointed here gets failover, budgets and a record.
+
+What is said in HTTP and JSON is here; which models answer, and where it is recorded, is decided behind the door."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+
+from hermes.gateway.door import Door, DoorRequest, Said, read_request
+from hermes.gateway.gateway import Answer, Began
+from hermes.ops.metrics import App, Receive, Scope, Send
+from hermes.ports.backends import LOGPROBS, Completion, Delta, Message, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from hermes.web.completion_errors import in_openai_words, openai_error
+from hermes.web.doorkeeper import Doorkeeper
+from hermes.web.errors import ErrorBody, Refused, refusal
+
+CHAT = "/v1/chat/completions"
+ROUTE = SimpleNamespace(path=CHAT)
+"""What requests are counted under."""
+SESSION = "X-Hermes-Session"
+LONGEST_SESSION = 255
+UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The completion, as OpenAI's API gives it; server-sent events with `stream`.",
+        "content": {"application/json": {}},
+    },
+    **{status: {"model": ErrorBody} for status in (400, 401, 404, 413, 429, 500, 502, 503, 504)},
+}
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "A request as OpenAI's chat completions take it.",
+        "content": {"application/json": {"schema": {"type": "object", "required": ["model", "messages"]}}},
+    },
+    "security": [{"HTTPBearer": []}],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Completions:
+    """Completes chats over HTTP."""
+
+    door: Door
+    doorkeeper: Doorkeeper
+    most_choices: int
+
+    async def complete(self, request: Request) -> Response:
+        """A chat is known again by the answers in it, per API key and `user`; the header `X-Hermes-Session` names it instead."""
+        with in_openai_words():
+            key = await self.doorkeeper.admit(secret_of(request))
+            wanted = read_request(parsed(await request.body()), most_choices=self.most_choices)
+            guest = await self.door.guest(key, wanted.user)
+            session = named(request.headers.get(SESSION))
+            if not wanted.stream:
+                answers = await self.door.complete(wanted, guest, session)
+                return Response(json.dumps(whole(answers, wanted)), headers=about(answers), media_type="application/json")
+            said = self.door.stream(wanted, guest, session)
+            try:
+                first = await anext(said)  # whatever fails before the first word is an answer with a status of its own
+            except BaseException:
+                await said.aclose()
+                raise
+            return StreamingResponse(events(first, said, wanted), headers=UNBUFFERED, media_type="text/event-stream")
+
+
+def completion_routes(completions: Completions) -> APIRouter:
+    """The routes of the door."""
+    routes = APIRouter(tags=["chat completions"])
+    door, doorkeeper = completions.door, completions.doorkeeper
+
+    @routes.post(CHAT, responses=RESPONSES, openapi_extra=BODY, summary="Complete a chat, as OpenAI's API does")
+    async def complete(request: Request) -> Response:
+        return await completions.complete(request)
+
+    @routes.get("/v1/models", summary="The models that this key may ask for")
+    async def models(request: Request) -> Response:
+        with in_openai_words():
+            key = await doorkeeper.admit(secret_of(request))
+            return JSONResponse({"object": "list", "data": [shown(name) for name in door.models(key.tier or door.tier)]})
+
+    @routes.get("/v1/models/{name:path}", responses={404: {"model": ErrorBody}}, summary="One model")
+    async def model(name: str, request: Request) -> Response:
+        with in_openai_words():
+            key = await doorkeeper.admit(secret_of(request))
+            door.chain(name, key.tier or door.tier)
+            return JSONResponse(shown(name))
+
+    return routes
+
+
+class FrontDoor:
+    """ASGI middleware that takes the short way to `complete`: the long one, through FastAPI, costs as much as the call of the model itself.
+
+    Its route is there all the same, for whoever reads the description of the API."""
+
+    def __init__(self, app: App, completions: Completions) -> None:
+        self._app, self._completions = app, completions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != CHAT or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = ROUTE
+        try:
+            response = await self._completions.complete(Request(scope, receive))
+        except Refused as error:
+            response = refusal(error)
+        except HTTPException as error:  # the body is larger than it may be
+            response = refusal(Refused(error.status_code, "too_large", str(error.detail), kind="invalid_request_error"))
+        await response(scope, receive, send)
+
+
+# --- requests
+
+
+def secret_of(request: Request) -> str | None:
+    """The API key that a request came with."""
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else None
+
+
+def parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body, parse_constant=not_json)
+    except (ValueError, RecursionError):
+        raise Refused(400, "invalid_json", "The body is not valid JSON.") from None
+
+
+def not_json(_: str) -> NoReturn:
+    raise ValueError("NaN and Infinity are not JSON")
+
+
+def named(session: str | None) -> str | None:
+    if session is None or 0 < len(session) <= LONGEST_SESSION:
+        return session
+    raise Refused(400, "invalid_session", f"{SESSION} has 1 to {LONGEST_SESSION} characters.", param=SESSION)
+
+
+# --- answers
+
+
+def whole(answers: Sequence[Answer], wanted: DoorRequest) -> dict[str, Any]:
+    """A completion as OpenAI's API gives it. What is ours is under `hermes`."""
+    first = answers[0]
+    return {
+        "id": f"chatcmpl-{first.call_id}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": first.completion.model,
+        "choices": [
+            {
+                "index": at,
+                "message": message_of(answer.completion.message),
+                "logprobs": logprobs_of(answer.completion) if wanted.wants_logprobs else None,
+                "finish_reason": finish_of(answer.completion),
+            }
+            for at, answer in enumerate(answers)
+        ],
+        "usage": usage_of([answer.completion.usage for answer in answers]),
+        "hermes": ours(answers),
+    }
+
+
+def message_of(message: Message) -> dict[str, Any]:
+    said: dict[str, Any] = {"role": "assistant", "content": message.get("content"), "refusal": message.get("refusal")}
+    if message.get("tool_calls"):
+        said["tool_calls"] = message["tool_calls"]
+    if message.get("reasoning"):
+        said["reasoning_content"] = message["reasoning"]
+    return said
+
+
+def logprobs_of(completion: Completion) -> dict[str, Any] | None:
+    entries = completion.extra.get(LOGPROBS)
+    return {"content": entries, "refusal": None} if entries else None
+
+
+def finish_of(completion: Completion) -> str:
+    """The finish reason in OpenAI's words. A refusal has a text of its own there, or is a filter's work."""
+    if completion.finish_reason != "refusal":
+        return completion.finish_reason
+    return "stop" if completion.message.get("refusal") else "content_filter"
+
+
+def usage_of(usages: Sequence[Usage]) -> dict[str, Any]:
+    """What all answers took together; each of several has been asked for with the whole prompt."""
+    tokens_in, tokens_out = sum(usage.tokens_in for usage in usages), sum(usage.tokens_out for usage in usages)
+    return {
+        "prompt_tokens": tokens_in,
+        "completion_tokens": tokens_out,
+        "total_tokens": tokens_in + tokens_out,
+        "prompt_tokens_details": {"cached_tokens": sum(usage.cache_read for usage in usages)},
+    }
+
+
+def ours(answers: Sequence[Answer]) -> dict[str, Any]:
+    """Where it is recorded, who answered, and what it cost."""
+    first = answers[0]
+    return {
+        "session": str(first.session_id) if first.session_id else None,
+        "backend": first.backend,
+        "attempts": [attempt.outcome for attempt in first.attempts],
+        "cost_usd": sum(answer.micro_usd for answer in answers) / 1_000_000,
+    }
+
+
+def about(answers: Sequence[Answer]) -> dict[str, str]:
+    session_id = answers[0].session_id
+    return {"Cache-Control": "no-store", **({SESSION: str(session_id)} if session_id else {})}
+
+
+def shown(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "hermes"}
+
+
+# --- streams
+
+
+async def events(first: Said, said: AsyncGenerator[Said], wanted: DoorRequest) -> AsyncGenerator[bytes]:
+    """The answers as server-sent events: chunks, the usage where it was asked for, `[DONE]`.
+
+    What breaks off in the middle ends with an error and without `[DONE]`, so that nobody takes half an answer for a whole one."""
+    writer = ChunkWriter(wanted)
+    async with aclosing(said):
+        try:
+            for chunk in writer.chunks(first):
+                yield chunk
+            async for one in said:
+                for chunk in writer.chunks(one):
+                    yield chunk
+        except Exception as error:  # noqa: BLE001  # there is no status any more: the error is the last event
+            yield event(openai_error(error))
+            return
+    for chunk in writer.end():
+        yield chunk
+
+
+class ChunkWriter:
+    """Writes the pieces of answers as chunks."""
+
+    def __init__(self, wanted: DoorRequest) -> None:
+        self._wanted = wanted
+        self._created = int(time.time())
+        self._name = "chatcmpl-"
+        self._model = wanted.model
+        self._answers: dict[int, Answer] = {}
+
+    def chunks(self, said: Said) -> list[bytes]:
+        match said.piece:
+            case Began(call_id, model):
+                if self._name == "chatcmpl-":
+                    self._name, self._model = f"chatcmpl-{call_id}", model
+                return [self._chunk(said.choice, {"role": "assistant", "content": ""})]
+            case Answer() as answer:
+                self._answers[said.choice] = answer
+                return self._last(said.choice, answer.completion)
+            case delta:
+                return [self._chunk(said.choice, delta_of(delta))]
+
+    def end(self) -> list[bytes]:
+        """The usage, with what is ours, and the end."""
+        answers = [answer for _, answer in sorted(self._answers.items())]
+        last = []
+        if self._wanted.wants_usage and answers:
+            usage = usage_of([answer.completion.usage for answer in answers])
+            last.append(event({**self._head(), "choices": [], "usage": usage, "hermes": ours(answers)}))
+        return [*last, b"data: [DONE]\n\n"]
+
+    def _last(self, choice: int, completion: Completion) -> list[bytes]:
+        """The finish reason, and before it what no delta has said."""
+        logprobs = logprobs_of(completion) if self._wanted.wants_logprobs else None
+        refusal = completion.message.get("refusal")
+        return [self._chunk(choice, {"refusal": refusal} if refusal else {}, finish_of(completion), logprobs)]
+
+    def _chunk(self, choice: int, delta: Mapping[str, Any], finish: str | None = None, logprobs: Any = None) -> bytes:
+        chunk = {**self._head(), "choices": [{"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": finish}]}
+        return event({**chunk, "usage": None} if self._wanted.wants_usage else chunk)
+
+    def _head(self) -> dict[str, Any]:
+        return {"id": self._name, "object": "chat.completion.chunk", "created": self._created, "model": self._model}
+
+
+def delta_of(delta: Delta) -> dict[str, Any]:
+    match delta:
+        case TextDelta(text):
+            return {"content": text}
+        case ReasoningDelta(text):
+            return {"reasoning_content": text}
+        case ToolCallDelta(index, call_id, name, arguments):
+            if call_id is None and name is None:
+                return {"tool_calls": [{"index": index, "function": {"arguments": arguments}}]}
+            function = {"name": name, "arguments": arguments}
+            return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
+
+
+def event(data: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"

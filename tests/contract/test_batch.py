@@ -1,0 +1,90 @@
+"""Scripts that travel to Redis together."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+from redis.exceptions import RedisError, ResponseError
+
+from hermes.stores.redis.batch import MOST, Batch
+
+ADD = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
+
+
+class House:
+    """A batch, a script, and how many trips were made."""
+
+    def __init__(self, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.redis, self.batch, self.trips = redis, Batch(redis), 0
+        self.add: AsyncScript = redis.register_script(ADD)
+        inner = redis.pipeline
+
+        def counted(**options: object) -> object:
+            self.trips += 1
+            return inner(**options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(redis, "pipeline", counted)
+
+    async def run(self, key: str, amount: object = 1) -> object:
+        return await self.batch.run(self.add, [key], [amount])
+
+
+@pytest.fixture
+async def house(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    async with Redis.from_url(redis_url) as redis:
+        await redis.script_flush()
+        yield House(redis, monkeypatch)
+
+
+async def test_what_is_asked_in_one_moment_travels_together_in_its_order(house: House) -> None:
+    assert await asyncio.gather(*(house.run("n") for _ in range(20))) == list(range(1, 21))
+    assert house.trips == 1
+
+
+async def test_a_server_that_forgot_its_scripts_is_taught_again(house: House) -> None:
+    assert await house.run("n") == 1
+    await house.redis.script_flush()
+    assert await asyncio.gather(*(house.run("n") for _ in range(3))) == [2, 3, 4]
+
+
+async def test_one_script_that_fails_fails_alone(house: House) -> None:
+    replies = await asyncio.gather(house.run("n"), house.run("n", "no number"), house.run("n"), return_exceptions=True)
+    assert [replies[0], replies[2]] == [1, 2]
+    assert isinstance(replies[1], ResponseError)
+
+
+async def test_under_load_trips_take_along_what_waits(house: House) -> None:
+    await house.run("n")
+    house.trips = 0
+
+    async def one_after_another() -> None:
+        for _ in range(20):
+            await house.run("n")
+
+    await asyncio.gather(*(one_after_another() for _ in range(50)))
+    assert await house.run("n", 0) == 1_001
+    assert house.trips < 500
+
+
+async def test_no_trip_is_larger_than_it_may_be(house: House) -> None:
+    assert sorted(await asyncio.gather(*(house.run("n") for _ in range(3 * MOST)))) == list(range(1, 3 * MOST + 1))  # type: ignore[type-var]
+    assert house.trips >= 3
+
+
+async def test_whoever_leaves_while_waiting_harms_nobody(house: House) -> None:
+    tasks = [asyncio.create_task(house.run("n")) for _ in range(10)]
+    await asyncio.sleep(0)
+    tasks[3].cancel()
+    replies = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(replies[3], asyncio.CancelledError)
+    assert len([reply for reply in replies if isinstance(reply, int)]) == 9
+    assert await house.run("n", 0) in (9, 10)
+
+
+async def test_a_connection_that_fails_is_told_to_all_and_the_next_trip_is_a_new_one(house: House, redis_url: str) -> None:
+    batch = Batch(Redis.from_url("redis://127.0.0.1:1", socket_connect_timeout=0.2))
+    replies = await asyncio.gather(*(batch.run(house.add, ["n"], [1]) for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(reply, RedisError | OSError) for reply in replies)
+    assert await house.run("n") == 1

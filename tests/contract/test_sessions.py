@@ -1,6 +1,7 @@
 """The port Sessions: a conversation's stretches of talk between two long silences."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
@@ -9,14 +10,18 @@ from hermes.graph.node import root_id
 from hermes.ports.errors import Forgotten, NotThere
 from hermes.ports.graphs import Entry
 from hermes.ports.people import User, UserState
-from hermes.ports.sessions import Session
+from hermes.ports.sessions import Session, Wanted
+from hermes.stores.postgres.chats import PostgresChats
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.graphs import PostgresGraphs
+from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.outbox import PostgresInteractions
 from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.turn import Platform
+from hermes.turn import Envelope, MessageEvent, Platform
 from tests.contract.people import new_conversation
+from tests.contract.turns import claim_turn
 
 HOUR_S = 3_600
 
@@ -140,3 +145,115 @@ async def test_where_the_opener_was_deleted_whoever_speaks_now_begins_anew(
     second = await current(database, sessions, first.conversation_id, carol.id)
     assert (second.user_id, second.previous, second.length) == (carol.id, first.id, 0)
     assert await current(database, sessions, first.conversation_id, carol.id) == second
+
+
+# --- finding sessions
+
+
+async def found(database: Database, sessions: PostgresSessions, *names: str, **more: object) -> list[UUID]:
+    async with database.begin() as tx:
+        return list(await sessions.find(tx, Wanted(names=names, **more)))  # type: ignore[arg-type]  # a test's own words
+
+
+async def test_sessions_are_found_in_the_order_of_their_beginning(database: Database, user: User, sessions: PostgresSessions) -> None:
+    conversations = [await new_conversation(database, user, str(number)) for number in range(5)]
+    begun = [(await current(database, sessions, conversation)).id for conversation in conversations]
+    assert await found(database, sessions) == begun
+
+
+async def test_a_name_is_an_id_of_either_kind_a_channel_or_what_a_client_calls_its_chat(
+    database: Database, keyring: Keyring, user: User, sessions: PostgresSessions
+) -> None:
+    first = await current(database, sessions, await new_conversation(database, user, "42"))
+    await be_silent(database, first, 13 * HOUR_S)
+    second = await current(database, sessions, first.conversation_id)
+    chats = PostgresChats(database, keyring)
+    async with database.begin() as tx:
+        carol, _ = await PostgresPeople(keyring).meet(tx, "bali", Platform.DOOR, "carol", state=UserState.ACTIVE)
+        games = [(await chats.named(tx, "bali", person.id, "game 7", ())).session_id for person in (user, carol)]
+        await chats.named(tx, "bali", user.id, "another", ())
+    assert await found(database, sessions, str(first.id)) == [first.id]
+    assert await found(database, sessions, str(first.conversation_id)) == [first.id, second.id]
+    assert await found(database, sessions, "42") == [first.id, second.id]
+    assert await found(database, sessions, "game 7") == games, "a name that two people use stands for both chats"
+    assert await found(database, sessions, "game 7", str(second.id), "42") == [first.id, second.id, *games], "each once"
+
+
+async def test_since_and_account_narrow_what_is_found(database: Database, keyring: Keyring, user: User, sessions: PostgresSessions) -> None:
+    old, new = [await current(database, sessions, await new_conversation(database, user, channel)) for channel in ("42", "43")]
+    await be_silent(database, old, 2 * HOUR_S)
+    async with database.begin() as tx:
+        dora, _ = await PostgresPeople(keyring).meet(tx, "shop", Platform.DOOR, "dora", state=UserState.ACTIVE)
+        elsewhere = (await PostgresChats(database, keyring).begin(tx, "shop", dora.id)).session_id
+    an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    assert await found(database, sessions, since=an_hour_ago) == [new.id, elsewhere]
+    assert await found(database, sessions, account="bali") == [old.id, new.id]
+    assert await found(database, sessions, since=an_hour_ago, account="bali") == [new.id]
+    assert await found(database, sessions, "42", since=an_hour_ago) == [], "known, but silent since"
+
+
+@pytest.mark.parametrize("wanted", [Wanted(names=("42", "nowhere")), Wanted(names=(str(uuid4()),)), Wanted(account="nobody")])
+async def test_a_name_that_nobody_has_is_said(database: Database, user: User, sessions: PostgresSessions, wanted: Wanted) -> None:
+    await current(database, sessions, await new_conversation(database, user, "42"))
+    async with database.begin() as tx:
+        with pytest.raises(NotThere, match=r"nowhere|session|account 'nobody'"):
+            await sessions.find(tx, wanted)
+
+
+# --- the word on training
+
+
+async def may_train(database: Database, sessions: PostgresSessions, session_id: UUID) -> bool:
+    async with database.begin() as tx:
+        return await sessions.may_train(tx, session_id)
+
+
+async def test_the_word_on_training_is_that_of_now(database: Database, keyring: Keyring, user: User, sessions: PostgresSessions) -> None:
+    session = await current(database, sessions, await new_conversation(database, user, "42"))
+    heard = []
+    for word in (True, False, True):
+        async with database.begin() as tx:
+            await PostgresPeople(keyring).allow_training(tx, user.id, trains=word)
+        heard.append(await may_train(database, sessions, session.id))
+    assert heard == [True, False, True]
+
+
+async def test_in_a_group_everybody_who_spoke_must_allow_training(
+    database: Database, keyring: Keyring, user: User, sessions: PostgresSessions
+) -> None:
+    people = PostgresPeople(keyring)
+
+    async def speak(sender: str, *, trains: bool) -> UUID:
+        """Let somebody say something in the one channel; return the session."""
+        event = MessageEvent(platform=Platform.TELEGRAM, sender_id=sender, text="hello")
+        envelope = Envelope(event=event, account="bali", channel_id="group", event_key=str(uuid4()))
+        async with database.begin() as tx:
+            speaker, _ = await people.meet(tx, "bali", Platform.TELEGRAM, sender, state=UserState.ACTIVE)
+            await people.allow_training(tx, speaker.id, trains=trains)
+            accepted = await PostgresInbox(keyring).accept(tx, envelope, speaker, uuid4())
+        claim = await claim_turn(database, keyring, accepted.turn_id)
+        session = await current(database, sessions, claim.conversation_id, speaker.id)
+        async with database.begin() as tx:
+            await PostgresInteractions().add(tx, claim, session.id, {})
+            await PostgresInbox(keyring).finish(tx, claim)
+        return session.id
+
+    first = await speak("ann", trains=True)
+    assert await may_train(database, sessions, first)
+    assert await speak("bob", trains=False) == first
+    assert not await may_train(database, sessions, first)
+    async with database.begin() as tx:
+        await on(tx).execute("update sessions set last_at = last_at - interval '13 hours'")
+    second = await speak("ann", trains=True)
+    assert (await may_train(database, sessions, first), await may_train(database, sessions, second)) == (False, True)
+
+
+async def test_who_was_deleted_has_no_word_any_more(database: Database, keyring: Keyring, user: User, sessions: PostgresSessions) -> None:
+    session = await current(database, sessions, await new_conversation(database, user, "42"))
+    async with database.begin() as tx:
+        await PostgresPeople(keyring).forget(tx, user.id)
+    async with database.begin() as tx:
+        with pytest.raises(Forgotten):
+            await sessions.may_train(tx, session.id)
+        with pytest.raises(NotThere):
+            await sessions.may_train(tx, uuid4())

@@ -6,7 +6,7 @@ import asyncio
 import json
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -32,6 +32,8 @@ class Vendor(ABC):
         """Requests that are being answered."""
         self.abandoned = 0
         """Requests whose client went away."""
+        self.otherwise: Callable[[dict[str, Any]], Say] = lambda _: Say()
+        """What it answers to a request's body when the script has come to its end."""
         self._script: deque[Act] = deque()
         self._moved = asyncio.Condition()
 
@@ -152,7 +154,7 @@ class Vendor(ABC):
             body = await self._checked(request)
         except Refusal as refusal:
             return self._json(refusal.status, self.error(refusal.status, refusal.message, refusal.code))
-        act = self._script.popleft() if self._script else Say()
+        act = self._script.popleft() if self._script else self.otherwise(body)
         match act:
             case Say() if self.wants_stream(body):
                 return await self._stream(act, body, request)

@@ -156,7 +156,8 @@ async def test_what_was_sampled_is_recorded_with_everything_the_server_gave(hous
     assert (call.model, call.policy_version, call.finish_reason) == ("small-1", "step-12", "stop")
     assert call.sampling == {"temperature": 1.0, "seed": 7, "max_tokens": 50}
     assert call.tools == [TOOL]
-    assert call.usage == {"tokens_in": 3, "tokens_out": 1}
+    assert call.usage == {"prompt_tokens": 3, "completion_tokens": 1}
+    assert call.tokenizer == "small-1"
     assert call.extra is not None
     assert call.extra["micro_usd"] == 8
     assert call.request_digest

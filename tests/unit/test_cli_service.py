@@ -152,11 +152,21 @@ def test_the_doctor_finds_everything_well(run: Run) -> None:
         "credits": "good",
         "workers": "warning",
         "redis": "good",
+        "models": "good",
     }
     shown = run("doctor")
     assert shown.exit_code == 0
     assert "none is running; 0 messages wait, 0 were given up" in shown.stdout
     assert "start one: hermes up, or hermes worker" in shown.stdout
+    said = [finding["says"] for finding in findings if finding["part"] == "models"]
+    assert said[0] == "anthropic: no key; scripted answers instead"
+    assert said[-1] == "scripted answers"
+
+
+def test_the_doctor_says_which_tier_nobody_answers_for(run: Run) -> None:
+    result = run("doctor", "--json", HERMES_ENVIRONMENT="production", HERMES_MASTER_KEYS=run("keys", "new-master").stdout.strip())
+    bad = [finding["says"] for finding in json.loads(result.stdout) if finding["health"] == "bad"]
+    assert (result.exit_code, bad[0]) == (1, "tier free has no model that can be asked")
 
 
 def test_the_doctor_says_what_to_do(run: Run, database_url: str, tmp_path: Path) -> None:

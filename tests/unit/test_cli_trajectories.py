@@ -3,13 +3,16 @@
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from hermes import CallRecord, MessageGraph
 from hermes.cli import whole_app
+from hermes.cli.stored import moment_of
 from hermes.trajectories.formats import FORMATS
 
 
@@ -72,6 +75,15 @@ def test_a_broken_line_is_named_the_rest_is_exported_and_the_exit_code_says_so(t
         (("export", "{tmp}/nowhere", "--out", "{tmp}/out"), "no such file or folder"),
         (("export", "{graphs}", "--out", "{graphs}"), "exists and is not an empty folder"),
         (("export", "{graphs}", "--out", "{tmp}/out", "--tokenizer", "{tmp}/nowhere"), "nowhere"),
+        (("export", "--out", "{tmp}/out"), "which graphs? Name files or folders, or read the store with --conversation"),
+        (("export", "{graphs}", "--since", "1h", "--out", "{tmp}/out"), "graphs come out of files or out of the store"),
+        (("export", "{graphs}", "--stored", "--out", "{tmp}/out"), "graphs come out of files or out of the store"),
+        (("export", "{graphs}", "--save-graphs", "{tmp}/g.jsonl", "--out", "{tmp}/out"), "--save-graphs and --config go with"),
+        (("export", "--stored", "--save-graphs", "{graphs}/chats.jsonl", "--out", "{tmp}/out"), "chats.jsonl exists"),
+        (("export", "--stored", "--save-graphs", "{tmp}/out/g.jsonl", "--out", "{tmp}/out"), "which holds the export and nothing else"),
+        (("export", "--since", "yesterday", "--out", "{tmp}/out"), "--since 'yesterday' is no time; expected 2026-11-15, "),
+        (("export", "--stored", "--config", "{tmp}/nowhere.toml", "--out", "{tmp}/out"), "nowhere.toml"),
+        (("export", "--conversation", "\udcff", "--out", "{tmp}/out"), "there is no conversation, session or account '\\udcff'"),
         (("verify", "{tmp}/nowhere"), "nowhere"),
         (("verify", "{graphs}"), "ledger.jsonl"),
         (("import", "{tmp}/nowhere", "--out", "{tmp}/out.jsonl"), "no such file"),
@@ -85,6 +97,33 @@ def test_bad_arguments_give_one_line_and_code_2(tmp_path: Path, arguments: tuple
     assert (code, output, len(errors.splitlines())) == (2, "", 1)
     assert complaint in errors
     assert sorted(path.name for path in tmp_path.iterdir()) == ["graphs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-11-15", datetime(2026, 11, 15, tzinfo=UTC)),
+        ("2026-11-15T12:00", datetime(2026, 11, 15, 12, tzinfo=UTC)),
+        (" 2026-11-15 12:00 ", datetime(2026, 11, 15, 12, tzinfo=UTC)),
+        ("2026-11-15T12:00Z", datetime(2026, 11, 15, 12, tzinfo=UTC)),
+        ("2026-11-15T12:00+02:00", datetime(2026, 11, 15, 10, tzinfo=UTC)),
+    ],
+)
+def test_since_names_a_moment_in_utc_unless_it_says_otherwise(text: str, moment: datetime) -> None:
+    assert moment_of(text) == moment
+
+
+@pytest.mark.parametrize(("text", "ago"), [("90m", {"minutes": 90}), ("24h", {"hours": 24}), ("7d", {"days": 7}), ("2 w", {"weeks": 2})])
+def test_since_counts_back_from_now(text: str, ago: dict[str, int]) -> None:
+    before = datetime.now(UTC)
+    assert before <= moment_of(text) + timedelta(**ago) <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize("text", ["", "h", "24", "-1h", "1.5h", "1y", "2026-13-01", "99999999999d", "0001-01-01T00:00+14:00"])
+def test_what_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        moment_of(text)
+    assert capsys.readouterr().err.startswith(f"hermes: --since {text!r} is no time; expected 2026-11-15, ")
 
 
 def test_a_tampered_export_is_noticed(tmp_path: Path) -> None:
@@ -112,6 +151,34 @@ def test_without_the_extra_a_command_says_what_to_install(tmp_path: Path) -> Non
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == "hermes: export needs pyarrow; install it: pip install 'hermes-graph[export]'\n"
+
+
+def without(package: str, tmp_path: Path, *arguments: object) -> tuple[int, str, str]:
+    """Run `hermes` in a Python that does not find a package."""
+    (tmp_path / "lacking").mkdir()
+    (tmp_path / "lacking" / f"{package}.py").write_text(f"raise ModuleNotFoundError('No module named {package}', name={package!r})")
+    words = ["hermes", *map(str, arguments)]
+    start = f"import sys; sys.path.insert(0, {str(tmp_path / 'lacking')!r}); sys.argv = {words!r}"
+    result = subprocess.run(
+        [sys.executable, "-c", f"{start}; from hermes.cli import main; main()"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    return result.returncode, result.stdout, result.stderr
+
+
+def test_without_the_service_files_are_exported(tmp_path: Path) -> None:
+    graphs = save_graphs(tmp_path / "graphs")
+    code, _, errors = without("psycopg", tmp_path, "export", graphs, "--out", tmp_path / "out")
+    assert (code, errors, (tmp_path / "out" / "ledger.jsonl").exists()) == (0, "", True)
+
+
+def test_the_store_needs_an_extra_and_says_so(tmp_path: Path) -> None:
+    asked = ("export", "--since", "1h", "--out", tmp_path / "out")
+    assert without("psycopg", tmp_path, *asked) == (
+        2,
+        "",
+        "hermes: export out of the store needs psycopg; install it: pip install 'hermes-graph[serve]'\n",
+    )
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_altered_graph_is_not_exported_and_not_proved(tmp_path: Path) -> None:

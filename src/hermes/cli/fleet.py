@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -15,11 +15,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hermes.app import Hermes, open_hermes
+from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import complain, fail
-from hermes.cli.running import CANNOT_RUN, Config, run, settings_from, start_log
-from hermes.config import LogLevel
+from hermes.cli.running import CANNOT_RUN, Config, run, with_hermes
 from hermes.gateway.fleet import Canary, SwapFailed, Swapped, among, spoken
 from hermes.gateway.gateway import Caller
 from hermes.ports.agents import Agent, FleetEvent, Tone
@@ -65,7 +64,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
         checks = await asyncio.gather(*(hermes.fleet.check(adapter, timeout_s=5.0) for adapter in known))
         return agents, dict(zip(known, checks, strict=True))
 
-    agents, health = run(_with_hermes(config, read))
+    agents, health = run(with_hermes(config, read))
     if is_json:
         typer.echo(json.dumps([{**asdict(agent), "health": _checks(health.get(agent.adapter or "", ()))} for agent in agents]))
         return
@@ -100,7 +99,7 @@ def swap(
         except SwapFailed as error:
             return error
 
-    done = run(_with_hermes(config, act))
+    done = run(with_hermes(config, act))
     if is_json:
         typer.echo(json.dumps(_outcome(done, wanted)))
     elif isinstance(done, Swapped):
@@ -126,7 +125,7 @@ def events(
                 among(name, [agent.name for agent in await hermes.parts.agents.list(tx)], "agent")
             return await hermes.parts.agents.events(tx, name, limit=limit)
 
-    found = run(_with_hermes(config, read))
+    found = run(with_hermes(config, read))
     if is_json:
         typer.echo(json.dumps([_event(event) for event in found]))
         return
@@ -170,7 +169,7 @@ def add(
         async with hermes.database.begin() as tx:
             return await hermes.parts.agents.add(tx, agent)
 
-    made, is_new = run(_with_hermes(config, make))
+    made, is_new = run(with_hermes(config, make))
     if not is_new:
         fail(f"there is an agent {name} already; exchange its adapter: hermes fleet swap {name} --to ADAPTER")
     if is_json:
@@ -198,14 +197,6 @@ def canary_of(hermes: Hermes) -> Canary:
         await hermes.gateway.complete(replace(CANARY, cwd=Path(agent.cwd) if agent.cwd else None), caller)
 
     return canary
-
-
-async def _with_hermes(config: Any, act: Callable[[Hermes], Coroutine[Any, Any, T]]) -> T:
-    settings = settings_from(config)
-    # What went well, the command says itself.
-    start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
-    async with open_hermes(settings) as hermes:
-        return await act(hermes)
 
 
 def _say(done: Swapped) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -11,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hermes.app import Hermes, new_master_key, open_hermes
+from hermes.app import Hermes, new_master_key
 from hermes.cli.commands import app
-from hermes.cli.running import Config, run, settings_from
+from hermes.cli.running import Config, run, with_hermes
 from hermes.ports.api_keys import ApiKey
 
 T = TypeVar("T")
@@ -47,7 +46,7 @@ def create(
         async with hermes.database.begin() as tx:
             return await hermes.parts.api_keys.create(tx, name, account, tier=tier, trains=trains)
 
-    key, secret = run(_with_hermes(config, make))
+    key, secret = run(with_hermes(config, make))
     if is_json:
         typer.echo(json.dumps({**_shown(key), "secret": secret}))
         return
@@ -63,7 +62,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
         async with hermes.database.begin() as tx:
             return list(await hermes.parts.api_keys.list(tx))
 
-    found = run(_with_hermes(config, read))
+    found = run(with_hermes(config, read))
     if is_json:
         typer.echo(json.dumps([_shown(key) for key in found]))
         return
@@ -86,7 +85,7 @@ def revoke(wanted: Annotated[str, typer.Argument(metavar="KEY", help="Its name, 
         async with hermes.database.begin() as tx:
             return await hermes.parts.api_keys.revoke(tx, wanted)
 
-    key = run(_with_hermes(config, end))
+    key = run(with_hermes(config, end))
     typer.echo(f"{key.name} ({key.prefix}…) is revoked.")
 
 
@@ -112,12 +111,7 @@ def rewrap(*, config: Config = None) -> None:
             total += some
             typer.echo(f"\r{total} data keys", nl=False, err=True)
 
-    typer.echo(f"{run(_with_hermes(config, wrap))} data keys are wrapped by the newest master key now.")
-
-
-async def _with_hermes(config: Any, act: Callable[[Hermes], Coroutine[Any, Any, T]]) -> T:
-    async with open_hermes(settings_from(config)) as hermes:
-        return await act(hermes)
+    typer.echo(f"{run(with_hermes(config, wrap))} data keys are wrapped by the newest master key now.")
 
 
 def _shown(key: ApiKey) -> dict[str, Any]:

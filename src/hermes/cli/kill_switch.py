@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from hermes.app import Hermes, open_hermes
+from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
-from hermes.cli.running import Config, run, settings_from, start_log
-from hermes.config import LogLevel
+from hermes.cli.running import Config, run, with_hermes
 from hermes.picture import one_line
 from hermes.ports.budgets import Latch, Paused, PauseReason
 from hermes.ports.errors import StoreUnavailable
@@ -95,11 +94,8 @@ async def _standing(hermes: Hermes) -> Standing:
 
 async def _with_hermes(config: Any, act: Callable[[Hermes], Coroutine[Any, Any, Standing]], otherwise: str) -> Standing:
     """Do it. Where PostgreSQL is away, nobody is left in doubt about what that means: nothing lasts without it."""
-    settings = settings_from(config)
-    start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
     try:
-        async with open_hermes(settings) as hermes:
-            return await act(hermes)
+        return await with_hermes(config, act)
     except StoreUnavailable as error:
         raise StoreUnavailable(f"{otherwise}: {error}") from error
 

@@ -8,14 +8,15 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from hermes.app import StartRefused
+from hermes.app import Hermes, StartRefused, open_hermes
 from hermes.cli.errors import complain, fail
-from hermes.config import LogFormat, Settings, SettingsError, load
+from hermes.config import LogFormat, LogLevel, Settings, SettingsError, load
 from hermes.ops import logs
 from hermes.ports.errors import NotThere, PortError
 
@@ -52,6 +53,14 @@ def start_log(settings: Settings) -> None:
     if chosen is LogFormat.AUTO:
         chosen = LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON
     logs.configure("console" if chosen is LogFormat.CONSOLE else "json", settings.log.level.value, sys.stderr)
+
+
+async def with_hermes(config: Path | None, act: Callable[[Hermes], Coroutine[Any, Any, T]]) -> T:
+    """Do something with an open Hermes. The log is quiet: what went well, the command says itself."""
+    settings = settings_from(config)
+    start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
+    async with open_hermes(settings) as hermes:
+        return await act(hermes)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from hermes.cli import foreign
 from hermes.cli.commands import app
 from hermes.cli.errors import complain, fail
-from hermes.trajectories.calls import NO_IDS, NO_PROMPT_IDS, Policies
+from hermes.trajectories.calls import NO_CONSENT, NO_IDS, NO_PROMPT_IDS, Policies
 from hermes.trajectories.errors import SourceError, TrajectoryError
 from hermes.trajectories.export import Summary, export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.imports import SHAPES, import_files
 from hermes.trajectories.plan import ExportSettings, SessionPlan
-from hermes.trajectories.source import Sessions, find_files
+from hermes.trajectories.source import Session, Sessions, find_files
 from hermes.trajectories.tokenize import Tokenizer, load_tokenizer
 from hermes.trajectories.verify import verify
 
-Graphs = Annotated[list[Path], typer.Argument(help="Graphs as JSON or JSONL files, or folders of them.", show_default=False)]
+STORED = "hermes.cli.stored"
+"""Loaded by name: it needs the extra `serve` and takes a second, and graphs out of files need neither."""
+OUT_OF_THE_STORE = "Out of the store of a Hermes, running or not, instead of files"
+
+Graphs = Annotated[list[Path] | None, typer.Argument(help="Graphs as JSON or JSONL files, or folders of them.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output, and nothing else there.")]
 
 
@@ -47,8 +55,8 @@ class Derived(StrEnum):
 
 @app.command("export")
 def export_command(
-    graphs: Graphs,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; it must not exist, or be empty.", show_default=False)],
+    graphs: Graphs = None,
     format_: Annotated[str, typer.Option("--format", "-f", help=f"One of {', '.join(sorted(FORMATS))}.")] = "parquet",
     *,
     keep: Annotated[Keep, typer.Option(help="accepted: leave out what an edit gave up and rejected compaction attempts.")] = Keep.ALL,
@@ -61,8 +69,42 @@ def export_command(
     ] = None,
     source: Annotated[str, typer.Option(help="What the `source` column of the sharegpt format says.")] = "hermes-agent",
     is_json: Json = False,
+    conversation: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A conversation or session id, a channel, or what X-Hermes-Session called a chat; repeatable.",
+            rich_help_panel=OUT_OF_THE_STORE,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN",
+            help="Sessions in which something was said since then, whole: 24h, 7d, 2026-11-15, 2026-11-15T12:00 (UTC).",
+            rich_help_panel=OUT_OF_THE_STORE,
+        ),
+    ] = None,
+    account: Annotated[str | None, typer.Option(help="Sessions of this account.", rich_help_panel=OUT_OF_THE_STORE)] = None,
+    is_everything: Annotated[bool, typer.Option("--stored", help="Every session there is.", rich_help_panel=OUT_OF_THE_STORE)] = False,
+    save_graphs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl",
+            help="Also write the graphs, for `hermes verify --against`. Plain text, not sealed any more; readable for you alone.",
+            rich_help_panel=OUT_OF_THE_STORE,
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Read the settings from this file instead of ./hermes.toml.", show_default=False, rich_help_panel=OUT_OF_THE_STORE
+        ),
+    ] = None,
 ) -> None:
     """Export graphs as training data, with a ledger that accounts for every sampled token.
+
+    Graphs come out of files, or with --conversation, --since, --account or --stored out of the store that the settings name. What
+    people did not allow to be trained on is excluded, by their word as of now.
 
     Every sample of every version and every attached chat is trained exactly once, in exactly the context it was sampled in, or
     listed in ledger.jsonl with the reason why not. Check the result with: hermes verify DIR
@@ -70,21 +112,30 @@ def export_command(
     Exit code 0 when all went well, 1 when an input could not be read (it is named, the rest is exported), 2 for bad arguments."""
     policies = Policies(keep.value, retries.value, derived.value, frozenset(policy_version) if policy_version else None)
     settings = ExportSettings(format=format_, policies=policies, source=source)
+    is_stored = bool(conversation) or since is not None or account is not None or is_everything
+    _refuse_contradictions(bool(graphs), is_stored, save_graphs, config, out)
     try:
-        files = find_files(graphs)
-        sessions = Sessions(files)
-        with _progress(files, is_json) as advance:
+        with ExitStack() as stack:
+            if is_stored:
+                read: Source = stack.enter_context(_load_stored()(conversation or (), since, account, config))
+            else:
+                read = Sessions(find_files(graphs or ()))
+            sessions = stack.enter_context(_saving(read, save_graphs) if save_graphs is not None else nullcontext(read))
+            advance = stack.enter_context(_progress(read, is_json))
             summary = export(sessions, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=advance)
     except TrajectoryError as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or out}: {error.strerror}")
+    if read.forgotten:
+        complain(f"{read.forgotten:,} sessions are left out: the people were deleted for whom they are sealed")
     for broken in summary.broken:
         complain(str(broken))
     if not summary.trained:
         complain(f"nothing in this export is trained: {_why_nothing(summary)}")
     if is_json:
-        typer.echo(json.dumps({**summary.manifest, "broken": [str(error) for error in summary.broken]}))
+        left_out = {"broken": [str(error) for error in summary.broken], "forgotten": read.forgotten}
+        typer.echo(json.dumps({**summary.manifest, **left_out}))
     else:
         _show(summary, out)
     if summary.broken:
@@ -167,12 +218,78 @@ def import_command(
         raise typer.Exit(1)
 
 
+class Source(Protocol):
+    """Where the sessions of an export come from. They can be read more than once."""
+
+    @property
+    def size(self) -> int:
+        """How much there is to read, in what the sizes of its sessions count in."""
+        ...
+
+    @property
+    def forgotten(self) -> int:
+        """How many sessions were left out because people were deleted."""
+        ...
+
+    def __iter__(self) -> Iterator[Session | SourceError]: ...
+
+
+def _refuse_contradictions(has_graphs: bool, is_stored: bool, save_graphs: Path | None, config: Path | None, out: Path) -> None:  # noqa: FBT001  # what was said
+    if has_graphs and is_stored:
+        fail("graphs come out of files or out of the store: leave out GRAPHS, or --conversation, --since, --account and --stored")
+    if not has_graphs and not is_stored:
+        fail("which graphs? Name files or folders, or read the store with --conversation, --since, --account or --stored")
+    if not is_stored and (save_graphs is not None or config is not None):
+        fail("--save-graphs and --config go with what is read out of the store: --conversation, --since, --account, --stored")
+    if save_graphs is None:
+        return
+    if save_graphs.exists():
+        fail(f"{save_graphs} exists")
+    if out.resolve() in (save_graphs.resolve(), *save_graphs.resolve().parents):
+        fail(f"{save_graphs} lies in {out}, which holds the export and nothing else")
+
+
+def _load_stored() -> Callable[..., AbstractContextManager[Source]]:
+    try:
+        loaded: Callable[..., AbstractContextManager[Source]] = importlib.import_module(STORED).stored_sessions
+    except ModuleNotFoundError as error:
+        fail(f"export out of the store needs {foreign(error)}; install it: pip install 'hermes-graph[serve]'")
+    return loaded
+
+
+@contextmanager
+def _saving(source: Source, file: Path) -> Iterator[Iterable[Session | SourceError]]:
+    """Write the sessions to a file while they are read. It appears when the block ends well; readable for its owner alone."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    os.close(handle)
+    try:
+        yield _Saving(source, Path(name))
+        Path(name).rename(file)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+class _Saving:
+    """Sessions that are written to a file as they are read; after several readings it holds those of the last."""
+
+    def __init__(self, source: Source, file: Path) -> None:
+        self._source, self._file = source, file
+
+    def __iter__(self) -> Iterator[Session | SourceError]:
+        with self._file.open("w", encoding="utf-8") as lines:
+            for session in self._source:
+                if isinstance(session, Session):
+                    lines.write(session.graph.to_json() + "\n")
+                yield session
+
+
 def _tokenizer(folder: Path | None) -> Tokenizer | None:
     return load_tokenizer(folder) if folder is not None else None
 
 
 @contextmanager
-def _progress(files: list[Path], is_quiet: bool) -> Iterator[Callable[[SessionPlan], None]]:  # noqa: FBT001  # one switch
+def _progress(source: Source, is_quiet: bool) -> Iterator[Callable[[SessionPlan], None]]:  # noqa: FBT001  # one switch
     console = Console(stderr=True, quiet=is_quiet)
     columns = (
         TextColumn("exporting"),
@@ -182,26 +299,32 @@ def _progress(files: list[Path], is_quiet: bool) -> Iterator[Callable[[SessionPl
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("export", total=sum(file.stat().st_size for file in files), sessions=0, tokens=0)
+        task = progress.add_task("export", total=source.size, sessions=0, tokens=0)
         counts = {"sessions": 0, "tokens": 0}
 
         def advance(plan: SessionPlan) -> None:
             counts["sessions"] += 1
             counts["tokens"] += sum(call.trained for call in plan.calls)
-            progress.update(task, advance=plan.session.size, **counts)  # type: ignore[arg-type]  # rich types fields as Any
+            progress.update(task, total=source.size, advance=plan.session.size, **counts)  # type: ignore[arg-type]  # rich types fields as Any
 
         yield advance
+
+
+WITHOUT_IDS = "; a text format takes them (--format sharegpt), or --tokenizer DIR gives them ids"
+ADVICE = {
+    NO_IDS: WITHOUT_IDS,
+    NO_PROMPT_IDS: WITHOUT_IDS,
+    NO_CONSENT: "; whoever comes in with a key made by `hermes keys create --trains` allows it",
+}
 
 
 def _why_nothing(summary: Summary) -> str:
     """Say why an export is empty, and what would help where something would."""
     reasons = summary.manifest["excluded"]
     if not reasons:
-        return "the graphs hold no sampled response"
+        return "the graphs hold no sampled response" if summary.manifest["sessions"] else "there is no session"
     main = max(reasons, key=lambda reason: reasons[reason]["samples"])
-    has_no_ids = main in (NO_IDS, NO_PROMPT_IDS)
-    advice = "; a text format takes them (--format sharegpt), or --tokenizer DIR gives them ids" if has_no_ids else ""
-    return f"{reasons[main]['samples']:,} samples: {main}{advice}"
+    return f"{reasons[main]['samples']:,} samples: {main}{ADVICE.get(main, '')}"
 
 
 def _show(summary: Summary, out: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
@@ -25,6 +27,17 @@ class Session:
     """How many messages the current list has."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which sessions somebody asks for: those for which all of it holds."""
+
+    names: tuple[str, ...] = ()
+    """Ids of sessions or conversations, ids of channels, or what OpenAI clients call their chats; () for all sessions."""
+    since: datetime | None = None
+    """The last sign of life was then or later."""
+    account: str | None = None
+
+
 class Sessions(Protocol):
     """Sessions of conversations. Fails closed."""
 
@@ -38,4 +51,17 @@ class Sessions(Protocol):
 
     async def get(self, tx: Transaction, session_id: UUID) -> Session:
         """Return a session; raise NotThere."""
+        ...
+
+    async def find(self, tx: Transaction, wanted: Wanted) -> Sequence[UUID]:
+        """Return the ids of the sessions that are wanted, in the order of their beginning, each once.
+
+        A name that several people use for chats of their own stands for all of them. Raises NotThere for a name or an account that is
+        not known at all; known ones of which nothing else holds give no session."""
+        ...
+
+    async def may_train(self, tx: Transaction, session_id: UUID) -> bool:
+        """Whether everybody who spoke in a session allows training, as of now. Somebody who was deleted does not.
+
+        Raises NotThere, and Forgotten when the one was deleted for whom it is sealed."""
         ...

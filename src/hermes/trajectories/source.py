@@ -20,7 +20,7 @@ class Session:
     name: str
     graph: MessageGraph
     size: int = 0
-    """How many bytes of input it took, for progress."""
+    """How much of the input it was, for progress: bytes of files, or one of so many sessions."""
 
 
 def find_files(paths: Iterable[Path]) -> list[Path]:
@@ -42,8 +42,16 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
 class Sessions:
     """The graphs of some files, to be read as often as one likes."""
 
+    forgotten = 0
+    """Who was deleted from a store; from a file nobody is."""
+
     def __init__(self, files: Iterable[Path]) -> None:
         self._files = list(files)
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are to read, for progress."""
+        return sum(file.stat().st_size for file in self._files)
 
     def __iter__(self) -> Iterator[Session | SourceError]:
         return read_sessions(self._files)
@@ -79,10 +87,15 @@ def _session(name: str, text: bytes, where: str) -> Session | SourceError:
         graph = MessageGraph.from_json(text)
     except CodecError as error:
         return SourceError(where, f"not a message graph ({error})")
+    return checked(name, graph, where, len(text))
+
+
+def checked(name: str, graph: MessageGraph, where: str, size: int = 0) -> Session | SourceError:
+    """Return a graph as a session to export, or, if its ids do not hold any more, what to say instead; `where` says where it was found."""
     report = graph.verify()
     if not report:
         return SourceError(where, f"the graph was altered after it was recorded ({report.problems[0]})")
-    return Session(name, graph, len(text))
+    return Session(name, graph, size)
 
 
 def _inside(folder: Path) -> Iterator[Path]:

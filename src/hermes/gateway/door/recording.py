@@ -7,7 +7,7 @@ which keeps every sampled context), and the answer is committed to that."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from typing import Any
 from uuid import UUID
 
 from hermes.gateway.door.request import DoorRequest
@@ -15,7 +15,7 @@ from hermes.gateway.matching import ChangeKind, Marker, Message, change_between,
 from hermes.graph import CallRecord, MessageGraph, Overlay, Turn
 from hermes.graph.context import KeepReasoning
 from hermes.graph.message import canonical
-from hermes.ports.backends import LOGPROBS, Completion
+from hermes.ports.backends import LOGPROBS, Completion, Usage
 from hermes.ports.calls import Call
 from hermes.ports.chats import Chats, Found
 from hermes.ports.graphs import Entry, Graphs
@@ -122,7 +122,6 @@ def shows_reasoning(messages: Sequence[Message]) -> bool:
 
 def record_of(request: DoorRequest, call: Call, completion: Completion) -> CallRecord:
     """The call as the graph keeps it: what was asked for, what came back, what it cost."""
-    usage = {name: count for name, count in asdict(completion.usage).items() if count}
     about = {
         "call_id": str(call.id),
         "backend": call.backend,
@@ -138,13 +137,26 @@ def record_of(request: DoorRequest, call: Call, completion: Completion) -> CallR
         policy_version=request.metadata.get("policy_version"),
         sampling={**request.sampling, **limit},
         finish_reason=completion.finish_reason,
-        usage=usage,
+        usage=usage_of(completion.usage),
         raw_text=completion.raw_text,
         tools=request.tools or None,
         request_digest=completion.request_digest or None,
+        tokenizer=call.model if completion.token_ids is not None else None,
         prompt_token_ids=completion.prompt_token_ids,
         token_ids=completion.token_ids,
         logprobs=completion.logprobs if completion.token_ids is not None else None,
         sample_id=str(call.id),
         extra={name: value for name, value in about.items() if value not in (None, {})},
     )
+
+
+def usage_of(usage: Usage) -> dict[str, Any]:
+    """The counts under the names that exports look for. An estimate of ours is not what a server counted, and has another name."""
+    if usage.is_estimated:
+        return {"estimated_prompt_tokens": usage.tokens_in, "estimated_completion_tokens": usage.tokens_out}
+    cached = {"cache_read": usage.cache_read, "cache_write": usage.cache_write, "cache_write_1h": usage.cache_write_1h}
+    return {
+        "prompt_tokens": usage.tokens_in,
+        "completion_tokens": usage.tokens_out,
+        **{name: count for name, count in cached.items() if count},
+    }

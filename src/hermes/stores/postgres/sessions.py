@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID, uuid4
 
 from hermes.graph.node import root_id
 from hermes.ports.errors import Forgotten, NotThere
-from hermes.ports.sessions import Session
+from hermes.ports.sessions import Session, Wanted
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.graph_rows import Kind, Vault
@@ -54,6 +56,7 @@ class PostgresSessions:
             "head": session.head,
         }
         await on(tx).execute(SQL["add"], values)
+        self._keyring.note_owner(session_id, owner_id)
         return session
 
     async def _go_on(self, tx: Transaction, wanted: dict[str, Any]) -> Session | None:
@@ -66,6 +69,7 @@ class PostgresSessions:
             await self._keyring.of(tx, session.user_id)
         except Forgotten:
             return None  # nobody can read it any more, so nobody can go on with it
+        self._keyring.note_owner(session.id, session.user_id)
         return session
 
     async def get(self, tx: Transaction, session_id: UUID) -> Session:
@@ -73,3 +77,31 @@ class PostgresSessions:
         if row is None:
             raise NotThere(f"there is no session {session_id}")
         return Session(*row)
+
+    async def find(self, tx: Transaction, wanted: Wanted) -> Sequence[UUID]:
+        if wanted.account is not None:
+            known = await (await on(tx).execute(SQL["has_account"], {"account": wanted.account})).fetchone()
+            if known is None:
+                raise NotThere(f"there is no account {wanted.account!r}")
+        among = {session_id for name in wanted.names for session_id in await self._named(tx, name)}
+        narrowed = {"among": list(among) if wanted.names else None, "since": wanted.since, "account": wanted.account}
+        return [session_id for (session_id,) in await (await on(tx).execute(SQL["find"], narrowed)).fetchall()]
+
+    async def _named(self, tx: Transaction, name: str) -> Sequence[UUID]:
+        """Return the sessions that a name stands for; raise NotThere if there is none."""
+        as_id = None
+        with suppress(ValueError):
+            as_id = UUID(name)
+        rows = await (await on(tx).execute(SQL["named"], {"name": name, "id": as_id})).fetchall()
+        if not rows:
+            raise NotThere(f"there is no conversation or session {name!r}")
+        return [session_id for (session_id,) in rows]
+
+    async def may_train(self, tx: Transaction, session_id: UUID) -> bool:
+        row = await (await on(tx).execute(SQL["may_train"], {"session_id": session_id})).fetchone()
+        if row is None:
+            raise NotThere(f"there is no session {session_id}")
+        is_deleted, trains = row
+        if is_deleted:
+            raise Forgotten
+        return bool(trains)

@@ -6,7 +6,7 @@ select user_id, head, length, live, mark from sessions where id = %(session_id)s
 -- name: append
 -- All of it or, where the list is another one or a sample is known already, nothing. One trip, because this is what every answer costs.
 with moved as (
-    update sessions set head = %(new_head)s, length = length + %(count)s, mark = %(mark)s
+    update sessions set head = %(new_head)s, length = length + %(count)s, mark = %(mark)s, last_at = clock_timestamp()
     where id = %(session_id)s and head = %(head)s
         and not exists (select from graph_samples where session_id = %(session_id)s and name = any(%(names)s::bytea[]))
     returning live, length - %(count)s as before

@@ -24,3 +24,29 @@ values (
 
 -- name: get
 select id, conversation_id, user_id, previous, head, length from sessions where id = %(session_id)s
+
+-- name: has_account
+select from accounts where id = %(account)s
+
+-- name: named
+select id from sessions where id = %(id)s or conversation_id = %(id)s
+union
+select sessions.id from conversations join sessions on sessions.conversation_id = conversations.id
+where channel_id = %(name)s or (platform = 'door' and channel_id = conversations.user_id || '/named/' || %(name)s)
+
+-- name: find
+-- A call is a sign of life too, whether or not it touched the session.
+select id from sessions
+where (%(among)s::uuid[] is null or id = any(%(among)s::uuid[]))
+    and (%(since)s::timestamptz is null or last_at >= %(since)s or id in (select session_id from calls where created_at >= %(since)s))
+    and (%(account)s::text is null or account_id = %(account)s)
+order by number
+
+-- name: may_train
+-- Whoever opened a conversation need not be alone in it: a turn's log says who spoke, and in which session.
+select owner.state = 'deleted', owner.trains and not exists (
+    select from inbox join interactions on interactions.turn_id = inbox.turn_id join users on users.id = inbox.user_id
+    where inbox.conversation_id = sessions.conversation_id and interactions.session_id = sessions.id and not users.trains
+)
+from sessions join users as owner on owner.id = sessions.user_id
+where sessions.id = %(session_id)s

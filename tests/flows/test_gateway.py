@@ -71,6 +71,7 @@ class House:
 
     async def day(self) -> tuple[int, int, int]:
         """What the user has used today: tokens, tokens held, micro-dollars."""
+        await self.gateway.settled()
         used = await self.budgets.used(self.user.id)
         return used.day_tokens, used.day_held, used.day_micro_usd
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import structlog
@@ -36,6 +36,7 @@ from hermes.ports.meter import Meter
 from hermes.ports.transactions import Transaction, Transactions
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,7 @@ class Gateway:
     deadline_s: float = 45.0
     cap_micro_usd: int | None = None
     """The platform's money for one UTC day; None for no limit."""
-    _recordings: set[asyncio.Task[UUID | None]] = field(default_factory=set, init=False, repr=False)
+    _recordings: set[asyncio.Task[Any]] = field(default_factory=set, init=False, repr=False)
 
     async def complete(self, ask: Ask, caller: Caller, record: Record | None = None) -> Answer:
         """Return the answer of the first model of the tier's chain that gives one.
@@ -296,24 +297,31 @@ class Gateway:
 
     async def _surely(self, recording: Coroutine[Any, Any, UUID | None]) -> UUID | None:
         """Let a recording come to its end although whoever waits for it is told to stop: what was paid is written down."""
-        task = asyncio.ensure_future(recording)
+        return await asyncio.shield(self._keep(asyncio.ensure_future(recording)))
+
+    def _keep(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
+        """Hold on to a task until it has ended: the event loop alone does not."""
         self._recordings.add(task)
         task.add_done_callback(self._recordings.discard)
-        return await asyncio.shield(task)
+        return task
 
     async def settled(self) -> None:
-        """Wait until everything that was paid is written down. For whoever is about to close the stores."""
+        """Wait until everything that was paid is written down and counted. For whoever is about to close the stores."""
         while self._recordings:
             await asyncio.gather(*self._recordings, return_exceptions=True)
 
     async def _record(self, hold: Hold, call: Call, completion: Completion | None = None, record: Record | None = None) -> UUID | None:
         session_id = await self._write(call, completion, record)
         self.meter.count(call)
+        # Nobody waits for the counters: until they have it, what was reserved counts, which is more.
+        self._keep(asyncio.ensure_future(self._count(hold, call)))
+        return session_id
+
+    async def _count(self, hold: Hold, call: Call) -> None:
         await asyncio.gather(
             self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd),
             self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id),
         )
-        return session_id
 
     async def _write(self, call: Call, completion: Completion | None, record: Record | None) -> UUID | None:
         """Write the call's row and what was said, together. The answer is worth more than either; a person should know what is missing."""
@@ -327,7 +335,7 @@ class Gateway:
                     # An answer in hand meets whatever may be wrong with its record: say so, and keep the money right.
                     log.exception("sample_not_recorded", call_id=str(call.id))
                     self.alerts.alert("sample_not_recorded", call_id=str(call.id))
-            async with self.transactions.begin() as tx:
+            async with self.transactions.once() as tx:
                 await self.calls.add(tx, call)
         except StoreUnavailable:
             # The counters still know it, until they are lost.

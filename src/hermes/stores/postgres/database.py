@@ -42,7 +42,7 @@ class Database:
 
     @asynccontextmanager
     async def once(self) -> AsyncIterator[Transaction]:
-        """A connection for statements that are each a transaction by themselves: two trips less than `begin` for what is one statement."""
+        """Lend a connection for one statement; see Transactions.once. Two trips less than `begin`."""
         with unavailable():
             async with self.pool.connection() as connection:
                 yield connection

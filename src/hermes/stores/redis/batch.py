@@ -1,7 +1,7 @@
-"""Scripts that are asked for in one moment go to Redis in one trip.
+"""Scripts that are asked for in one moment go to Redis in one trip, one trip after the other.
 
-Under load a trip takes along whatever was asked for while the ones before it were under way, so a busy process makes fewer trips, and
-none of its callers waits for more than two of them."""
+So they run in the order of asking: what is settled is settled before whatever is reserved later. Under load a trip takes along all that
+was asked for while the one before it was under way; nobody waits for more than two of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError
 
-TRIPS = 4
-"""How many trips a process has under way. Each holds a connection."""
 MOST = 128
 """Scripts in one trip: more would keep the server from others."""
 
@@ -27,12 +25,12 @@ class Asked(NamedTuple):
 
 
 class Batch:
-    """The way of scripts to one Redis. Order within a trip is the order of asking; between trips there is none."""
+    """The way of scripts to one Redis."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._asked: list[Asked] = []
-        self._trips: set[asyncio.Task[None]] = set()
+        self._trip: asyncio.Task[None] | None = None
         self._is_due = False
 
     async def run(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any]) -> Any:
@@ -40,7 +38,7 @@ class Batch:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Any] = loop.create_future()
         self._asked.append(Asked(script, keys, args, reply))
-        if not self._is_due and len(self._trips) < TRIPS:
+        if not self._is_due and self._trip is None:
             self._is_due = True
             loop.call_soon(self._leave)  # after everybody who runs in this moment has asked
         return await reply
@@ -50,13 +48,12 @@ class Batch:
         taken, self._asked = self._asked[:MOST], self._asked[MOST:]
         if not taken:
             return
-        trip = asyncio.create_task(self._travel(taken))
-        self._trips.add(trip)
-        trip.add_done_callback(self._back)
+        self._trip = asyncio.create_task(self._travel(taken))
+        self._trip.add_done_callback(self._back)
 
-    def _back(self, trip: asyncio.Task[None]) -> None:
-        self._trips.discard(trip)
-        if self._asked and not self._is_due:
+    def _back(self, _: asyncio.Task[None]) -> None:
+        self._trip = None
+        if self._asked:
             self._leave()
 
     async def _travel(self, taken: Sequence[Asked]) -> None:

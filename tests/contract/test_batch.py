@@ -1,14 +1,17 @@
 """Scripts that travel to Redis together."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError, ResponseError
 
-from hermes.stores.redis.batch import MOST, Batch
+from hermes.stores.redis.batch import MOST, Asked, Batch
 
 ADD = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
 
@@ -19,13 +22,13 @@ class House:
     def __init__(self, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
         self.redis, self.batch, self.trips = redis, Batch(redis), 0
         self.add: AsyncScript = redis.register_script(ADD)
-        inner = redis.pipeline
+        inner = self.batch._there_and_back
 
-        def counted(**options: object) -> object:
+        async def counted(taken: Sequence[Asked]) -> list[Any]:
             self.trips += 1
-            return inner(**options)  # type: ignore[arg-type]
+            return await inner(taken)
 
-        monkeypatch.setattr(redis, "pipeline", counted)
+        monkeypatch.setattr(self.batch, "_there_and_back", counted)
 
     async def run(self, key: str, amount: object = 1) -> object:
         return await self.batch.run(self.add, [key], [amount])
@@ -88,3 +91,14 @@ async def test_a_connection_that_fails_is_told_to_all_and_the_next_trip_is_a_new
     replies = await asyncio.gather(*(batch.run(house.add, ["n"], [1]) for _ in range(3)), return_exceptions=True)
     assert all(isinstance(reply, RedisError | OSError) for reply in replies)
     assert await house.run("n") == 1
+
+
+async def test_a_trip_that_was_given_up_gives_nobody_the_answer_of_another(redis_url: str) -> None:
+    async with Redis.from_url(redis_url) as operator, Redis.from_url(redis_url, socket_timeout=0.2, retry=Retry(NoBackoff(), 0)) as redis:
+        add, batch = redis.register_script(ADD), Batch(redis)
+        assert await batch.run(add, ["n"], [1]) == 1
+        await operator.client_pause(700)  # everybody is answered late
+        replies = await asyncio.gather(*(batch.run(add, ["n"], [1]) for _ in range(2)), return_exceptions=True)
+        assert all(isinstance(reply, RedisError | OSError) for reply in replies)
+        await asyncio.sleep(0.8)
+        assert await batch.run(add, ["k"], [7]) == 7, "and not one of the late ones"

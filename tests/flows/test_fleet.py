@@ -17,10 +17,10 @@ from hermes.cli.fleet import canary_of as canary_through
 from hermes.config import load
 from hermes.gateway.catalogue import Catalogue, Model, Tier
 from hermes.gateway.fleet import Adapter, Fleet, SwapFailed
-from hermes.gateway.gateway import Caller
 from hermes.ports.agents import Agent, FleetEvent, FleetEventKind
 from hermes.ports.backends import Overloaded
 from hermes.ports.calls import Source
+from hermes.ports.models import Caller
 from hermes.ports.people import UserState
 from hermes.stores.postgres.agents import PostgresAgents
 from hermes.stores.postgres.database import Database, on, open_database

@@ -11,14 +11,14 @@ from redis.asyncio import Redis
 
 from hermes.backends import AnthropicBackend, HttpClient, OllamaBackend
 from hermes.gateway.catalogue import USUAL
-from hermes.gateway.chain import ChainFailed
-from hermes.gateway.gateway import Answer, Began, Caller, Gateway
-from hermes.gateway.prices import KNOWN, Prices, UnknownPrice
-from hermes.gateway.slots import NoCapacity, Slots
+from hermes.gateway.gateway import Gateway
+from hermes.gateway.prices import KNOWN, Prices
+from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
 from hermes.ports.backends import Ask, CutShort, TextDelta
 from hermes.ports.budgets import BudgetSpent, Paused
 from hermes.ports.calls import CallOutcome, Source
+from hermes.ports.models import Answer, Began, Caller, ChainFailed, NoCapacity, UnknownPrice
 from hermes.ports.people import User, UserState
 from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
 from hermes.stores.postgres.database import Database, on

@@ -24,13 +24,14 @@ from gateway.calls import Aim, Client
 from hermes.backends import PLAIN, HttpClient, OpenAICompatibleBackend
 from hermes.gateway.catalogue import Catalogue, Model, Tier
 from hermes.gateway.chain import SHARE
-from hermes.gateway.gateway import Caller, Gateway
+from hermes.gateway.gateway import Gateway
 from hermes.gateway.prices import Price, Prices, Rate
 from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
 from hermes.ports.backends import Ask, TextDelta
 from hermes.ports.budgets import Hold, Used
 from hermes.ports.calls import Source
+from hermes.ports.models import Caller
 from hermes.ports.people import UserState
 from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
 from hermes.stores.postgres.database import open_database

@@ -50,9 +50,10 @@ from hermes.config import (
 )
 from hermes.gateway.catalogue import USUAL, Catalogue, Model, Tier
 from hermes.gateway.limited import Limited
-from hermes.gateway.prices import BEGINNING, FREE, KNOWN, Price, Prices, Rate, UnknownPrice
+from hermes.gateway.prices import BEGINNING, FREE, KNOWN, Price, Prices, Rate
 from hermes.gateway.slots import Slots
 from hermes.ports.backends import Backend, Capabilities
+from hermes.ports.models import UnknownPrice
 
 USUAL_BACKENDS: Mapping[str, BackendSettings] = {
     kind.value: BackendSettings()

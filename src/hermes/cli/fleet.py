@@ -20,10 +20,10 @@ from hermes.cli.commands import app
 from hermes.cli.errors import complain, fail
 from hermes.cli.running import CANNOT_RUN, Config, run, with_hermes
 from hermes.gateway.fleet import Canary, SwapFailed, Swapped, among, spoken
-from hermes.gateway.gateway import Caller
 from hermes.ports.agents import Agent, FleetEvent, Tone
 from hermes.ports.backends import Ask, Check, CheckLevel
 from hermes.ports.calls import Source
+from hermes.ports.models import Caller
 from hermes.ports.people import UserState
 from hermes.turn import Platform
 

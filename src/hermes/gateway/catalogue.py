@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-from hermes.gateway.prices import Prices, UnknownPrice
+from hermes.gateway.prices import Prices
 from hermes.ports.backends import Capabilities
 from hermes.ports.errors import NotThere
+from hermes.ports.models import UnknownPrice
 
 DAYS_A_MONTH = 30
 

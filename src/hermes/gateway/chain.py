@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from hermes.ports.backends import Ask, Backend, BackendError, Completion, CutShort, Delta, TextDelta, Unreachable, Usage
 from hermes.ports.calls import Attempt
+from hermes.ports.models import ChainFailed
 
 SHARE = 0.6
 """Of the time that is left, what one attempt may use while others wait behind it."""
@@ -39,15 +40,6 @@ class Answered:
     attempts: tuple[Attempt, ...]
     ms: int
     first_delta_ms: int | None = None
-
-
-class ChainFailed(Exception):
-    """No backend of the chain answered. `last` is why the last one did not."""
-
-    def __init__(self, attempts: Sequence[Attempt], last: BackendError | None) -> None:
-        tried = ", ".join(f"{attempt.name}: {attempt.outcome}" for attempt in attempts) or "the chain is empty"
-        super().__init__(f"no model answered ({tried})" + (f"; last: {last}" if last is not None else ""))
-        self.attempts, self.last = tuple(attempts), last
 
 
 async def complete(ask: Ask, links: Sequence[Link], *, deadline_s: float) -> Answered:

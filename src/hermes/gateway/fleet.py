@@ -19,13 +19,11 @@ from difflib import get_close_matches
 import structlog
 
 from hermes.gateway.catalogue import Catalogue
-from hermes.gateway.chain import ChainFailed
-from hermes.gateway.prices import UnknownPrice
-from hermes.gateway.slots import NoCapacity
 from hermes.ports.agents import USUAL, Agent, Agents, Because, FleetEventKind, PointerMoved
 from hermes.ports.alerts import Alerts
 from hermes.ports.backends import Backend, BackendError, Check, CheckLevel
 from hermes.ports.errors import NotThere, PortError, StoreUnavailable
+from hermes.ports.models import NoAnswer
 from hermes.ports.transactions import Transactions
 
 log = structlog.get_logger()
@@ -33,7 +31,7 @@ log = structlog.get_logger()
 Canary = Callable[[Agent], Awaitable[object]]
 """One small real call for an agent, as it is now; raises when its new adapter is not fit after all."""
 
-UNFIT = (BackendError, ChainFailed, NoCapacity, UnknownPrice, PortError, TimeoutError)
+UNFIT = (BackendError, NoAnswer, PortError, TimeoutError)
 """How a canary fails. Whatever else it raises is a fault of the canary; the pointer moves back then too, and the fault is raised."""
 
 INTERRUPTED = "the swap was interrupted"

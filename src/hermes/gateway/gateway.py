@@ -20,7 +20,7 @@ import structlog
 from hermes.gateway import chain
 from hermes.gateway.cache import cache_key, decode, encode, may_cache, may_keep
 from hermes.gateway.catalogue import Catalogue, Tier
-from hermes.gateway.chain import BYTES_PER_TOKEN, Answered, ChainFailed, Link, most_tokens
+from hermes.gateway.chain import BYTES_PER_TOKEN, Answered, Link, most_tokens
 from hermes.gateway.fleet import Adapter
 from hermes.gateway.partial import Partial
 from hermes.gateway.prices import Prices, Rate
@@ -29,34 +29,15 @@ from hermes.ports.alerts import Alerts
 from hermes.ports.backends import Ask, Backend, Completion, CutShort, Delta, Message, Unauthorized, Usage
 from hermes.ports.budgets import Budgets, Hold, Spend
 from hermes.ports.cache import Cache
-from hermes.ports.calls import Attempt, Call, CallOutcome, Calls, Source
+from hermes.ports.calls import Attempt, Call, CallOutcome, Calls
 from hermes.ports.clock import Clock
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.meter import Meter
+from hermes.ports.models import Answer, Began, Caller, ChainFailed
 from hermes.ports.transactions import Transaction, Transactions
 
 log = structlog.get_logger()
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """Who wants an answer, and who pays."""
-
-    user_id: UUID
-    account: str
-    tier: str
-    source: Source
-    turn_id: UUID | None = None
-    session_id: UUID | None = None
-    takes_copies: bool = True
-    """Whether an earlier answer will do. Not where samples must be independent: the door, and batches."""
-    models: Sequence[str] | None = None
-    """The chain to try in place of the tier's own."""
-    agent: str | None = None
-    """Who answers: an agent's own adapter is tried before the chain."""
-    deadline_s: float | None = None
-    """In place of the gateway's own: an agent's long answer may take minutes, a person does not wait for one."""
 
 
 class Record(Protocol):
@@ -71,33 +52,6 @@ class Record(Protocol):
     async def write(self, tx: Transaction, call: Call, completion: Completion) -> UUID:
         """Write what was said, in the transaction of the call's row; return the session that has it now."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Began:
-    """A model has begun to answer, and no other will: its call's id, and the model's."""
-
-    call_id: UUID
-    model: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a model said, what it cost, and how it came about."""
-
-    call_id: UUID
-    completion: Completion
-    backend: str
-    model: str
-    """What was asked for, of those that could answer."""
-    micro_usd: int
-    rate: Mapping[str, Any]
-    attempts: Sequence[Attempt]
-    latency_ms: int
-    copy_of: UUID | None = None
-    """The call that sampled it, where it came out of the cache; it cost nothing then."""
-    session_id: UUID | None = None
-    """The session that has it now, where somebody recorded it."""
 
 
 def no_adapter(_: str) -> None:

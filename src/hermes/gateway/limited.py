@@ -9,8 +9,9 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
-from hermes.gateway.slots import NoCapacity, Slots
+from hermes.gateway.slots import Slots
 from hermes.ports.backends import Ask, Backend, Capabilities, Check, Completion, Delta, Overloaded
+from hermes.ports.models import NoCapacity
 
 WAIT_SHARE = 0.5
 """Of a call's time, what it may wait for a slot: later there would be no time left for an answer, here or further down the chain."""

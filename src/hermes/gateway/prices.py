@@ -9,12 +9,9 @@ from dataclasses import asdict, dataclass
 from datetime import date
 
 from hermes.ports.backends import Usage
+from hermes.ports.models import UnknownPrice
 
 PER_MILLION = 1_000_000
-
-
-class UnknownPrice(LookupError):
-    """There is no price for this model on this day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

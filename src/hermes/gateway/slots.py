@@ -9,9 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-
-class NoCapacity(Exception):
-    """All slots were taken for as long as a caller waits."""
+from hermes.ports.models import NoCapacity
 
 
 class Slots:

@@ -15,11 +15,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from hermes.gateway.chain import ChainFailed
 from hermes.gateway.door import Refused as RequestRefused
 from hermes.gateway.door import UnknownModel
-from hermes.gateway.prices import UnknownPrice
-from hermes.gateway.slots import NoCapacity
 from hermes.ports.backends import (
     BackendError,
     BadRequest,
@@ -33,6 +30,7 @@ from hermes.ports.backends import (
 )
 from hermes.ports.budgets import BudgetSpent, Paused
 from hermes.ports.errors import Forgotten, StoreUnavailable
+from hermes.ports.models import ChainFailed, NoCapacity, UnknownPrice
 from hermes.web.errors import Refused
 
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}

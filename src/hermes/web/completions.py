@@ -17,9 +17,9 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from hermes.gateway.door import Door, DoorRequest, Said, read_request
-from hermes.gateway.gateway import Answer, Began
 from hermes.ops.metrics import App, Receive, Scope, Send
 from hermes.ports.backends import LOGPROBS, Completion, Delta, Message, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from hermes.ports.models import Answer, Began
 from hermes.web.completion_errors import in_openai_words, openai_error
 from hermes.web.doorkeeper import Doorkeeper
 from hermes.web.errors import ErrorBody, Refused, refusal

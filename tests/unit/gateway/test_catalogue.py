@@ -5,9 +5,10 @@ from datetime import date
 import pytest
 
 from hermes.gateway.catalogue import USUAL, Catalogue, Model, Tier
-from hermes.gateway.prices import FREE, KNOWN, Price, Prices, Rate, UnknownPrice
+from hermes.gateway.prices import FREE, KNOWN, Price, Prices, Rate
 from hermes.ports.backends import Capabilities
 from hermes.ports.errors import NotThere
+from hermes.ports.models import UnknownPrice
 
 TODAY = date(2026, 11, 15)
 

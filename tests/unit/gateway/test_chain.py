@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from hermes.gateway.chain import Answered, ChainFailed, Link, complete, stream
+from hermes.gateway.chain import Answered, Link, complete, stream
 from hermes.ports.backends import (
     Ask,
     BackendError,
@@ -25,6 +25,7 @@ from hermes.ports.backends import (
     Unreachable,
     Usage,
 )
+from hermes.ports.models import ChainFailed
 
 ABLE = Capabilities()
 HELLO = Ask(messages=({"role": "user", "content": "hello"},), max_tokens=2_000)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.prices import KNOWN, Price, Prices, Rate, UnknownPrice
+from hermes.gateway.prices import KNOWN, Price, Prices, Rate
 from hermes.ports.backends import Usage
+from hermes.ports.models import UnknownPrice
 
 TODAY = date(2026, 11, 15)
 HAIKU, SONNET = "claude-haiku-4-5-20251001", "claude-sonnet-4-6"

@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from hermes.gateway.slots import NoCapacity, Slots
+from hermes.gateway.slots import Slots
+from hermes.ports.models import NoCapacity
 
 
 async def test_so_many_run_at_once_and_no_more() -> None:

@@ -12,12 +12,13 @@ from uuid import UUID
 
 from hermes.gateway.door.recording import Recording
 from hermes.gateway.door.request import DoorRequest
-from hermes.gateway.gateway import Answer, Began, Caller, Gateway
+from hermes.gateway.gateway import Gateway
 from hermes.ports.api_keys import ApiKey
 from hermes.ports.backends import Delta
 from hermes.ports.calls import Source
 from hermes.ports.chats import Chats
 from hermes.ports.graphs import Graphs
+from hermes.ports.models import Answer, Began, Caller
 from hermes.ports.people import People, User, UserState
 from hermes.ports.transactions import Transactions
 from hermes.turn import Platform

@@ -10,6 +10,9 @@ import pytest
 
 from hermes.config import BackendKind, BackendSettings, DoorSettings, ModelSettings, PriceSettings, Secret, TierSettings
 from hermes.graph import MessageGraph, Response
+from hermes.ports.backends import Ask
+from hermes.ports.calls import Source
+from hermes.ports.models import Caller
 from hermes.stores.postgres.database import on
 from tests.fakes.vendors import Cut, ToolCall, Vendors, vendors
 from tests.flows.service import Got, Service, running
@@ -62,6 +65,10 @@ class House:
         """The only chat there is."""
         [graph] = (await self.graphs()).values()
         return graph
+
+    async def users(self) -> list[tuple[Any, ...]]:
+        async with self.service.database.begin() as tx:
+            return await (await on(tx).execute("select id from users")).fetchall()
 
     async def calls(self) -> list[tuple[Any, ...]]:
         async with self.service.database.begin() as tx:
@@ -513,3 +520,134 @@ async def test_logprobs_are_given_to_whoever_asks(house: House) -> None:
     assert [entry["logprob"] for entry in got.body["choices"][0]["logprobs"]["content"]] == [-0.1, -0.2]
     house.vendors.vllm.say("a b", tokens_in=3, tokens_out=2, prompt_token_ids=[1, 2, 3], token_ids=[4, 5], logprobs=[-0.1, -0.2])
     assert (await house.ask([user("hi")])).body["choices"][0]["logprobs"] is None
+
+
+async def test_an_agent_that_shows_this_turns_thoughts_only_is_recorded_so(house: House) -> None:
+    house.vendors.vllm.say("1", reasoning="old thought")
+    await house.say([user("one")])
+    hidden = {"role": "assistant", "content": "1"}
+    house.vendors.vllm.say("", reasoning="new thought", tool_calls=[ToolCall("look", {}, "c1")])
+    two = await house.say([user("one"), hidden, user("two")], tools=[TOOL])
+    result = {"role": "tool", "tool_call_id": "c1", "content": "sea"}
+    await house.say([user("one"), hidden, user("two"), two, result], "done", tools=[TOOL])
+    sent = house.vendors.vllm.requests[-1].body["messages"]
+    *_, last = (await house.chat()).responses()
+    assert [message.get("reasoning") for message in last.context] == [message.get("reasoning") for message in sent]
+    assert last.overlay.keep_reasoning == "current_turn"
+
+
+async def test_thoughts_that_a_server_does_not_take_are_not_in_the_context(house: House) -> None:
+    house.vendors.vllm.say("1", reasoning="hm")
+    one = await house.say([user("one")])
+    house.vendors.vllm.fail(529)
+    house.vendors.openai.say("from the spare")
+    await house.ask([user("one"), one, user("two")])
+    assert "reasoning" not in json.dumps(house.vendors.openai.requests[-1].body)
+    *_, last = (await house.chat()).responses()
+    assert last.message["content"] == "from the spare"
+    assert [message.get("reasoning") for message in last.context] == [None, None, None]
+
+
+async def test_what_shaped_a_sample_is_recorded_with_it(house: House) -> None:
+    form = {"type": "json_object"}
+    await house.ask([user("one")], tools=[TOOL], tool_choice="auto", response_format=form, max_tokens=1_000_000)
+    [response] = (await house.chat()).responses()
+    assert response.call is not None
+    assert response.call.sampling == {"max_tokens": 2_048, "tool_choice": "auto", "response_format": form}
+    assert house.vendors.vllm.requests[-1].body["max_tokens"] == 2_048
+
+
+async def test_roles_hold_only_what_is_sent_of_them(house: House) -> None:
+    told = {"role": "developer", "content": "Be brief."}
+    odd = {**user("hi"), "tool_call_id": "x", "refusal": "no"}
+    await house.ask([told, odd])
+    [response] = (await house.chat()).responses()
+    assert house.vendors.vllm.requests[-1].body["messages"] == response.context == [SYSTEM, user("hi")]
+    refused = await house.ask([{"role": "function", "name": "f", "content": "x"}])
+    assert error(refused) == (400, "invalid_request_error", "invalid_request", "messages[0].role")
+
+
+async def test_a_word_that_many_chats_say_decides_nothing_where_another_does(house: House) -> None:
+    clock = ({"role": "system", "content": f"It is {hour} o'clock."} for hour in range(10))
+    plan = await house.say([next(clock), user("task a")], "a plan that only a has")
+    ok = await house.say([next(clock), user("task a"), plan, user("go")], "ok")
+    other = await house.say([next(clock), user("task b")], "b's own plan")
+    await house.say([next(clock), user("task b"), other, user("go")], "ok")
+    await house.say([next(clock), user("task a"), plan, user("go"), ok, user("more")], "more of a")
+    graphs = list((await house.graphs()).values())
+    assert [sorted({context[1] for context, _ in sampled(graph)}) for graph in graphs] == [["task a"], ["task b"]]
+
+
+async def test_whoever_hangs_up_before_the_first_word_frees_the_slot_and_pays_the_prompt(house: House) -> None:
+    gateway = house.service.hermes.gateway
+    for stream in (False, True):
+        house.vendors.vllm.hang()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.8):
+                await house.ask([user("x")], stream=stream)
+    async with asyncio.timeout(3):
+        while gateway.slots.used or len(await house.calls()) < 2:  # noqa: ASYNC110  # what is looked at is behind a socket
+            await asyncio.sleep(0.05)
+    assert [(row[0], row[3] > 0, row[4]) for row in await house.calls()] == [("cancelled", True, 0)] * 2
+    await gateway.settled()
+    [holder] = {row[0] for row in await house.users()}
+    assert (await house.service.hermes.parts.budgets.used(holder)).day_held == 0
+
+
+async def test_a_call_that_is_given_up_while_it_is_let_in_holds_nothing(house: House) -> None:
+    await house.say([user("one")], "1")
+    [[user_id]] = await house.users()
+    hermes = house.service.hermes
+    caller = Caller(user_id=user_id, account="shop", tier="agents", source=Source.DOOR)
+    for turns in range(6):
+        task = asyncio.create_task(hermes.gateway.complete(Ask(messages=[user("x")], max_tokens=5), caller))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await hermes.gateway.settled()
+    assert (await hermes.parts.budgets.used(user_id)).day_held == 0
+
+
+async def test_several_answers_that_are_refused_leave_no_chat(house: House) -> None:
+    house.key = await house.service.key(tier="tiny")
+    got = await house.ask([user("x" * 30_000)], n=2)
+    assert error(got)[:3] == (429, "rate_limit_error", "insufficient_quota")
+    assert await house.graphs() == {}
+
+
+async def test_a_key_whose_tier_is_gone_is_told_so(house: House) -> None:
+    house.key = await house.service.key(tier="gold")
+    assert error(await house.ask([user("x")]))[:3] == (503, "server_error", "unknown_tier")
+    assert (await house.service.get("/v1/models", house.key)).status == 503
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"messages": [user("hi")], "user": "a\x00b"},
+        {"messages": [user("hi")], "tools": [{**TOOL, "deep": json.loads("[" * 80 + "]" * 80)}]},
+        {"messages": [{"role": "user", "content": json.loads("[" * 900 + "]" * 900)}]},
+        {"messages": [user("hi")], "tools": [{**TOOL, "big": 10**3_000}]},
+    ],
+)
+async def test_what_no_graph_can_hold_is_refused_before_it_is_paid(house: House, odd: dict[str, Any]) -> None:
+    got = await house.service.post("/v1/chat/completions", {"model": "small", **odd}, house.key)
+    assert got.status == 400
+    assert house.vendors.vllm.requests == []
+
+
+async def test_half_a_character_is_mended_on_both_ways(house: House) -> None:
+    house.vendors.vllm.say("a \ud83d\ude00 b \ud83d c", tokens_in=3, tokens_out=3)
+    answer = await house.say([user("hi \ud83d")])
+    assert house.vendors.vllm.requests[-1].body["messages"] == [user("hi \ufffd")]
+    assert answer["content"] == "a \U0001f600 b \ufffd c"
+    await house.say([user("hi \ud83d"), answer, user("more")], "more")
+    assert len((await house.chat()).versions) == 1
+
+
+async def test_logprobs_that_cannot_be_written_are_written_as_openai_does(house: House) -> None:
+    house.vendors.vllm.say("a", tokens_in=1, tokens_out=1, prompt_token_ids=[1], token_ids=[2], logprobs=[float("-inf")])
+    got = await house.ask([user("hi")], logprobs=True)
+    assert got.body["choices"][0]["logprobs"]["content"][0]["logprob"] == -9999.0

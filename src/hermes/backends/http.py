@@ -186,10 +186,13 @@ class HttpBackend(ABC):
 
     # --- the same for all
 
+    _sends_reasoning = False
+    """Whether requests carry the reasoning of earlier messages."""
+
     def _sent(self, ask: Ask, model: str, *, stream: bool) -> Sent:
-        if ask.needs_tools and not self.supports_tools(model):
-            raise Unsupported("the model takes no tools, and the request has some", backend=self.name, model=model)
         try:
+            if ask.needs_tools and not self.supports_tools(model):
+                raise Unsupported("the model takes no tools, and the request has some", backend=self.name, model=model)
             body = json.dumps(self._encode(ask, model, stream=stream), separators=(",", ":"), allow_nan=False)
         except Unfit as unfit:
             raise Unsupported(str(unfit), backend=self.name, model=model) from None
@@ -208,6 +211,7 @@ class HttpBackend(ABC):
             usage=settled(parts.counts, sent.ask, parts.message),
             model=parts.model or sent.model,
             request_digest=sent.digest,
+            is_reasoning_sent=self._sends_reasoning,
             prompt_token_ids=tokens.prompt,
             token_ids=tokens.completion,
             logprobs=tokens.logprobs,

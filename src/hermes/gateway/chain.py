@@ -7,13 +7,14 @@ until the first delta of a stream another backend may take over, after it nobody
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from hermes.ports.backends import Ask, Backend, BackendError, Completion, CutShort, Delta, TextDelta, Unreachable, Usage
+from hermes.gateway.estimate import answer_tokens, prompt_tokens
+from hermes.gateway.partial import Partial
+from hermes.ports.backends import Ask, Backend, BackendError, Completion, CutShort, Delta, Unreachable, Usage
 from hermes.ports.calls import Attempt
 from hermes.ports.models import ChainFailed
 
@@ -66,7 +67,7 @@ async def stream(ask: Ask, links: Sequence[Link], *, deadline_s: float) -> Async
     for link, timeout_s in run.links():
         began = time.monotonic()
         first_delta: float | None = None
-        said: list[str] = []
+        said = Partial()
         # The first delta must come within the attempt's share; once it has, the rest of the deadline is this link's.
         async with aclosing(link.backend.stream(run.ask_for(link), link.model, timeout_s=run.left_s)) as deltas:
             try:
@@ -79,11 +80,11 @@ async def stream(ask: Ask, links: Sequence[Link], *, deadline_s: float) -> Async
                     if first_delta is None:
                         first_delta = time.monotonic()
                         yield link
-                    said += [piece.text] if isinstance(piece, TextDelta) else []
+                    said.add(piece)
                     yield piece
             except (StopAsyncIteration, TimeoutError) as error:
                 if first_delta is not None:
-                    raise cut(link, run.ask_for(link), "".join(said)) from error
+                    raise cut(link, run.ask_for(link), said) from error
                 run.note(link, began, late(link, timeout_s))
             except CutShort:
                 raise
@@ -157,18 +158,8 @@ def late(link: Link, timeout_s: float) -> Unreachable:
     return Unreachable(f"{link.backend.name} gave no answer within {timeout_s:.1f} s", backend=link.backend.name, model=link.model)
 
 
-def cut(link: Link, ask: Ask, said: str) -> CutShort:
+def cut(link: Link, ask: Ask, said: Partial) -> CutShort:
     """What had been said when the time was over; a vendor bills that too, and its count is lost, so ours must not be too low."""
-    usage = Usage(tokens_in=most_tokens(ask), tokens_out=len(said.encode()) // BYTES_PER_TOKEN + 1, is_estimated=True)
-    partial = {"role": "assistant", "content": said}
-    return CutShort("the answer did not end in time", backend=link.backend.name, model=link.model, partial=partial, usage=usage)
-
-
-BYTES_PER_TOKEN = 3
-"""Few enough for any language and tokenizer that we have met: an estimate that is used for budgets must not be too low."""
-
-
-def most_tokens(ask: Ask) -> int:
-    """The most tokens that a prompt is likely to have."""
-    text = json.dumps([[dict(message) for message in ask.messages], [dict(tool) for tool in ask.tools]], ensure_ascii=False, default=str)
-    return len(text.encode()) // BYTES_PER_TOKEN + 1
+    message = said.message
+    usage = Usage(tokens_in=prompt_tokens(ask), tokens_out=answer_tokens(message, ask.max_tokens), is_estimated=True)
+    return CutShort("the answer did not end in time", backend=link.backend.name, model=link.model, partial=message, usage=usage)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -20,7 +20,8 @@ import structlog
 from hermes.gateway import chain
 from hermes.gateway.cache import cache_key, decode, encode, may_cache, may_keep
 from hermes.gateway.catalogue import Catalogue, Tier
-from hermes.gateway.chain import BYTES_PER_TOKEN, Answered, Link, most_tokens
+from hermes.gateway.chain import Answered, Link
+from hermes.gateway.estimate import answer_tokens, prompt_tokens
 from hermes.gateway.fleet import Adapter
 from hermes.gateway.partial import Partial
 from hermes.gateway.prices import Prices, Rate
@@ -31,7 +32,7 @@ from hermes.ports.budgets import Budgets, Hold, Spend
 from hermes.ports.cache import Cache
 from hermes.ports.calls import Attempt, Call, CallOutcome, Calls
 from hermes.ports.clock import Clock
-from hermes.ports.errors import StoreUnavailable
+from hermes.ports.errors import PortError, StoreUnavailable
 from hermes.ports.meter import Meter
 from hermes.ports.models import Answer, Began, Caller, ChainFailed
 from hermes.ports.transactions import Transaction, Transactions
@@ -87,15 +88,16 @@ class Gateway:
 
         Raises Paused, BudgetSpent, UnknownPrice, NoCapacity, ChainFailed, and StoreUnavailable when the budget cannot be asked; then
         nothing was spent, or what was spent is counted."""
-        ticket = await self._admit(ask, caller)
+        ticket, is_asked = await self._admit(ask, caller), False
         try:
             copied = await self._copied(ask, ticket, caller)
             if copied is not None:
                 return copied
             async with self.slots.hold(str(caller.user_id)):
+                is_asked = True
                 answered = await chain.complete(ticket.ask, ticket.links, deadline_s=ticket.deadline_s)
         except BaseException as error:
-            await self._failed(ticket, caller, error)
+            await self._failed(ticket, caller, error, is_asked=is_asked)
             raise
         answer = await self._paid(ticket, caller, answered, record)
         if caller.takes_copies and may_cache(ask) and may_keep(answer.completion):
@@ -108,12 +110,13 @@ class Gateway:
 
         Whoever leaves early pays for what was said: close it (`aclosing`)."""
         ticket = await self._admit(ask, caller)
-        said, link, is_paid = Partial(), ticket.links[0], False
+        said, link, is_asked, is_paid = Partial(), ticket.links[0], False, False
         try:
             async with (
                 self.slots.hold(str(caller.user_id)),
                 aclosing(chain.stream(ticket.ask, ticket.links, deadline_s=ticket.deadline_s)) as pieces,
             ):
+                is_asked = True
                 async for piece in pieces:
                     if isinstance(piece, Link):
                         link = piece
@@ -127,7 +130,7 @@ class Gateway:
                     yield piece
         except BaseException as error:
             if not is_paid:
-                await self._failed(ticket, caller, error, record, Said(link, said))
+                await self._failed(ticket, caller, error, record, Said(link, said), is_asked=is_asked)
             raise
 
     async def _admit(self, ask: Ask, caller: Caller) -> Ticket:
@@ -140,7 +143,7 @@ class Gateway:
         links = self.links(names)
         if not links:
             raise ChainFailed((), None)
-        prompt, deadline_s = most_tokens(ask), caller.deadline_s or self.deadline_s
+        prompt, deadline_s = prompt_tokens(ask), caller.deadline_s or self.deadline_s
         today = self.clock.now().date()
         rates = {link.model: self.prices.rate(link.model, today, prompt) for link in links}  # unknown: refused before anything is asked
         most = prompt + max(min(ask.max_tokens, link.max_tokens) for link in links)
@@ -150,11 +153,12 @@ class Gateway:
     async def _reserve(self, caller: Caller, tier: Tier, tokens: int, lease_s: float) -> Hold:
         """Ask for the platform's word and the user's budget at once; who is paused is told so, whatever their budget says."""
         limits = {"day_limit": tier.day_tokens, "month_limit": tier.month_tokens}
-        paused, hold = await asyncio.gather(
-            self.spend.admit(self.cap_micro_usd),
-            self.budgets.reserve(caller.user_id, **limits, tokens=tokens, lease_s=lease_s),
-            return_exceptions=True,
-        )
+        reserving = self._keep(asyncio.ensure_future(self.budgets.reserve(caller.user_id, **limits, tokens=tokens, lease_s=lease_s)))
+        try:
+            paused, hold = await asyncio.gather(self.spend.admit(self.cap_micro_usd), asyncio.shield(reserving), return_exceptions=True)
+        except asyncio.CancelledError:
+            self._keep(asyncio.ensure_future(self._give_back(reserving)))  # what is being reserved is reserved, and nobody wants it
+            raise
         if isinstance(paused, BaseException):
             if not isinstance(hold, BaseException):
                 await self.budgets.release(hold)
@@ -162,6 +166,10 @@ class Gateway:
         if isinstance(hold, BaseException):
             raise hold
         return hold
+
+    async def _give_back(self, reserving: asyncio.Task[Hold]) -> None:
+        with suppress(PortError):
+            await self.budgets.release(await reserving)
 
     def links(self, names: Sequence[str]) -> list[Link]:
         """The links of a chain whose backends are there."""
@@ -216,7 +224,14 @@ class Gateway:
         )
 
     async def _failed(
-        self, ticket: Ticket, caller: Caller, error: BaseException, record: Record | None = None, said: Said | None = None
+        self,
+        ticket: Ticket,
+        caller: Caller,
+        error: BaseException,
+        record: Record | None = None,
+        said: Said | None = None,
+        *,
+        is_asked: bool = False,
     ) -> None:
         """Count what a call cost that gave no answer: nothing, or what had been said until then. That much is recorded too."""
         attempts = error.attempts if isinstance(error, ChainFailed) else ()
@@ -227,10 +242,11 @@ class Gateway:
             outcome, usage, model, backend, message = CallOutcome.CUT_SHORT, error.usage, error.model, error.backend, error.partial
         elif said is not None and said.partial:
             # Its reader left: the vendor bills the prompt and what was said, and we have no count but our own.
-            usage = Usage(tokens_in=ticket.prompt, tokens_out=said.partial.size // BYTES_PER_TOKEN + 1, is_estimated=True)
             outcome, model, backend, message = CallOutcome.CANCELLED, said.link.model, said.link.backend.name, said.partial.message
+            usage = Usage(tokens_in=ticket.prompt, tokens_out=answer_tokens(message, ticket.ask.max_tokens), is_estimated=True)
         elif isinstance(error, asyncio.CancelledError | GeneratorExit):
-            outcome = CallOutcome.CANCELLED
+            # Nothing was said yet, but if somebody had been asked, they bill the prompt.
+            outcome, usage = CallOutcome.CANCELLED, Usage(tokens_in=ticket.prompt if is_asked else 0, is_estimated=True)
         rate = ticket.rates.get(model)
         call = Call(
             **self._who(ticket, caller),

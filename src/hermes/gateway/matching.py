@@ -20,8 +20,13 @@ from hermes.ports.chats import Mark
 
 Message = Mapping[str, Any]
 
-COMPARED = ("role", "content", "tool_calls", "tool_call_id", "name", "refusal")
-"""What makes two messages the same to a client: it adds nulls and fields of its own to what it echoes."""
+FIELDS = {
+    "system": ("content", "name"),
+    "user": ("content", "name"),
+    "assistant": ("content", "tool_calls", "name", "refusal"),
+    "tool": ("content", "tool_call_id"),
+}
+"""What makes two messages of a role the same: all that a model is sent of them. Clients add nulls and fields of their own to an echo."""
 
 
 class ChangeKind(StrEnum):
@@ -45,9 +50,9 @@ class Change:
 
 
 def normal(message: Message) -> dict[str, Any]:
-    """A client's message as it is sent on and recorded: the compared fields without nulls, and its reasoning."""
+    """A client's message as it is sent on and recorded: the fields of its role without nulls, and its reasoning."""
     fields = bare(message)
-    if message.get("role") == "assistant":
+    if fields["role"] == "assistant":
         reasoning = next((message[name] for name in REASONING if isinstance(message.get(name), str) and message[name]), None)
         if reasoning is not None:
             fields["reasoning"] = reasoning
@@ -60,18 +65,23 @@ def key_of(message: Message) -> bytes:
 
 
 def bare(message: Message) -> dict[str, Any]:
-    """The compared fields without nulls, at any depth. Text in one part is the same as text."""
-    fields = {name: without_nulls(message[name]) for name in COMPARED if message.get(name) is not None}
+    """The fields of its role without nulls, at any depth. Text in one part is the same as text; a developer is a system."""
+    role = "system" if message["role"] == "developer" else message["role"]
+    fields = {name: without_nulls(message[name]) for name in FIELDS[role] if message.get(name) is not None}
     content = fields.get("content")
-    if isinstance(content, list) and all(isinstance(part, dict) and part.keys() == {"type", "text"} for part in content):
-        fields["content"] = "".join(part["text"] for part in content)
+    if isinstance(content, list) and len(content) == 1 and is_plain_text(content[0]):
+        fields["content"] = content[0]["text"]
     if fields.get("content") == "" and fields.get("tool_calls"):
         del fields["content"]  # some clients write "", some null, beside a tool call
     if isinstance(fields.get("tool_calls"), list):
         fields["tool_calls"] = [bare_call(call) for call in fields["tool_calls"]]
         if not fields["tool_calls"]:
             del fields["tool_calls"]
-    return fields
+    return {"role": role, **fields}
+
+
+def is_plain_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text" and isinstance(part["text"], str)
 
 
 def bare_call(call: Any) -> Any:

@@ -31,12 +31,6 @@ class Partial:
         return bool(self._text or self._reasoning or self._calls)
 
     @property
-    def size(self) -> int:
-        """How many bytes were said."""
-        pieces = [*self._text, *self._reasoning, *(piece for call in self._calls.values() for piece in call["arguments"])]
-        return sum(len(piece.encode("utf-8", "surrogatepass")) for piece in pieces)
-
-    @property
     def message(self) -> dict[str, Any]:
         """The assistant's message as far as it came. A tool call may break off in the middle of its arguments."""
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text)}

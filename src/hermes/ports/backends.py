@@ -89,6 +89,8 @@ class Completion:
     """The model that answered, as it named itself."""
     request_digest: str
     """SHA-256 of the encoded request."""
+    is_reasoning_sent: bool = False
+    """Whether earlier reasoning in the messages went along. Most servers take none."""
     raw_text: str | None = None
     prompt_token_ids: Sequence[int] | None = None
     token_ids: Sequence[int] | None = None

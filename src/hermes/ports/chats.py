@@ -38,6 +38,8 @@ class Found:
     is_new: bool = False
     has_reasoning: bool = False
     """Whether the client showed the reasoning of that list too. Says nothing where the list has none."""
+    hides_reasoning: bool = False
+    """Whether the list has reasoning, and the client showed none of it."""
 
 
 class Chats(Protocol):
@@ -47,7 +49,8 @@ class Chats(Protocol):
         """Return the chat of this user's that a request with these marks belongs to; None for a new one. Locks it.
 
         A list that is known up to a response, word for word, is that chat; of several the longest, then the newest. Otherwise the newest
-        response that the request holds decides. Raises Forgotten."""
+        response that the request holds decides, of those that were given in one chat only; an "ok" that many chats hold tells nothing as
+        long as there is another. Raises Forgotten."""
         ...
 
     async def look(self, user_id: UUID, marks: Sequence[Mark]) -> Found | None:
@@ -72,6 +75,10 @@ class Chats(Protocol):
 
     async def begin(self, tx: Transaction, account: str, user_id: UUID) -> Found:
         """Begin a chat with an empty list. Raises Forgotten."""
+        ...
+
+    async def drop_empty(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
+        """Take a chat away in which nothing was ever said; no change for any other."""
         ...
 
     async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, mark: Mark) -> None:

@@ -29,7 +29,7 @@ from hermes.ports.backends import (
     Unsupported,
 )
 from hermes.ports.budgets import BudgetSpent, Paused
-from hermes.ports.errors import Forgotten, StoreUnavailable
+from hermes.ports.errors import Forgotten, NotThere, StoreUnavailable
 from hermes.ports.models import ChainFailed, NoCapacity, UnknownPrice
 from hermes.web.errors import Refused
 
@@ -57,7 +57,7 @@ def openai_error(error: Exception) -> dict[str, Any]:
     return {"error": {"message": told.message, "type": told.kind, "param": told.param, "code": told.code}}
 
 
-def refusal_of(error: Exception) -> Refused | None:  # noqa: PLR0911  # a table, a line for each case
+def refusal_of(error: Exception) -> Refused | None:  # noqa: C901, PLR0911  # a table, a line for each case
     """What to tell a client about an error; None for one that nobody expected."""
     match error:
         case Refused():
@@ -76,6 +76,8 @@ def refusal_of(error: Exception) -> Refused | None:  # noqa: PLR0911  # a table,
             return refused(503, "overloaded", "Too many calls at once; try again.", headers={"Retry-After": "1"})
         case StoreUnavailable():
             return refused(503, "store_unavailable", "The call could not be admitted; try again.", headers={"Retry-After": "1"})
+        case NotThere():  # the key's tier is not in the settings any more
+            return refused(503, "unknown_tier", sentence(str(error)), headers=NO_RETRY)
         case Forgotten():
             return refused(410, "forgotten", "This user was deleted.")
         case UnknownPrice():
@@ -117,6 +119,7 @@ def said_by(error: ChainFailed) -> str:
 
 
 def sentence(text: str) -> str:
+    text = text.encode("utf-8", "replace").decode()
     return text if text.endswith(".") else f"{text}."
 
 

@@ -4,13 +4,16 @@ What is said in HTTP and JSON is here; which models answer, and where it is reco
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
+import re
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
@@ -29,6 +32,10 @@ ROUTE = SimpleNamespace(path=CHAT)
 """What requests are counted under."""
 SESSION = "X-Hermes-Session"
 LONGEST_SESSION = 255
+WATCHED_AFTER_S = 0.5
+HALF_A_PAIR = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)
+"""A surrogate as JSON escapes it, perhaps one of two."""
+T = TypeVar("T")
 UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -64,11 +71,12 @@ class Completions:
             guest = await self.door.guest(key, wanted.user)
             session = named(request.headers.get(SESSION))
             if not wanted.stream:
-                answers = await self.door.complete(wanted, guest, session)
-                return Response(json.dumps(whole(answers, wanted)), headers=about(answers), media_type="application/json")
+                answers = await unless_gone(request, self.door.complete(wanted, guest, session))
+                return Response(json.dumps(whole(answers, wanted), allow_nan=False), headers=about(answers), media_type="application/json")
             said = self.door.stream(wanted, guest, session)
             try:
-                first = await anext(said)  # whatever fails before the first word is an answer with a status of its own
+                # Whatever fails before the first word is an answer with a status of its own.
+                first = await unless_gone(request, anext(said))
             except BaseException:
                 await said.aclose()
                 raise
@@ -131,11 +139,50 @@ def secret_of(request: Request) -> str | None:
     return secret.strip() if scheme.lower() == "bearer" else None
 
 
+async def unless_gone(request: Request, answering: Awaitable[T]) -> T:
+    """Wait for an answer as long as somebody waits for it here: whoever hangs up frees the slot, and pays only for what was asked.
+
+    Looked after only when it takes long: watching a connection costs more than most refusals."""
+    task = asyncio.ensure_future(answering)
+    try:
+        if not (await asyncio.wait({task}, timeout=WATCHED_AFTER_S))[0]:
+            leaving = asyncio.ensure_future(left(request))
+            try:
+                await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                leaving.cancel()
+            if not task.done():
+                raise Refused(499, "client_left", "You have left.")
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+
+
+async def left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 def parsed(body: bytes) -> Any:
     try:
-        return json.loads(body, parse_constant=not_json)
+        value = json.loads(body, parse_constant=not_json)
     except (ValueError, RecursionError):
         raise Refused(400, "invalid_json", "The body is not valid JSON.") from None
+    return mended(value) if HALF_A_PAIR.search(body) else value
+
+
+def mended(value: Any) -> Any:
+    """Text with both halves of every pair: some servers cut an emoji in two when they stream it, and clients send the halves back."""
+    try:
+        if isinstance(value, str):
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        if isinstance(value, list):
+            return [mended(item) for item in value]
+        return {mended(name): mended(item) for name, item in value.items()} if isinstance(value, dict) else value
+    except RecursionError:
+        raise Refused(400, "invalid_json", "The body is nested too deeply.") from None
 
 
 def not_json(_: str) -> NoReturn:
@@ -184,7 +231,16 @@ def message_of(message: Message) -> dict[str, Any]:
 
 def logprobs_of(completion: Completion) -> dict[str, Any] | None:
     entries = completion.extra.get(LOGPROBS)
-    return {"content": entries, "refusal": None} if entries else None
+    return {"content": finite(entries), "refusal": None} if entries else None
+
+
+def finite(value: Any) -> Any:
+    """JSON has no infinity; OpenAI says -9999 for what can not be."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else -9999.0
+    if isinstance(value, list):
+        return [finite(item) for item in value]
+    return {name: finite(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def finish_of(completion: Completion) -> str:

@@ -1,7 +1,8 @@
 """What is counted where nobody counted."""
 
-from hermes.backends.estimate import TOKENS_PER_IMAGE, prompt_tokens, settled
+from hermes.backends.estimate import settled
 from hermes.backends.parts import Counts, Tokens, checked
+from hermes.gateway.estimate import TOKENS_PER_IMAGE, prompt_tokens
 from hermes.ports.backends import Ask, Usage
 
 ASK = Ask(messages=[{"role": "user", "content": "x" * 300}], max_tokens=50)

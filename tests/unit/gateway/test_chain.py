@@ -20,7 +20,9 @@ from hermes.ports.backends import (
     Garbled,
     Overloaded,
     RateLimited,
+    ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
     Unauthorized,
     Unreachable,
     Usage,
@@ -182,6 +184,24 @@ async def test_an_answer_that_does_not_end_in_time_is_cut_short_with_what_was_sa
     assert cut.value.partial == {"role": "assistant", "content": "half an ans"}
     assert cut.value.usage.is_estimated
     assert cut.value.usage.tokens_out == 4
+
+
+async def test_thoughts_and_half_a_tool_call_are_said_and_billed_too() -> None:
+    class Thinker(Scripted):
+        async def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncIterator[Delta | Completion]:
+            yield ReasoningDelta("hm" * 3_000)
+            yield ToolCallDelta(0, "c1", "look", '{"at": "se')
+            await asyncio.sleep(60)
+
+    with pytest.raises(CutShort) as cut:
+        await anext_all(stream(HELLO, chain(Thinker("sonnet")), deadline_s=0.2))
+    assert cut.value.partial["reasoning"] == "hm" * 3_000
+    assert cut.value.partial["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"at": "se'}
+    assert cut.value.usage.tokens_out == 1_000, "as many as it may say"
+
+
+async def anext_all(pieces: AsyncIterator[object]) -> list[object]:
+    return [piece async for piece in pieces]
 
 
 async def test_whoever_leaves_a_stream_ends_it() -> None:

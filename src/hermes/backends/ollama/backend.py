@@ -7,13 +7,13 @@ from typing import Any
 
 from hermes.backends.classify import Complaint
 from hermes.backends.client import HttpClient
-from hermes.backends.estimate import prompt_tokens
 from hermes.backends.http import HttpBackend, Sent
 from hermes.backends.ollama.answer import AnswerReader, complaint, decode
 from hermes.backends.ollama.request import encode
 from hermes.backends.parts import Parts
 from hermes.backends.shape import objects
 from hermes.backends.sse import JsonLines
+from hermes.gateway.estimate import prompt_tokens
 from hermes.ports.backends import Ask, Capabilities, ContextTooLong
 
 DEFAULT_NUM_CTX = 8_192

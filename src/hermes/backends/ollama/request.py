@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hermes.backends.estimate import parts_of
 from hermes.backends.parts import Unfit
 from hermes.backends.tool_calls import as_object, paired
+from hermes.gateway.estimate import parts_of
 from hermes.ports.backends import Ask, Capabilities, Message
 
 OPTIONS = ("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "repeat_penalty", "repeat_last_n")

@@ -115,12 +115,13 @@ class Draft:
         self._sampled(choice)
 
     def parts(self) -> Parts:
-        calls = [call(one.name, one.arguments, one.id or f"{self.call_prefix}_{at}") for at, one in enumerate(self.calls)]
-        message: dict[str, Any] = {"role": "assistant", "content": self.text if self.text or not (calls or self.refusal) else None}
+        calls = [call(one.name, whole_pairs(one.arguments), one.id or f"{self.call_prefix}_{at}") for at, one in enumerate(self.calls)]
+        text = whole_pairs(self.text)
+        message: dict[str, Any] = {"role": "assistant", "content": text if text or not (calls or self.refusal) else None}
         if calls:
             message["tool_calls"] = calls
         if self.reasoning:
-            message["reasoning"] = self.reasoning
+            message["reasoning"] = whole_pairs(self.reasoning)
         if self.refusal:
             message["refusal"] = self.refusal
         details = self.usage.get("prompt_tokens_details")
@@ -198,6 +199,15 @@ class Draft:
         if self.logprobs is None or not all(isinstance(score, int | float) for score in self.logprobs):
             return None
         return [float(score) for score in self.logprobs]
+
+
+def whole_pairs(text: str) -> str:
+    """Text in which the halves of pairs that came in two chunks are one character again; a half that is alone is no text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def text_of(content: Any) -> str:

@@ -42,6 +42,7 @@ class OpenAICompatibleBackend(HttpBackend):
             base_url = f"{base_url.rstrip('/')}/v1"
         super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=USUAL, needs=needs)
         self._dialect = dialect
+        self._sends_reasoning = dialect.reasoning_field is not None
 
     @property
     def _url(self) -> str:

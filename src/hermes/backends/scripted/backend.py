@@ -16,9 +16,9 @@ from threading import Lock
 from typing import Any
 from zlib import crc32
 
-from hermes.backends.estimate import parts_of
 from hermes.backends.scripted.script import Answer, Fault, Script, text_of
 from hermes.backends.tool_calls import call
+from hermes.gateway.estimate import parts_of
 from hermes.ports.backends import (
     Ask,
     BackendError,

@@ -20,8 +20,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-from hermes.backends.estimate import parts_of
 from hermes.backends.tool_calls import paired
+from hermes.gateway.estimate import parts_of
 from hermes.ports.backends import Ask, Message
 
 OTHERWISE = "I am sorry, I do not have an answer to that. Could you say it in other words?"

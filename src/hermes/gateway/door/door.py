@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from uuid import UUID
@@ -14,9 +14,10 @@ from hermes.gateway.door.recording import Recording
 from hermes.gateway.door.request import DoorRequest
 from hermes.gateway.gateway import Gateway
 from hermes.ports.api_keys import ApiKey
-from hermes.ports.backends import Delta
+from hermes.ports.backends import Ask, Delta
 from hermes.ports.calls import Source
 from hermes.ports.chats import Chats
+from hermes.ports.errors import PortError
 from hermes.ports.graphs import Graphs
 from hermes.ports.models import Answer, Began, Caller
 from hermes.ports.people import People, User, UserState
@@ -109,13 +110,13 @@ class Door:
         ask = request.ask(str(guest.user.id))
         if request.choices == 1:
             return [await self.gateway.complete(ask, caller, recording)]
-        await self._open(recording)
-        try:
-            async with asyncio.TaskGroup() as group:
-                asked = [group.create_task(self.gateway.complete(ask, caller, recording)) for _ in range(request.choices)]
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-        return [one.result() for one in asked]
+        async with self._opened(recording):
+            try:
+                async with asyncio.TaskGroup() as group:
+                    asked = [group.create_task(self.gateway.complete(ask, caller, recording)) for _ in range(request.choices)]
+            except BaseExceptionGroup as failed:
+                raise failed.exceptions[0] from None
+            return [one.result() for one in asked]
 
     async def stream(self, request: DoorRequest, guest: Guest, session: str | None = None) -> AsyncGenerator[Said]:
         """Yield the pieces of all answers as they come. Raises as `complete` does, and CutShort. Close it (`aclosing`) to give up."""
@@ -126,7 +127,12 @@ class Door:
                 async for piece in pieces:
                     yield Said(0, piece)
             return
-        await self._open(recording)
+        async with self._opened(recording), aclosing(self._together(request.choices, ask, caller, recording)) as merged:
+            async for said in merged:
+                yield said
+
+    async def _together(self, choices: int, ask: Ask, caller: Caller, recording: Recording) -> AsyncGenerator[Said]:
+        """Several streams as one."""
         # A queue of one: who reads slowly is answered slowly, and nothing piles up.
         queue: asyncio.Queue[Said | BaseException | None] = asyncio.Queue(1)
 
@@ -139,9 +145,9 @@ class Door:
             except Exception as error:  # noqa: BLE001  # raised again where the pieces are read
                 await queue.put(error)
 
-        following = [asyncio.create_task(follow(choice)) for choice in range(request.choices)]
+        following = [asyncio.create_task(follow(choice)) for choice in range(choices)]
         try:
-            left = request.choices
+            left = choices
             while left:
                 said = await queue.get()
                 if isinstance(said, BaseException):
@@ -167,8 +173,22 @@ class Door:
         )
 
     def _recording(self, request: DoorRequest, guest: Guest, session: str | None) -> Recording:
-        return Recording(request, self.chats, self.graphs, account=guest.account, user_id=guest.user.id, name=session)
+        limits = {model.id: model.max_tokens for model in self.gateway.catalogue.models.values()}
+        return Recording(request, self.chats, self.graphs, account=guest.account, user_id=guest.user.id, name=session, limits=limits)
 
-    async def _open(self, recording: Recording) -> None:
+    @asynccontextmanager
+    async def _opened(self, recording: Recording) -> AsyncIterator[None]:
+        """Settle the chat for several answers; one that was begun and got none is taken away again."""
         async with self.transactions.begin() as tx:
             await recording.open(tx)
+        try:
+            yield
+        except BaseException:
+            await asyncio.shield(self._give_up(recording))
+            raise
+
+    async def _give_up(self, recording: Recording) -> None:
+        await self.gateway.settled()
+        with suppress(PortError):
+            async with self.transactions.begin() as tx:
+                await recording.give_up(tx)

@@ -6,7 +6,9 @@ which keeps every sampled context), and the answer is committed to that."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +19,7 @@ from hermes.graph.context import KeepReasoning
 from hermes.graph.message import canonical
 from hermes.ports.backends import LOGPROBS, Completion, Usage
 from hermes.ports.calls import Call
-from hermes.ports.chats import Chats, Found
+from hermes.ports.chats import Chats, Found, Mark
 from hermes.ports.graphs import Entry, Graphs
 from hermes.ports.transactions import Transaction
 
@@ -25,17 +27,34 @@ from hermes.ports.transactions import Transaction
 class Recording:
     """One request and the answers to it; the gateway's Record. Several answers to it are several samples in one context, in one chat."""
 
-    def __init__(self, request: DoorRequest, chats: Chats, graphs: Graphs, *, account: str, user_id: UUID, name: str | None = None) -> None:
-        """`name` is what the client itself calls the chat."""
+    def __init__(
+        self,
+        request: DoorRequest,
+        chats: Chats,
+        graphs: Graphs,
+        *,
+        account: str,
+        user_id: UUID,
+        name: str | None = None,
+        limits: Mapping[str, int] | None = None,
+    ) -> None:
+        """`name` is what the client itself calls the chat; `limits` are the longest answers of models by their ids."""
         self._request, self._chats, self._graphs = request, chats, graphs
         self._account, self._user_id, self._name = account, user_id, name
         self._marker = Marker(request.messages)
+        self._limits = limits
         self._session_id: UUID | None = None
+        self._context: Context | None = None
         self._turn: Turn | None = None
 
     async def open(self, tx: Transaction) -> None:
         """Settle which chat it is before there is an answer: where several will come at once, each must find the same one."""
         self._session_id = (await self._chat(tx)).session_id
+
+    async def give_up(self, tx: Transaction) -> None:
+        """No answer came: a chat that was begun for them is not one."""
+        if self._session_id is not None:
+            await self._chats.drop_empty(tx, self._user_id, self._session_id)
 
     async def at_once(self, call: Call, completion: Completion) -> UUID | None:
         if self._session_id is not None or self._name is not None:
@@ -44,20 +63,24 @@ class Recording:
         if found is not None and not self._goes_on(found):
             return None
         message = normal(completion.message)
-        entries = self._entries(found, message, record_of(self._request, call, completion))
-        return await self._chats.add(self._user_id, found, entries, self._marker.behind(message), call)
+        entries = self._entries(found, message, call, completion)
+        return await self._chats.add(self._user_id, found, entries, self._mark(found, message), call)
 
     async def write(self, tx: Transaction, call: Call, completion: Completion) -> UUID:
-        message, record = normal(completion.message), record_of(self._request, call, completion)
-        found = await self._chat(tx)
+        message, found = normal(completion.message), await self._chat(tx)
         if self._session_id is None and self._goes_on(found):
-            head: str | None = await self._graphs.append(tx, found.session_id, found.head, self._entries(found, message, record))
+            entries, mark = self._entries(found, message, call, completion), self._mark(found, message)
+            head: str | None = await self._graphs.append(tx, found.session_id, found.head, entries)
         else:
-            head = await self._commit(tx, found, message, record)
-        mark = self._marker.behind(message)
+            head, mark = await self._commit(tx, found, message, call, completion)
         if mark is not None:
             await self._chats.note(tx, self._user_id, found.session_id, head, mark)
         return found.session_id
+
+    def _mark(self, found: Found | None, message: Message) -> Mark | None:
+        """What the list that goes on will be known by. Of reasoning that the client did not show, nobody here knows what it is."""
+        mark = self._marker.behind(message)
+        return replace(mark, whole=os.urandom(32)) if mark is not None and found is not None and found.hides_reasoning else mark
 
     async def _chat(self, tx: Transaction) -> Found:
         marks = self._marker.marks
@@ -75,37 +98,64 @@ class Recording:
             return found.is_new
         return found.has_reasoning or not shows_reasoning(self._request.messages[found.known.length :])
 
-    def _entries(self, found: Found | None, message: Message, record: CallRecord) -> list[Entry]:
+    def _entries(self, found: Found | None, message: Message, call: Call, completion: Completion) -> list[Entry]:
         """What a chat that goes on grows by: the client's new messages, and the answer."""
         known = found.known.length if found is not None and found.known is not None else 0
         new = self._request.messages[known:]
         is_whole = (found is not None and found.has_reasoning) or shows_reasoning(new)
-        return [*map(Entry, new), Entry(message, is_sampled=True, call=record, keep_reasoning="all" if is_whole else "none")]
+        keep: KeepReasoning = "all" if is_whole and completion.is_reasoning_sent else "none"
+        record = record_of(self._request, call, completion, self._limits)
+        return [*map(Entry, new), Entry(message, is_sampled=True, call=record, keep_reasoning=keep)]
 
-    async def _commit(self, tx: Transaction, found: Found, message: Message, record: CallRecord) -> str | None:
-        """Make the list what the client showed, whatever it was, and record the answer to that; the list's head if it ends with it."""
+    async def _commit(
+        self, tx: Transaction, found: Found, message: Message, call: Call, completion: Completion
+    ) -> tuple[str | None, Mark | None]:
+        """Make the list what the client showed, whatever it was, and record the answer to that. Return the list's head, if it ends with
+        the answer, and what the list is known by."""
         graph = await self._graphs.load(tx, found.session_id)
-        if self._turn is None:
-            wanted, keep = as_recorded(graph, self._request.messages)
-            show(graph, wanted)
-            self._turn = graph.prepare(self._request.tools or None, keep_reasoning=keep)
+        if self._context is None:
+            self._context = as_recorded(graph, self._request.messages)
+            show(graph, self._context.messages)
+            self._turn = graph.prepare(self._request.tools or None)
+        assert self._turn is not None  # noqa: S101  # it comes with the context
+        keep = self._context.keep if completion.is_reasoning_sent else "none"
+        turn = Turn(self._turn.nodes, replace(self._turn.overlay, keep_reasoning=keep), self._turn.seed)
         before = len(graph)
-        graph.commit(self._turn, message, record)
+        graph.commit(turn, message, record_of(self._request, call, completion, self._limits))
         head = await self._graphs.save(tx, found.session_id, found.head, graph)
-        return head if len(graph) > before else None
+        return head if len(graph) > before else None, Marker(self._context.messages).behind(message)
 
 
-def as_recorded(graph: MessageGraph, shown: Sequence[Message]) -> tuple[list[Message], KeepReasoning]:
-    """What the client showed, with our own responses as they were recorded, reasoning included, and how much of that it showed.
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a client showed, as it is recorded, and how much of the reasoning in it was shown."""
 
-    Where that is neither none nor all nor this turn's, what it shows is context of its own making."""
+    messages: list[Message]
+    keep: KeepReasoning
+
+
+def as_recorded(graph: MessageGraph, shown: Sequence[Message]) -> Context:
+    """What the client showed, with our own responses as they were recorded, reasoning included.
+
+    Where what it shows of the reasoning is neither none nor all nor this turn's, it is context of its own making."""
     ours = {key_of(response.message): response.message for response in graph.responses()}
-    whole = [ours.get(key_of(message), message) if message["role"] == "assistant" else message for message in shown]
+    here = {at: message for at, message in enumerate(graph) if message["role"] == "assistant"}
+    whole = [known_as(message, key_of(message), here.get(at), ours) for at, message in enumerate(shown)]
     wanted = [canonical(message) for message in shown]
     for keep in ("none", "all", "current_turn"):
         if [canonical(message) for message in Overlay(keep_reasoning=keep).render(whole)] == wanted:
-            return whole, keep
-    return list(shown), "all"
+            return Context(whole, keep)
+    return Context(list(shown), "all")
+
+
+def known_as(message: Message, key: bytes, here: Message | None, ours: Mapping[bytes, Message]) -> Message:
+    """A message as it is recorded: as it stands in its place of the list, or else as one of our responses; of two that say the same with
+    other thoughts, the one in its place."""
+    if message["role"] != "assistant":
+        return message
+    if here is not None and key_of(here) == key:
+        return dict(here)
+    return ours.get(key, message)
 
 
 def show(graph: MessageGraph, wanted: Sequence[Message]) -> None:
@@ -120,7 +170,7 @@ def shows_reasoning(messages: Sequence[Message]) -> bool:
     return any("reasoning" in message for message in messages)
 
 
-def record_of(request: DoorRequest, call: Call, completion: Completion) -> CallRecord:
+def record_of(request: DoorRequest, call: Call, completion: Completion, limits: Mapping[str, int] | None = None) -> CallRecord:
     """The call as the graph keeps it: what was asked for, what came back, what it cost."""
     about = {
         "call_id": str(call.id),
@@ -131,11 +181,16 @@ def record_of(request: DoorRequest, call: Call, completion: Completion) -> CallR
         "metadata": request.metadata,
         **{name: value for name, value in completion.extra.items() if name != LOGPROBS},
     }
-    limit = {} if request.max_tokens is None else {"max_tokens": request.max_tokens}
+    most = [limit for limit in (request.max_tokens, (limits or {}).get(call.model)) if limit is not None]
+    asked = {
+        "max_tokens": min(most) if most else None,
+        "tool_choice": request.tool_choice,
+        "response_format": request.response_format,
+    }
     return CallRecord(
         model=completion.model,
         policy_version=request.metadata.get("policy_version"),
-        sampling={**request.sampling, **limit},
+        sampling={**request.sampling, **{name: value for name, value in asked.items() if value is not None}},
         finish_reason=completion.finish_reason,
         usage=usage_of(completion.usage),
         raw_text=completion.raw_text,

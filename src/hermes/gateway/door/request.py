@@ -5,17 +5,22 @@ what its server takes. What would change the meaning of an answer without anybod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from hermes.gateway.matching import normal
 from hermes.graph import MessageError
+from hermes.graph.call import freeze_tools
 from hermes.graph.message import FrozenDict, check_message, freeze_items
 from hermes.ports.backends import Ask
 
 MOST_MESSAGES = 100_000
 LONGEST_NAME = 512
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+ROLES = ("system", "developer", "user", "assistant", "tool")
 
 OWN = frozenset(
     {"model", "messages", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "tools", "tool_choice", "user"}
@@ -96,18 +101,17 @@ def read_request(body: Any, *, most_choices: int) -> DoorRequest:
     sampling = given if top is None else {**given, "top_logprobs": top}
     if wants_logprobs:
         sampling = {**sampling, "logprobs": True}
-    try:
-        frozen = FrozenDict(freeze_items(sampling, "body"))
-    except MessageError as error:
-        raise Refused(error.path.removeprefix("body."), error.reason) from None
+    form = a(dict, body, "response_format", None)
+    with refusing():
+        frozen = FrozenDict(freeze_items({**sampling, "response_format": form}, "body"))
     return DoorRequest(
         model=text(body, "model"),
         messages=messages_of(body.get("messages")),
         max_tokens=number(body, "max_completion_tokens", 1) or number(body, "max_tokens", 1),
         tools=tools_of(body),
         tool_choice=choice_of(body),
-        sampling=frozen,
-        response_format=a(dict, body, "response_format", None),
+        sampling=FrozenDict({name: value for name, value in frozen.items() if name != "response_format"}),
+        response_format=frozen["response_format"],
         choices=choices,
         stream=a(bool, body, "stream", default=False),
         wants_usage=a(bool, options, "include_usage", default=False),
@@ -124,11 +128,22 @@ def messages_of(given: Any) -> list[dict[str, Any]]:
         raise Refused("messages", f"expected at most {MOST_MESSAGES} messages")
     messages = []
     for at, message in enumerate(given):
-        try:
-            messages.append(check_message(normal(message) if isinstance(message, dict) else message, f"messages[{at}]", no_side))
-        except MessageError as error:
-            raise Refused(error.path, error.reason) from None
+        if not isinstance(message, dict) or message.get("role") not in ROLES:
+            raise Refused(f"messages[{at}]{'.role' if isinstance(message, dict) else ''}", f"expected a role, one of {', '.join(ROLES)}")
+        with refusing():
+            messages.append(check_message(normal(message), f"messages[{at}]", no_side))
     return messages
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Refuse what no message graph can hold: it would be paid for, and could not be recorded."""
+    try:
+        yield
+    except MessageError as error:
+        raise Refused(error.path, error.reason) from None
+    except RecursionError:
+        raise Refused("body", "nested too deeply") from None
 
 
 def no_side(*_: object) -> None:
@@ -148,13 +163,17 @@ def tools_of(body: Mapping[str, Any]) -> list[Any]:
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or tool.get("type") != "function" or not isinstance(function.get("name"), str):
             raise Refused(f"tools[{at}]", 'expected {"type": "function", "function": {"name": …}}')
-    return list(tools)
+    with refusing():
+        return list(freeze_tools(tools, "tools") or ())
 
 
 def choice_of(body: Mapping[str, Any]) -> str | Mapping[str, Any] | None:
     choice = body.get("tool_choice")
-    if choice is None or isinstance(choice, dict) or choice in ("none", "auto", "required"):
+    if choice is None or choice in ("none", "auto", "required"):
         return choice
+    if isinstance(choice, dict):
+        with refusing():
+            return FrozenDict(freeze_items(choice, "tool_choice"))
     raise Refused("tool_choice", "expected none, auto, required or a function")
 
 
@@ -162,8 +181,8 @@ def text(body: Mapping[str, Any], name: str, default: str | None = None) -> str:
     value = body.get(name)
     if value is None and default is not None:
         return default
-    if not isinstance(value, str) or (not value and default is None) or len(value) > LONGEST_NAME:
-        raise Refused(name, "missing" if value is None else f"expected text of at most {LONGEST_NAME} characters")
+    if not isinstance(value, str) or (not value and default is None) or len(value) > LONGEST_NAME or CONTROL.search(value):
+        raise Refused(name, "missing" if value is None else f"expected text of at most {LONGEST_NAME} characters, none of them for control")
     return value
 
 

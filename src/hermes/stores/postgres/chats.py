@@ -106,6 +106,9 @@ class PostgresChats:
         noted = digests(mark, keyed_by(await self._keyring.of(tx, user_id)))
         await on(tx).execute(SQL["note"], {"user_id": user_id, "session_id": session_id, "head": head, **noted})
 
+    async def drop_empty(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
+        await on(tx).execute(SQL["drop_empty"], {"user_id": user_id, "session_id": session_id})
+
     async def _stand(self, tx: Transaction, user_id: UUID, row: tuple[UUID, str], marks: Sequence[Mark]) -> Found:
         """Whether the chat stands where the request shows it."""
         keyed = keyed_by(await self._keyring.of(tx, user_id))
@@ -156,5 +159,5 @@ def found(session_id: UUID, head: str, mark: Mark | None, whole: bytes, keyed: C
     if mark is None:
         return Found(session_id, head)
     if mark.whole == mark.shown:
-        return Found(session_id, head, mark)
+        return Found(session_id, head, mark, hides_reasoning=keyed(mark.shown) != whole)
     return Found(session_id, head, mark, has_reasoning=True) if keyed(mark.whole) == whole else Found(session_id, head)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
@@ -50,22 +51,22 @@ class Batch:
         if not taken:
             return
         self._trip = asyncio.create_task(self._travel(taken))
-        self._trip.add_done_callback(self._back)
+        self._trip.add_done_callback(partial(self._back, taken))
 
-    def _back(self, _: asyncio.Task[None]) -> None:
+    def _back(self, taken: Sequence[Asked], trip: asyncio.Task[None]) -> None:
         self._trip = None
+        if trip.cancelled():
+            fail(taken, ConnectionError("the trip was given up"))
         if self._asked:
             self._leave()
 
     async def _travel(self, taken: Sequence[Asked]) -> None:
         try:
             replies = await self._there_and_back(taken)
-        except BaseException as error:
-            for asked in taken:
-                if not asked.reply.done():
-                    asked.reply.set_exception(error if isinstance(error, Exception) else ConnectionError("the trip was given up"))
-            if not isinstance(error, Exception):
-                raise
+        except Exception as error:  # noqa: BLE001  # whoever asked gets it
+            # Whoever waits behind this trip would only wait for the same connection: all of them are told at once.
+            waiting, self._asked = self._asked, []
+            fail([*taken, *waiting], error)
             return
         for asked, reply in zip(taken, replies, strict=True):
             if isinstance(reply, NoScriptError):
@@ -94,6 +95,12 @@ class Batch:
             reply = error
         if not asked.reply.done():
             answer(asked.reply, reply)
+
+
+def fail(asked: Sequence[Asked], error: Exception) -> None:
+    for one in asked:
+        if not one.reply.done():
+            one.reply.set_exception(error)
 
 
 def answer(future: asyncio.Future[Any], reply: Any) -> None:

@@ -7,7 +7,12 @@ with theirs as (
     ) as lists
     union all
     select id, session_id, head, length, shown, whole, echo, false from (
-        select * from door_samples where user_id = %(user_id)s and echo = any(%(echo)s::bytea[]) order by id desc limit 1
+        -- What only one chat has said tells more than what several have; a few of the newest are enough to see which it is.
+        select near.*, min(session_id::text) over said <> max(session_id::text) over said as is_shared
+        from unnest(%(echo)s::bytea[]) as given (echo),
+            lateral (select * from door_samples where user_id = %(user_id)s and echo = given.echo order by id desc limit 8) as near
+        window said as (partition by given.echo)
+        order by is_shared, id desc limit 1
     ) as echoes
 )
 select sessions.id, sessions.head, theirs.head, theirs.length, theirs.shown, theirs.whole, theirs.echo, is_list
@@ -23,7 +28,12 @@ with theirs as (
     ) as lists
     union all
     select id, session_id, head, length, shown, whole, echo, false from (
-        select * from door_samples where user_id = %(user_id)s and echo = any(%(echo)s::bytea[]) order by id desc limit 1
+        -- What only one chat has said tells more than what several have; a few of the newest are enough to see which it is.
+        select near.*, min(session_id::text) over said <> max(session_id::text) over said as is_shared
+        from unnest(%(echo)s::bytea[]) as given (echo),
+            lateral (select * from door_samples where user_id = %(user_id)s and echo = given.echo order by id desc limit 8) as near
+        window said as (partition by given.echo)
+        order by is_shared, id desc limit 1
     ) as echoes
 )
 select sessions.id, sessions.head, theirs.head, theirs.length, theirs.shown, theirs.whole, theirs.echo, is_list
@@ -82,3 +92,12 @@ with conversation as (
 with touched as (update sessions set last_at = clock_timestamp() where id = %(session_id)s)
 insert into door_samples (user_id, session_id, head, length, shown, whole, echo)
 values (%(user_id)s, %(session_id)s, %(head)s, %(length)s, %(shown)s, %(whole)s, %(echo)s)
+
+-- name: drop_empty
+with gone as (
+    delete from sessions where id = %(session_id)s and user_id = %(user_id)s and length = 0
+        and not exists (select from graph_samples where session_id = %(session_id)s)
+    returning conversation_id
+)
+delete from conversations using gone where conversations.id = gone.conversation_id
+    and not exists (select from sessions where sessions.conversation_id = gone.conversation_id and sessions.id <> %(session_id)s)

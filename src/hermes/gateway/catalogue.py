@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import cached_property
 
 from hermes.gateway.prices import Prices
 from hermes.ports.backends import Capabilities
@@ -42,7 +43,7 @@ class Tier:
         return self.day_tokens * DAYS_A_MONTH if self.own_month_tokens is None else self.own_month_tokens
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Catalogue:
     """All tiers and models."""
 
@@ -55,6 +56,11 @@ class Catalogue:
             unknown = [model for model in tier.chain if model not in self.models]
             if unknown or not tier.chain:
                 raise ValueError(f"tier {name}: " + (f"there is no model {unknown[0]}" if unknown else "the chain is empty"))
+
+    @cached_property
+    def limits(self) -> Mapping[str, int]:
+        """The longest answers that are paid for, by the vendors' names of the models."""
+        return {model.id: model.max_tokens for model in self.models.values()}
 
     def tier(self, name: str) -> Tier:
         """Return a tier; raise NotThere."""

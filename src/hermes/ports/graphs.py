@@ -24,6 +24,8 @@ class Entry:
     """The journal's key for the sample; the same id twice is the same sample. Implies `is_sampled`, and becomes the call's `sample_id`."""
     keep_reasoning: KeepReasoning = "none"
     """Which earlier reasoning the model was shown when it sampled this."""
+    ephemeral: str | None = None
+    """What the model was told beside the list when it sampled this: the soul. Makes no version."""
 
 
 class Graphs(Protocol):
@@ -35,6 +37,12 @@ class Graphs(Protocol):
         What it does is what MessageGraph.append does, entry by entry; so a sample that the list ends with already is not appended again.
         Raises StaleHead when `head` is not the stored list's head any more, NotThere, Forgotten, and SampleConflict when a sample id is
         known with other content; then nothing is written."""
+        ...
+
+    async def shorten(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[Entry]) -> str:
+        """Take the first `count` messages off the list, as a compaction, append, and return the new head. Raises as `append` does.
+
+        What was sampled with them in sight keeps its context in a version of its own."""
         ...
 
     async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:

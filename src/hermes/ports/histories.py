@@ -15,6 +15,8 @@ class History:
 
     messages: tuple[Mapping[str, Any], ...]
     head: str
+    offset: int = 0
+    """How many messages of the list stand before these. What a model is shown of it, it is shown without them."""
 
 
 class Histories(Protocol):

@@ -173,7 +173,7 @@ class Door:
         )
 
     def _recording(self, request: DoorRequest, guest: Guest, session: str | None) -> Recording:
-        limits = {model.id: model.max_tokens for model in self.gateway.catalogue.models.values()}
+        limits = self.gateway.catalogue.limits
         return Recording(request, self.chats, self.graphs, account=guest.account, user_id=guest.user.id, name=session, limits=limits)
 
     @asynccontextmanager

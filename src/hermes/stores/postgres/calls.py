@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import date
 from typing import Any
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from hermes.ports.backends import Usage
 from hermes.ports.budgets import Latch
-from hermes.ports.calls import Call, Spent, SpentOn
+from hermes.ports.calls import Attempt, Call, Spent, SpentOn
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.queries import load
 
 SQL = load("calls")
+
+COUNTS = tuple(field.name for field in fields(Usage))
+ATTEMPT = tuple(field.name for field in fields(Attempt))
+PLAIN = tuple(
+    field.name for field in fields(Call) if field.name not in {"id", "turn_id", "user_id", "session_id", "usage", "day", "attempts", "rate"}
+)
 
 
 class PostgresCalls:
@@ -61,9 +68,14 @@ class PostgresLatches:
 
 
 def as_row(call: Call) -> dict[str, Any]:
-    row: dict[str, Any] = {name: getattr(call, name) for name in Call.__slots__ if name != "usage"}
-    attempts = [asdict(attempt) for attempt in call.attempts]
-    return {**row, **asdict(call.usage), "attempts": Jsonb(attempts), "rate": Jsonb(dict(call.rate))}
+    """The call as the one value that its row is made of."""
+    row: dict[str, Any] = {name: getattr(call, name) for name in PLAIN}
+    for name in ("id", "turn_id", "user_id", "session_id"):
+        value = getattr(call, name)
+        row[name] = None if value is None else str(value)
+    usage = {name: getattr(call.usage, name) for name in COUNTS}
+    attempts = [{name: getattr(attempt, name) for name in ATTEMPT} for attempt in call.attempts]
+    return {"call": Jsonb({**row, **usage, "day": call.day.isoformat(), "attempts": attempts, "rate": dict(call.rate)})}
 
 
 async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:

@@ -59,7 +59,8 @@ class PostgresChats:
             if row is None:
                 return None
             noted = digests(mark, keyed_by(keys)) if mark is not None else NOTHING_SAID
-            values = {**as_row(replace(call, session_id=place.session_id, user_id=user_id)), **row, **noted}
+            whose = {"user_id": user_id, "account_id": call.account_id}
+            values = {**as_row(replace(call, session_id=place.session_id, user_id=user_id)), **whose, **row, **noted}
             if isinstance(place, NewChat):
                 values |= {"channel_id": f"{user_id}/{place.session_id}", "seed": place.seed}
             query = ADD_FIRST if isinstance(place, NewChat) else ADD

@@ -53,7 +53,7 @@ class RedisHistories:
         async with self._transactions.begin() as tx:
             graph = await self._graphs.load(tx, session.id)
         start = first_kept(len(graph), self._keep)
-        history = History(tuple(plain(message) for message in graph[start:]), graph.head)
+        history = History(tuple(plain(message) for message in graph[start:]), graph.head, start)
         await self._replace(session.id, encode(history.messages, start, history.head, tokens, session.id))
         return history
 
@@ -157,7 +157,7 @@ def decode(stored: Sequence[bytes], tokens: Tokens, session: Session, keep: int)
     expected = [(session.id.hex, place) for place in range(length - len(stored), length)]
     if [(piece.get("session"), piece.get("place")) for piece in pieces] != expected:
         return None
-    return History(tuple(piece["message"] for piece in pieces), session.head)
+    return History(tuple(piece["message"] for piece in pieces), session.head, length - len(stored))
 
 
 def length_at(last: bytes | None, head: str, tokens: Tokens, session_id: UUID) -> int | None:

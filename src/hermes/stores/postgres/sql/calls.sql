@@ -1,14 +1,21 @@
 -- Calls of models, the alerts on what they add up to, and the kill switch.
 
 -- name: add
+-- One value for the whole row: a call has two dozen fields, and each one that is sent by itself costs as much as all of them together.
 insert into calls (
     id, turn_id, user_id, account_id, session_id, response_id, source, tier, backend, model, answered_by, attempts,
     tokens_in, tokens_out, cache_read, cache_write, cache_write_1h, micro_usd, rate, is_estimated, cache_hit, outcome,
     latency_ms, first_token_ms, day
-) values (
-    %(id)s, %(turn_id)s, %(user_id)s, %(account_id)s, %(session_id)s, %(response_id)s, %(source)s, %(tier)s, %(backend)s, %(model)s,
-    %(answered_by)s, %(attempts)s, %(tokens_in)s, %(tokens_out)s, %(cache_read)s, %(cache_write)s, %(cache_write_1h)s, %(micro_usd)s,
-    %(rate)s, %(is_estimated)s, %(cache_hit)s, %(outcome)s, %(latency_ms)s, %(first_token_ms)s, %(day)s
+)
+select
+    id, turn_id, user_id, account_id, session_id, response_id, source, tier, backend, model, answered_by, attempts,
+    tokens_in, tokens_out, cache_read, cache_write, cache_write_1h, micro_usd, rate, is_estimated, cache_hit, outcome,
+    latency_ms, first_token_ms, day
+from jsonb_to_record(%(call)s) as call (
+    id uuid, turn_id uuid, user_id uuid, account_id text, session_id uuid, response_id text, source text, tier text, backend text,
+    model text, answered_by text, attempts jsonb, tokens_in bigint, tokens_out bigint, cache_read bigint, cache_write bigint,
+    cache_write_1h bigint, micro_usd bigint, rate jsonb, is_estimated boolean, cache_hit boolean, outcome text, latency_ms integer,
+    first_token_ms integer, day date
 )
 on conflict (id) do nothing
 returning id

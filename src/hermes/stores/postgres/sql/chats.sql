@@ -3,13 +3,13 @@
 -- name: find
 with theirs as (
     select id, session_id, head, length, shown, whole, echo, true as is_list from (
-        select * from door_samples where user_id = %(user_id)s and shown = any(%(shown)s::bytea[]) order by length desc, id desc limit 1
+        select * from door_samples where user_id = %(user_id)s and shown = any(%(shown)b::bytea[]) order by length desc, id desc limit 1
     ) as lists
     union all
     select id, session_id, head, length, shown, whole, echo, false from (
         -- What only one chat has said tells more than what several have; a few of the newest are enough to see which it is.
         select near.*, min(session_id::text) over said <> max(session_id::text) over said as is_shared
-        from unnest(%(echo)s::bytea[]) as given (echo),
+        from unnest(%(echo)b::bytea[]) as given (echo),
             lateral (select * from door_samples where user_id = %(user_id)s and echo = given.echo order by id desc limit 8) as near
         window said as (partition by given.echo)
         order by is_shared, id desc limit 1
@@ -24,13 +24,13 @@ for no key update of sessions
 -- Without a lock: whoever goes on from there finds out whether it still holds.
 with theirs as (
     select id, session_id, head, length, shown, whole, echo, true as is_list from (
-        select * from door_samples where user_id = %(user_id)s and shown = any(%(shown)s::bytea[]) order by length desc, id desc limit 1
+        select * from door_samples where user_id = %(user_id)s and shown = any(%(shown)b::bytea[]) order by length desc, id desc limit 1
     ) as lists
     union all
     select id, session_id, head, length, shown, whole, echo, false from (
         -- What only one chat has said tells more than what several have; a few of the newest are enough to see which it is.
         select near.*, min(session_id::text) over said <> max(session_id::text) over said as is_shared
-        from unnest(%(echo)s::bytea[]) as given (echo),
+        from unnest(%(echo)b::bytea[]) as given (echo),
             lateral (select * from door_samples where user_id = %(user_id)s and echo = given.echo order by id desc limit 8) as near
         window said as (partition by given.echo)
         order by is_shared, id desc limit 1
@@ -53,7 +53,7 @@ for no key update
 
 -- name: stood
 -- Whether the list stands where the request shows it.
-select shown, whole from door_samples where session_id = %(session_id)s and head = %(head)s and shown = any(%(shown)s::bytea[])
+select shown, whole from door_samples where session_id = %(session_id)s and head = %(head)s and shown = any(%(shown)b::bytea[])
 order by id desc limit 1
 
 -- name: lock_name
@@ -65,7 +65,7 @@ with conversation as (
     returning id
 )
 insert into sessions (id, account_id, conversation_id, user_id, seed, head, started_at, last_at)
-select %(session_id)s, %(account)s, id, %(user_id)s, %(seed)s, %(head)s, clock_timestamp(), clock_timestamp() from conversation
+select %(session_id)s, %(account)s, id, %(user_id)s, %(seed)b, %(head)s, clock_timestamp(), clock_timestamp() from conversation
 
 -- name: add_first
 -- A new chat with all that is in it.
@@ -75,7 +75,7 @@ with conversation as (
 ), moved as (
     insert into sessions (id, account_id, conversation_id, user_id, seed, head, length, mark, started_at, last_at)
     select
-        %(session_id)s, %(account_id)s, id, %(user_id)s, %(seed)s, %(new_head)s, %(count)s, %(mark)s, clock_timestamp(), clock_timestamp()
+        %(session_id)s, %(account_id)s, id, %(user_id)s, %(seed)b, %(new_head)s, %(count)s, %(mark)s, clock_timestamp(), clock_timestamp()
     from conversation
     returning live, 0 as before
 )
@@ -84,14 +84,14 @@ with conversation as (
 -- The response's mark, where it has one.
 , noted as (
     insert into door_samples (user_id, session_id, head, length, shown, whole, echo)
-    select %(user_id)s, %(session_id)s, %(new_head)s, %(length)s, %(shown)s, %(whole)s, %(echo)s from moved
+    select %(user_id)s, %(session_id)s, %(new_head)s, %(length)s, %(shown)b, %(whole)b, %(echo)b from moved
     where %(length)s::integer is not null
 )
 
 -- name: note
 with touched as (update sessions set last_at = clock_timestamp() where id = %(session_id)s)
 insert into door_samples (user_id, session_id, head, length, shown, whole, echo)
-values (%(user_id)s, %(session_id)s, %(head)s, %(length)s, %(shown)s, %(whole)s, %(echo)s)
+values (%(user_id)s, %(session_id)s, %(head)s, %(length)s, %(shown)b, %(whole)b, %(echo)b)
 
 -- name: drop_empty
 with gone as (

@@ -8,7 +8,7 @@ select user_id, head, length, live, mark from sessions where id = %(session_id)s
 with moved as (
     update sessions set head = %(new_head)s, length = length + %(count)s, mark = %(mark)s, last_at = clock_timestamp()
     where id = %(session_id)s and head = %(head)s
-        and not exists (select from graph_samples where session_id = %(session_id)s and name = any(%(names)s::bytea[]))
+        and not exists (select from graph_samples where session_id = %(session_id)s and name = any(%(names)b::bytea[]))
     returning live, length - %(count)s as before
 )
 
@@ -16,19 +16,19 @@ with moved as (
 -- What comes with a list that was moved: the end of every statement that moves one.
 , messages as (
     insert into graph_messages (session_id, address, body)
-    select %(session_id)s, address, body from moved, unnest(%(addresses)s::bytea[], %(bodies)s::bytea[]) as new (address, body)
+    select %(session_id)s, address, body from moved, unnest(%(addresses)b::bytea[], %(bodies)b::bytea[]) as new (address, body)
     on conflict do nothing
 ), overlays as (
     insert into graph_overlays (session_id, address, body)
-    select %(session_id)s, address, body from moved, unnest(%(overlays)s::bytea[], %(overlay_bodies)s::bytea[]) as new (address, body)
+    select %(session_id)s, address, body from moved, unnest(%(overlays)b::bytea[], %(overlay_bodies)b::bytea[]) as new (address, body)
     on conflict do nothing
 ), log as (
-    insert into graph_log (session_id, nodes) select %(session_id)s, %(nodes)s from moved
+    insert into graph_log (session_id, nodes) select %(session_id)s, %(nodes)b from moved
 ), samples as (
     insert into graph_samples (session_id, name, head, index, response, overlay, body)
     select %(session_id)s, name, live, before + index, response, overlay, body
     from moved, unnest(
-        %(names)s::bytea[], %(indices)s::integer[], %(responses)s::bytea[], %(sample_overlays)s::bytea[], %(sample_bodies)s::bytea[]
+        %(names)b::bytea[], %(indices)b::integer[], %(responses)b::bytea[], %(sample_overlays)b::bytea[], %(sample_bodies)b::bytea[]
     ) with ordinality as new (name, index, response, overlay, body, place)
     order by place
 )

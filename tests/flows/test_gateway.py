@@ -113,6 +113,7 @@ async def house(database: Database, redis_url: str) -> AsyncIterator[House]:
         try:
             yield House(gateway, v, database, budgets, spend, bell, user, metrics)
         finally:
+            await gateway.settled()
             await budgets.aclose()
             await client.aclose()
 

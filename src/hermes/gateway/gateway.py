@@ -155,20 +155,14 @@ class Gateway:
         limits = {"day_limit": tier.day_tokens, "month_limit": tier.month_tokens}
         reserving = self._keep(asyncio.ensure_future(self.budgets.reserve(caller.user_id, **limits, tokens=tokens, lease_s=lease_s)))
         try:
-            paused, hold = await asyncio.gather(self.spend.admit(self.cap_micro_usd), asyncio.shield(reserving), return_exceptions=True)
-        except asyncio.CancelledError:
+            await self.spend.admit(self.cap_micro_usd)  # both are under way together, and go to Redis in one trip
+            return await asyncio.shield(reserving)
+        except BaseException:
             self._keep(asyncio.ensure_future(self._give_back(reserving)))  # what is being reserved is reserved, and nobody wants it
             raise
-        if isinstance(paused, BaseException):
-            if not isinstance(hold, BaseException):
-                await self.budgets.release(hold)
-            raise paused
-        if isinstance(hold, BaseException):
-            raise hold
-        return hold
 
     async def _give_back(self, reserving: asyncio.Task[Hold]) -> None:
-        with suppress(PortError):
+        with suppress(PortError):  # also where there was nothing to reserve
             await self.budgets.release(await reserving)
 
     def links(self, names: Sequence[str]) -> list[Link]:
@@ -288,10 +282,9 @@ class Gateway:
         return session_id
 
     async def _count(self, hold: Hold, call: Call) -> None:
-        await asyncio.gather(
-            self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd),
-            self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id),
-        )
+        adding = self._keep(asyncio.ensure_future(self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id)))
+        await self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd)
+        await adding
 
     async def _write(self, call: Call, completion: Completion | None, record: Record | None) -> UUID | None:
         """Write the call's row and what was said, together. The answer is worth more than either; a person should know what is missing."""

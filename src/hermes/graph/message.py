@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
+from json.encoder import c_make_encoder, encode_basestring_ascii  # type: ignore[attr-defined]
 from typing import Any, NoReturn
 
 from hermes.graph.errors import FrozenError, MessageError
@@ -179,8 +180,18 @@ def check_shapes(fields: Mapping[str, Any], path: str) -> None:
             raise MessageError(f"{path}.{key}", f"expected text or null, got {type(fields[key]).__name__}")
 
 
-_sorted = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False).encode
-_ordered = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False, check_circular=False).encode
+def _encoder(*, sort_keys: bool) -> Callable[[Any], str]:
+    """Compact ASCII JSON. Made once: the library's own `encode` makes its inner encoder anew for every value, which for a message takes
+    as long as encoding it."""
+    plain = json.JSONEncoder(ensure_ascii=True, sort_keys=sort_keys, separators=(",", ":"), allow_nan=False, check_circular=False)
+    if c_make_encoder is None:  # not CPython
+        return plain.encode
+    inner = c_make_encoder(None, plain.default, encode_basestring_ascii, None, ":", ",", sort_keys, False, False)  # noqa: FBT003
+    return lambda value: encode_basestring_ascii(value) if isinstance(value, str) else "".join(inner(value, 0))
+
+
+_sorted = _encoder(sort_keys=True)
+_ordered = _encoder(sort_keys=False)
 
 
 def canonical(value: Any) -> bytes:

@@ -142,22 +142,27 @@ def secret_of(request: Request) -> str | None:
 async def unless_gone(request: Request, answering: Awaitable[T]) -> T:
     """Wait for an answer as long as somebody waits for it here: whoever hangs up frees the slot, and pays only for what was asked.
 
-    Looked after only when it takes long: watching a connection costs more than most refusals."""
-    task = asyncio.ensure_future(answering)
+    Looked after only when it takes long, and without a task of its own until then: this is on the way of every call."""
+    waiting, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert waiting is not None  # noqa: S101  # a request is handled in a task
+    watching: list[asyncio.Task[None]] = []
+
+    async def watch() -> None:
+        await left(request)
+        waiting.cancel()
+
+    timer = loop.call_later(WATCHED_AFTER_S, lambda: watching.append(loop.create_task(watch())))
     try:
-        if not (await asyncio.wait({task}, timeout=WATCHED_AFTER_S))[0]:
-            leaving = asyncio.ensure_future(left(request))
-            try:
-                await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                leaving.cancel()
-            if not task.done():
-                raise Refused(499, "client_left", "You have left.")
-        return task.result()
+        return await answering
+    except asyncio.CancelledError:
+        if any(watcher.done() and not watcher.cancelled() for watcher in watching):
+            waiting.uncancel()
+            raise Refused(499, "client_left", "You have left.") from None
+        raise
     finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task})
+        timer.cancel()
+        for watcher in watching:
+            watcher.cancel()
 
 
 async def left(request: Request) -> None:

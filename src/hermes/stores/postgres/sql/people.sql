@@ -52,7 +52,8 @@ where outbox.conversation_id = conversations.id and conversations.user_id = %(us
 update inbox set event_key = turn_id where user_id = %(user_id)s
 
 -- name: forget_memory
-update user_memory set value = '', key = null, embedding = null, model = null, dimension = null where user_id = %(user_id)s
+with nights as (delete from dream_nights where user_id = %(user_id)s)
+delete from user_memory where user_id = %(user_id)s
 
 -- name: add_key
 insert into data_keys (user_id, generation, master, wrapped)

@@ -1,0 +1,103 @@
+"""Load the soul of a turn: the base out of the cache or out of the stores, and what comes to mind for this message.
+
+The cache holds what is known of the user, not who answers: an agent whose tone is changed speaks otherwise at once, and two agents that
+talk to one user share what is known of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import structlog
+
+from hermes.ports.agents import Agent
+from hermes.ports.alerts import Alerts
+from hermes.ports.errors import PortError, StoreUnavailable
+from hermes.ports.memories import Depth, Dreams, Memories
+from hermes.ports.people import User
+from hermes.ports.souls import Bases, PastMessages, Soul
+from hermes.ports.transactions import Transactions
+from hermes.soul.layers import Base, Sanitize, base, note, system
+from hermes.soul.recall import NOTHING, Recall, Recalled
+
+log = structlog.get_logger()
+
+PAUSES_S = (0.5, 1.0)
+"""Between the three tries to drop a base."""
+PAST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoulLoader:
+    """The port Souls."""
+
+    transactions: Transactions
+    memories: Memories
+    dreams: Dreams
+    past: PastMessages
+    bases: Bases
+    recall: Recall
+    alerts: Alerts
+    sanitize: Sanitize
+    timeout_s: float = 2.0
+    """Longest wait for the base."""
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def load(self, user: User, agent: Agent, text: str, *, now: datetime, conversation_id: UUID) -> Soul:
+        started = time.perf_counter()
+        known, recalled = await asyncio.gather(self._base(user.id, conversation_id, now), self._recalled(user.id, text, now))
+        written = note(now, known, recalled.facts, self.sanitize)
+        return Soul(system(agent, known), written, recalled.is_used, round((time.perf_counter() - started) * 1000))
+
+    async def invalidate(self, user_id: UUID) -> None:
+        for pause_s in (*PAUSES_S, None):
+            try:
+                await self.bases.drop(user_id)
+            except StoreUnavailable:
+                if pause_s is not None:
+                    await self.pause(pause_s)
+            else:
+                return
+        self.alerts.alert("soul_cache_not_invalidated", user_id=str(user_id), exposure_s=self.bases.ttl_s)
+
+    async def _recalled(self, user_id: UUID, text: str, now: datetime) -> Recalled:
+        return await self.recall.find(user_id, text, now=now) if text.strip() else NOTHING
+
+    async def _base(self, user_id: UUID, conversation_id: UUID, now: datetime) -> Base | None:
+        """What is known of the user; None where no store says."""
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                cached = await self.bases.get(user_id)
+                known = decoded(cached.value)
+                if known is None:
+                    known = await self._built(user_id, now)
+                    await self.bases.put(user_id, encoded(known), cached.mark)
+                return known
+        except (PortError, TimeoutError) as error:
+            log.warning("soul_without_base", user_id=str(user_id), conversation_id=str(conversation_id), error=type(error).__name__)
+            return None
+
+    async def _built(self, user_id: UUID, now: datetime) -> Base:
+        async with self.transactions.begin() as tx:
+            facts = await self.memories.keyed(tx, user_id, now=now)
+            past = await self.past.last(tx, user_id, limit=PAST)
+            dreams = await self.dreams.newest(tx, user_id, Depth.DEEP)
+        return base(facts, past, dreams, self.sanitize)
+
+
+def encoded(known: Base) -> bytes:
+    return json.dumps({"text": known.text, "timezone": known.timezone, "past": [at.isoformat() for at in known.past]}).encode()
+
+
+def decoded(value: bytes | None) -> Base | None:
+    """Read a cached base; None for what is none, or was written by another version."""
+    try:
+        fields = json.loads(value or b"{}")
+        return Base(fields["text"], fields["timezone"], tuple(datetime.fromisoformat(at) for at in fields["past"]))
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,79 @@
+"""Dream for one user, or for all who are due. When that happens is somebody else's business."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import structlog
+
+from hermes.ports.errors import Forgotten
+from hermes.ports.memories import Depth, Dream, DreamKind, Dreams, Fact, Memories
+from hermes.ports.souls import Souls
+from hermes.ports.transactions import Transactions
+from hermes.soul.dream import deep_dream, light_dream, period_of, question, read_answer, reviewed
+from hermes.soul.extract import Complete
+from hermes.soul.extract_answer import BadAnswer
+from hermes.soul.layers import Sanitize
+
+log = structlog.get_logger()
+
+LEAST_FACTS = 4
+"""Facts from which on a model is asked: of fewer, nothing follows that a reader does not see."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dreamer:
+    """Dreams, one transaction per user. A dream of a period is dreamt once, however often it is asked for."""
+
+    transactions: Transactions
+    memories: Memories
+    dreams: Dreams
+    souls: Souls
+    sanitize: Sanitize
+    complete: Complete | None = None
+    """None: what recurs, counted; no model."""
+    fails_with: tuple[type[Exception], ...] = (TimeoutError,)
+    timeout_s: float = 60.0
+
+    async def dream_all(self, depth: Depth, *, now: datetime, limit: int = 100) -> int:
+        """Dream for some users who are due; return for how many. Call it again until it returns 0. Raises StoreUnavailable."""
+        async with self.transactions.begin() as tx:
+            due = await self.dreams.due(tx, depth, period_of(depth, now), limit=limit)
+        for user_id in due:
+            try:
+                await self.dream(user_id, depth, now=now)
+            except Forgotten:
+                log.info("dream_of_nobody", user_id=str(user_id))
+        return len(due)
+
+    async def dream(self, user_id: UUID, depth: Depth, *, now: datetime) -> list[Dream]:
+        """Dream for one user; return the lines, reviewed; none where this period was dreamt already. Raises Forgotten."""
+        async with self.transactions.begin() as tx:
+            facts = await self.memories.live(tx, user_id, now=now)
+            before = await self.dreams.newest(tx, user_id, Depth.DEEP)
+        lines = light_dream(facts, now=now) if depth is Depth.LIGHT else await self._deep(user_id, list(facts), list(before))
+        checked = reviewed(lines, facts, self.sanitize)
+        async with self.transactions.begin() as tx:
+            is_new = await self.dreams.add(tx, user_id, depth, period_of(depth, now), checked, now=now)
+        if not is_new:
+            return []
+        log.info("dreamt", user_id=str(user_id), depth=depth, lines=len(checked))
+        if depth is Depth.DEEP:
+            await self.souls.invalidate(user_id)
+        return checked
+
+    async def _deep(self, user_id: UUID, facts: list[Fact], before: list[Dream]) -> list[Dream]:
+        counted = deep_dream(facts, before)
+        if self.complete is None or len(facts) < LEAST_FACTS:
+            return counted
+        no_answer: tuple[type[Exception], ...] = (BadAnswer, TimeoutError, *self.fails_with)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                insights = read_answer(await self.complete(question(facts)), facts)
+        except no_answer as error:
+            log.warning("dream_without_model", user_id=str(user_id), error=type(error).__name__)
+            return counted
+        return [*insights, *(dream for dream in counted if dream.kind is DreamKind.GAP)]

@@ -1,0 +1,230 @@
+"""Learn from what a user just wrote, after the turn and off the reply path.
+
+Reads the user's own new text and nothing else: never the answer, a tool's output, the history or what was recalled. Rules read the
+common keys; a model, where there is one, reads the rest. What it writes is checked, cleaned, compared with what is known, and refused
+where the prompt already said it: a memory that reads itself grows without end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import structlog
+
+from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
+from hermes.ports.memories import Change, Fact, Memories, Origin
+from hermes.ports.souls import Souls
+from hermes.ports.transactions import Transaction, Transactions
+from hermes.soul.extract_answer import BadAnswer, question, read_answer
+from hermes.soul.extract_rules import read_statements
+from hermes.soul.facts import LISTS, BadValue, items, typed
+from hermes.soul.facts_plan import Learnt, after, plan
+from hermes.soul.facts_same import canonical, is_nearly_equal
+from hermes.soul.layers import Sanitize
+from hermes.soul.recall import ranked
+from hermes.soul.recall_terms import terms
+
+log = structlog.get_logger()
+
+Complete = Callable[[list[dict[str, str]]], Awaitable[str]]
+"""Asks a model and returns its text."""
+
+LEAST_CONFIDENCE = 0.5
+RULE_CONFIDENCE = 0.9
+NEAREST = 10
+JUNK = (
+    re.compile(r"https?://|www\.|\S+@\S+\.\w", re.IGNORECASE),
+    re.compile(r"\d[\d -]{10,}\d"),  # cards and telephones
+    re.compile(
+        r"\b(?:password|passcode|contrase|mot de passe|passwort|kata sandi|senha|wachtwoord|parola|api[ _-]?key|pin code)\b", re.IGNORECASE
+    ),
+    re.compile(r"\b(?:john doe|jane doe|lorem ipsum|the assistant|as an ai|language model|system prompt)\b", re.IGNORECASE),
+    re.compile(r"[?\uff1f\u061f]\s*$"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryWriter:
+    """Saves what users say of themselves."""
+
+    transactions: Transactions
+    memories: Memories
+    embeddings: Embeddings
+    souls: Souls
+    """Whose cached bases are dropped after every write."""
+    sanitize: Sanitize
+    is_trivial: Callable[[str], bool]
+    complete: Complete | None = None
+    """None: the rules alone."""
+    fails_with: tuple[type[Exception], ...] = (TimeoutError,)
+    """What `complete` raises when no model answers; the rules stand then."""
+    timeout_s: float = 30.0
+
+    async def extract_and_save(
+        self, user_id: UUID, turn_id: UUID, text: str, *, shown: Sequence[str] = (), now: datetime
+    ) -> Sequence[Fact]:
+        """Learn from one message; return the facts that are new. `shown` is what the model was sent beside it: system message and note.
+
+        Safe to repeat: what was learnt the first time is known the second. Raises StoreUnavailable, so that the job is tried again, and
+        Forgotten."""
+        if not text.strip() or self.is_trivial(text):
+            return ()
+        by_rule = [
+            Learnt(text=found.value, key=found.key, op=found.op, origin=Origin.RULE, source_turn=turn_id, confidence=RULE_CONFIDENCE)
+            for found in read_statements(text)
+            if self.sanitize(found.quote) is not None
+        ]
+        by_model = await self._asked(user_id, turn_id, text, now)
+        # A model understands the sentence, rules know its words; where both speak of one key, the model is believed.
+        decided = {learnt.key for learnt in by_model if learnt.key is not None}
+        wanted = by_model + [learnt for learnt in by_rule if learnt.key is None or learnt.key not in decided]
+        return await self.save(user_id, [learnt for learnt in wanted if not is_shown(learnt, shown)], now=now)
+
+    async def save(self, user_id: UUID, wanted: Sequence[Learnt], *, now: datetime) -> Sequence[Fact]:
+        """Keep what is clean and new; return it. Also for what tools write: `save_preference`, the last booking."""
+        cleaned = [clean for learnt in wanted if (clean := self._cleaned(learnt)) is not None]
+        if not cleaned:
+            return ()
+        vectors = await self._embedded([learnt.text for learnt in cleaned if learnt.key is None])
+        ready = [replace(learnt, embedding=vectors.get(learnt.text)) if learnt.key is None else learnt for learnt in cleaned]
+        async with self.transactions.begin() as tx:
+            changes = await self._planned(tx, user_id, ready, now)
+            added = await self.memories.change(tx, user_id, changes, now=now) if changes else ()
+        if changes:
+            log.info("memory_saved", user_id=str(user_id), added=len(added), superseded=sum(len(change.supersedes) for change in changes))
+            await self.souls.invalidate(user_id)
+        return added
+
+    async def _planned(self, tx: Transaction, user_id: UUID, ready: Sequence[Learnt], now: datetime) -> list[Change]:
+        """Decide under the user's lock, one after the other: what is learnt twice in one message is learnt once."""
+        await self.memories.lock(tx, user_id)
+        known = list(await self.memories.live(tx, user_id, now=now))
+        changes: list[Change] = []
+        own: dict[UUID, Embedding] = {}
+        for learnt in ready:
+            cosines = await self._cosines(tx, user_id, learnt, own, now)
+            change = plan(known, learnt, cosines)
+            if change is None:
+                continue
+            changes.append(change)
+            known = after(known, change, now)
+            if change.fact is not None and change.fact.embedding is not None:
+                own[change.fact.id] = change.fact.embedding
+        return changes
+
+    async def _cosines(
+        self, tx: Transaction, user_id: UUID, learnt: Learnt, own: Mapping[UUID, Embedding], now: datetime
+    ) -> dict[UUID, float]:
+        if learnt.key is not None or learnt.embedding is None:
+            return {}
+        found = await self.memories.candidates(tx, user_id, learnt.embedding, (), now=now)
+        stored = {row.id: row.cosine for row in found.rows if row.cosine is not None}
+        return stored | {fact_id: dot(learnt.embedding, embedding) for fact_id, embedding in own.items()}
+
+    async def _asked(self, user_id: UUID, turn_id: UUID, text: str, now: datetime) -> list[Learnt]:
+        """What a model reads in the text; nothing where there is none, or where it does not answer as it should."""
+        if self.complete is None:
+            return []
+        near = await self._near(user_id, text, now)
+        no_answer: tuple[type[Exception], ...] = (BadAnswer, TimeoutError, *self.fails_with)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                answer = await self.complete(question(text, [fact.text for fact in near]))
+            said = read_answer(answer, text, len(near))
+        except no_answer as error:
+            log.warning("memory_not_extracted", turn_id=str(turn_id), error=type(error).__name__, reason=str(error)[:200])
+            return []
+        return [
+            Learnt(
+                text=each.value,
+                key=each.key,
+                op=each.op,
+                origin=Origin.SAID,
+                source_turn=turn_id,
+                confidence=each.confidence,
+                expires_at=None if each.lasts_days is None else now + timedelta(days=each.lasts_days),
+                replaces=None if each.replaces is None else near[each.replaces - 1].id,
+            )
+            for each in said
+        ]
+
+    async def _near(self, user_id: UUID, text: str, now: datetime) -> Sequence[Fact]:
+        """The known free facts that the message may be about."""
+        embedding = (await self._embedded([text])).get(text)
+        async with self.transactions.begin() as tx:
+            found = await self.memories.candidates(tx, user_id, embedding, terms(text), now=now)
+            best = ranked(found, vector_weight=self.embeddings.weight if embedding else 0.0, limit=NEAREST)
+            return await self.memories.read(tx, user_id, best)
+
+    async def _embedded(self, texts: Sequence[str]) -> dict[str, Embedding]:
+        if not texts:
+            return {}
+        try:
+            return dict(zip(texts, await self.embeddings.embed(texts), strict=True))
+        except EmbeddingsUnavailable as error:
+            log.warning("memory_without_vectors", error=str(error))
+            return {}
+
+    def _cleaned(self, learnt: Learnt) -> Learnt | None:
+        """What may be stored: typed, harmless and no junk. One that trips is dropped whole."""
+        if learnt.confidence < LEAST_CONFIDENCE:
+            return None
+        if learnt.key is not None:
+            return self._cleaned_value(learnt, learnt.key)
+        clean = self.sanitize(learnt.text)
+        if clean is None:
+            log.warning("memory_refused", key=None, reason="unsafe")
+            return None
+        return None if self._is_junk(clean) else replace(learnt, text=clean)
+
+    def _cleaned_value(self, learnt: Learnt, key: str) -> Learnt | None:
+        """A value that its key can hold. A list is cleaned item by item: cut as one line, it would lose its end."""
+        try:
+            value = typed(key, learnt.text)
+        except BadValue as error:
+            log.info("memory_refused", key=key, reason=str(error))
+            return None
+        if any(self.sanitize(item) is None for item in (items(value) if key in LISTS else [value])):
+            log.warning("memory_refused", key=key, reason="unsafe")
+            return None
+        return replace(learnt, text=value)
+
+    def _is_junk(self, text: str) -> bool:
+        found = terms(text)
+        says_nothing = not found or (len(found) < 2 and len(text.split()) < 3)
+        return says_nothing or self.is_trivial(text) or any(pattern.search(text) for pattern in JUNK)
+
+
+async def re_embed(transactions: Transactions, memories: Memories, embeddings: Embeddings, *, batch: int = 64) -> int:
+    """Give every free fact a vector of the current model; return how many got one. For after a change of model; safe to repeat.
+
+    Until it is done, facts of the old model are found by their words. Raises EmbeddingsUnavailable and StoreUnavailable."""
+    done, last = 0, None
+    while True:
+        async with transactions.begin() as tx:
+            rows = await memories.unembedded(tx, embeddings.model, after=last, limit=batch)
+        if not rows:
+            return done
+        made = await embeddings.embed([row.text for row in rows])
+        async with transactions.begin() as tx:
+            for row, embedding in zip(rows, made, strict=True):
+                await memories.embed(tx, row.user_id, row.fact_id, embedding)
+        done, last = done + len(rows), rows[-1].fact_id
+
+
+def is_shown(learnt: Learnt, shown: Sequence[str]) -> bool:
+    """Whether the prompt already said it: a line of it is the fact, or holds it."""
+    if learnt.key is not None:
+        return False  # what a key holds already is no change
+    new = canonical(learnt.text)
+    lines = (canonical(line) for text in shown for line in text.splitlines())
+    return any(new in line or is_nearly_equal(line, new) for line in lines if line)
+
+
+def dot(one: Embedding, other: Embedding) -> float:
+    """The cosine of two vectors of length one; 0 where two models made them."""
+    return sum(a * b for a, b in zip(one.vector, other.vector, strict=True)) if one.model == other.model else 0.0

@@ -1,0 +1,107 @@
+"""What becomes of what is known when something new is learnt. Values in, changes out; the store carries them out.
+
+known vegan, learnt {diet: pescatarian}  ->  pescatarian supersedes vegan, and the free fact "I'm vegan and love tempeh" too
+known "My dog is called Rex", learnt "I have a dog named Rex"  ->  nothing"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from hermes.ports.embeddings import Embedding
+from hermes.ports.memories import Change, Fact, NewFact, Origin
+from hermes.soul.facts import Op, merged
+from hermes.soul.facts_same import canonical, is_nearly_equal, is_same
+from hermes.soul.recall_terms import fold, terms
+
+SAYS_WHAT_ONE_IS = frozenset({"diet"})
+"""Keys whose old value makes free facts that name it untrue: who eats fish now is no longer "vegan since 2019"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learnt:
+    """Something that a user said of themselves, clean and typed."""
+
+    text: str
+    key: str | None = None
+    op: Op = Op.SET
+    origin: Origin
+    source_turn: UUID | None = None
+    confidence: float = 1.0
+    expires_at: datetime | None = None
+    replaces: UUID | None = None
+    """A known free fact that this one takes the place of."""
+    embedding: Embedding | None = None
+
+
+def plan(known: Sequence[Fact], learnt: Learnt, cosines: Mapping[UUID, float]) -> Change | None:
+    """Return what to change, or None where this is known already. `cosines` are those of the known free facts to the learnt one."""
+    if learnt.key is not None:
+        return plan_key(known, learnt, learnt.key)
+    free = [fact for fact in known if fact.key is None]
+    replaced = tuple(fact.id for fact in free if fact.id == learnt.replaces)
+    if any(says_the_same(fact, learnt, cosines.get(fact.id, 0.0)) for fact in free if fact.id not in replaced):
+        return None
+    fact = new_fact(learnt, learnt.text)
+    if replaced and canonical(next(each.text for each in free if each.id in replaced)) == fact.canonical:
+        return None
+    return Change(fact=fact, supersedes=replaced)
+
+
+def plan_key(known: Sequence[Fact], learnt: Learnt, key: str) -> Change | None:
+    old = next((fact for fact in known if fact.key == key), None)
+    value = merged(key, old.text if old else None, learnt.text, learnt.op)
+    if value == (old.text if old else None):
+        return None
+    gone: tuple[UUID, ...] = () if old is None else (old.id,)
+    if old is not None and key in SAYS_WHAT_ONE_IS:
+        gone += tuple(fact.id for fact in known if fact.key is None and names(fact.text, old.text))
+    return Change(fact=None if value is None else new_fact(learnt, value), supersedes=gone)
+
+
+def after(known: Sequence[Fact], change: Change, now: datetime) -> list[Fact]:
+    """What is known once a change is made, for what is planned next in the same breath."""
+    kept = [fact for fact in known if fact.id not in change.supersedes]
+    if change.fact is None:
+        return kept
+    new = change.fact
+    return [
+        *kept,
+        Fact(
+            id=new.id,
+            text=new.text,
+            key=new.key,
+            origin=new.origin,
+            source_turn=new.source_turn,
+            confidence=new.confidence,
+            valid_from=now,
+            expires_at=new.expires_at,
+        ),
+    ]
+
+
+def says_the_same(fact: Fact, learnt: Learnt, cosine: float) -> bool:
+    one, other = canonical(fact.text), canonical(learnt.text)
+    return one == other or is_nearly_equal(one, other) or is_same(fact.text, learnt.text, cosine)
+
+
+def names(text: str, value: str) -> bool:
+    """Whether a text has a value as a word of its own."""
+    return re.search(rf"(?<!\w){re.escape(fold(value))}(?!\w)", fold(text)) is not None
+
+
+def new_fact(learnt: Learnt, text: str) -> NewFact:
+    bare = NewFact(
+        text=text,
+        key=learnt.key,
+        origin=learnt.origin,
+        source_turn=learnt.source_turn,
+        confidence=learnt.confidence,
+        expires_at=learnt.expires_at,
+    )
+    if learnt.key is not None:
+        return bare
+    return replace(bare, canonical=canonical(text), terms=tuple(terms(text)), embedding=learnt.embedding)

@@ -1,0 +1,73 @@
+"""The language of one message. The script decides where it can; for the nine languages in Latin letters, py3langid does.
+
+The model is read at the first message in Latin letters, or by `warm`: about a third of a second, once."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-untyped]  # it has no types
+
+from hermes.soul.language.script import Script, is_another_language, script_of
+
+LANGUAGES = ("en", "id", "es", "fr", "de", "it", "pt", "nl", "ru", "zh", "ja", "ko", "ar", "hi", "th", "tr")
+"""The languages that Hermes answers in."""
+LATIN = ("en", "id", "es", "fr", "de", "it", "pt", "nl", "tr")
+_BY_SCRIPT = {
+    Script.CYRILLIC: "ru",
+    Script.ARABIC: "ar",
+    Script.DEVANAGARI: "hi",
+    Script.THAI: "th",
+    Script.HANGUL: "ko",
+    Script.JAPANESE: "ja",
+    Script.HAN: "zh",
+}
+KNOWN_COUNTS = 4.0
+"""How many times as likely another language must be than the one that a person is known to write. Short messages say little."""
+LONGEST = 2_000
+"""Characters that are looked at: more do not make it surer."""
+SURE = 0.2
+"""The least likelihood for a language of a person of whom we know none."""
+
+
+def detect_language(text: str, *, known: str | None = None) -> str | None:
+    """The language of a message, one of the sixteen; what is known of its writer if the message does not tell, else None.
+
+    Names, links and numbers tell nothing. In Chinese characters alone a Japanese stays Japanese."""
+    words = _NOT_WORDS.sub(" ", text[:LONGEST])
+    script = script_of(words)
+    if script is None or is_another_language(words, script):
+        return known
+    if script is Script.HAN and known == "ja":
+        return "ja"
+    if script is not Script.LATIN:
+        return _BY_SCRIPT[script]
+    if len(_LETTER.findall(words)) < 2:
+        return known
+    return likeliest(words, known)
+
+
+def likeliest(words: str, known: str | None) -> str | None:
+    likely = dict(_identifier().rank(words))
+    best = max(likely, key=lambda language: likely[language])
+    if known in likely:
+        return known if likely[known] * KNOWN_COUNTS >= likely[best] else str(best)
+    return str(best) if likely[best] >= SURE else known
+
+
+def warm() -> None:
+    """Read the model now, so that the first message does not wait for it."""
+    _identifier()
+
+
+@cache
+def _identifier() -> Any:
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    identifier.set_languages(LATIN)
+    return identifier
+
+
+_NOT_WORDS = re.compile(r"https?://\S+|www\.\S+|[\w.+-]{1,64}@\S+|[@#]\w+|\d+")
+_LETTER = re.compile(r"[^\W\d_]")

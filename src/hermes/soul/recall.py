@@ -1,0 +1,126 @@
+"""Which facts a message calls to mind: exact cosine and shared words, weighed, with a floor under which nothing is said.
+
+The two legs fail differently. Words find names, numbers and rare things, which is what facts are made of; vectors find what was said in
+other words. Alone, words are the stronger leg by far, so a vector counts as much as was measured for its model and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+import structlog
+
+from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
+from hermes.ports.errors import PortError
+from hermes.ports.memories import Candidates, Fact, Memories
+from hermes.ports.transactions import Transactions
+from hermes.soul.recall_terms import terms
+
+log = structlog.get_logger()
+
+MOST = 10
+FLOOR = 0.12
+"""Where less than this is in common, a fact is not about the message. On the recall data no right one lies below it with MiniLM; a question
+to the wrong user is given three facts instead of ten, and in three of ten cases none."""
+SATURATION, LENGTH_PENALTY = 0.9, 0.4
+"""BM25's k1 and b. Facts are short, so their length says little."""
+LEAST_COUNT = 100
+"""Facts that a memory is taken to have at least: of two facts, a word in one of them is not a common word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What came to mind. `is_used` is False where nobody looked."""
+
+    facts: Sequence[Fact]
+    is_used: bool
+
+
+NOTHING = Recalled((), is_used=False)
+
+
+class Recall:
+    """Searches one user's free facts. Fails open: without a store nothing comes to mind, without vectors the words decide."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        memories: Memories,
+        embeddings: Embeddings,
+        *,
+        is_trivial: Callable[[str], bool],
+        count_skipped: Callable[[], None],
+        timeout_s: float = 1.0,
+        embed_timeout_s: float = 0.5,
+    ) -> None:
+        """`count_skipped` is called for every message that is too trivial to search for."""
+        self._transactions, self._memories, self._embeddings = transactions, memories, embeddings
+        self._is_trivial, self._count_skipped = is_trivial, count_skipped
+        self._timeout_s, self._embed_timeout_s = timeout_s, embed_timeout_s
+
+    async def find(self, user_id: UUID, text: str, *, now: datetime) -> Recalled:
+        """Return at most ten facts, the best first. Never raises."""
+        if self._is_trivial(text):
+            self._count_skipped()
+            return NOTHING
+        embedding = await self._embedded(text)
+        try:
+            async with asyncio.timeout(self._timeout_s), self._transactions.begin() as tx:
+                found = await self._memories.candidates(tx, user_id, embedding, terms(text), now=now)
+                best = ranked(found, vector_weight=self._embeddings.weight if embedding else 0.0)
+                return Recalled(await self._memories.read(tx, user_id, best), is_used=True)
+        except (PortError, TimeoutError) as error:
+            log.warning("recall_failed", user_id=str(user_id), error=type(error).__name__)
+            return NOTHING
+
+    async def _embedded(self, text: str) -> Embedding | None:
+        try:
+            async with asyncio.timeout(self._embed_timeout_s):
+                [embedding] = await self._embeddings.embed([text])
+        except (EmbeddingsUnavailable, TimeoutError) as error:
+            log.warning("recall_without_vectors", model=self._embeddings.model, error=type(error).__name__)
+            return None
+        return embedding
+
+
+def ranked(found: Candidates, *, vector_weight: float, floor: float = FLOOR, limit: int = MOST) -> list[UUID]:
+    """Return the ids of the best facts that reach the floor, the best first; of equals the one that the store gave first."""
+    scored = list(zip(scores(found, vector_weight=vector_weight), found.rows, strict=True))
+    above = [(score, row.id) for score, row in scored if score >= floor]
+    above.sort(key=lambda each: -each[0])
+    return [fact_id for _, fact_id in above[:limit]]
+
+
+def scores(found: Candidates, *, vector_weight: float) -> list[float]:
+    """From 0 to 1 for each row. One that has no vector is judged by its words alone, at their own weight: it gains nothing by that."""
+    by_words = word_scores(found)
+    return [
+        vector_weight * max(0.0, row.cosine or 0.0) + (1 - vector_weight) * by_word
+        for row, by_word in zip(found.rows, by_words, strict=True)
+    ]
+
+
+def word_scores(found: Candidates) -> list[float]:
+    """BM25 over the rows, divided by what a row would get that says all of the question often. So a floor means the same everywhere."""
+    asked = set(found.asked)
+    if not found.rows or not asked:
+        return [0.0] * len(found.rows)
+    # Most rows share nothing with the question, and finding that out is cheap.
+    sharing = {place: Counter(row.terms) for place, row in enumerate(found.rows) if not asked.isdisjoint(row.terms)}
+    known = Counter(term for counted in sharing.values() for term in asked & counted.keys())
+    count = max(len(found.rows), LEAST_COUNT)
+    # A word that no fact has is as rare as one that a single fact has; rarer, it would drown every fact of a short memory.
+    rarity = {term: math.log(1 + (count - max(1, known[term]) + 0.5) / (max(1, known[term]) + 0.5)) for term in asked}
+    usual_length = sum(len(row.terms) for row in found.rows) / len(found.rows)
+    most = sum(rarity.values()) * (SATURATION + 1)
+    scored = [0.0] * len(found.rows)
+    for place, counted in sharing.items():
+        damping = SATURATION * (1 - LENGTH_PENALTY + LENGTH_PENALTY * len(found.rows[place].terms) / usual_length)
+        shared = asked & counted.keys()
+        scored[place] = sum(rarity[term] * counted[term] * (SATURATION + 1) / (counted[term] + damping) for term in shared) / most
+    return scored

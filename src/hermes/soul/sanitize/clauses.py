@@ -1,0 +1,219 @@
+"""Where the concepts of a text stand, language by language, and whether they meet in a clause.
+
+A clause ends with a sentence, a colon or an empty line: no match reaches over its end. Positions are words where words are
+set apart, and characters where they are not; what no word of the language accounts for is counted as unknown.
+
+Linear: each word is looked up a bounded number of times, and no pattern has a loop."""
+
+# ruff: noqa: RUF001  # the ends of sentences of sixteen languages look like other characters
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from hermes.soul.sanitize.families import Rule, rules_for
+from hermes.soul.sanitize.fold import simplified
+from hermes.soul.sanitize.lexicon import CLAUSE_END, EVERYWHERE, UNKNOWN_UNIT, Known, apart, know, spaced, unspaced
+
+Span = tuple[int, int]
+Spans = dict[str, list[Span]]
+BARRIER = 1_000
+"""What the end of a clause counts, in unknown words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text as one language reads it. What is counted is counted up to each position, and the end."""
+
+    language: str
+    found: Spans
+    """The places of each concept."""
+    unknown: Sequence[int]
+    own: Sequence[int] | None = None
+    """Words that the language knows, where English was read along with it."""
+    english: Sequence[int] | None = None
+
+    def meets(self, rule: Rule, *, most_unknown: int, limits: frozenset[int] | None) -> bool:
+        """Whether one place of each need lies near enough to the others; `limits` are where a match may begin and end."""
+        places = sorted(
+            (span, number) for number, need in enumerate(rule.needs) for concept in need for span in self.found.get(concept, ())
+        )
+        last: dict[int, Span] = {}
+        for span, number in places:
+            last[number] = span
+            if len(last) == len(rule.needs):
+                start, end = min(span[0] for span in last.values()), max(span[1] for span in last.values())
+                if self.unknown[end] - self.unknown[start] <= min(rule.unknown, most_unknown) and self._is_ours(start, end):
+                    return limits is None or {start, end} <= limits
+        return False
+
+    def _is_ours(self, start: int, end: int) -> bool:
+        """Not English with a word that means something here too: "was" is German, and "was your password" is not."""
+        if self.own is None or self.english is None:
+            return True
+        return self.own[end] - self.own[start] >= self.english[end] - self.english[start]
+
+
+def first_met(folded: str) -> tuple[Rule, str] | None:
+    """The first rule that a folded text meets, and the language in which it does."""
+    met = first_met_by_characters(folded) if _UNSPACED.search(folded) else None
+    if met is None and _SPACED.search(folded):
+        met = first_met_by_words(_WORD.findall(apart(_END.sub(f" {CLAUSE_END} ", folded))))
+    return met
+
+
+def first_met_squeezed(folded: str) -> tuple[Rule, str] | None:
+    """The same for English read without its spaces and punctuation: words that were torn apart or run together.
+
+    No unknown word may lie in between, and a match must begin and end where a written word does: in "you are nowhere"
+    nobody is told who he is now."""
+    written = _LATIN_WORD.findall(folded)
+    letters = "".join(written)
+    if not any(letters.count(sign) > folded.count(sign) for sign in _SIGNS) and _RUN_TOGETHER.search(folded) is None:
+        return None
+    book, words, starts, place = spaced(), [], [], 0
+    while place < len(letters):
+        longest = min(book.longest_english, len(letters) - place)
+        length = next((size for size in range(longest, 1, -1) if letters[place : place + size] in book.english), 1)
+        starts.append(place)
+        words.append(letters[place : place + length])
+        place += length
+    starts.append(place)
+    ends = set(accumulate(map(len, written), initial=0))
+    return first_met_by_words(words, most_unknown=0, limits=frozenset(number for number, start in enumerate(starts) if start in ends))
+
+
+def first_met_by_words(
+    words: list[str], *, most_unknown: int = BARRIER - 1, limits: frozenset[int] | None = None
+) -> tuple[Rule, str] | None:
+    """Words in every language that knows one of them for more than a filler; English words count in all."""
+    known = [know(word) for word in words]
+    found = tell(known)
+    shared, english = found.pop(EVERYWHERE, {}), found.pop("en", {})
+    for language, own in (("en", english), *found.items()):
+        sources = (own, shared) if language == "en" else (own, shared, english)
+        rules = rules_for(frozenset().union(*sources))
+        if rules:
+            reading = read(language, sources, known)
+            for rule in rules:
+                if reading.meets(rule, most_unknown=most_unknown, limits=limits):
+                    return rule, language
+    return None
+
+
+def tell(known: list[Known]) -> dict[str, Spans]:
+    """What the words say, by language and concept; fillers left out."""
+    text = " ".join([word.form for word in known])
+    offsets = list(accumulate([len(word.form) + 1 for word in known], initial=0))
+    number_at = {offset: number for number, offset in enumerate(offsets)}
+    found: dict[str, Spans] = defaultdict(lambda: defaultdict(list))
+    for number, word in enumerate(known):
+        for language, concept in word.telling:
+            found[language][concept].append((number, number + 1))
+        for match, language, concept in word.phrases:
+            if (phrase := match(text, offsets[number])) is not None:
+                found[language][concept].append((number, number_at[phrase.end() + 1]))
+    return found
+
+
+def read(language: str, sources: Sequence[Spans], known: list[Known]) -> Reading:
+    """What several sources know, as one; what lies inside an innocent phrase (a wifi password) is not counted."""
+    own = [language in word.languages for word in known]
+    english = ["en" in word.languages for word in known]
+    weights = [BARRIER if word.form == CLAUSE_END else not (mine or theirs) for word, mine, theirs in zip(known, own, english, strict=True)]
+    for source in sources:
+        for spans in source.values():
+            for start, end in spans:
+                weights[start:end] = [0] * (end - start)
+    found = without_innocent(sources, len(known))
+    unknown = list(accumulate(weights, initial=0))
+    if language == "en":
+        return Reading(language, found, unknown)
+    return Reading(language, found, unknown, list(accumulate(own, initial=0)), list(accumulate(english, initial=0)))
+
+
+def without_innocent(sources: Sequence[Spans], length: int) -> Spans:
+    """The places of each concept in all sources, but for those inside of innocent phrases."""
+    is_innocent = bytearray(length)
+    for source in sources:
+        for start, end in source.get("none", ()):
+            is_innocent[start:end] = b"\x01" * (end - start)
+    found: Spans = defaultdict(list)
+    for source in sources:
+        for concept, spans in source.items():
+            found[concept] += [(start, end) for start, end in spans if not (is_innocent[start] and is_innocent[end - 1])]
+    return found
+
+
+def first_met_by_characters(text: str) -> tuple[Rule, str] | None:
+    """A text in the languages of its scripts: Japanese has kana, so Chinese is what has none."""
+    close = _SPACE.sub("", text)
+    has_kana = _KANA.search(text) is not None
+    texts = {
+        "ko": text if _HANGUL.search(text) else "",
+        "th": close if _THAI.search(text) else "",
+        "ja": close if has_kana else "",
+        "zh": simplified(close) if _HAN.search(text) and not has_kana else "",
+    }
+    for language, written in texts.items():
+        if written and (rule := rule_met(language, written)) is not None:
+            return rule, language
+    return None
+
+
+def rule_met(language: str, text: str) -> Rule | None:
+    """The first rule that a text without word limits meets."""
+    patterns = unspaced(language)
+    found = {
+        concept: spans for concept, pattern in patterns.items() if (spans := [match.span() for match in pattern.finditer(text) if match[0]])
+    }
+    rules = rules_for(frozenset(found))
+    if not rules:
+        return None
+    reading = Reading(language, without_innocent([found], len(text)), unknown_characters(language, text, found))
+    return next((rule for rule in rules if reading.meets(rule, most_unknown=BARRIER - 1, limits=None)), None)
+
+
+def unknown_characters(language: str, text: str, found: Spans) -> list[int]:
+    """Unknown words before each character: some characters make a word, as the language has it, and a Latin word is one."""
+    weights = [0.0 if character in " ,、，" else 1 / UNKNOWN_UNIT[language] for character in text]
+    for match in _LATIN_WORD.finditer(text):
+        weights[match.start() : match.end()] = [1 / len(match[0])] * len(match[0])
+    for start, end in (span for spans in found.values() for span in spans):
+        weights[start:end] = [0.0] * (end - start)
+    for match in _END.finditer(text):
+        weights[match.start()] = BARRIER
+    return [int(weight + 0.5) for weight in accumulate(weights, initial=0.0)]
+
+
+_END = re.compile(r"(?<![.…])[.!?;:。！？；：…।؟۔]+(?=\s|$|[\"'”’»)\]}<])|[。！？；।؟۔]|[!?;:]+|\n\s*\n")
+_WORD = re.compile(rf"(?:[^\W_]|[\u0900-\u0963\u0e31-\u0e4e])+|[\"'“”„«»「」『』{CLAUSE_END}]")
+_LATIN_WORD = re.compile(r"[a-z]+")
+_SPACE = re.compile(r"\s+")
+_SPACED = re.compile(r"[a-z\u0400-\u04ff\u0621-\u064a\u0900-\u097f]")
+_UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
+_HANGUL = re.compile(r"[\uac00-\ud7a3]")
+_THAI = re.compile(r"[\u0e00-\u0e7f]")
+_KANA = re.compile(r"[\u3040-\u30fa]")
+_HAN = re.compile(r"[\u3400-\u9fff]")
+# Parts of words without which no attack of ours is spelled. Where leaving out the spaces shows more of them, words were torn.
+_SIGNS = (
+    "ignor",
+    "disreg",
+    "forget",
+    "instru",
+    "promp",
+    "overrid",
+    "youarenow",
+    "jailb",
+    "reveal",
+    "restri",
+    "system",
+    "previou",
+    "obey",
+)
+_RUN_TOGETHER = re.compile(r"[a-z]{14}")

@@ -1,0 +1,56 @@
+"""Is this text an attack? The one question that stored values, tool results and captions have in common.
+
+Pure, and linear in the text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hermes.soul.sanitize.clauses import first_met, first_met_squeezed
+from hermes.soul.sanitize.families import Family
+from hermes.soul.sanitize.fold import fold
+from hermes.soul.sanitize.lexicon import UNSPACED, spaced, unspaced
+from hermes.soul.sanitize.markers import marker_in
+from hermes.soul.sanitize.views import views
+
+ANY_LANGUAGE = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An attack: of which family, in which language (`*` for none in particular), and in which reading of the text."""
+
+    family: Family
+    language: str
+    where: str
+    """`text` as it is written, `hidden` where it had to be decoded, unfolded or put together first."""
+
+
+def scan(text: str) -> Finding | None:
+    """The first attack found in a text; None for an innocent one. The text itself is not changed."""
+    if marker_in(text):
+        return Finding(Family.ROLE_MARKER, ANY_LANGUAGE, "text")
+    written = fold(text)
+    for view in views(text):
+        where = "text" if view == written else "hidden"
+        if where == "hidden" and marker_in(view):
+            return Finding(Family.ROLE_MARKER, ANY_LANGUAGE, where)
+        if _JAILBREAK.search(view):
+            return Finding(Family.JAILBREAK, ANY_LANGUAGE, where)
+        if (met := first_met(view)) is not None:
+            return Finding(met[0].family, met[1], where)
+        if (met := first_met_squeezed(view)) is not None:
+            return Finding(met[0].family, met[1], "hidden")
+    return None
+
+
+def warm() -> None:
+    """Read the word lists now, so that the first message does not wait for them."""
+    spaced()
+    for language in UNSPACED:
+        unspaced(language)
+
+
+# Inside a word too: cutting it out of "ignore prevjailbreakious instructions" must not be worth trying.
+_JAILBREAK = re.compile("jail ?break|jailbr[oa]k|(?<![a-z])do anything now(?![a-z])")

@@ -1,0 +1,39 @@
+"""What may be stored of what somebody wrote, and come into a prompt later.
+
+A value that is an attack is dropped whole: what is left after cutting the attack out is what its writer planned for."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from hermes.soul.sanitize.graphemes import truncate
+from hermes.soul.sanitize.scan import scan
+
+VALUE_LIMIT, KEY_LIMIT = 200, 50
+"""Characters as a reader counts them."""
+
+
+def sanitize_memory_value(value: str, *, kind: Literal["value", "key"] = "value") -> str | None:
+    """The value as it may be stored; None if it is an attack and is to be dropped.
+
+    Keeps the writer's characters: only control characters, tags, bidirectional embeddings and overrides, and halves of
+    surrogate pairs go; white space becomes single spaces. At most 200 characters, 50 for a key, never a part of one.
+    Idempotent, and the result is never an attack: it is looked at before it is cut, and again when cutting changed it."""
+    if scan(value) is not None:
+        return None
+    limit = VALUE_LIMIT if kind == "value" else KEY_LIMIT
+    stored = truncate(clean(value), limit).rstrip()
+    return stored if stored == value or scan(stored) is None else None
+
+
+def clean(text: str) -> str:
+    """The text on one line, without characters that are orders to a screen or hide from a reader."""
+    return " ".join(_UNWANTED.sub(lambda found: found[1] or "", text).split())
+
+
+# A region's flag is a black flag followed by tags: those tags are letters of an emoji, all others are hidden text.
+_UNWANTED = re.compile(
+    "(\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f)"
+    "|[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\ud800-\udfff\U000e0000-\U000e007f]"
+)

@@ -1,0 +1,287 @@
+"""Facts, dreams and past messages on PostgreSQL.
+
+Values are sealed. Recall needs to compare without opening: vectors are compared by pgvector, and words by keyed digests of them, so that
+who reads the database can neither read a word nor test a guess, and a question opens ten rows instead of thousands."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date, datetime
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from hermes.ports.embeddings import Embedding
+from hermes.ports.errors import Forgotten
+from hermes.ports.memories import Candidate, Candidates, Change, Damaged, Depth, Dream, DreamKind, Fact, NewFact, Origin, Review, Unembedded
+from hermes.ports.souls import PastMessage
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.database import on
+from hermes.stores.postgres.inbox import decode
+from hermes.stores.postgres.inbox import scope as inbox_scope
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.queries import load
+from hermes.stores.seal import DataKeys, SealError
+
+log = structlog.get_logger()
+
+SQL = load("memories")
+TERM_BYTES = 8
+FIRST = UUID(int=0)
+
+
+class PostgresMemories:
+    """The port Memories."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    async def lock(self, tx: Transaction, user_id: UUID) -> None:
+        await on(tx).execute(SQL["lock"], {"user_id": str(user_id)})
+
+    async def keyed(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
+        return await self._facts(tx, "keyed", user_id, {"now": now})
+
+    async def live(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
+        return await self._facts(tx, "live", user_id, {"now": now})
+
+    async def all(self, tx: Transaction, user_id: UUID) -> Sequence[Fact]:
+        return await self._facts(tx, "all", user_id, {})
+
+    async def candidates(
+        self, tx: Transaction, user_id: UUID, embedding: Embedding | None, terms: Sequence[str], *, now: datetime
+    ) -> Candidates:
+        keys = await self._keyring.of(tx, user_id)
+        asked = {"user_id": user_id, "now": now, "model": None, "vector": None}
+        if embedding is not None:
+            asked |= {"model": embedding.model, "vector": as_vector(embedding.vector)}
+        rows = await (await on(tx).execute(SQL["candidates"], asked, binary=True)).fetchall()
+        found = [Candidate(fact_id, None if distance is None else 1 - distance, unpacked(packed)) for fact_id, distance, packed in rows]
+        return Candidates(unpacked(packed_terms(keys, user_id, terms)), found)
+
+    async def read(self, tx: Transaction, user_id: UUID, fact_ids: Sequence[UUID]) -> Sequence[Fact]:
+        found = {fact.id: fact for fact in await self._facts(tx, "read", user_id, {"ids": list(fact_ids)})}
+        return [found[fact_id] for fact_id in fact_ids if fact_id in found]
+
+    async def change(self, tx: Transaction, user_id: UUID, changes: Sequence[Change], *, now: datetime) -> Sequence[Fact]:
+        keys = await self._keyring.of(tx, user_id)
+        await on(tx).execute(SQL["expire"], {"user_id": user_id, "now": now})
+        added = []
+        for change in changes:
+            old = {"user_id": user_id, "ids": list(change.supersedes), "now": now}
+            if change.supersedes:
+                await on(tx).execute(SQL["supersede"], old)
+            if change.fact is None:
+                continue
+            row = as_row(change.fact, keys, user_id)
+            if await (await on(tx).execute(SQL["add"], {**row, "now": now})).fetchone() is None:
+                continue
+            if change.supersedes:
+                await on(tx).execute(SQL["succeed"], {**old, "id": change.fact.id})
+            added.append(as_fact(change.fact, now))
+        return added
+
+    async def delete(self, tx: Transaction, user_id: UUID, fact_id: UUID) -> bool:
+        return await (await on(tx).execute(SQL["delete"], {"user_id": user_id, "id": fact_id})).fetchone() is not None
+
+    async def erase(self, tx: Transaction, user_id: UUID) -> int:
+        row = await (await on(tx).execute(SQL["erase"], {"user_id": user_id})).fetchone()
+        return int(row[0]) if row else 0
+
+    async def unembedded(self, tx: Transaction, model: str, *, after: UUID | None = None, limit: int = 100) -> Sequence[Unembedded]:
+        last = after or FIRST
+        while True:
+            rows = await (await on(tx).execute(SQL["unembedded"], {"model": model, "after": last, "limit": limit})).fetchall()
+            found = [each for row in rows if (each := await self._unembedded(tx, *row)) is not None]
+            # A page of which nothing can be opened is not the end.
+            if found or len(rows) < limit:
+                return found
+            last = rows[-1][0]
+
+    async def _unembedded(self, tx: Transaction, fact_id: UUID, user_id: UUID, value: bytes) -> Unembedded | None:
+        try:
+            [text] = opened(await self._keyring.of(tx, user_id), user_id, [(fact_id, value)])
+        except (Forgotten, Damaged) as error:
+            log.warning("fact_not_opened", user_id=str(user_id), fact_id=str(fact_id), error=type(error).__name__)
+            return None
+        return Unembedded(user_id, fact_id, text)
+
+    async def embed(self, tx: Transaction, user_id: UUID, fact_id: UUID, embedding: Embedding) -> None:
+        await on(tx).execute(SQL["embed"], {"user_id": user_id, "id": fact_id, **vector_columns(embedding)})
+
+    async def _facts(self, tx: Transaction, query: str, user_id: UUID, values: dict[str, Any]) -> Sequence[Fact]:
+        keys = await self._keyring.of(tx, user_id)
+        rows = await (await on(tx).execute(SQL[query], {**values, "user_id": user_id})).fetchall()
+        texts = opened(keys, user_id, ((row[0], row[2]) for row in rows))
+        return [read_fact(row, text) for row, text in zip(rows, texts, strict=True)]
+
+
+class PostgresDreams:
+    """The port Dreams."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    async def due(self, tx: Transaction, depth: Depth, period: date, *, limit: int = 100) -> Sequence[UUID]:
+        rows = await (await on(tx).execute(SQL["due"], {"depth": depth, "period": period, "limit": limit})).fetchall()
+        return [user_id for (user_id,) in rows]
+
+    async def add(self, tx: Transaction, user_id: UUID, depth: Depth, period: date, dreams: Sequence[Dream], *, now: datetime) -> bool:
+        keys = await self._keyring.of(tx, user_id)
+        night = {"user_id": user_id, "depth": depth, "period": period}
+        if await (await on(tx).execute(SQL["begin_night"], {**night, "now": now})).fetchone() is None:
+            return False
+        for dream in dreams:
+            row = {
+                "id": dream.id,
+                "kind": dream.kind,
+                "key": dream.key,
+                "value": sealed(keys, user_id, dream.id, dream.text),
+                "evidence": list(dream.evidence),
+                "review": dream.review,
+                "reason": dream.reason,
+            }
+            await on(tx).execute(SQL["add_dream"], {**night, **row})
+        return True
+
+    async def newest(self, tx: Transaction, user_id: UUID, depth: Depth) -> Sequence[Dream]:
+        return await self._dreams(tx, "newest_dream", {"user_id": user_id, "depth": depth})
+
+    async def all(self, tx: Transaction, user_id: UUID) -> Sequence[Dream]:
+        return await self._dreams(tx, "all_dreams", {"user_id": user_id})
+
+    async def review(self, tx: Transaction, user_id: UUID, dream_id: UUID, review: Review, *, reason: str = "") -> bool:
+        row = {"user_id": user_id, "id": dream_id, "review": review, "reason": reason}
+        return await (await on(tx).execute(SQL["review_dream"], row)).fetchone() is not None
+
+    async def _dreams(self, tx: Transaction, query: str, wanted: dict[str, Any]) -> Sequence[Dream]:
+        keys = await self._keyring.of(tx, wanted["user_id"])
+        rows = await (await on(tx).execute(SQL[query], wanted)).fetchall()
+        texts = opened(keys, wanted["user_id"], ((row[0], row[3]) for row in rows))
+        return [read_dream(row, text) for row, text in zip(rows, texts, strict=True)]
+
+
+class PostgresPastMessages:
+    """The port PastMessages, out of the inbox: the user's own words as they came in."""
+
+    def __init__(self, keyring: Keyring, *, idle_s: float = 43_200) -> None:
+        self._keyring, self._idle_s = keyring, idle_s
+
+    async def last(self, tx: Transaction, user_id: UUID, *, limit: int = 5) -> Sequence[PastMessage]:
+        keys = await self._keyring.of(tx, user_id)
+        wanted = {"user_id": user_id, "idle_s": self._idle_s, "limit": limit}
+        rows = await (await on(tx).execute(SQL["past_messages"], wanted)).fetchall()
+        try:
+            texts = [decode(keys.open(inbox_scope(turn_id), envelope)).event.text for turn_id, envelope, _ in rows]
+        except SealError as error:
+            raise Damaged from error
+        found = [PastMessage(text, at) for text, (_, _, at) in zip(reversed(texts), reversed(rows), strict=True)]
+        return [message for message in found if message.text.strip()]
+
+
+def sealed(keys: DataKeys, user_id: UUID, row_id: UUID, text: str) -> bytes:
+    """Seal a text for its row. The row's id is inside: a value moved to another row of the same user is noticed."""
+    return keys.seal(scope(user_id), row_id.bytes + text.encode())
+
+
+def opened(keys: DataKeys, user_id: UUID, rows: Iterable[tuple[UUID, bytes]]) -> list[str]:
+    """The texts of rows. One scope for all of a user's, so that thousands are opened in milliseconds. Raises Damaged."""
+    listed = list(rows)
+    try:
+        plain = keys.open_all(scope(user_id), [value for _, value in listed])
+    except SealError as error:
+        raise Damaged from error
+    if any(each[:16] != row_id.bytes for each, (row_id, _) in zip(plain, listed, strict=True)):
+        raise Damaged
+    return [each[16:].decode() for each in plain]
+
+
+def scope(user_id: UUID) -> str:
+    return f"memory/{user_id}"
+
+
+def packed_terms(keys: DataKeys, user_id: UUID, terms: Sequence[str]) -> bytes:
+    """The words of a text as keyed digests, in order; a word that comes twice is there twice."""
+    keyed: Callable[[str], bytes] = lambda term: keys.digest(f"{scope(user_id)}/terms", term.encode())[:TERM_BYTES]  # noqa: E731
+    return b"".join(map(keyed, terms))
+
+
+def unpacked(terms: bytes | None) -> array[int]:
+    numbers = array("q")
+    numbers.frombytes(terms or b"")
+    return numbers
+
+
+def as_vector(vector: Sequence[float]) -> str:
+    return f"[{','.join(map(repr, vector))}]"
+
+
+def vector_columns(embedding: Embedding | None) -> dict[str, Any]:
+    if embedding is None:
+        return {"vector": None, "model": None, "dimension": None}
+    return {"vector": as_vector(embedding.vector), "model": embedding.model, "dimension": len(embedding.vector)}
+
+
+def as_row(fact: NewFact, keys: DataKeys, user_id: UUID) -> dict[str, Any]:
+    """A structural fact is found by its key alone, and is neither searched for nor compared."""
+    is_free = fact.key is None
+    return {
+        "id": fact.id,
+        "user_id": user_id,
+        "key": fact.key,
+        "value": sealed(keys, user_id, fact.id, fact.text),
+        "source_turn": fact.source_turn,
+        "origin": fact.origin,
+        "confidence": fact.confidence,
+        "expires_at": fact.expires_at,
+        "digest": keys.digest(f"{scope(user_id)}/facts", (fact.canonical or fact.text).encode()) if is_free else None,
+        "terms": packed_terms(keys, user_id, fact.terms) if is_free else None,
+        **vector_columns(fact.embedding if is_free else None),
+    }
+
+
+def as_fact(fact: NewFact, now: datetime) -> Fact:
+    return Fact(
+        id=fact.id,
+        text=fact.text,
+        key=fact.key,
+        origin=fact.origin,
+        source_turn=fact.source_turn,
+        confidence=fact.confidence,
+        valid_from=now,
+        expires_at=fact.expires_at,
+    )
+
+
+def read_fact(row: Any, text: str) -> Fact:
+    """Read a row of the fact columns, in the order in which every query here selects them."""
+    fact_id, key, _, origin, source_turn, confidence, valid_from, expires_at, superseded_at, superseded_by = row
+    return Fact(
+        id=fact_id,
+        text=text,
+        key=key,
+        origin=Origin(origin),
+        source_turn=source_turn,
+        confidence=round(confidence, 6),  # stored as a float of four bytes
+        valid_from=valid_from,
+        expires_at=expires_at,
+        superseded_at=superseded_at,
+        superseded_by=superseded_by,
+    )
+
+
+def read_dream(row: Any, text: str) -> Dream:
+    dream_id, kind, key, _, evidence, review, reason, depth, period = row
+    return Dream(
+        kind=DreamKind(kind),
+        text=text,
+        key=key,
+        evidence=tuple(evidence),
+        review=Review(review),
+        reason=reason,
+        depth=Depth(depth),
+        period=period,
+        id=dream_id,
+    )

@@ -1,0 +1,114 @@
+-- Facts of users, and their dreams. Every query names the user whose rows it touches, but for the jobs that go through all of them.
+
+-- name: lock
+select pg_advisory_xact_lock(hashtextextended('memory/' || %(user_id)s, 0))
+
+-- name: keyed
+select id, key, value, origin, source_turn, confidence, created_at, expires_at, superseded_at, superseded_by from user_memory
+where user_id = %(user_id)s and key is not null and superseded_at is null and (expires_at is null or expires_at > %(now)s)
+order by key
+
+-- name: live
+select id, key, value, origin, source_turn, confidence, created_at, expires_at, superseded_at, superseded_by from user_memory
+where user_id = %(user_id)s and superseded_at is null and (expires_at is null or expires_at > %(now)s)
+order by number
+
+-- name: all
+select id, key, value, origin, source_turn, confidence, created_at, expires_at, superseded_at, superseded_by from user_memory
+where user_id = %(user_id)s
+order by number
+
+-- name: read
+select id, key, value, origin, source_turn, confidence, created_at, expires_at, superseded_at, superseded_by from user_memory
+where user_id = %(user_id)s and id = any(%(ids)s)
+
+-- name: candidates
+-- Exact: every fact of the user's is looked at. An approximate index would find others' facts first, and then too few of theirs.
+select id, case when model = %(model)s then embedding <=> %(vector)s::vector end as distance, terms from user_memory
+where user_id = %(user_id)s and key is null and superseded_at is null and (expires_at is null or expires_at > %(now)s)
+order by distance, number desc
+
+-- name: supersede
+update user_memory set superseded_at = %(now)s where user_id = %(user_id)s and id = any(%(ids)s) and superseded_at is null
+
+-- name: expire
+-- What has expired makes room for what is new, as what is superseded does.
+update user_memory set superseded_at = expires_at where user_id = %(user_id)s and superseded_at is null and expires_at <= %(now)s
+
+-- name: add
+insert into user_memory (
+    id, user_id, key, value, embedding, model, dimension, source_turn, origin, confidence, created_at, expires_at, digest, terms
+)
+values (
+    %(id)s, %(user_id)s, %(key)s, %(value)s, %(vector)s::vector, %(model)s, %(dimension)s, %(source_turn)s, %(origin)s, %(confidence)s,
+    %(now)s, %(expires_at)s, %(digest)s, %(terms)s
+)
+on conflict (user_id, digest) where key is null and superseded_at is null do nothing
+returning id
+
+-- name: succeed
+update user_memory set superseded_by = %(id)s where user_id = %(user_id)s and id = any(%(ids)s) and superseded_by is null
+
+-- name: delete
+delete from user_memory where user_id = %(user_id)s and id = %(id)s returning id
+
+-- name: erase
+with nights as (delete from dream_nights where user_id = %(user_id)s),
+    facts as (delete from user_memory where user_id = %(user_id)s returning id)
+select count(*) from facts
+
+-- name: unembedded
+select id, user_id, value from user_memory
+where key is null and superseded_at is null and length(value) > 0 and model is distinct from %(model)s
+    and id > %(after)s
+order by id limit %(limit)s
+
+-- name: embed
+update user_memory set embedding = %(vector)s::vector, model = %(model)s, dimension = %(dimension)s
+where user_id = %(user_id)s and id = %(id)s and key is null and length(value) > 0
+
+-- name: due
+-- After the last dream of this depth something was learnt; a deep one also goes over what is old.
+select user_id from user_memory
+where superseded_at is null and length(value) > 0
+    and not exists (
+        select from dream_nights as night
+        where night.user_id = user_memory.user_id and night.depth = %(depth)s and night.period >= %(period)s
+    )
+    and (%(depth)s = 'deep' or created_at > coalesce(
+        (select max(dreamt_at) from dream_nights as night where night.user_id = user_memory.user_id and night.depth = %(depth)s),
+        '-infinity'
+    ))
+group by user_id order by user_id limit %(limit)s
+
+-- name: begin_night
+insert into dream_nights (user_id, depth, period, dreamt_at) values (%(user_id)s, %(depth)s, %(period)s, %(now)s)
+on conflict do nothing returning user_id
+
+-- name: add_dream
+insert into dreams (id, user_id, depth, period, kind, key, value, evidence, review, reason)
+values (
+    %(id)s, %(user_id)s, %(depth)s, %(period)s, %(kind)s, %(key)s, %(value)s, %(evidence)s, %(review)s, %(reason)s
+)
+
+-- name: newest_dream
+select id, kind, key, value, evidence, review, reason, depth, period from dreams
+where user_id = %(user_id)s and depth = %(depth)s and review = 'accepted'
+    and period = (select max(period) from dream_nights where user_id = %(user_id)s and depth = %(depth)s)
+order by number
+
+-- name: all_dreams
+select id, kind, key, value, evidence, review, reason, depth, period from dreams where user_id = %(user_id)s order by number
+
+-- name: review_dream
+update dreams set review = %(review)s, reason = %(reason)s, reviewed_at = now() where user_id = %(user_id)s and id = %(id)s returning id
+
+-- name: past_messages
+-- A session is over when it has been silent for too long, or when the conversation went on in another one.
+select inbox.turn_id, inbox.envelope, inbox.received_at
+from interactions join inbox on inbox.turn_id = interactions.turn_id join sessions on sessions.id = interactions.session_id
+where interactions.user_id = %(user_id)s and inbox.user_id = %(user_id)s and (
+    sessions.last_at <= clock_timestamp() - %(idle_s)s * interval '1 second'
+    or exists (select from sessions as later where later.previous = sessions.id)
+)
+order by interactions.created_at desc limit %(limit)s

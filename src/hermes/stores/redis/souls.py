@@ -1,0 +1,90 @@
+"""The cached base of souls in Redis: one Fernet token per user, under the user's own key, for an hour.
+
+Beside it stands a mark that every drop changes. A base that was read before a drop and comes after it would show old facts for an hour;
+its mark tells that it is late, and it is left out."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+from uuid import UUID
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from hermes.ports.errors import Forgotten, StoreUnavailable
+from hermes.ports.souls import Cached
+from hermes.ports.transactions import Transactions
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.seal import SealError, Tokens
+
+log = structlog.get_logger()
+
+DOWN = (RedisError, OSError, TimeoutError)
+UNREADABLE = (*DOWN, Forgotten, StoreUnavailable, SealError)
+NO_MARK = b"-"
+
+
+class RedisBases:
+    """The port Bases. `redis` gives bytes, has short timeouts and repeats nothing by itself."""
+
+    def __init__(self, redis: Redis, transactions: Transactions, keyring: Keyring, *, ttl_s: int = 3_600) -> None:
+        self._redis, self._transactions, self._keyring, self._ttl_s = redis, transactions, keyring, ttl_s
+        self._put = redis.register_script(PUT)
+
+    @property
+    def ttl_s(self) -> int:
+        return self._ttl_s
+
+    async def get(self, user_id: UUID) -> Cached:
+        mark: bytes | None = None
+        try:
+            found: list[Any] = await self._redis.mget(base_of(user_id), mark_of(user_id))
+            token, mark = found[0], found[1] or NO_MARK
+            return Cached(None if token is None else (await self._tokens(user_id)).decode(token), mark)
+        except UNREADABLE as error:
+            log.info("soul_not_read", user_id=str(user_id), error=type(error).__name__)
+            return Cached(None, mark)
+
+    async def put(self, user_id: UUID, value: bytes, mark: bytes | None) -> None:
+        if mark is None:
+            return
+        try:
+            token = (await self._tokens(user_id)).encode(value)
+            await self._put(keys=[base_of(user_id), mark_of(user_id)], args=[token, mark, NO_MARK, self._ttl_s])
+        except UNREADABLE as error:
+            log.info("soul_not_cached", user_id=str(user_id), error=type(error).__name__)
+
+    async def drop(self, user_id: UUID) -> None:
+        try:
+            async with self._redis.pipeline(transaction=True) as pipe:
+                # Kept longer than any base that may be under way now.
+                pipe.set(mark_of(user_id), secrets.token_hex(8), ex=self._ttl_s)
+                pipe.delete(base_of(user_id))
+                await pipe.execute()
+        except DOWN as error:
+            raise StoreUnavailable(f"Redis cannot be used: {type(error).__name__}") from error
+
+    async def _tokens(self, user_id: UUID) -> Tokens:
+        known = self._keyring.known(user_id)
+        if known is None:
+            async with self._transactions.begin() as tx:
+                known = await self._keyring.of(tx, user_id)
+        return known.history(f"soul/{user_id}")
+
+
+PUT = """
+if (redis.call('GET', KEYS[2]) or ARGV[3]) == ARGV[2] then
+    redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[4])
+end
+"""
+"""Puts a base whose mark is still the one that was seen."""
+
+
+def base_of(user_id: UUID) -> str:
+    return f"soul:{user_id}:base"
+
+
+def mark_of(user_id: UUID) -> str:
+    return f"soul:{user_id}:mark"

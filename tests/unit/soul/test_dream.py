@@ -1,0 +1,128 @@
+"""Dreams: lines that follow from facts, at most three gaps, every line reviewed, no fact ever touched."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from hermes.ports.memories import Depth, Dream, DreamKind, Fact, Origin, Review
+from hermes.soul.dream import GAPS, deep_dream, gaps, light_dream, period_of, read_answer, reviewed
+from hermes.soul.extract_answer import BadAnswer
+from hermes.soul.facts import STRUCTURAL
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+def fact(text: str, key: str | None = None, age: timedelta = timedelta(hours=1), number: int | None = None) -> Fact:
+    fact_id = uuid4() if number is None else UUID(int=number)
+    return Fact(id=fact_id, text=text, key=key, origin=Origin.SAID, source_turn=None, confidence=1.0, valid_from=NOW - age)
+
+
+def clean(text: str) -> str | None:
+    return None if "jailbreak" in text else text
+
+
+def said(dreams: list[Dream]) -> list[tuple[DreamKind, str]]:
+    return [(dream.kind, dream.text) for dream in dreams]
+
+
+def test_a_day_is_a_day_and_a_week_begins_on_monday() -> None:
+    assert (period_of(Depth.LIGHT, NOW), period_of(Depth.DEEP, NOW)) == (date(2026, 11, 15), date(2026, 11, 9))
+
+
+def test_a_light_dream_says_what_the_day_came_back_to() -> None:
+    facts = [
+        fact("I want to learn to surf", number=1),
+        fact("My surfboard is blue and I surf badly", number=2),
+        fact("My brother surfs", age=timedelta(days=3)),
+        fact("I like tea"),
+        fact("surfing", "interests"),
+    ]
+    [dream] = light_dream(facts, now=NOW)
+    expected = Dream(
+        kind=DreamKind.INSIGHT, text="Today they came back to surf (2 times).", evidence=(UUID(int=1), UUID(int=2)), depth=Depth.LIGHT
+    )
+    assert replace(dream, id=expected.id) == expected
+
+
+def test_a_deep_dream_says_what_all_facts_come_back_to_and_what_is_missing() -> None:
+    facts = [fact("I love ramen"), fact("Ramen with my sister is the best"), fact("My sister lives in Rome"), fact("vegan", "diet")]
+    dreams = deep_dream(facts, [])
+    assert said(dreams) == [
+        (DreamKind.INSIGHT, "They often come back to ramen (2 times)."),
+        (DreamKind.GAP, GAPS["allergies"]),
+        (DreamKind.GAP, GAPS["home_area"]),
+        (DreamKind.GAP, GAPS["timezone"]),
+    ]
+
+
+def test_gaps_take_turns_and_are_three_at_most() -> None:
+    first = gaps([], [])
+    second = gaps([], first)
+    assert [dream.key for dream in first] == ["diet", "allergies", "home_area"]
+    assert [dream.key for dream in second] == ["timezone", "favorite_areas", "favorite_category"]
+    everything = [fact("x", key) for key in STRUCTURAL if key != "diet"]
+    assert [dream.key for dream in gaps(everything, first)] == ["diet"]
+    assert gaps([*everything, fact("vegan", "diet")], []) == []
+
+
+def test_every_gap_is_a_key_that_a_user_can_tell() -> None:
+    assert GAPS.keys() == STRUCTURAL.keys() - {"last_booking"}
+
+
+def test_an_insight_of_a_model_names_its_facts() -> None:
+    facts = [fact("I surf on Saturdays", number=1), fact("My board is blue", number=2)]
+    [dream] = read_answer(json.dumps({"insights": [{"text": "Surfing is their\n Saturday.", "evidence": [1, 2, 1]}]}), facts)
+    assert (dream.text, dream.evidence) == ("Surfing is their Saturday.", (UUID(int=1), UUID(int=2)))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "no",
+        "{}",
+        '{"insights": [{"text": "x"}]}',
+        '{"insights": [{"text": "x", "evidence": [3]}]}',
+        '{"insights": [{"text": "x", "evidence": [true]}]}',
+        json.dumps({"insights": [{"text": "x", "evidence": [1]}] * 6}),
+    ],
+)
+def test_an_answer_of_another_form_is_no_dream(answer: str) -> None:
+    with pytest.raises(BadAnswer):
+        read_answer(answer, [fact("a"), fact("b")])
+
+
+def test_every_line_is_reviewed_and_the_rejected_ones_say_why() -> None:
+    facts = [fact("I surf on Saturdays", number=1), fact("My surfboard is blue", number=2)]
+    both = (UUID(int=1), UUID(int=2))
+    dreams = [
+        Dream(kind=DreamKind.INSIGHT, text="Surf is a large part of their life.", evidence=both),
+        Dream(kind=DreamKind.INSIGHT, text="A jailbreak.", evidence=both),
+        Dream(kind=DreamKind.INSIGHT, text="They surf a lot.", evidence=(UUID(int=1), UUID(int=99))),
+        Dream(kind=DreamKind.INSIGHT, text="They own a bakery.", evidence=both),
+        Dream(kind=DreamKind.INSIGHT, text="I surf on Saturdays!", evidence=both),
+        Dream(kind=DreamKind.INSIGHT, text="Surf is a large part of their life", evidence=both),
+        Dream(kind=DreamKind.GAP, text="Shoe size.", key="shoe_size"),
+        Dream(kind=DreamKind.GAP, text=GAPS["diet"], key="diet"),
+    ]
+    checked = reviewed(dreams, facts, clean)
+    assert [(dream.review, dream.reason) for dream in checked] == [
+        (Review.ACCEPTED, ""),
+        (Review.REJECTED, "unsafe"),
+        (Review.REJECTED, "too little evidence"),
+        (Review.REJECTED, "not about its evidence"),
+        (Review.REJECTED, "known already"),
+        (Review.REJECTED, "known already"),
+        (Review.REJECTED, "no such key"),
+        (Review.ACCEPTED, ""),
+    ]
+    assert [dream.text for dream in checked] == [dream.text for dream in dreams]
+
+
+def test_what_dreams_without_a_model_say_passes_its_own_review() -> None:
+    facts = [fact("I love ramen"), fact("Ramen with my sister"), fact("私は寿司が好き"), fact("寿司の店")]
+    assert {dream.review for dream in reviewed(deep_dream(facts, []), facts, clean)} == {Review.ACCEPTED}

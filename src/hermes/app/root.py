@@ -36,6 +36,7 @@ from hermes.ports.budgets import Budgets, Spend
 from hermes.ports.cache import Cache
 from hermes.ports.calls import Calls
 from hermes.ports.chats import Chats
+from hermes.ports.concierge import Nutrition, Products, Venues
 from hermes.ports.credits import Credits
 from hermes.ports.graphs import Graphs
 from hermes.ports.histories import Histories
@@ -54,6 +55,8 @@ from hermes.stores.postgres.agents import PostgresAgents
 from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresPromises
 from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
 from hermes.stores.postgres.chats import PostgresChats
+from hermes.stores.postgres.concierge_desk import PostgresNutrition
+from hermes.stores.postgres.concierge_shelf import PostgresProducts, PostgresVenues
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
@@ -100,6 +103,9 @@ class Parts:
     budgets: Budgets
     spend: Spend
     cache: Cache
+    venues: Venues
+    products: Products
+    nutrition: Nutrition
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +268,9 @@ def behind_ports(
         budgets=budgets,
         spend=RedisSpend(client, database, calls, latches=PostgresLatches(), alerts=alerts, clock=SystemClock(), batch=batch),
         cache=RedisCache(client, database, keyring, ttl_s=settings.llm.cache_ttl_s),
+        venues=PostgresVenues(),
+        products=PostgresProducts(),
+        nutrition=PostgresNutrition(keyring),
     )
 
 

@@ -26,6 +26,7 @@ PARTS = (
     Part("hermes.cli.keys", ("keys",), "serve"),
     Part("hermes.cli.local", ("local",), "cli"),
     Part("hermes.cli.fleet", ("fleet",), "serve"),
+    Part("hermes.cli.venues", ("venues",), "serve"),
     Part("hermes.cli.kill_switch", ("kill-switch",), "serve"),
 )
 

@@ -1,0 +1,131 @@
+"""`hermes venues`: places for the concierge, out of files, and the sample set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Table
+
+from hermes.app import Hermes
+from hermes.cli.commands import app
+from hermes.cli.errors import fail
+from hermes.cli.running import Config, run, with_hermes
+from hermes.ports.concierge import Venue
+from hermes.tools.concierge.tables import BadTable, Stocked, batches, read_venues, shipped, stock
+
+LARGEST = 200_000_000
+
+venues = typer.Typer(
+    no_args_is_help=True,
+    help="Places: import, list, sample.\n\n"
+    "    hermes venues sample                  the places, goods and foods that ship\n"
+    "    hermes venues import places.csv       columns: name, latitude, longitude, and more (sample --print)\n"
+    "    hermes venues import bali.geojson     for instance a selection of OpenStreetMap",
+)
+app.add_typer(venues, name="venues")
+
+Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+
+
+@venues.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.csv|FILE.geojson", help="The places. Those with a known id are brought up to date.")
+    ],
+    *,
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Bring places in from a file: all of them, or none if one makes no sense."""
+    try:
+        if file.stat().st_size > LARGEST:
+            fail(f"{file} is larger than {LARGEST // 1_000_000} MB; cut it into pieces")
+        found = read_venues(file.read_text(encoding="utf-8-sig"), is_geojson=file.suffix.casefold() in {".geojson", ".json"})
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}")
+    except UnicodeDecodeError:
+        fail(f"{file} is not UTF-8 text")
+    except BadTable as error:
+        fail(f"{file}: {error}")
+
+    async def put(hermes: Hermes) -> int:
+        pieces = list(batches(found))
+        new = 0
+        async with hermes.database.begin() as tx:
+            for piece in track(pieces, "importing", console=Console(stderr=True), disable=len(pieces) < 2 or is_json):
+                new += await hermes.parts.venues.put(tx, piece)
+        return new
+
+    new = run(with_hermes(config, put))
+    if is_json:
+        typer.echo(json.dumps({"read": len(found), "new": new, "updated": len(found) - new}))
+        return
+    typer.echo(f"{len(found)} places: {new} new, {len(found) - new} brought up to date.")
+
+
+@venues.command("list")
+def list_(
+    area: Annotated[str | None, typer.Argument(help="An area or a city.", show_default="everywhere")] = None,
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 100,
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
+    """List places by city, area and name."""
+
+    async def read(hermes: Hermes) -> Sequence[Venue]:
+        async with hermes.database.begin() as tx:
+            return await hermes.parts.venues.list(tx, area=area, limit=limit)
+
+    found = run(with_hermes(config, read))
+    if is_json:
+        typer.echo(json.dumps([asdict(venue) for venue in found], ensure_ascii=False))
+        return
+    if not found:
+        typer.echo("There are no places here; bring some in: hermes venues import FILE, or hermes venues sample")
+        return
+    table = Table("name", "category", "area", "city", "price", "hours", "tags", "id", box=None, pad_edge=False)
+    for venue in found:
+        shown = (
+            venue.name,
+            venue.category,
+            venue.area,
+            venue.city,
+            "$" * (venue.price_level or 0),
+            venue.hours,
+            ", ".join(venue.tags),
+            venue.id,
+        )
+        table.add_row(*map(escape, shown))
+    Console().print(table)
+
+
+@venues.command()
+def sample(
+    *,
+    is_print: Annotated[bool, typer.Option("--print", help="Print the places as CSV instead, as a pattern for your own.")] = False,
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Bring in the sample set: made-up places in Bali and Jakarta, goods with prices, foods with what is in them. May be repeated."""
+    if is_print:
+        typer.echo(shipped("venues.csv"), nl=False)
+        return
+
+    async def fill(hermes: Hermes) -> Stocked:
+        parts = hermes.parts
+        return await stock(hermes.database, parts.venues, parts.products, parts.nutrition)
+
+    new = run(with_hermes(config, fill))
+    if is_json:
+        typer.echo(json.dumps(asdict(new)))
+        return
+    typer.echo(f"New: {new.venues} places, {new.products} goods, {new.foods} foods. Try it: hermes venues list Canggu")

@@ -1,0 +1,86 @@
+"""What tools did, by turn and index, and what they offered, on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable
+
+from hermes.ports.errors import NotThere
+from hermes.ports.tools import Outcome, Pending, ToolUser
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.database import on
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.queries import load
+
+SQL = load("concierge_effects")
+ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""Without letters and digits that look alike, so that a code survives being read aloud."""
+CODE_LENGTH = 6
+
+
+class PostgresOutcomes:
+    """The port Outcomes. The row's key makes a second one wait for the first one's transaction, and then find it."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    async def begin(self, tx: Transaction, user: ToolUser, index: int, name: str) -> Outcome:
+        keys = await self._keyring.of(tx, user.user_id)
+        row = {"turn_id": user.turn_id, "index": index, "user_id": user.user_id, "tool": name}
+        if await (await on(tx).execute(SQL["begin"], row)).fetchone() is not None:
+            return Outcome(is_new=True, text=None)
+        known = await (await on(tx).execute(SQL["known"], row)).fetchone()
+        if known is None:
+            raise NotThere(f"turn {user.turn_id} is another user's")
+        return Outcome(is_new=False, text=None if known[0] is None else keys.open(scope(user, index), known[0]).decode())
+
+    async def finish(self, tx: Transaction, user: ToolUser, index: int, text: str) -> None:
+        keys = await self._keyring.of(tx, user.user_id)
+        sealed = keys.seal(scope(user, index), text.encode("utf-8", "replace"))
+        await on(tx).execute(SQL["finish"], {"turn_id": user.turn_id, "index": index, "user_id": user.user_id, "result": sealed})
+
+
+class PostgresOffers:
+    """The port Offers. Whoever takes an offer holds its row until the end of the transaction, so it is taken once."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    async def put(self, tx: Transaction, user: ToolUser, pending: Pending, *, valid_s: float) -> str:
+        keys = await self._keyring.of(tx, user.user_id)
+
+        async def add(code: str) -> bool:
+            terms = keys.seal(f"offers/{code}", json.dumps(dict(pending.terms)).encode())
+            row = {"user_id": user.user_id, "code": code, "turn_id": user.turn_id, "tool": pending.tool, "terms": terms}
+            return await (await on(tx).execute(SQL["put"], {**row, "now": user.now, "valid_s": valid_s})).fetchone() is not None
+
+        return await with_new_code(add)
+
+    async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> Pending:
+        row = {"user_id": user.user_id, "code": code.strip().upper(), "turn_id": user.turn_id, "now": user.now}
+        found = await (await on(tx).execute(SQL["find"], row)).fetchone()
+        if found is None or found[0] != tool:
+            raise NotThere(f"there is no offer {code[:12]!r} of {tool}; make a new one by calling it without a code")
+        _, terms, is_same_turn, is_taken, is_old = found
+        if is_same_turn:
+            raise NotThere(f"the user has not answered to offer {code} yet; ask them, and wait for their next message")
+        if is_taken:
+            raise NotThere(f"offer {code} was carried out before; do not repeat it")
+        if is_old:
+            raise NotThere(f"offer {code} is too old; make a new one by calling {tool} without a code")
+        await on(tx).execute(SQL["take"], row)
+        keys = await self._keyring.of(tx, user.user_id)
+        return Pending(tool, json.loads(keys.open(f"offers/{row['code']}", terms)))
+
+
+def scope(user: ToolUser, index: int) -> str:
+    return f"tools/{user.turn_id}/{index}"
+
+
+async def with_new_code(add: Callable[[str], Awaitable[bool]]) -> str:
+    """Add a row under a code that this user has not had. Of 700 million codes the first is free, unless somebody has very many."""
+    while True:
+        code = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
+        if await add(code):
+            return code

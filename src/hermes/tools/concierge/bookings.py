@@ -1,0 +1,132 @@
+"""Tables and treatments: booked when the user has agreed, looked up, cancelled, rated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime, time, timedelta
+from typing import Annotated, Any, Literal
+
+from hermes.ports.concierge import Booking, BookingState, Venue
+from hermes.ports.errors import NotThere
+from hermes.tools.concierge.desk import Concierge, spoken, zone
+from hermes.tools.concierge.hours import parse_hours
+from hermes.tools.parameters import AtMost, Between
+from hermes.tools.registry import Effect, Errand, Offer, ToolProblem, tool
+
+FARTHEST = timedelta(days=366)
+Code = Annotated[str, "The booking's code.", AtMost(12)]
+
+
+@tool(Effect.SPENDS)
+async def create_booking(
+    concierge: Concierge,
+    errand: Errand,
+    *,
+    venue: Annotated[str, "Name or [id] from venue_search."],
+    day: Annotated[date, "YYYY-MM-DD."],
+    at: Annotated[time, "HH:MM, local time of the venue."],
+    party_size: Annotated[int, "How many people.", Between(1, 50)],
+    name: Annotated[str, "Booked in this name.", AtMost(60)] = "",
+    note: Annotated[str, "Wishes for the venue.", AtMost(200)] = "",
+) -> Offer:
+    """Book a table or a treatment. The first call only makes an offer, for the user to confirm."""
+    place = await one_venue(concierge, errand, venue)
+    when = datetime.combine(day, at.replace(tzinfo=None), zone(place.timezone))
+    now = errand.user.now
+    if when <= now:
+        raise ToolProblem(f"{spoken(when)} is in the past; it is {spoken(now.astimezone(when.tzinfo))} there now")
+    if when - now > FARTHEST:
+        raise ToolProblem("bookings are taken for up to one year ahead")
+    hours = parse_hours(place.hours)
+    if hours is not None and not hours.is_open(when):
+        raise ToolProblem(f"{place.name} is closed at {spoken(when)}; its hours: {place.hours}")
+    text = f"Offer: {place.name} in {place.area}, {spoken(when)}, {people(party_size)}" + (f", name {name}" if name else "")
+    return Offer(text, {"venue": place.id, "at": when.isoformat(), "party_size": party_size, "name": name, "note": note})
+
+
+@create_booking.confirmed
+async def _book(concierge: Concierge, errand: Errand, terms: Mapping[str, Any]) -> str:
+    place = await one_venue(concierge, errand, terms["venue"])
+    at = datetime.fromisoformat(terms["at"]).astimezone(zone(place.timezone))
+    if at <= errand.user.now:
+        raise ToolProblem("the time of this offer has passed; offer another one")
+    booking = await concierge.bookings.add(
+        errand.tx, errand.user.user_id, place, at, terms["party_size"], name=terms["name"], note=terms["note"]
+    )
+    call = f" Phone of the venue: {place.phone}." if place.phone else ""
+    return f"Booking requested: {line(booking)}. The venue has not confirmed yet.{call}"
+
+
+@tool(Effect.READS)
+async def check_booking(concierge: Concierge, errand: Errand, *, code: Code) -> str:
+    """Say how a booking stands."""
+    return line(await known(concierge, errand, code))
+
+
+@tool(Effect.WRITES)
+async def cancel_booking(concierge: Concierge, errand: Errand, *, code: Code) -> str:
+    """Cancel a booking, after the user said so."""
+    booking = await known(concierge, errand, code)
+    if booking.state is BookingState.CANCELLED:
+        return f"It was cancelled before: {line(booking)}"
+    if booking.at <= errand.user.now:
+        raise ToolProblem(f"{spoken(booking.at)} has passed, so there is nothing to cancel")
+    return f"Cancelled: {line(await concierge.bookings.settle(errand.tx, errand.user.user_id, booking.code, BookingState.CANCELLED))}"
+
+
+@tool(Effect.READS)
+async def get_user_bookings(
+    concierge: Concierge, errand: Errand, *, which: Annotated[Literal["upcoming", "all"], "Which ones."] = "upcoming"
+) -> str:
+    """List the user's bookings with their codes."""
+    since = errand.user.now if which == "upcoming" else None
+    bookings = await concierge.bookings.of(errand.tx, errand.user.user_id, since=since)
+    return "\n".join(f"- {line(booking)}" for booking in bookings) or f"The user has no {'upcoming ' if since else ''}bookings."
+
+
+@tool(Effect.WRITES)
+async def rate_booking(
+    concierge: Concierge,
+    errand: Errand,
+    *,
+    code: Code,
+    rating: Annotated[int, "1 bad to 5 great.", Between(1, 5)],
+    comment: Annotated[str, "What the user said about it.", AtMost(200)] = "",
+) -> str:
+    """Keep how the user liked a visit."""
+    booking = await known(concierge, errand, code)
+    if booking.at > errand.user.now:
+        raise ToolProblem(f"this booking is for {spoken(booking.at)}, which is still to come")
+    rated = await concierge.bookings.rate(errand.tx, errand.user.user_id, booking.code, rating, comment)
+    return f"Rated {rating}/5: {rated.venue.name}."
+
+
+async def one_venue(concierge: Concierge, errand: Errand, name: str) -> Venue:
+    """The place that is meant. Raises ToolProblem when it is not clear which."""
+    wanted = name.strip(" []")
+    found = await concierge.venues.named(errand.tx, wanted)
+    exact = [venue for venue in found if wanted.casefold() in {venue.id.casefold(), venue.name.casefold()}]
+    if len(exact) == 1 or len(found) == 1:
+        return (exact or list(found))[0]
+    if not found:
+        raise ToolProblem(f"there is no venue {wanted[:60]!r}; look it up with venue_search first")
+    raise ToolProblem(f"several venues fit: {', '.join(f'{venue.name} [{venue.id}]' for venue in found)}; use an [id]")
+
+
+async def known(concierge: Concierge, errand: Errand, code: str) -> Booking:
+    try:
+        return await concierge.bookings.get(errand.tx, errand.user.user_id, code.strip(" []").upper())
+    except NotThere:
+        raise ToolProblem(f"the user has no booking {code[:12]!r}; get_user_bookings lists them") from None
+
+
+def people(count: int) -> str:
+    return f"{count} people" if count > 1 else "1 person"
+
+
+def line(booking: Booking) -> str:
+    """A booking on one line, its code first."""
+    rated = f", rated {booking.rating}/5" if booking.rating else ""
+    note = f", note: {booking.note}" if booking.note else ""
+    where = f"{booking.venue.name} in {booking.venue.area}"
+    return f"{booking.code}: {where}, {spoken(booking.at)}, {people(booking.party_size)}, {booking.state}{rated}{note}"

@@ -1,0 +1,41 @@
+"""What the concierge works with, and the times of day it speaks of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from hermes.ports.concierge import Bookings, Cards, Nutrition, Orders, Products, Reminders, Transport, Venues, Watchers
+from hermes.ports.tools import Notebook
+from hermes.tools.concierge.offline import Courier, PlainCards, Taxi
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concierge:
+    """The services behind the tools. What others do for us is computed here, until somebody is connected who does it."""
+
+    venues: Venues
+    bookings: Bookings
+    reminders: Reminders
+    products: Products
+    watchers: Watchers
+    nutrition: Nutrition
+    orders: Orders
+    notebook: Notebook
+    rides: Transport = field(default_factory=Taxi)
+    deliveries: Transport = field(default_factory=Courier)
+    cards: Cards = field(default_factory=PlainCards)
+
+
+def zone(name: str) -> tzinfo:
+    """The zone of this name; UTC where there is none of it."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return UTC
+
+
+def spoken(at: datetime) -> str:
+    """A time as people write it: `Sat 31 Jan 2026, 19:30`."""
+    return f"{at:%a} {at.day} {at:%b %Y, %H:%M}"

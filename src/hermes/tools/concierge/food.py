@@ -1,0 +1,94 @@
+"""What is in food, and what a user ate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from typing import Annotated, Literal
+
+from hermes.ports.concierge import Eaten, Food
+from hermes.tools.concierge.desk import Concierge, zone
+from hermes.tools.parameters import AtMost, Between
+from hermes.tools.registry import Effect, Errand, ToolProblem, tool
+
+DAYS = {"today": 1, "week": 7, "month": 30}
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """One food of a meal."""
+
+    food: Annotated[str, "Its plain name.", AtMost(80)]
+    grams: Annotated[float | None, Between(1, 5_000)] = None
+    servings: Annotated[float | None, Between(0.1, 50)] = None
+
+
+@tool(Effect.WRITES)
+async def calorie_scan(
+    concierge: Concierge,
+    errand: Errand,
+    *,
+    items: Annotated[list[Portion], "What is on the plate; one usual serving where no amount is known."],
+    log: Annotated[bool, "Whether the user ate it; false for a mere question."] = True,
+) -> str:
+    """Say the calories and nutrients of food that the user describes or photographed, and keep it in their diary."""
+    if not items:
+        raise ToolProblem("items is empty; name at least one food")
+    now = errand.user.now
+    eaten, unknown = [], []
+    for item in items:
+        food = await concierge.nutrition.find(errand.tx, item.food)
+        if food is None:
+            unknown.append(item.food)
+        else:
+            eaten.append(portion(food, item, now))
+    if not eaten:
+        raise ToolProblem(f"not in the food table: {', '.join(unknown)}; try a plainer name, or estimate and say that it is an estimate")
+    if log:
+        await concierge.nutrition.log(errand.tx, errand.user.user_id, eaten)
+    lines = [f"- {each.food}, {each.grams:.0f} g: {each.kcal:.0f} kcal" for each in eaten]
+    if len(eaten) > 1 or unknown:
+        lines.append(f"Together: {totals(eaten)}")
+    else:
+        lines[0] = f"- {eaten[0].food}, {eaten[0].grams:.0f} g: {totals(eaten)}"
+    lines += [f"Not in the food table: {', '.join(unknown)}"] if unknown else []
+    return "\n".join([*lines, "Kept in the diary." if log else "Not kept in the diary."])
+
+
+@tool(Effect.READS)
+async def get_nutrition_summary(
+    concierge: Concierge, errand: Errand, *, period: Annotated[Literal["today", "week", "month"], "How far back."] = "today"
+) -> str:
+    """Sum up what the user ate according to their diary."""
+    local = errand.user.now.astimezone(zone(errand.user.timezone))
+    midnight = datetime.combine(local.date(), time(), local.tzinfo)
+    since = midnight - timedelta(days=DAYS[period] - 1)
+    eaten = await concierge.nutrition.eaten(errand.tx, errand.user.user_id, since, midnight + timedelta(days=1))
+    if not eaten:
+        return "The diary is empty for that time."
+    days = len({each.at.astimezone(local.tzinfo).date() for each in eaten})
+    average = f" On average {sum(each.kcal for each in eaten) / days:.0f} kcal on {days} days." if days > 1 else ""
+    return f"{len(eaten)} entries, {period}: {totals(eaten)}.{average} Last: {', '.join(each.food for each in eaten[-5:])}."
+
+
+def portion(food: Food, item: Portion, at: datetime) -> Eaten:
+    """What an amount of a food holds."""
+    grams = item.grams if item.grams is not None else food.serving_g * (item.servings or 1.0)
+    share = grams / 100
+    return Eaten(
+        food=food.name,
+        grams=round(grams, 1),
+        kcal=round(food.kcal * share, 1),
+        protein_g=round(food.protein_g * share, 1),
+        fat_g=round(food.fat_g * share, 1),
+        carbs_g=round(food.carbs_g * share, 1),
+        fibre_g=round(food.fibre_g * share, 1),
+        at=at,
+    )
+
+
+def totals(eaten: Sequence[Eaten]) -> str:
+    kcal, protein, fat = (sum(getattr(each, name) for each in eaten) for name in ("kcal", "protein_g", "fat_g"))
+    carbs, fibre = (sum(getattr(each, name) for each in eaten) for name in ("carbs_g", "fibre_g"))
+    return f"{kcal:.0f} kcal, protein {protein:.0f} g, fat {fat:.0f} g, carbohydrates {carbs:.0f} g, fibre {fibre:.0f} g"

@@ -1,0 +1,34 @@
+"""What the user told before."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from hermes.tools.concierge.desk import Concierge
+from hermes.tools.parameters import AtMost
+from hermes.tools.registry import Effect, Errand, ToolProblem, tool
+
+
+@tool(Effect.WRITES)
+async def save_preference(
+    concierge: Concierge,
+    errand: Errand,
+    *,
+    key: Annotated[str, "What it is about: diet, allergies, home_area, budget_level, favorite_category, ...", AtMost(50)],
+    value: Annotated[str, "The preference.", AtMost(200)],
+) -> str:
+    """Remember something lasting that the user said about themselves."""
+    if not key or not value:
+        raise ToolProblem("key and value must both say something")
+    try:
+        await concierge.notebook.save(errand.user, key, value)
+    except ValueError as error:
+        raise ToolProblem(str(error)) from None
+    return f"Remembered: {key} is {value}."
+
+
+@tool(Effect.READS)
+async def recall_memory(concierge: Concierge, errand: Errand, *, query: Annotated[str, "What to look for."]) -> str:
+    """Look up what the user told in earlier conversations."""
+    found = await concierge.notebook.search(errand.user, query)
+    return "\n".join(f"- {each}" for each in found[:10]) or "Nothing is known about that."

@@ -1,0 +1,106 @@
+"""Rides, deliveries and cards with nobody connected: quotes out of the distance, the same for the same trip, and said to be estimates.
+
+An order that nobody can take is noted, and the user is told so."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from xml.sax.saxutils import escape
+
+from hermes.ports.concierge import Card, Drawn, Placed, Point, Quote, Trip
+
+EARTH_KM = 6_371.0
+ROAD = 1.35
+"""How much longer a road is than the straight line, on an island with few of them."""
+
+
+def distance_km(start: Point, end: Point) -> float:
+    """The straight line between two points on the globe."""
+    here, there = math.radians(start.latitude), math.radians(end.latitude)
+    east = math.radians(end.longitude - start.longitude)
+    chord = math.sin((there - here) / 2) ** 2 + math.cos(here) * math.cos(there) * math.sin(east / 2) ** 2
+    return 2 * EARTH_KM * math.asin(math.sqrt(min(1.0, chord)))
+
+
+@dataclass(frozen=True, slots=True)
+class Fare:
+    """What one kind of ride costs: to start, per kilometre, and never less than."""
+
+    base: float
+    per_km: float
+    least: float
+    km_per_hour: float
+
+    def quote(self, service: str, provider: str, km: float, *, wait_minutes: int) -> Quote:
+        price = max(self.least, self.base + self.per_km * km)
+        minutes = wait_minutes + math.ceil(60 * km / self.km_per_hour)
+        rounded = float(math.ceil(price / 1_000) * 1_000)
+        return Quote(provider=provider, service=service, price=rounded, currency="IDR", minutes=minutes, km=round(km, 1), is_estimate=True)
+
+
+RIDES: Mapping[str, Fare] = {"bike": Fare(4_000, 2_500, 12_000, 28), "car": Fare(9_000, 5_500, 25_000, 24)}
+COURIERS: Mapping[str, Fare] = {"courier": Fare(8_000, 2_800, 15_000, 26)}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """Transport that is computed and never comes."""
+
+    provider: str
+    fares: Mapping[str, Fare]
+    wait_minutes: int
+
+    async def quotes(self, trip: Trip, *, items: str = "") -> Sequence[Quote]:  # noqa: ARG002  # a real courier asks what it carries
+        km = distance_km(trip.start, trip.end) * ROAD
+        each = (fare.quote(service, self.provider, km, wait_minutes=self.wait_minutes) for service, fare in self.fares.items())
+        return sorted(each, key=lambda quote: quote.price)
+
+    async def order(self, trip: Trip, quote: Quote, *, items: str = "", key: str) -> Placed:  # noqa: ARG002  # as above
+        return Placed(reference=sha256(key.encode()).hexdigest()[:10], is_taken=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Taxi(Estimated):
+    """Rides by motorbike and by car, at fares as they are usual in Indonesia."""
+
+    provider: str = "estimate"
+    fares: Mapping[str, Fare] = field(default_factory=lambda: RIDES)
+    wait_minutes: int = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Courier(Estimated):
+    """Deliveries by motorbike."""
+
+    provider: str = "estimate"
+    fares: Mapping[str, Fare] = field(default_factory=lambda: COURIERS)
+    wait_minutes: int = 20
+
+
+WIDTH = 34
+COLOURS = ("#0b7285", "#a61e4d", "#5f3dc4", "#2b8a3e", "#d9480f", "#364fc7")
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCards:
+    """Cards as text in a frame, and the same as a small SVG picture. The colour follows the occasion."""
+
+    name: str = "plain"
+
+    async def draw(self, card: Card, *, key: str) -> Drawn:  # noqa: ARG002  # the same card is the same drawing anyway
+        lines = [card.title, "", *textwrap.wrap(card.message, WIDTH - 4), *(["", f"— {card.sender}"] if card.sender else [])]
+        frame = "─" * (WIDTH - 2)
+        text = "\n".join([f"┌{frame}┐", *(f"  {line}".rstrip() for line in lines), f"└{frame}┘"])
+        colour = COLOURS[sha256(card.occasion.casefold().encode()).digest()[0] % len(COLOURS)]
+        spans = "".join(f'<tspan x="40" dy="1.5em">{escape(line) or "&#160;"}</tspan>' for line in lines)
+        height = 80 + 36 * len(lines)
+        svg = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="640" height="{height}" viewBox="0 0 640 {height}">'
+            f'<rect width="640" height="{height}" rx="24" fill="{colour}"/>'
+            f'<text y="24" font-family="Georgia, serif" font-size="24" fill="#fff">{spans}</text></svg>'
+        )
+        return Drawn(text, svg=svg)

@@ -1,0 +1,154 @@
+"""Where to go: places by what people call them, where they are, whether they are open now, and what they cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated
+
+from hermes.ports.concierge import FoundVenue, Point, Venue, Wanted
+from hermes.tools.concierge.desk import Concierge, zone
+from hermes.tools.concierge.hours import parse_hours
+from hermes.tools.concierge.places import AREA_WORDS, CATEGORY_WORDS, EMPTY, TAG_WORDS
+from hermes.tools.parameters import Between
+from hermes.tools.registry import Effect, Errand, ToolProblem, tool
+from hermes.tools.vocabulary import Lexicon, fold
+
+NEARBY_KM = 6.0
+"""How far beyond an area a search goes when the area itself has little."""
+ENOUGH = 2
+COORDINATES = re.compile(r"^\s*(-?\d{1,2}(?:\.\d+)?)\s*[,; ]\s*(-?\d{1,3}(?:\.\d+)?)\s*$")
+WORD = re.compile(r"\w{2,}")
+SIMILAR: Mapping[str, tuple[str, ...]] = {"bar": ("bar", "beach_club"), "club": ("club", "beach_club"), "beach_club": ("beach_club",)}
+"""Where people who ask for one thing are glad to be shown another: most sunset bars of Bali call themselves beach clubs."""
+
+
+@tool(Effect.READS)
+async def venue_search(
+    concierge: Concierge,
+    errand: Errand,
+    *,
+    query: Annotated[str, "What the user wants, in their own words and language."],
+    area: Annotated[str | None, "Area or city, if the user named one."] = None,
+    near: Annotated[str | None, "A place name or 'latitude,longitude' to be close to."] = None,
+    open_now: Annotated[bool, "Only what is open at this moment."] = False,
+    max_price: Annotated[int | None, "1 cheap to 4 dear.", Between(1, 4)] = None,
+    limit: Annotated[int, "How many.", Between(1, 10)] = 5,
+) -> str:
+    """Find bars, restaurants, cafes, beach clubs, spas, hotels and sights, with opening hours, prices and distance."""
+    areas = await concierge.venues.areas(errand.tx)
+    wanted = understood(query, areas)
+    if area:
+        wanted = replace(wanted, area=understood(area, areas).area or fold(area))
+    if near:
+        wanted = replace(wanted, near=await place(concierge, errand, near), area=wanted.area if area else None)
+    wanted = replace(wanted, max_price_level=max_price)
+    found = await searched(concierge, errand, wanted, areas)
+    if open_now:
+        found = [each for each in found if is_open(each.venue, errand.user.now) is not False]
+    shown = best(found, wanted)[:limit]
+    if not shown:
+        known = ", ".join(sorted(name.title() for name in areas)) or "none yet"
+        return f"No place fits. Areas with places: {known}. Suggest another area or fewer wishes."
+    return "\n".join(line(each, errand.user.now) for each in shown)
+
+
+def understood(query: str, areas: Mapping[str, Point]) -> Wanted:
+    """Read a wish in any of the languages: categories, what it should be like, the area, and what is left as plain words.
+
+    "find me a sunset bar in Canggu" is the categories bar and beach club, the tag sunset, the area canggu, and no further word."""
+    folded = fold(query)
+    named = [(area, Lexicon([area])) for area in sorted(areas, key=len, reverse=True)] + list(AREA_WORDS.items())
+    area = next((name for name, lexicon in named if lexicon.is_in(folded)), None)
+    rest = next((lexicon.without(folded) for name, lexicon in named if name == area and lexicon.is_in(folded)), folded)
+    categories = [category for category, lexicon in CATEGORY_WORDS.items() if lexicon.is_in(rest)]
+    tags = tuple(tag for tag, lexicon in TAG_WORDS.items() if lexicon.is_in(rest))
+    # The words of a tag stay: "lobster" is seafood, and a place that says lobster is meant before another one.
+    for lexicon in (*CATEGORY_WORDS.values(), EMPTY):
+        rest = lexicon.without(rest)
+    words = tuple(dict.fromkeys(word for word in WORD.findall(rest) if not word.isdigit()))[:8]
+    wider = dict.fromkeys(each for category in categories for each in SIMILAR.get(category, (category,)))
+    return Wanted(words=words, categories=tuple(wider), tags=tags, area=area)
+
+
+async def searched(concierge: Concierge, errand: Errand, wanted: Wanted, areas: Mapping[str, Point]) -> Sequence[FoundVenue]:
+    """Search, and look around the area where the area itself has little."""
+    found = await concierge.venues.search(errand.tx, wanted)
+    middle = areas.get(wanted.area or "")
+    if len(found) >= ENOUGH or wanted.near is not None or middle is None:
+        return found
+    around = replace(wanted, area=None, near=middle, within_km=NEARBY_KM)
+    known = {each.venue.id for each in found}
+    return [*found, *(each for each in await concierge.venues.search(errand.tx, around) if each.venue.id not in known)]
+
+
+def best(found: Sequence[FoundVenue], wanted: Wanted) -> Sequence[FoundVenue]:
+    """Leave out what has nothing of the tags and words that were asked for, if anything has."""
+    fitting = [each for each in found if each.score > 0]
+    return fitting if fitting and (wanted.tags or wanted.words) else found
+
+
+async def place(concierge: Concierge, errand: Errand, text: str) -> Point:
+    """Where a place is: coordinates, a venue, or an area. Raises ToolProblem."""
+    given = COORDINATES.match(text)
+    if given:
+        latitude, longitude = float(given[1]), float(given[2])
+        if abs(latitude) <= 90 and abs(longitude) <= 180:
+            return Point(latitude, longitude)
+    areas = await concierge.venues.areas(errand.tx)
+    folded = fold(text)
+    if folded in areas:
+        return areas[folded]
+    if folded in LANDMARKS:
+        return LANDMARKS[folded]
+    for venue in await concierge.venues.named(errand.tx, text, limit=1):
+        return venue.at
+    for name, lexicon in [*((name, Lexicon([name])) for name in (*LANDMARKS, *areas)), *AREA_WORDS.items()]:
+        if lexicon.is_in(folded) and (name in LANDMARKS or name in areas):
+            return LANDMARKS.get(name) or areas[name]
+    raise ToolProblem(f"{text[:60]!r} is not a place that is known here; ask the user for an area, a venue or 'latitude,longitude'")
+
+
+LANDMARKS: Mapping[str, Point] = {
+    "ngurah rai airport": Point(-8.7482, 115.1675),
+    "bali airport": Point(-8.7482, 115.1675),
+    "denpasar airport": Point(-8.7482, 115.1675),
+    "dps": Point(-8.7482, 115.1675),
+    "soekarno hatta airport": Point(-6.1256, 106.6559),
+    "jakarta airport": Point(-6.1256, 106.6559),
+    "cgk": Point(-6.1256, 106.6559),
+    "tanah lot": Point(-8.6212, 115.0868),
+    "kuta": Point(-8.7180, 115.1690),
+    "sanur": Point(-8.6930, 115.2630),
+    "denpasar": Point(-8.6560, 115.2160),
+    "nusa dua": Point(-8.8000, 115.2300),
+    "jimbaran": Point(-8.7900, 115.1600),
+    "monas": Point(-6.1754, 106.8272),
+    "kota tua": Point(-6.1352, 106.8133),
+}
+"""Where people start and go that is no venue."""
+
+
+def is_open(venue: Venue, now: datetime) -> bool | None:
+    """Whether a place is open; None where nobody knows."""
+    hours = parse_hours(venue.hours)
+    return None if hours is None else hours.is_open(now.astimezone(zone(venue.timezone)))
+
+
+def line(found: FoundVenue, now: datetime) -> str:
+    """A place on one line, its id first, because that is how a booking names it."""
+    venue = found.venue
+    hours = parse_hours(venue.hours)
+    until = hours.open_until(now.astimezone(zone(venue.timezone))) if hours else None
+    state = "" if hours is None else f"open now until {until}" if until else f"closed now ({venue.hours})"
+    parts = (
+        f"{venue.name} [{venue.id}]: {venue.category.replace('_', ' ')} in {venue.area}, {venue.city}",
+        "$" * (venue.price_level or 0),
+        state,
+        f"{found.km:.1f} km away" if found.km is not None else "",
+        venue.about,
+        f"tags: {', '.join(tag.replace('_', ' ') for tag in venue.tags[:6])}" if venue.tags else "",
+    )
+    return "- " + "; ".join(part for part in parts if part)

@@ -1,0 +1,183 @@
+"""Carries tool calls out: checked, within their time, their effects once, their results fit for a model. Also the port `Tools`.
+
+    read the arguments  →  (writes, spends) begin the effect  →  do it  →  keep what it brought  →  scan  →  clamp
+
+What a tool changes and the note that it did are one transaction. A tool outside our transactions is noted as begun before, so that a call
+that was cut off is not repeated on a guess."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import structlog
+
+from hermes.ports.errors import NotThere, StoreUnavailable
+from hermes.ports.tools import Gated, Offers, Outcome, Outcomes, Pending, ToolCall, ToolResult, ToolUser
+from hermes.ports.transactions import Transactions
+from hermes.tools.gate.gate import Gate
+from hermes.tools.parameters import BadArguments, parse
+from hermes.tools.registry import CODE, Effect, Errand, Tool, ToolProblem
+
+log = structlog.get_logger()
+
+Scan = Callable[[str], object | None]
+"""Says what is wrong with a text that is about to enter a prompt; None where nothing is."""
+
+Source = Callable[[], Sequence[Tool]]
+"""Where further tools come from; asked each time, because a server's tools come and go."""
+
+LONGEST = 4_000
+OFFER_VALID_S = 1_800.0
+
+
+def nothing_more() -> Sequence[Tool]:
+    """There is no further source."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolbox:
+    """The port Tools: our own tools in their fixed order, then those of the further source."""
+
+    own: Sequence[Tool]
+    gate_: Gate
+    transactions: Transactions
+    outcomes: Outcomes
+    offers: Offers
+    scan: Scan
+    further: Source = nothing_more
+    timeout_s: float = 5.0
+    longest: int = LONGEST
+
+    def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> Gated:
+        name = self.gate_.choose(text, language=language, warm=warm, has_tool_history=has_tool_history)
+        mine = [tool.schema for tool in self.own if tool.name in self.gate_.members(name)]
+        # Nobody here knows what a further tool is good for, so only a message that needs none goes without.
+        others = [] if name == "none" else [tool.schema for tool in self.further()]
+        return Gated(name, (*mine, *others))
+
+    async def run(self, call: ToolCall, index: int, user: ToolUser) -> ToolResult:
+        started = time.monotonic()
+        text, is_error = await self._settled(call, index, user)
+        return ToolResult(call.id, call.name, text, is_error, round((time.monotonic() - started) * 1000))
+
+    async def _settled(self, call: ToolCall, index: int, user: ToolUser) -> tuple[str, bool]:
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return self._presentable(await self._carry_out(call, index, user), call.name), False
+        except (BadArguments, ToolProblem) as problem:
+            return self._presentable(f"Error: {problem}", call.name), True
+        except TimeoutError:
+            log.warning("tool_timed_out", tool=call.name, after_s=self.timeout_s)
+            return f"Error: {call.name} took longer than {self.timeout_s:g} s. Tell the user that it is not available right now.", True
+        except Exception:
+            # The one broad except of the tools: whatever breaks in a tool, the user gets an answer. It is logged here and nowhere else.
+            log.exception("tool_failed", tool=call.name)
+            return f"Error: {call.name} is not available right now. Tell the user, and offer to try again later.", True
+
+    async def _carry_out(self, call: ToolCall, index: int, user: ToolUser) -> str:
+        tool = self._named(call.name)
+        key = f"{user.turn_id}/{index}"
+        if tool.effect is Effect.READS:
+            arguments = tool.read(call.arguments)
+            if tool.is_foreign:
+                return await tool.run(Errand(user, None, key), arguments)
+            async with self.transactions.begin() as tx:
+                return await tool.run(Errand(user, tx, key), arguments)
+        if tool.is_foreign:
+            return await self._outside(tool, call, index, user)
+        async with self.transactions.begin() as tx:
+            known = await self.outcomes.begin(tx, user, index, tool.name)
+            if not known.is_new:
+                return first(known, tool)
+            text = await self._act(tool, call, Errand(user, tx, key))
+            await self.outcomes.finish(tx, user, index, text)
+        return text
+
+    async def _outside(self, tool: Tool, call: ToolCall, index: int, user: ToolUser) -> str:
+        """A tool that our transactions do not reach: once at most, and never again on a guess."""
+        async with self.transactions.begin() as tx:
+            errand = Errand(user, tx, f"{user.turn_id}/{index}")
+            known = await self.outcomes.begin(tx, user, index, tool.name)
+            if not known.is_new:
+                return first(known, tool)
+            code = confirmation(tool, call)
+            if tool.prepare is not None and code is None:
+                text = await self._offer(tool, call, errand)
+                await self.outcomes.finish(tx, user, index, text)
+                return text
+            arguments = tool.read(call.arguments) if code is None else (await self._agreed(tool, code, errand)).terms
+        try:
+            text = await tool.run(Errand(user, None, errand.key), arguments)
+        except ToolProblem as problem:
+            await self._keep(user, index, tool, f"Error: {problem}")
+            raise
+        await self._keep(user, index, tool, text)
+        return text
+
+    async def _keep(self, user: ToolUser, index: int, tool: Tool, text: str) -> None:
+        """Note what was done outside. A result in hand is not lost to a store that is away."""
+        try:
+            async with self.transactions.begin() as tx:
+                await self.outcomes.finish(tx, user, index, text)
+        except StoreUnavailable:
+            log.warning("tool_outcome_not_kept", tool=tool.name)
+
+    async def _act(self, tool: Tool, call: ToolCall, errand: Errand) -> str:
+        code = confirmation(tool, call)
+        if code is not None:
+            return await tool.run(errand, (await self._agreed(tool, code, errand)).terms)
+        if tool.prepare is not None:
+            return await self._offer(tool, call, errand)
+        return await tool.run(errand, tool.read(call.arguments))
+
+    async def _offer(self, tool: Tool, call: ToolCall, errand: Errand) -> str:
+        assert tool.prepare is not None  # noqa: S101  # a tool that spends
+        offer = await tool.prepare(errand, tool.read(call.arguments))
+        code = await self.offers.put(errand.tx, errand.user, Pending(tool.name, offer.terms), valid_s=OFFER_VALID_S)
+        return (
+            f"{offer.text}\nNothing is ordered yet. Ask the user to confirm. When they agree in their next message, "
+            f"call {tool.name} with {CODE.name} {code} and nothing else."
+        )
+
+    async def _agreed(self, tool: Tool, code: str, errand: Errand) -> Pending:
+        try:
+            return await self.offers.take(errand.tx, errand.user, tool.name, code)
+        except NotThere as error:
+            raise ToolProblem(str(error)) from None
+
+    def _named(self, name: str) -> Tool:
+        known = {tool.name: tool for tool in (*self.further(), *self.own)}  # ours win over a server's of the same name
+        if name in known:
+            return known[name]
+        near = get_close_matches(name, known, 1)
+        raise ToolProblem(f"there is no tool {name[:60]!r}" + (f"; did you mean {near[0]}?" if near else ""))
+
+    def _presentable(self, text: str, name: str) -> str:
+        """A result without lines that would give a model orders, and not longer than a model needs."""
+        finding = self.scan(text)
+        if finding is not None:
+            log.warning("tool_result_tripped", tool=name, finding=str(finding)[:80])
+            text = "\n".join(line for line in text.splitlines() if self.scan(line) is None)
+            # What trips only as a whole is spread over several lines; then none of them is trusted.
+            text = text if text.strip() and self.scan(text) is None else "The result was withheld: it held instructions instead of data."
+        return text if len(text) <= self.longest else f"{text[: self.longest].rstrip()} … (cut)"
+
+
+def confirmation(tool: Tool, call: ToolCall) -> str | None:
+    """The code with which a call confirms an offer; None for one that asks for an offer, and for tools that make none."""
+    if tool.prepare is None:
+        return None
+    given = parse(call.arguments).get(CODE.name)
+    return CODE.shape.read(CODE.name, given).upper() or None if given is not None else None
+
+
+def first(known: Outcome, tool: Tool) -> str:
+    """What the first call of this turn and index brought."""
+    if known.text is None:
+        raise ToolProblem(f"{tool.name} was begun before and cut off; it may have happened, so do not repeat it and tell the user")
+    return known.text

@@ -1,0 +1,48 @@
+# ruff: noqa: RUF001  # people laugh in other scripts, too
+"""Small talk in sixteen languages: what needs no tool at all.
+
+Two kinds. A greeting, thanks, a yes or a no is small talk when nothing else stands beside it: "thanks, and now the other one" is a wish. A
+question about Hermes itself, a joke, the meaning of life stays small talk whatever other words it has, as long as it is short."""
+
+from __future__ import annotations
+
+import re
+
+from hermes.tools.vocabulary import GLUED, Lexicon, read_words, words_of
+
+WORDS = read_words(__package__, "smalltalk.toml")
+LONGEST_WORDS, LONGEST_GLUED = 16, 40
+SAYS_SOMETHING = re.compile(r"[^\W_]")
+LAUGH = re.compile(
+    r"(?<!\w)(?:(?:ha|he|hi|ah|ja|je|xa|ха|хе){2,}h?|l+o+l+|lmao|rofl|(?:wk){2,}|k{3,}|5{3,}|mdr|x+d+)(?!\w)"
+    r"|[ㅋㅎ\u110f\u1112]{2,}|哈{2,}|w{3,}|笑+|草+|ههه+"
+)
+
+PHRASES, TOPICS = Lexicon(words_of(WORDS["phrases"])), Lexicon(words_of(WORDS["topics"]))
+SMALL = {
+    language: Lexicon([*words_of({"": fillers}), *words_of({"": WORDS["phrases"][language]})])
+    for language, fillers in WORDS["fillers"].items()
+}
+"""Phrases and the small words around them, by language: what is a filler in one says something in another."""
+
+
+def is_small_talk(folded: str, language: str) -> bool:
+    """Whether a folded message is small talk and nothing else. `language` is tried first; a greeting in another one is understood, too."""
+    if not SAYS_SOMETHING.search(folded):
+        return True  # an emoji, a full stop
+    return is_covered(folded, language) or (is_short(folded) and TOPICS.is_in(folded))
+
+
+def is_covered(folded: str, language: str) -> bool:
+    """Whether nothing is left of a message without greetings, thanks, yes, no, and the small words around them."""
+    plain = LAUGH.sub(" ", folded)
+    if not SAYS_SOMETHING.search(plain):
+        return True
+    if not PHRASES.is_in(plain):
+        return False
+    own = SMALL.get(language, SMALL["en"])
+    return not SAYS_SOMETHING.search(own.without(plain)) or not SAYS_SOMETHING.search(SMALL["en"].without(own.without(plain)))
+
+
+def is_short(folded: str) -> bool:
+    return len(folded) <= LONGEST_GLUED if GLUED.search(folded) else len(folded.split()) <= LONGEST_WORDS

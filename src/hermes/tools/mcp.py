@@ -1,0 +1,264 @@
+"""MCP servers as a further source of tools: programs on this machine, over standard input and output, and servers over streamable HTTP.
+
+async with open_servers([McpServer(name="maps", command=("maps-mcp",)), McpServer(name="crm", url="https://…/mcp")]) as servers:
+    Toolbox(…, further=servers.tools)
+
+Each server has a task of its own that connects, lists its tools, keeps the connection, and connects again when it is lost; while it is away
+its tools are not there, and nobody else notices. A server's word is not trusted: its results are scanned and clamped like every other's,
+its tools carry its name in theirs, and what it does not declare as reading counts as changing something."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+import httpx2
+import structlog
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp import Tool as ServedTool
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult
+
+from hermes.tools.parameters import BadArguments, clean, parse
+from hermes.tools.registry import CODE, Effect, Errand, Offer, Tool, ToolProblem, schema_of
+
+log = structlog.get_logger()
+
+NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
+LONGEST_NAME, LONGEST_DESCRIPTION, LONGEST_SCHEMA = 64, 600, 6_000
+MOST_PAGES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServer:
+    """A server in the settings: a command, or an address."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    """The program and its arguments."""
+    url: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    """For the program, beyond the few variables that every program gets; what else this process knows stays here."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """For the address: authorisation, for instance."""
+    confirm: tuple[str, ...] = ()
+    """Tools of it, by the server's own names, that the user must agree to; `*` for all that change something."""
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == bool(self.url):
+            raise ValueError(f"the MCP server {self.name!r} needs either a command or a url")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long is waited for servers."""
+
+    connect_s: float = 10.0
+    call_s: float = 5.0
+    ping_s: float = 30.0
+    """How often a quiet connection is looked after."""
+    retry_s: float = 1.0
+    longest_retry_s: float = 60.0
+
+
+@dataclass(slots=True)
+class Connection:
+    """One server: its tools while it is there."""
+
+    server: McpServer
+    patience: Patience
+    errors: TextIO
+    _client: Client | None = field(default=None, init=False)
+    _served: tuple[Tool, ...] = field(default=(), init=False)
+    _doubt: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _was_there: bool = field(default=False, init=False)
+    _ready: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """What it offers now; nothing while it is away."""
+        return self._served
+
+    async def ready(self) -> None:
+        """Wait until its tools are known for the first time."""
+        await self._ready.wait()
+
+    async def keep(self) -> None:
+        """Stay connected, for ever."""
+        wait_s = self.patience.retry_s
+        while True:
+            self._was_there = False
+            try:
+                await self._connected()
+            except Exception as error:  # noqa: BLE001  # a server may fail in any way; it is said here, and tried again
+                wait_s = self.patience.retry_s if self._was_there else wait_s
+                log.warning("mcp_server_lost", server=self.server.name, error=reason(error), retries_in_s=wait_s)
+            # Jitter: the servers of a machine that comes back are not asked all at once.
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
+            wait_s = min(wait_s * 2, self.patience.longest_retry_s)
+
+    async def _connected(self) -> None:
+        """Connect, list the tools, and look after the connection until it fails."""
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(self.patience.connect_s):
+                    client = Client(await self._transport(stack), read_timeout_seconds=self.patience.call_s)
+                    # Entered in this task and left in this task: the SDK's cancel scopes insist on it.
+                    await stack.enter_async_context(client)
+                    await self._list(client)
+                self._client, self._was_there = client, True
+                self._ready.set()
+                log.info("mcp_server_connected", server=self.server.name, tools=len(self._served))
+                while True:
+                    self._doubt.clear()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(self.patience.ping_s):
+                            await self._doubt.wait()
+                    async with asyncio.timeout(self.patience.call_s):
+                        await self._list(client)  # a sign of life, and what is new
+            finally:
+                self._client, self._served = None, ()
+
+    async def _list(self, client: Client) -> None:
+        self._served = tuple(self._tool(tool) for tool in await listed(client) if fits(tool, self.server.name))
+
+    async def _transport(self, stack: AsyncExitStack) -> Any:
+        if self.server.url is None:
+            program, *arguments = self.server.command
+            parameters = StdioServerParameters(command=program, args=arguments, env=dict(self.server.env))
+            return stdio_client(parameters, errlog=self.errors)
+        timeout = httpx2.Timeout(self.patience.call_s, read=None)
+        http = await stack.enter_async_context(httpx2.AsyncClient(headers=dict(self.server.headers), timeout=timeout))
+        return streamable_http_client(self.server.url, http_client=http)
+
+    def _tool(self, served: ServedTool) -> Tool:
+        name = NOT_IN_NAMES.sub("_", f"{self.server.name}_{served.name}")[:LONGEST_NAME]
+        reads = bool(served.annotations and served.annotations.read_only_hint)
+        asks = not reads and ("*" in self.server.confirm or served.name in self.server.confirm)
+        parameters = dict(served.input_schema)
+        known = frozenset(parameters.get("properties") or {})
+        required = tuple(parameters.get("required") or ())
+
+        def read(arguments: str) -> Mapping[str, Any]:
+            given = parse(arguments)
+            missing = [each for each in required if given.get(each) is None]
+            if missing:
+                raise BadArguments(
+                    f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; ask the user if you do not know"
+                )
+            return {key: value for key, value in given.items() if key in known}
+
+        async def run(_: Errand, arguments: Mapping[str, Any]) -> str:
+            return await self._call(served.name, arguments)
+
+        async def prepare(_: Errand, arguments: Mapping[str, Any]) -> Offer:
+            return Offer(f"Offer: {name} with {json.dumps(dict(arguments), ensure_ascii=False)}", arguments)
+
+        if asks:
+            parameters = {**parameters, "properties": {**parameters.get("properties", {}), CODE.name: dict(CODE.shape.schema)}}
+        description = clean(served.description or served.title or served.name)[:LONGEST_DESCRIPTION]
+        return Tool(
+            name=name,
+            effect=Effect.READS if reads else Effect.SPENDS if asks else Effect.WRITES,
+            schema=schema_of(name, description, parameters),
+            read=read,
+            run=run,
+            prepare=prepare if asks else None,
+            is_foreign=True,
+        )
+
+    async def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        client = self._client
+        if client is None:
+            raise ToolProblem(f"the server {self.server.name} is away at the moment; tell the user to try again later")
+        try:
+            result = await client.call_tool(name, dict(arguments), read_timeout_seconds=self.patience.call_s)
+        except MCPError as error:
+            self._doubt.set()  # it may have refused this one call, or be gone; a look will tell
+            raise ToolProblem(f"{self.server.name} did not answer as it should: {clean(str(error))[:200]}") from None
+        except (OSError, RuntimeError):
+            self._doubt.set()
+            raise ToolProblem(f"the server {self.server.name} is away at the moment; tell the user to try again later") from None
+        text = said(result)
+        if result.is_error:
+            raise ToolProblem(text[:500] or f"{name} failed without a word")
+        return text or "Done; the server said nothing."
+
+
+@dataclass(frozen=True, slots=True)
+class McpServers:
+    """The tools of all servers that are there."""
+
+    connections: Sequence[Connection]
+
+    def tools(self) -> list[Tool]:
+        """All tools, in the order of the servers and of their lists; of two with the same name, the first."""
+        return list({tool.name: tool for connection in reversed(self.connections) for tool in reversed(connection.tools)}.values())[::-1]
+
+    async def ready(self, *, within_s: float) -> None:
+        """Wait for the first lists, but no longer than this; whoever is late comes when they come."""
+        waiting = [asyncio.ensure_future(connection.ready()) for connection in self.connections]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=within_s)
+            for task in late:
+                task.cancel()
+
+
+@asynccontextmanager
+async def open_servers(servers: Sequence[McpServer], *, patience: Patience | None = None) -> AsyncIterator[McpServers]:
+    """Hold connections to servers as long as the block lasts. None of them can fail it: a server that is away is tried again."""
+    names = [server.name for server in servers]
+    if len(set(names)) != len(names):
+        raise ValueError(f"two MCP servers have the same name: {', '.join(sorted(names))}")
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123, ASYNC230  # opening the null device does not wait
+        connections = [Connection(server, patience or Patience(), nowhere) for server in servers]
+        tasks = [asyncio.create_task(each.keep(), name=f"mcp {each.server.name}") for each in connections]
+        try:
+            yield McpServers(connections)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def listed(client: Client) -> list[ServedTool]:
+    """All pages of a server's list."""
+    tools: list[ServedTool] = []
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return tools
+
+
+def fits(tool: ServedTool, server: str) -> bool:
+    """Whether a tool's description can be put into a prompt."""
+    size = len(json.dumps(tool.input_schema))
+    if size > LONGEST_SCHEMA:
+        log.warning("mcp_tool_left_out", server=server, tool=tool.name, schema_characters=size)
+    return size <= LONGEST_SCHEMA
+
+
+def said(result: CallToolResult) -> str:
+    """The text of a result; what is no text is named."""
+    parts = [block.text if block.type == "text" else f"({block.type})" for block in result.content]
+    if not parts and result.structured_content is not None:
+        parts = [json.dumps(result.structured_content, ensure_ascii=False)]
+    return "\n".join(parts)
+
+
+def reason(error: BaseException) -> str:
+    """The first cause of an error, on one line; the SDK raises groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return clean(f"{type(error).__name__}: {error}")[:200]

@@ -1,0 +1,15 @@
+"""No tools: the port `Tools` for whoever runs Hermes without any."""
+
+from __future__ import annotations
+
+from hermes.ports.tools import Gated, ToolCall, ToolResult, ToolUser
+
+
+class NoTools:
+    """The port Tools, with nothing behind it."""
+
+    def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> Gated:  # noqa: ARG002  # the port's signature
+        return Gated("none", ())
+
+    async def run(self, call: ToolCall, index: int, user: ToolUser) -> ToolResult:  # noqa: ARG002  # the port's signature
+        return ToolResult(call.id, call.name, f"Error: there is no tool {call.name[:60]!r}", is_error=True, ms=0)

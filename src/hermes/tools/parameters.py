@@ -1,0 +1,238 @@
+"""What a tool takes: a JSON schema out of a function's signature, and arguments read against it.
+
+    async def book(desk: Desk, errand: Errand, *, day: Annotated[date, "The day."], people: Annotated[int, "How many.", Between(1, 50)] = 2)
+
+What stands before the star is given by Hermes; what comes after it is asked of the model. Known kinds: str, int, float, bool, date, time,
+datetime, Literal, `X | None`, `list[X]`, and frozen dataclasses of these. Reading is kind where the meaning is clear ("4" is a number, a
+text that is too long is cut, keys that nobody asked for are dropped); else it raises BadArguments with one line that a model can act on."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+MAX_TEXT = 300
+MAX_ITEMS = 20
+MAX_ARGUMENTS = 20_000
+"""The longest argument text that is looked at; a model that writes more has lost its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The smallest and the largest number that make sense."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """How long a text, or how many items in a list, are kept."""
+
+    length: int
+
+
+class BadArguments(Exception):
+    """The arguments do not make sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One kind of value: how it is described to a model, and how it is read."""
+
+    schema: Mapping[str, Any]
+    read: Callable[[str, Any], Any]
+    """From a name, for the error, and a JSON value to what the function takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of a tool."""
+
+    name: str
+    shape: Shape
+    is_required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """The arguments of a tool."""
+
+    each: tuple[Parameter, ...]
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Their JSON schema, always the same bytes for the same signature."""
+        schema: dict[str, Any] = {"type": "object", "properties": {each.name: dict(each.shape.schema) for each in self.each}}
+        required = [each.name for each in self.each if each.is_required]
+        return {**schema, "required": required} if required else schema
+
+    def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the function takes; raise BadArguments. What is absent or null is left to the function's default."""
+        values = {each.name: each.shape.read(each.name, given[each.name]) for each in self.each if given.get(each.name) is not None}
+        missing = [each.name for each in self.each if each.is_required and each.name not in values]
+        if missing:
+            raise BadArguments(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; ask the user if you do not know")
+        return values
+
+
+def parameters_of(function: Callable[..., Any]) -> Parameters:
+    """Read a signature: everything after the star is a parameter. Raises TypeError for a kind that is not known."""
+    hints = get_type_hints(function, include_extras=True)
+    asked = [each for each in inspect.signature(function).parameters.values() if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    return Parameters(tuple(Parameter(each.name, shape_of(hints[each.name]), each.default is inspect.Parameter.empty) for each in asked))
+
+
+def parse(arguments: str) -> dict[str, Any]:
+    """Read what a model wrote as arguments. An empty text is no arguments. Raises BadArguments."""
+    if len(arguments) > MAX_ARGUMENTS:
+        raise BadArguments(f"the arguments are longer than {MAX_ARGUMENTS} characters")
+    try:
+        given = json.loads(arguments) if arguments.strip() else {}
+    except (ValueError, RecursionError):
+        raise BadArguments("the arguments are not valid JSON; send one JSON object") from None
+    if not isinstance(given, dict):
+        raise BadArguments(f"the arguments must be a JSON object, not {type(given).__name__}")
+    return given
+
+
+def shape_of(hint: Any) -> Shape:
+    """The shape of an annotation. Raises TypeError for one that is not known."""
+    if get_origin(hint) is Annotated:
+        inner, *notes = get_args(hint)
+        return described(shape_with(inner, notes), notes)
+    return shape_with(hint, [])
+
+
+def described(shape: Shape, notes: list[Any]) -> Shape:
+    texts = [note for note in notes if isinstance(note, str)]
+    return Shape({**shape.schema, "description": texts[0]}, shape.read) if texts else shape
+
+
+def shape_with(hint: Any, notes: list[Any]) -> Shape:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in {Union, types.UnionType}:
+        [some] = [each for each in inner if each is not types.NoneType]  # one kind or nothing; a union of kinds has no clear reading
+        return shape_with(some, notes)
+    bounds = next((note for note in notes if isinstance(note, Between)), None)
+    most = next((note.length for note in notes if isinstance(note, AtMost)), None)
+    match origin or hint:
+        case _ if origin is Literal:
+            shape = choice(inner)
+        case _ if origin is list:
+            shape = many(shape_of(inner[0]), most or MAX_ITEMS)
+        case _ if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            shape = whole(hint)
+        case _ if hint is str:
+            shape = text(most or MAX_TEXT)
+        case _ if hint is int or hint is float:
+            shape = number(hint, bounds)
+        case _ if hint in PLAIN:
+            shape = PLAIN[hint]
+        case _:
+            raise TypeError(f"a tool cannot take a {hint!r}")
+    return shape
+
+
+def text(most: int) -> Shape:
+    def read(name: str, value: Any) -> str:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise BadArguments(f"{name} must be a text")
+        return clean(str(value))[:most].strip()
+
+    return Shape({"type": "string"}, read)
+
+
+def clean(value: str) -> str:
+    """A text on one line, without what no keyboard writes and no database takes."""
+    kept = "".join(" " if character.isspace() else character for character in value if character.isprintable() or character.isspace())
+    return " ".join(kept.split())
+
+
+def number(kind: type[int | float], bounds: Between | None) -> Shape:
+    word = "whole number" if kind is int else "number"
+
+    def read(name: str, value: Any) -> int | float:
+        try:
+            found = float(value.replace(",", ".") if isinstance(value, str) else value)
+        except (TypeError, ValueError, OverflowError):
+            raise BadArguments(f"{name} must be a {word}") from None
+        if isinstance(value, bool) or not math.isfinite(found) or (kind is int and not found.is_integer()):
+            raise BadArguments(f"{name} must be a {word}")
+        if bounds is not None and not bounds.low <= found <= bounds.high:
+            raise BadArguments(f"{name} must be between {bounds.low:g} and {bounds.high:g}")
+        return int(found) if kind is int else found
+
+    schema: dict[str, Any] = {"type": "integer" if kind is int else "number"}
+    return Shape({**schema, "minimum": bounds.low, "maximum": bounds.high} if bounds else schema, read)
+
+
+def choice(options: tuple[Any, ...]) -> Shape:
+    by_text = {str(option).casefold(): option for option in options}
+
+    def read(name: str, value: Any) -> Any:
+        found = by_text.get(str(value).strip().casefold())
+        if found is None:
+            raise BadArguments(f"{name} must be one of: {', '.join(map(str, options))}")
+        return found
+
+    return Shape({"type": "string" if all(isinstance(option, str) for option in options) else "integer", "enum": list(options)}, read)
+
+
+def many(item: Shape, most: int) -> Shape:
+    def read(name: str, value: Any) -> list[Any]:
+        values = value if isinstance(value, list) else [value]
+        return [item.read(name, each) for each in values[:most] if each is not None]
+
+    return Shape({"type": "array", "items": dict(item.schema)}, read)
+
+
+def whole(kind: type[Any]) -> Shape:
+    """A dataclass, field by field. A plain text stands for one whose first field it is."""
+    hints = get_type_hints(kind, include_extras=True)
+    fields = dataclasses.fields(kind)
+    inner = Parameters(tuple(Parameter(each.name, shape_of(hints[each.name]), each.default is dataclasses.MISSING) for each in fields))
+
+    def read(name: str, value: Any) -> Any:
+        given = {fields[0].name: value} if isinstance(value, str) else value
+        if not isinstance(given, dict):
+            raise BadArguments(f"{name} must be an object with {', '.join(each.name for each in inner.each)}")
+        try:
+            return kind(**inner.read(given))
+        except BadArguments as error:
+            raise BadArguments(f"{name}: {error}") from None
+
+    return Shape(inner.schema, read)
+
+
+def truth(name: str, value: Any) -> bool:
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    found = known.get(str(value).strip().casefold())
+    if found is None:
+        raise BadArguments(f"{name} must be true or false")
+    return found
+
+
+def moment(kind: type[date | time | datetime], example: str) -> Callable[[str, Any], Any]:
+    def read(name: str, value: Any) -> Any:
+        try:
+            return kind.fromisoformat(str(value).strip())
+        except ValueError:
+            raise BadArguments(f"{name} must be written like {example}") from None
+
+    return read
+
+
+PLAIN: Mapping[Any, Shape] = {
+    bool: Shape({"type": "boolean"}, truth),
+    datetime: Shape({"type": "string", "format": "date-time"}, moment(datetime, "2026-01-31T19:30")),
+    date: Shape({"type": "string", "format": "date"}, moment(date, "2026-01-31")),
+    time: Shape({"type": "string", "format": "time"}, moment(time, "19:30")),
+}

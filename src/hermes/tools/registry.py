@@ -1,0 +1,139 @@
+"""A tool is a typed async function: its name, docstring and signature are what a model is told.
+
+@tool(Effect.READS)
+async def venue_search(concierge: Concierge, errand: Errand, *, query: Annotated[str, "What to look for."]) -> str:
+    \"""Find places to go to.\"""
+
+@tool(Effect.SPENDS)
+async def book_delivery(concierge: Concierge, errand: Errand, *, …) -> Offer: …   # says what would happen, and does nothing
+@book_delivery.confirmed
+async def _(concierge: Concierge, errand: Errand, terms: Mapping[str, Any]) -> str: …   # does it, on exactly those terms
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from hermes.ports.tools import ToolUser
+from hermes.ports.transactions import Transaction
+from hermes.tools.parameters import Parameter, Parameters, described, parameters_of, parse, text
+
+S = TypeVar("S")
+
+
+class Effect(StrEnum):
+    """What a tool does to the world."""
+
+    READS = "reads"
+    """Nothing. May be repeated."""
+    WRITES = "writes"
+    """Something, once per turn and index."""
+    SPENDS = "spends"
+    """Costs money or orders something: offered first, done when the user has agreed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One call under way: for whom, in which transaction, and under which key an outside party would know it again."""
+
+    user: ToolUser
+    tx: Transaction
+    """Nothing, for a tool beyond our transactions."""
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What would be done: in words for the user, and as the terms on which it will be done."""
+
+    text: str
+    terms: Mapping[str, Any]
+
+
+class ToolProblem(Exception):
+    """The tool cannot do this; the message says why, and what would help, in one line for a model. Nothing was done."""
+
+
+Run = Callable[[Errand, Mapping[str, Any]], Awaitable[str]]
+Prepare = Callable[[Errand, Mapping[str, Any]], Awaitable[Offer]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A tool, ready to be called."""
+
+    name: str
+    effect: Effect
+    schema: Mapping[str, Any]
+    """As the gateway takes it: `{"type": "function", "function": {…}}`."""
+    read: Callable[[str], Mapping[str, Any]]
+    """From what the model wrote to the arguments of `run` and `prepare`; raises BadArguments."""
+    run: Run
+    """Does it. For a tool that spends: on the terms of its offer."""
+    prepare: Prepare | None = None
+    """Makes the offer. Tools that spend have it, and no others."""
+    is_foreign: bool = False
+    """Works outside our transactions: cut off half-way, it may have happened."""
+
+
+CODE = Parameter("confirmation_code", described(text(12), ["Only after the user agreed to an offer: its code."]), is_required=False)
+
+
+@dataclass(slots=True)
+class Recipe(Generic[S]):
+    """A tool that does not know yet whose services it uses."""
+
+    name: str
+    description: str
+    effect: Effect
+    parameters: Parameters
+    function: Callable[..., Awaitable[Any]]
+    _carry_out: Callable[[S, Errand, Mapping[str, Any]], Awaitable[str]] | None = field(default=None, init=False)
+
+    def confirmed(self, carry_out: Callable[[S, Errand, Mapping[str, Any]], Awaitable[str]]) -> None:
+        """Say what happens when the user has agreed."""
+        self._carry_out = carry_out
+
+    def of(self, services: S) -> Tool:
+        """The tool, working on these services. Raises TypeError for one that spends and does not say what happens in the end."""
+        function, carry_out = self.function, self._carry_out
+        if (self.effect is Effect.SPENDS) != (carry_out is not None):
+            raise TypeError(f"{self.name}: a tool that spends, and no other, has a function under @{self.name}.confirmed")
+
+        async def call(errand: Errand, arguments: Mapping[str, Any]) -> Any:
+            return await function(services, errand, **arguments)
+
+        async def settle(errand: Errand, terms: Mapping[str, Any]) -> str:
+            return await carry_out(services, errand, terms) if carry_out else ""
+
+        spends = carry_out is not None
+        parameters = Parameters((*self.parameters.each, CODE)) if spends else self.parameters
+        return Tool(
+            name=self.name,
+            effect=self.effect,
+            schema=schema_of(self.name, self.description, parameters.schema),
+            read=lambda arguments: self.parameters.read(parse(arguments)),
+            run=settle if spends else call,
+            prepare=call if spends else None,
+        )
+
+
+def tool(effect: Effect) -> Callable[[Callable[..., Awaitable[Any]]], Recipe[Any]]:
+    """Make a tool of a typed async function. Its docstring is what the model reads, so it says when to use it."""
+
+    def make(function: Callable[..., Awaitable[Any]]) -> Recipe[Any]:
+        description = " ".join((inspect.getdoc(function) or "").split())
+        if not description:
+            raise TypeError(f"{function.__name__}: a tool without a docstring is one that no model knows how to use")
+        return Recipe(function.__name__, description, effect, parameters_of(function), function)
+
+    return make
+
+
+def schema_of(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool as the gateway takes it."""
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": dict(parameters)}}

@@ -1,0 +1,115 @@
+# ruff: noqa: RUF001  # letters of other scripts are what this file is about
+"""Words of sixteen languages in a text: one folded form for matching, and sets of words that are looked for in it.
+
+An entry is a word (`bar`), the beginning of one (`restoran*`), or several words (`beach club`). Chinese, Japanese, Thai and Korean glue
+words together, so there an entry is looked for anywhere; in Arabic it may have the article, a preposition and an ending. The entries are
+data: TOML files beside the modules that use them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Iterable, Mapping
+from functools import cached_property, lru_cache
+from importlib import resources
+from typing import Any
+
+LANGUAGES = ("en", "id", "es", "fr", "de", "it", "pt", "nl", "ru", "zh", "ja", "ko", "ar", "hi", "th", "tr")
+
+ACCENTS = re.compile("[\u0300-\u036f]")
+ARABIC = str.maketrans({"أ": "ا", "إ": "ا", "آ": "ا", "ى": "ي", "ة": "ه", "ـ": None} | {chr(mark): None for mark in range(0x64B, 0x653)})
+GLUED = re.compile(r"[\u0e00-\u0e7f\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+SEMITIC = re.compile(r"[\u0600-\u06ff]")
+PROCLITICS = "(?:[وفبلك]?ال|لل|[وفبلك])?"
+LETTER = r"[\w\u0900-\u0963]"
+"""With the vowel signs of Hindi, which Python counts as marks and not as letters."""
+TOKEN = re.compile(rf"{LETTER}+")
+INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufe0e\ufe0f]")
+LONGEST = 2_000
+"""Of a longer message only the beginning is read for words: what somebody wants is not hidden behind two pages."""
+
+
+@lru_cache(2_048)
+def fold(text: str) -> str:
+    """A text for matching: no case, no accents, no difference between letters that people mix up, single spaces, straight apostrophes."""
+    plain = unicodedata.normalize("NFKC", text[:LONGEST]).casefold().replace("’", "'").replace("ı", "i")
+    plain = unicodedata.normalize("NFC", ACCENTS.sub("", unicodedata.normalize("NFD", plain)))
+    return " ".join(INVISIBLE.sub("", plain.translate(ARABIC)).split())
+
+
+class Lexicon:
+    """Words that mean the same, or nearly, in any of the languages."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._entries = sorted({fold(word) for word in words if word.strip()}, key=len, reverse=True)  # the longest wins
+        # Most entries are single words, and looking those up is much faster than searching for all of them at every letter.
+        single = {entry for entry in self._entries if TOKEN.fullmatch(entry.removesuffix("*")) and not is_special(entry)}
+        self._words = frozenset(entry for entry in single if not entry.endswith("*"))
+        self._beginnings = tuple(entry.removesuffix("*") for entry in single if entry.endswith("*"))
+        self._others = [entry for entry in self._entries if entry not in single]
+
+    # Patterns of hundreds of words take a while to compile; that is done when one is first needed.
+
+    @cached_property
+    def _whole(self) -> re.Pattern[str]:
+        return alternatives(self._entries)
+
+    @cached_property
+    def _glued(self) -> re.Pattern[str]:
+        return alternatives(entry for entry in self._others if GLUED.search(entry))
+
+    @cached_property
+    def _phrases(self) -> re.Pattern[str]:
+        return alternatives(entry for entry in self._others if not GLUED.search(entry))
+
+    def is_in(self, folded: str) -> bool:
+        """Whether a folded text has one of the words."""
+        tokens = tokens_of(folded)
+        return (
+            not self._words.isdisjoint(tokens)
+            or any(token.startswith(self._beginnings) for token in tokens)
+            or (GLUED.search(folded) is not None and self._glued.search(folded) is not None)
+            or ((len(tokens) > 1 or SEMITIC.search(folded) is not None) and self._phrases.search(folded) is not None)
+        )
+
+    def without(self, folded: str) -> str:
+        """A folded text without the words."""
+        return " ".join(self._whole.sub(" ", folded).split())
+
+
+@lru_cache(512)
+def tokens_of(folded: str) -> tuple[str, ...]:
+    """The words of a folded text."""
+    return tuple(TOKEN.findall(folded))
+
+
+def is_special(entry: str) -> bool:
+    """Whether an entry needs a pattern, because its words are not set apart as ours are."""
+    return GLUED.search(entry) is not None or SEMITIC.search(entry) is not None
+
+
+def alternatives(entries: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(pattern_of(entry) for entry in entries) or r"(?!)")
+
+
+def pattern_of(entry: str) -> str:
+    if GLUED.search(entry):
+        return re.escape(entry.removesuffix("*"))
+    if SEMITIC.search(entry):
+        # A short word with an ending is mostly another word.
+        ending = rf"{LETTER}{{0,3}}" if len(entry) > 3 else ""
+        return rf"(?<!{LETTER}){PROCLITICS}{re.escape(entry)}{ending}(?!{LETTER})"
+    # Spaces and hyphens are the same to whoever types.
+    word = re.escape(entry.removesuffix("*")).replace(r"\ ", r"[\s-]").replace(r"\-", r"[\s-]?")
+    return rf"(?<!{LETTER}){word}{LETTER}*" if entry.endswith("*") else rf"(?<!{LETTER}){word}(?!{LETTER})"
+
+
+def words_of(table: Mapping[str, str]) -> list[str]:
+    """The entries of a table from language to words that are set apart by commas."""
+    return [word.strip() for line in table.values() for word in line.split(",")]
+
+
+def read_words(package: str, file: str) -> dict[str, Any]:
+    """The tables of a word file that lies beside a module."""
+    return tomllib.loads((resources.files(package) / file).read_text(encoding="utf-8"))

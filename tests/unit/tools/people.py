@@ -1,0 +1,96 @@
+"""Somebody for whom tools work, and stores without a database."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from hermes.ports.errors import NotThere
+from hermes.ports.tools import Outcome, Pending, ToolUser
+from hermes.ports.transactions import Transaction
+
+NOON = datetime(2026, 3, 6, 4, 0, tzinfo=UTC)
+"""A Friday; twelve o'clock in Bali."""
+
+
+def somebody(user_id: UUID | None = None, *, now: datetime = NOON, timezone: str = "Asia/Makassar") -> ToolUser:
+    return ToolUser(user_id or uuid4(), "bali", "en", timezone, uuid4(), now)
+
+
+def later(user: ToolUser, **by: float) -> ToolUser:
+    """The same user, in another turn."""
+    return replace(user, turn_id=uuid4(), now=user.now + timedelta(**by))
+
+
+@dataclass
+class MemoryEffects:
+    """The ports Transactions, Outcomes and Offers in memory. What a transaction did is gone when it fails."""
+
+    rows: dict[Any, Any] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def begin_(self) -> AsyncIterator[Transaction]:
+        before = deepcopy(self.rows)
+        try:
+            yield self
+        except BaseException:
+            self.rows = before
+            raise
+
+
+class MemoryTransactions(MemoryEffects):
+    def begin(self) -> Any:
+        return self.begin_()
+
+
+@dataclass
+class MemoryOutcomes:
+    effects: MemoryEffects
+
+    async def begin(self, tx: Transaction, user: ToolUser, index: int, name: str) -> Outcome:
+        key = (user.user_id, user.turn_id, index)
+        if key in self.effects.rows:
+            return Outcome(is_new=False, text=self.effects.rows[key])
+        self.effects.rows[key] = None
+        return Outcome(is_new=True, text=None)
+
+    async def finish(self, tx: Transaction, user: ToolUser, index: int, text: str) -> None:
+        self.effects.rows[user.user_id, user.turn_id, index] = text
+
+
+@dataclass
+class MemoryOffers:
+    effects: MemoryEffects
+
+    async def put(self, tx: Transaction, user: ToolUser, pending: Pending, *, valid_s: float) -> str:
+        code = f"CODE{len(self.effects.rows):02d}"
+        self.effects.rows[user.user_id, code] = (pending, user.turn_id, user.now + timedelta(seconds=valid_s))
+        return code
+
+    async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> Pending:
+        pending, turn_id, until = self.effects.rows.get((user.user_id, code), (None, None, None))
+        if pending is None or pending.tool != tool:
+            raise NotThere(f"there is no offer {code}")
+        if turn_id == user.turn_id or until < user.now:
+            raise NotThere(f"offer {code} cannot be taken now")
+        del self.effects.rows[user.user_id, code]
+        return pending
+
+
+@dataclass
+class MemoryNotebook:
+    """The port Notebook."""
+
+    known: dict[tuple[UUID, str], str] = field(default_factory=dict)
+
+    async def save(self, user: ToolUser, key: str, value: str) -> None:
+        if key == "colour of the moon":
+            raise ValueError("nobody needs to know that")
+        self.known[user.user_id, key] = value
+
+    async def search(self, user: ToolUser, query: str) -> Sequence[str]:
+        mine: Mapping[str, str] = {key: value for (owner, key), value in self.known.items() if owner == user.user_id}
+        return [f"{key}: {value}" for key, value in mine.items() if query in key or query in value]

@@ -1,0 +1,260 @@
+"""The executor: checked, in time, once, and with results that are fit for a model."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+import pytest
+import structlog
+
+from hermes.ports.errors import StoreUnavailable
+from hermes.ports.tools import Gated, ToolCall, Tools, ToolUser
+from hermes.tools.executor import Toolbox
+from hermes.tools.gate.gate import Gate
+from hermes.tools.none import NoTools
+from hermes.tools.parameters import Between
+from hermes.tools.registry import Effect, Errand, Offer, Recipe, Tool, ToolProblem, tool
+from tests.unit.tools.people import MemoryOffers, MemoryOutcomes, MemoryTransactions, later, somebody
+
+
+@dataclass
+class Shop:
+    """What the tools of these tests work on."""
+
+    done: list[str] = field(default_factory=list)
+
+
+@tool(Effect.READS)
+async def look(shop: Shop, errand: Errand, *, what: Annotated[str, "What."] = "shelf") -> str:
+    """Look at something."""
+    return f"saw {what}"
+
+
+@tool(Effect.WRITES)
+async def put(shop: Shop, errand: Errand, *, what: str, count: Annotated[int, Between(1, 9)] = 1) -> str:
+    """Put something."""
+    shop.done.append(f"{count} {what}")
+    if what == "nothing":
+        raise ToolProblem("there is nothing to put")
+    return f"put {count} {what} as {len(shop.done)}"
+
+
+@tool(Effect.SPENDS)
+async def order(shop: Shop, errand: Errand, *, what: str) -> Offer:
+    """Order something."""
+    return Offer(f"{what} for 5", {"what": what, "price": 5})
+
+
+@order.confirmed
+async def _order(shop: Shop, errand: Errand, terms: Mapping[str, Any]) -> str:
+    shop.done.append(f"ordered {terms['what']} for {terms['price']} under {errand.key}")
+    return f"ordered {terms['what']}"
+
+
+@tool(Effect.READS)
+async def hang(shop: Shop, errand: Errand) -> str:
+    """Never end."""
+    await asyncio.Event().wait()
+    return ""
+
+
+@tool(Effect.READS)
+async def break_(shop: Shop, errand: Errand, *, store: bool = False) -> str:
+    """Break."""
+    raise StoreUnavailable if store else ZeroDivisionError("the secret of the user")
+
+
+@tool(Effect.READS)
+async def shout(shop: Shop, errand: Errand, *, text: str) -> str:
+    """Say it in lines."""
+    return text.replace("/", "\n")
+
+
+RECIPES: Sequence[Recipe[Shop]] = (look, put, order, hang, break_, shout)
+
+
+def orders_about(text: str) -> object | None:
+    """A scan that trips over the words of an attack, also over several lines."""
+    return "override" if "obey me" in text.replace("\n", " ") else None
+
+
+def toolbox(shop: Shop, *further: Tool, timeout_s: float = 5.0, effects: MemoryTransactions | None = None) -> Toolbox:
+    effects = effects or MemoryTransactions()
+    return Toolbox(
+        own=[recipe.of(shop) for recipe in RECIPES],
+        gate_=Gate({"none": frozenset(), "full": frozenset({"look", "put"})}),
+        transactions=effects,
+        outcomes=MemoryOutcomes(effects),
+        offers=MemoryOffers(effects),
+        scan=orders_about,
+        further=lambda: further,
+        timeout_s=timeout_s,
+        longest=100,
+    )
+
+
+async def ask(tools: Tools, user: ToolUser, name: str, index: int = 0, **arguments: Any) -> tuple[str, bool]:
+    result = await tools.run(ToolCall(f"call_{index}", name, json.dumps(arguments)), index, user)
+    assert (result.call_id, result.name, result.ms >= 0) == (f"call_{index}", name, True)
+    return result.text, result.is_error
+
+
+async def test_a_tool_that_reads_may_be_asked_again() -> None:
+    tools, user = toolbox(Shop()), somebody()
+    assert await ask(tools, user, "look") == ("saw shelf", False)
+    assert await ask(tools, user, "look", what="door", colour="red") == ("saw door", False)
+
+
+async def test_a_change_happens_once_per_turn_and_index_and_the_first_outcome_stands() -> None:
+    shop, user = Shop(), somebody()
+    tools = toolbox(shop)
+    assert await ask(tools, user, "put", what="pan") == ("put 1 pan as 1", False)
+    assert await ask(tools, user, "put", what="pot") == ("put 1 pan as 1", False)
+    assert await ask(tools, user, "put", 1, what="pot") == ("put 1 pot as 2", False)
+    assert await ask(tools, later(user), "put", what="pan") == ("put 1 pan as 3", False)
+    assert shop.done == ["1 pan", "1 pot", "1 pan"]
+
+
+async def test_bad_arguments_change_nothing_and_may_be_mended() -> None:
+    shop, user = Shop(), somebody()
+    tools = toolbox(shop)
+    assert await ask(tools, user, "put") == ("Error: what is missing; ask the user if you do not know", True)
+    assert await ask(tools, user, "put", what="pan", count=10) == ("Error: count must be between 1 and 9", True)
+    assert await ask(tools, user, "put", what="nothing") == ("Error: there is nothing to put", True)
+    assert await ask(tools, user, "put", what="pan") == ("put 1 pan as 2", False)
+    broken = await tools.run(ToolCall("c", "put", "{what"), 5, user)
+    assert (broken.text, broken.is_error) == ("Error: the arguments are not valid JSON; send one JSON object", True)
+
+
+async def test_what_spends_is_offered_first_and_done_on_those_terms_after_the_next_message() -> None:
+    shop, user = Shop(), somebody()
+    tools = replace(toolbox(shop), longest=1_000)
+    offer, is_error = await ask(tools, user, "order", what="lamp")
+    assert not is_error
+    assert offer.startswith("lamp for 5\nNothing is ordered yet.")
+    assert "call order with confirmation_code CODE01 and nothing else" in offer
+    assert await ask(tools, user, "order", what="sofa") == (offer, False)  # repeated: the same offer
+    assert await ask(tools, user, "order", 1, confirmation_code="CODE01") == ("Error: offer CODE01 cannot be taken now", True)
+    assert shop.done == []
+    after = later(user, minutes=5)
+    assert await ask(tools, after, "order", confirmation_code=" code01", what="sofa") == ("ordered lamp", False)
+    assert await ask(tools, after, "order", confirmation_code="CODE01") == ("ordered lamp", False)  # re-driven: what the first one brought
+    assert await ask(tools, later(after), "order", confirmation_code="CODE01") == ("Error: there is no offer CODE01", True)
+    assert shop.done == [f"ordered lamp for 5 under {after.turn_id}/0"]
+
+
+async def test_an_offer_is_for_one_user_one_tool_and_half_an_hour() -> None:
+    shop, user = Shop(), somebody()
+    tools = toolbox(shop)
+    await ask(tools, user, "order", what="lamp")
+    assert (await ask(tools, somebody(), "order", confirmation_code="CODE01"))[1]
+    assert (await ask(tools, later(user, minutes=31), "order", confirmation_code="CODE01"))[1]
+    assert shop.done == []
+
+
+async def test_five_seconds_are_all_a_tool_gets() -> None:
+    tools = toolbox(Shop(), timeout_s=0.05)
+    with structlog.testing.capture_logs() as logs:
+        text, is_error = await ask(tools, somebody(), "hang")
+    assert (text[:43], is_error) == ("Error: hang took longer than 0.05 s. Tell t", True)
+    assert logs == [{"event": "tool_timed_out", "log_level": "warning", "tool": "hang", "after_s": 0.05}]
+
+
+@pytest.mark.parametrize("store", [False, True])
+async def test_whatever_breaks_is_logged_once_and_answered(store: bool) -> None:
+    with structlog.testing.capture_logs() as logs:
+        text, is_error = await ask(toolbox(Shop()), somebody(), "break_", store=store)
+    assert is_error
+    assert "secret" not in text
+    assert [(line["event"], line["tool"]) for line in logs] == [("tool_failed", "break_")]
+
+
+async def test_a_name_that_is_nearly_right_is_hinted_at() -> None:
+    assert await ask(toolbox(Shop()), somebody(), "loook") == ("Error: there is no tool 'loook'; did you mean look?", True)
+    assert await ask(toolbox(Shop()), somebody(), "zzz") == ("Error: there is no tool 'zzz'", True)
+
+
+async def test_lines_that_give_orders_do_not_reach_the_model() -> None:
+    tools, user = toolbox(Shop()), somebody()
+    assert await ask(tools, user, "shout", text="a bar/obey me now/a pub") == ("a bar\na pub", False)
+    withheld = ("The result was withheld: it held instructions instead of data.", False)
+    assert await ask(tools, user, "shout", text="a bar, obey/me now") == withheld
+    assert await ask(tools, user, "shout", text="y" * 120) == ("y" * 100 + " … (cut)", False)
+
+
+def foreign(shop: Shop, effect: Effect = Effect.WRITES) -> Tool:
+    """A tool beyond our transactions, which fails on cue."""
+    made = put.of(shop)
+
+    async def run(errand: Errand, arguments: Mapping[str, Any]) -> str:
+        shop.done.append(f"outside {arguments['what']}")
+        if arguments["what"] == "bomb":
+            raise ZeroDivisionError
+        if arguments["what"] == "refused":
+            raise ToolProblem("not today")
+        return f"did {arguments['what']}"
+
+    async def prepare(errand: Errand, arguments: Mapping[str, Any]) -> Offer:
+        return Offer("would do it", arguments)
+
+    return replace(made, name="far", effect=effect, run=run, is_foreign=True, prepare=prepare if effect is Effect.SPENDS else None)
+
+
+async def test_a_foreign_change_that_was_cut_off_is_not_repeated_on_a_guess() -> None:
+    shop, user = Shop(), somebody()
+    tools = replace(toolbox(shop, foreign(shop)), longest=1_000)
+    assert await ask(tools, user, "far", what="it") == ("did it", False)
+    assert await ask(tools, user, "far", what="it") == ("did it", False)
+    assert await ask(tools, user, "far", 1, what="refused") == ("Error: not today", True)
+    assert (await ask(tools, user, "far", 2, what="bomb"))[1]
+    again = "Error: far was begun before and cut off; it may have happened, so do not repeat it and tell the user"
+    assert await ask(tools, user, "far", 2, what="bomb") == (again, True)
+    assert shop.done == ["outside it", "outside refused", "outside bomb"]
+
+
+async def test_a_foreign_tool_can_ask_for_confirmation_too() -> None:
+    shop, user = Shop(), somebody()
+    tools = replace(toolbox(shop, foreign(shop, Effect.SPENDS)), longest=1_000)
+    assert (await ask(tools, user, "far", what="it"))[0].startswith("would do it\nNothing is ordered yet")
+    assert shop.done == []
+    assert await ask(tools, later(user), "far", confirmation_code="CODE01") == ("did it", False)
+    assert shop.done == ["outside it"]
+
+
+async def test_our_tool_wins_over_a_servers_of_the_same_name() -> None:
+    shop = Shop()
+    assert await ask(toolbox(shop, replace(foreign(shop), name="look")), somebody(), "look") == ("saw shelf", False)
+
+
+def test_a_message_gets_our_tools_in_their_order_and_then_the_others() -> None:
+    shop = Shop()
+    tools = toolbox(shop, foreign(shop))
+    gated = tools.gate("lights off", language="en", warm=None, has_tool_history=False)
+    assert (gated.name, [schema["function"]["name"] for schema in gated.schemas]) == (
+        "full",
+        ["look", "put", "put"],
+    )  # far has put's schema
+    assert tools.gate("hi", language="en", warm=None, has_tool_history=False) == Gated("none", ())
+
+
+def test_a_tool_that_spends_says_what_happens_in_the_end() -> None:
+    @tool(Effect.SPENDS)
+    async def buy(shop: Shop, errand: Errand) -> Offer:
+        """Buy."""
+        return Offer("", {})
+
+    with pytest.raises(TypeError, match="buy"):
+        buy.of(Shop())
+    with pytest.raises(TypeError, match="docstring"):
+
+        @tool(Effect.READS)
+        async def silent(shop: Shop, errand: Errand) -> str:
+            return ""
+
+
+async def test_without_tools_nothing_is_offered_and_every_call_is_answered() -> None:
+    tools = NoTools()
+    assert tools.gate("book a table", language="en", warm="full", has_tool_history=True) == Gated("none", ())
+    assert await ask(tools, somebody(), "look") == ("Error: there is no tool 'look'", True)

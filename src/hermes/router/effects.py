@@ -33,16 +33,22 @@ class Effects:
     async def once(
         self, claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[Done]], *, is_repeatable: bool
     ) -> bytes:
-        """Run an effect, unless the journal knows its result; return the result that stands.
+        """As `once_asked`, for whoever knows what was asked."""
+        return (await self.once_asked(claim, step, index, request, run, is_repeatable=is_repeatable))[1]
+
+    async def once_asked(
+        self, claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[Done]], *, is_repeatable: bool
+    ) -> tuple[bytes, bytes]:
+        """Run an effect, unless the journal knows its result; return what was asked, and the result that stands.
 
         `request` is what was prepared now; `run` gets what was prepared first. A repeatable effect (a model call: it costs, but harms
         nobody) that was cut off is run again; any other raises EffectUncertain. Raises Fenced before anything runs."""
         async with self.transactions.begin() as tx:
             effect = await self.journal.begin(tx, claim, step, index, request)
         if effect.result is not None:
-            return effect.result
+            return effect.request, effect.result
         if effect.progress is Progress.STARTED and not is_repeatable:
             raise EffectUncertain(f"{step}[{index}]")
         done = await run(effect.request)
         async with self.transactions.begin() as tx:
-            return await self.journal.finish(tx, claim, step, index, done.result, facts=done.facts)
+            return effect.request, await self.journal.finish(tx, claim, step, index, done.result, facts=done.facts)

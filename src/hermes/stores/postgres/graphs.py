@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from hermes.graph import CallRecord, MessageGraph
+from hermes.graph.edit import COMPACTION
 from hermes.graph.revive import continued, history_of
 from hermes.ports.errors import NotThere, StaleHead
 from hermes.ports.graphs import Entry
@@ -72,6 +73,13 @@ class PostgresGraphs:
         if row is None or await (await on(tx).execute(APPEND, row)).fetchone() is None:
             return None
         return str(row["new_head"])
+
+    async def shorten(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[Entry]) -> str:
+        await lock(tx, session_id, head)
+        whole = await self.load(tx, session_id)
+        whole.replace(slice(0, count), [], kind=COMPACTION)
+        extend(whole, entries)
+        return await self.save(tx, session_id, head, whole)
 
     async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
         row = await (await on(tx).cursor(binary=True).execute(SQL["load"], {"session_id": session_id})).fetchone()
@@ -156,8 +164,8 @@ async def lock(tx: Transaction, session_id: UUID, head: str) -> tuple[UUID, Stan
 def extend(graph: MessageGraph, entries: Sequence[Entry]) -> None:
     for entry in entries:
         call = call_of(entry)
-        if call is not None and entry.keep_reasoning != "none":
-            graph.commit(graph.prepare(call.tools, keep_reasoning=entry.keep_reasoning), entry.message, call)
+        if call is not None and (entry.keep_reasoning != "none" or entry.ephemeral):
+            graph.commit(graph.prepare(call.tools, entry.ephemeral, entry.keep_reasoning), entry.message, call)
         elif call is not None:
             graph.append(entry.message, call=call)
         else:

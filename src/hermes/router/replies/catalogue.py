@@ -1,0 +1,53 @@
+"""The catalogues: one file of sentences for each language, read when the language is first spoken."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from babel import Locale
+
+from hermes.router.replies.kinds import ReplyKind
+
+LANGUAGES = ("en", "id", "es", "fr", "de", "it", "pt", "nl", "ru", "zh", "ja", "ko", "ar", "hi", "th", "tr")
+"""What Hermes speaks. Each is the name of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """All sentences of one language.
+
+    A reply is made of parts, each whole by itself. The first one has no value in it; a later one may be left out where its value is
+    missing. So there is always something to say, and always in the user's own language."""
+
+    locale: Locale
+    parts: Mapping[ReplyKind, tuple[str, ...]]
+    credits: Mapping[str, str]
+    """A number of credits, by CLDR's plural category: {"one": "{count} credit", "other": "{count} credits"}."""
+
+    @property
+    def is_right_to_left(self) -> bool:
+        return self.locale.text_direction == "rtl"
+
+
+def language_of(tag: str | None) -> str:
+    """The nearest language that Hermes speaks: `pt-BR` is `pt`, `zh_Hant_TW` is `zh`, what it does not speak and None are `en`."""
+    subtags = (tag or "").replace("_", "-").lower().split("-")
+    nearest = ("-".join(subtags[:length]) for length in range(len(subtags), 0, -1))
+    return next((language for language in nearest if language in LANGUAGES), "en")
+
+
+@cache
+def catalogue_of(language: str) -> Catalogue:
+    """The catalogue of one of LANGUAGES."""
+    text = (resources.files(__package__) / "languages" / f"{language}.toml").read_text(encoding="utf-8")
+    return parsed(Locale.parse(language), tomllib.loads(text))
+
+
+def parsed(locale: Locale, table: Mapping[str, Any]) -> Catalogue:
+    """A catalogue out of the table that its file holds. A kind without a sentence is a KeyError."""
+    return Catalogue(locale, {kind: tuple(table[kind]) for kind in ReplyKind}, dict(table["credits"]))

@@ -1,0 +1,76 @@
+"""The reference page: every reply in every language, for people to review. All of it is read from the catalogues."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta, timezone
+
+from hermes.router.replies import kinds
+from hermes.router.replies.catalogue import LANGUAGES, catalogue_of
+from hermes.router.replies.kinds import ReplyKind
+from hermes.router.replies.say import Value, reply
+from hermes.router.replies.words import credits_in_words
+
+NOW = datetime(2026, 11, 15, 15, 20, tzinfo=UTC)
+ZONE = timezone(timedelta(hours=8))
+SAMPLES: Mapping[str, Value] = {
+    "link": "https://hermes.example/join",
+    "referral_code": "7f3a9c01be",
+    "reward": 5,
+    "resets_at": datetime(2026, 11, 16, tzinfo=UTC),
+    "max_bytes": 5 * 1024 * 1024,
+    "retry_in": timedelta(seconds=30),
+}
+NEXT_MONTH = datetime(2026, 12, 1, tzinfo=UTC)
+COUNTS = (0, 1, 2, 3, 5, 11, 21, 100, 1_000_000)
+
+OPENING = """\
+# Reference: replies
+
+What Hermes says on its own behalf, in all of its languages. This page is made from the catalogues in
+`src/hermes/router/replies/languages`; whoever speaks one of these languages better than we do is welcome to correct its file. Values stand
+for examples: a link, a code, a time in Bali. A part whose value is missing is left out; the first part never needs one.
+"""
+
+
+def replies_page() -> str:
+    """The reference page, in Markdown: a table for each kind, a row for each language."""
+    return "\n".join([OPENING, *tables(), *table_of_credits()])
+
+
+def tables() -> Iterator[str]:
+    meanings = meanings_of_kinds()
+    for kind in ReplyKind:
+        yield f"## `{kind}`\n"
+        yield f"{meanings[kind]}\n"
+        yield "| language | reply |"
+        yield "|---|---|"
+        samples = {**SAMPLES, "resets_at": NEXT_MONTH} if kind is ReplyKind.MONTH_BUDGET else SAMPLES
+        for language in LANGUAGES:
+            said = reply(kind, language, zone=ZONE, now=NOW, **samples).replace("\n", "<br>")
+            yield f"| {language} | {said} |"
+        yield ""
+
+
+def table_of_credits() -> Iterator[str]:
+    yield "## Credits\n"
+    yield "The plural forms, which CLDR chooses by the number.\n"
+    yield "| language | credits |"
+    yield "|---|---|"
+    for language in LANGUAGES:
+        catalogue = catalogue_of(language)
+        yield f"| {language} | {' · '.join(credits_in_words(count, catalogue.credits, catalogue.locale) for count in COUNTS)} |"
+    yield ""
+
+
+def meanings_of_kinds() -> dict[ReplyKind, str]:
+    """What is written below each kind in its declaration."""
+    [declared] = [node for node in ast.parse(inspect.getsource(kinds)).body if isinstance(node, ast.ClassDef)]
+    return {
+        ReplyKind[target.id]: text
+        for above, below in zip(declared.body, declared.body[1:], strict=False)
+        if isinstance(above, ast.Assign) and isinstance(target := above.targets[0], ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(text := below.value.value, str)
+    }

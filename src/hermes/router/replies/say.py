@@ -1,0 +1,73 @@
+"""Say it: the right sentence, in the user's language, with its values in place. Never raises: without a value a reply is shorter."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta, tzinfo
+from string import Formatter
+
+from hermes.router.replies.catalogue import Catalogue, catalogue_of, language_of
+from hermes.router.replies.kinds import NEEDS, ReplyKind
+from hermes.router.replies.words import credits_in_words, isolated, isolated_link, moment, size, time_until
+
+Value = str | int | datetime | timedelta | None
+
+
+class MissingValue(UserWarning):
+    """A reply was not given what it needs. A warning and not an error: in our tests it fails, in production the rest is still said."""
+
+
+def reply(
+    kind: ReplyKind,
+    language: str | None,
+    *,
+    zone: tzinfo | None = None,
+    now: datetime | None = None,
+    **values: Value,
+) -> str:
+    """Return what Hermes says for itself, in the language nearest to the tag `language`.
+
+    NEEDS says which values go with which kind; others are ignored, so that one caller may give the same ones to all. A value of None
+    leaves out the part about it. A value that is not given, or of the wrong type, does the same and warns: MissingValue.
+    Without a `zone` times are in UTC and say so. Every reply is below 1,000 bytes of UTF-8 with a link of up to 200."""
+    return say(catalogue_of(language_of(language)), kind, values, zone=zone, now=now)
+
+
+def say(catalogue: Catalogue, kind: ReplyKind, values: Mapping[str, Value], *, zone: tzinfo | None, now: datetime | None) -> str:
+    """The reply out of this catalogue: every part whose values are all there, one below the other."""
+    words: dict[str, str] = {}
+    for name in NEEDS[kind]:
+        found: dict[str, str] = {}
+        with suppress(ArithmeticError):  # a date beyond the calendar, a number that is none
+            found = in_words(name, values.get(name), catalogue, zone=zone, now=now)
+        words |= found
+        if not found and values.get(name, ...) is not None:
+            warnings.warn(f"the reply {kind} was given no {name} that it can use; NEEDS says what it takes", MissingValue, stacklevel=3)
+    return "\n".join(part.format_map(words) for part in catalogue.parts[kind] if words.keys() >= placeholders(part))
+
+
+def in_words(name: str, value: Value, catalogue: Catalogue, *, zone: tzinfo | None, now: datetime | None) -> dict[str, str]:
+    """One value as a reader sees it, by placeholder; nothing for what does not fit. A time is two: when it is, and how long until then."""
+    is_right_to_left, locale = catalogue.is_right_to_left, catalogue.locale
+    words: dict[str, str] = {}
+    match name, value:
+        case "link", str(link):
+            return {name: isolated_link(link, is_right_to_left=is_right_to_left)}
+        case "referral_code", str(code):
+            words = {name: code}
+        case "reward", int(count):
+            words = {name: credits_in_words(count, catalogue.credits, locale)}
+        case "max_bytes", int(limit_bytes):
+            words = {name: size(limit_bytes, locale)}
+        case "retry_in", timedelta() as wait:
+            words = {name: time_until(wait, locale)}
+        case "resets_at", datetime(tzinfo=tzinfo()) as at if now is not None and now.tzinfo is not None:
+            words = {name: moment(at, zone, locale), "resets_in": time_until(at - now, locale)}
+    return {placeholder: isolated(word, is_right_to_left=is_right_to_left) for placeholder, word in words.items()}
+
+
+def placeholders(part: str) -> set[str]:
+    """The names that a part has a place for."""
+    return {name for _, name, _, _ in Formatter().parse(part) if name is not None}

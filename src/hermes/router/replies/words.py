@@ -1,0 +1,69 @@
+"""The small words inside a sentence: how many, how long, when, how large. All rules are CLDR's; this file only chooses among them.
+
+Digits are 0 to 9 in every language, also in Arabic and Hindi: so are the codes and links beside them, and what people type."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta, tzinfo
+from math import ceil
+
+from babel import Locale
+from babel.dates import format_skeleton, format_time, format_timedelta, get_datetime_format, get_time_format
+from babel.numbers import format_decimal
+from babel.units import format_unit
+
+FIRST_STRONG_ISOLATE, POP_ISOLATE = "\u2068", "\u2069"
+UNITS_S = (86_400, 3_600, 60, 1)
+MEGABYTE, KILOBYTE = 1024 * 1024, 1024
+
+
+def credits_in_words(count: int, forms: Mapping[str, str], locale: Locale) -> str:
+    """`3 credits`, in the form that the number wants: Russian has four of them, Arabic six."""
+    return forms[locale.plural_form(count)].format(count=format_decimal(count, locale=locale))
+
+
+def time_until(wait: timedelta, locale: Locale) -> str:
+    """`in 8 hours`: one unit, rounded up, so that nobody comes back too early. What is past is `in 1 second`.
+
+    A unit begins at one and a half of it: 80 minutes, and not 2 hours, but 2 days and not 40 hours."""
+    seconds = max(wait.total_seconds(), 1)
+    unit_s = next((unit_s for unit_s in UNITS_S if seconds >= 1.5 * unit_s), 1)
+    count = ceil(seconds / unit_s)
+    # With the count itself as threshold no larger unit is reached, and a smaller one is never looked at: 16 days stay days, not 2 weeks.
+    return format_timedelta(timedelta(seconds=count * unit_s), threshold=count, add_direction=True, locale=locale)
+
+
+def moment(at: datetime, zone: tzinfo | None, locale: Locale) -> str:
+    """`Mon, Nov 16, 8:00 AM`: weekday, day and time in the user's zone; in UTC, and saying so, where that is not known."""
+    there = at.astimezone(zone or UTC)
+    day = format_skeleton("MMMEd", there, locale=locale)
+    # Of AM and PM the long form: the short one of Korean is English.
+    clock = format_time(there, get_time_format("short", locale).pattern.replace("a", "aaaa"), locale=locale)
+    said = str(get_datetime_format("medium", locale)).format(clock, day)  # a text like "{1}, {0}", which Babel's types call a format
+    return said if zone else f"{said} UTC"
+
+
+def size(limit_bytes: int, locale: Locale) -> str:
+    """`5 MB`, in units of 1,024 as people count pictures; rounded down, so that what is promised is taken."""
+    if limit_bytes >= MEGABYTE:
+        return format_unit(limit_bytes * 10 // MEGABYTE / 10, "digital-megabyte", "short", locale=locale)
+    return format_unit(limit_bytes // KILOBYTE, "digital-kilobyte", "short", locale=locale)
+
+
+def isolated(text: str, *, is_right_to_left: bool) -> str:
+    """A value that keeps its own direction, and does not turn the words around it.
+
+    In a right-to-left sentence every value, because a code or a number there would drag its neighbours along; elsewhere only a value with
+    right-to-left letters."""
+    if is_right_to_left or any(unicodedata.bidirectional(character) in {"R", "AL"} for character in text):
+        return f"{FIRST_STRONG_ISOLATE}{text}{POP_ISOLATE}"
+    return text
+
+
+def isolated_link(link: str, *, is_right_to_left: bool) -> str:
+    """A link that keeps its direction and still works.
+
+    The space ends the link: some apps take the isolate's end mark for a part of the address, and the address is then another one."""
+    return isolated(link, is_right_to_left=is_right_to_left).replace(POP_ISOLATE, f" {POP_ISOLATE}")

@@ -1,0 +1,40 @@
+"""Step 4: what was said in this session so far. A history that cannot be had is empty, and the turn says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from hermes.ports.errors import NotThere
+from hermes.ports.histories import History
+from hermes.ports.inbox import Claim
+from hermes.ports.sessions import Session
+from hermes.router.services import Services
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The session, and the end of its list that the model is shown."""
+
+    session: Session
+    history: History
+    is_missing: bool = False
+    """It could not be read; the model is asked without it, and what comes of it goes behind all that is there."""
+
+    @property
+    def has_tools(self) -> bool:
+        return any(message.get("tool_calls") or message.get("role") == "tool" for message in self.history.messages)
+
+
+async def load_history(claim: Claim, services: Services) -> Past:
+    """Return the session's past. Raises Forgotten, and StoreUnavailable for a session that cannot be had at all."""
+    async with services.transactions.begin() as tx:
+        session = await services.sessions.current(tx, claim.conversation_id, claim.user_id)
+    try:
+        return Past(session, await services.histories.read(claim.envelope.scope, session))
+    except NotThere:
+        log.warning("history_missing", session_id=str(session.id))
+        return Past(session, History((), session.head, session.length), is_missing=True)

@@ -1,0 +1,13 @@
+"""Step 3: who the agent is, and what it knows about whom it talks to. Never fails: without recall, without facts, it is at least itself."""
+
+from __future__ import annotations
+
+from hermes.ports.inbox import Claim
+from hermes.ports.souls import Soul
+from hermes.router.services import Services
+from hermes.router.steps.resolve_user import Person
+
+
+async def load_soul(claim: Claim, person: Person, services: Services) -> Soul:
+    text = claim.envelope.event.text
+    return await services.souls.load(person.user, person.agent, text, now=services.clock.now(), conversation_id=claim.conversation_id)

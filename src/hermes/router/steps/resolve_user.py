@@ -1,0 +1,52 @@
+"""Step 1: who writes, and who answers there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import tzinfo
+
+from hermes.ports.agents import Agent
+from hermes.ports.errors import Forgotten, PortError
+from hermes.ports.inbox import Claim
+from hermes.ports.people import User, UserState
+from hermes.router.services import Services
+
+
+class UnknownSender(PortError):
+    """Nobody knows the sender; they may sign up."""
+
+
+class NotActivated(PortError):
+    """The sender signed up, and is not activated yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody who may be answered, and how."""
+
+    user: User
+    agent: Agent
+    language: str
+    zone: tzinfo
+    tier: str
+    """Whose models and tokens: the agent's, where it has a tier of its own."""
+
+
+async def find_user(claim: Claim, services: Services) -> Person:
+    """Return who wrote, whatever their state: also somebody who is refused is answered in their language."""
+    async with services.transactions.begin() as tx:
+        user = await services.people.get(tx, claim.user_id)
+    if user.state is UserState.DELETED:
+        raise Forgotten
+    agent = services.agent_on(claim.envelope.account)
+    language = services.language_of(user, claim.envelope.event.text)
+    return Person(user, agent, language, services.zone_of(user), agent.tier or user.tier)
+
+
+async def resolve_user(person: Person) -> Person:
+    """Let in who is active. Raises UnknownSender and NotActivated."""
+    if person.user.state is UserState.STRANGER:
+        raise UnknownSender
+    if person.user.state is UserState.INVITED:
+        raise NotActivated
+    return person

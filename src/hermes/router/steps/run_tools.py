@@ -1,0 +1,89 @@
+"""Step 9: do what the model asked for, one round of it, and let it say what came of it.
+
+Where it cannot say it any more, the user is told what the tools brought, with a word of warning before it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from hermes.ports.backends import BackendError
+from hermes.ports.budgets import BudgetSpent, Paused
+from hermes.ports.inbox import Claim
+from hermes.ports.models import NoAnswer
+from hermes.ports.tools import ToolCall, ToolResult, ToolUser
+from hermes.router.answered import Answered
+from hermes.router.effects import Done, Effects
+from hermes.router.replies import ReplyKind, reply
+from hermes.router.services import Services
+from hermes.router.steps.build_messages import Prompt
+from hermes.router.steps.call_model import ask, caller_of
+from hermes.router.steps.load_history import Past
+from hermes.router.steps.resolve_user import Person
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """All that was said in a turn: to the model, by it, by its tools."""
+
+    prompt: Prompt
+    first: Answered
+    results: Sequence[ToolResult] = ()
+    second: Answered | None = None
+    raw: str | None = None
+    """What the tools brought, where the model could not put it into words."""
+
+    @property
+    def text(self) -> str:
+        return self.raw or (self.second or self.first).text
+
+    @property
+    def answers(self) -> list[Answered]:
+        return [self.first] if self.second is None else [self.first, self.second]
+
+
+async def run_tools(claim: Claim, asked: tuple[Prompt, Answered], person: Person, past: Past, services: Services) -> Exchange:
+    """Return the whole exchange. Of tools nothing is raised; a second call that fails costs its words, and not the answer."""
+    prompt, answered = asked
+    calls = answered.tool_calls
+    if not calls:
+        return Exchange(prompt, answered)
+    user = ToolUser(claim.user_id, claim.envelope.account, person.language, str(person.zone), claim.turn_id, services.clock.now())
+    results = [await run_tool(claim, at, call, user, services) for at, call in enumerate(calls)]
+    said = [*prompt.messages, answered.message, *(message_of(result) for result in results)]
+
+    async def conclude(_: bytes) -> Done:
+        return await ask(services, said, caller_of(claim, person, past), tools=prompt.tools, tool_choice="none")
+
+    effects = Effects(services.transactions, services.journal)
+    try:
+        concluded = await effects.once(
+            claim, "call_model", 1, json.dumps(said, separators=(",", ":")).encode(), conclude, is_repeatable=True
+        )
+    except (NoAnswer, BackendError, BudgetSpent, Paused):
+        return Exchange(prompt, answered, results, raw=raw_output(results, person.language))
+    return Exchange(prompt, answered, results, Answered.from_bytes(concluded))
+
+
+async def run_tool(claim: Claim, index: int, call: ToolCall, user: ToolUser, services: Services) -> ToolResult:
+    """Run a tool, and remember what it brought. A tool does what it does once by itself, so it may be asked again."""
+
+    async def run(request: bytes) -> Done:
+        result = await services.tools.run(ToolCall(**json.loads(request)), index, user)
+        return Done(json.dumps(asdict(result)).encode(), {"name": result.name, "is_error": result.is_error, "ms": result.ms})
+
+    effects = Effects(services.transactions, services.journal)
+    done = await effects.once(claim, "run_tools", index, json.dumps(asdict(call)).encode(), run, is_repeatable=True)
+    return ToolResult(**json.loads(done))
+
+
+def message_of(result: ToolResult) -> Mapping[str, Any]:
+    return {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
+
+
+def raw_output(results: Sequence[ToolResult], language: str) -> str:
+    spoken = partial(reply, ReplyKind.TOOL_DISCLAIMER, language)
+    return "\n".join([spoken(), *(result.text for result in results)])

@@ -1,0 +1,12 @@
+"""Step 2: reserve one credit for the turn. It is posted with the answer, and voided with anything else."""
+
+from __future__ import annotations
+
+from hermes.ports.inbox import Claim
+from hermes.router.services import Services
+
+
+async def take_credit(claim: Claim, services: Services) -> None:
+    """Reserve; a turn that is driven again keeps what it has. Raises OutOfCredit."""
+    async with services.transactions.begin() as tx:
+        await services.credits.reserve(tx, claim.user_id, claim.turn_id)

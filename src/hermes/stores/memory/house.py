@@ -1,0 +1,124 @@
+"""All of it put together: the router with no store at all.
+
+house = MemoryHouse(models=…, souls=…, tools=…, images=…)
+await handle_message(house.claim("find me a sunset bar"), house.services)
+house.outbox.said
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+from hermes.ports.agents import Agent
+from hermes.ports.errors import NotThere
+from hermes.ports.images import Images
+from hermes.ports.inbox import Claim
+from hermes.ports.models import Models
+from hermes.ports.people import User, UserState
+from hermes.ports.replies import Replies
+from hermes.ports.souls import Souls
+from hermes.ports.tools import Tools
+from hermes.ports.transactions import Transaction
+from hermes.router.courier import Courier
+from hermes.router.services import Links, Services
+from hermes.stores.memory.ledger import MemoryCredits
+from hermes.stores.memory.sessions import MemoryGraphs, MemoryHistories, MemorySessions
+from hermes.stores.memory.turns import MemoryInbox, MemoryInteractions, MemoryJournal, MemoryOutbox, MemoryTransactions
+from hermes.turn import Envelope, MessageEvent, Platform
+
+
+def new_user() -> User:
+    return User(uuid4(), UserState.ACTIVE, "free", "en", "friend-1", trains=False)
+
+
+@dataclass(slots=True)
+class MemoryHouse:
+    """Every service of the router, in memory; models, souls, tools and images are handed in."""
+
+    models: Models
+    souls: Souls
+    tools: Tools
+    images: Images
+    user: User = field(default_factory=new_user)
+    links: Links = field(default_factory=Links)
+    keep: int = 100
+    credits: MemoryCredits = field(default_factory=MemoryCredits)
+    graphs: MemoryGraphs = field(default_factory=MemoryGraphs)
+    inbox: MemoryInbox = field(default_factory=MemoryInbox)
+    journal: MemoryJournal = field(default_factory=MemoryJournal)
+    interactions: MemoryInteractions = field(default_factory=MemoryInteractions)
+    outbox: MemoryOutbox = field(default_factory=MemoryOutbox)
+    sessions: MemorySessions = field(init=False)
+    conversation_id: UUID = field(default_factory=uuid4)
+
+    def __post_init__(self) -> None:
+        self.sessions = MemorySessions(self.graphs)
+
+    def claim(self, text: str, **event: Any) -> Claim:
+        """A message of the user's."""
+        return claim_for(self.user, self.conversation_id, text, **event)
+
+    @property
+    def services(self) -> Services:
+        transactions = MemoryTransactions()
+        outbox = cast("Any", self.outbox)
+        return Services(
+            transactions=transactions,
+            people=cast("Any", OneUser(self)),
+            credits=self.credits,
+            inbox=cast("Any", self.inbox),
+            sessions=cast("Any", self.sessions),
+            histories=MemoryHistories(self.graphs, self.keep),
+            graphs=self.graphs,
+            journal=cast("Any", self.journal),
+            interactions=self.interactions,
+            courier=Courier(transactions, outbox, cast("Replies", Silence()), senders={}),
+            souls=self.souls,
+            images=self.images,
+            tools=self.tools,
+            models=self.models,
+            alerts=cast("Any", Silence()),
+            clock=Now(),
+            agent_on=lambda _: Agent(name="hermes"),
+            language_of=lambda user, _: user.language or "en",
+            zone_of=lambda _: UTC,
+            links=self.links,
+        )
+
+
+def claim_for(user: User, conversation_id: UUID, text: str, **event: Any) -> Claim:
+    message = MessageEvent(platform=Platform.REST, sender_id="u", text=text, **event)
+    envelope = Envelope(event=message, account="api", channel_id="u", event_key=str(uuid4()))
+    return Claim(uuid4(), conversation_id, user.id, seq=1, epoch=1, attempt=1, envelope=envelope, age_s=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class OneUser:
+    """Of the port People what a turn needs: the one user there is."""
+
+    house: MemoryHouse
+
+    async def get(self, _: Transaction, user_id: UUID) -> User:
+        if user_id != self.house.user.id:
+            raise NotThere(f"there is no user {user_id}")
+        return self.house.user
+
+
+class Now:
+    """The port Clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+class Silence:
+    """Nobody is told."""
+
+    async def announce(self, *_: object) -> None:
+        return
+
+    def alert(self, _: str, **__: object) -> None:
+        return

@@ -1,0 +1,96 @@
+"""Sessions, their graphs and their histories in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID, uuid4
+
+from hermes.graph import MessageGraph
+from hermes.graph.edit import COMPACTION
+from hermes.ports.errors import NotThere, StaleHead
+from hermes.ports.graphs import Entry
+from hermes.ports.histories import History
+from hermes.ports.sessions import Session
+from hermes.ports.transactions import Transaction
+
+
+@dataclass(slots=True)
+class MemoryGraphs:
+    """The port Graphs."""
+
+    graphs: dict[UUID, MessageGraph] = field(default_factory=dict)
+
+    async def append(self, _: Transaction, session_id: UUID, head: str, entries: Sequence[Entry]) -> str:
+        graph = self._at(session_id, head)
+        extend(graph, entries)
+        return graph.head
+
+    async def shorten(self, _: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[Entry]) -> str:
+        graph = self._at(session_id, head)
+        graph.replace(slice(0, count), [], kind=COMPACTION)
+        extend(graph, entries)
+        return graph.head
+
+    async def load(self, _: Transaction, session_id: UUID) -> MessageGraph:
+        return self._known(session_id).copy()
+
+    async def save(self, _: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:
+        self._at(session_id, head)
+        self.graphs[session_id] = graph.copy()
+        return graph.head
+
+    def _known(self, session_id: UUID) -> MessageGraph:
+        if session_id not in self.graphs:
+            raise NotThere(f"there is no session {session_id}")
+        return self.graphs[session_id]
+
+    def _at(self, session_id: UUID, head: str) -> MessageGraph:
+        graph = self._known(session_id)
+        if graph.head != head:
+            raise StaleHead
+        return graph
+
+
+def extend(graph: MessageGraph, entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        if entry.call is not None:
+            turn = graph.prepare(entry.call.tools, entry.ephemeral, entry.keep_reasoning)
+            graph.commit(turn, entry.message, entry.call)
+        else:
+            graph.append(entry.message, sampled=entry.is_sampled)
+
+
+@dataclass(slots=True)
+class MemorySessions:
+    """The port Sessions, as far as a turn needs it: a conversation has one, and it never grows old."""
+
+    graphs: MemoryGraphs
+    sessions: dict[UUID, Session] = field(default_factory=dict)
+
+    async def current(self, _: Transaction, conversation_id: UUID, user_id: UUID) -> Session:
+        if conversation_id not in self.sessions:
+            graph, session_id = MessageGraph(), uuid4()
+            self.graphs.graphs[session_id] = graph
+            self.sessions[conversation_id] = Session(session_id, conversation_id, user_id, None, graph.head, 0)
+        session = self.sessions[conversation_id]
+        graph = self.graphs.graphs[session.id]
+        return replace(session, head=graph.head, length=len(graph))
+
+
+@dataclass(slots=True)
+class MemoryHistories:
+    """The port Histories: the end of the list, `keep` to twice as many messages of it."""
+
+    graphs: MemoryGraphs
+    keep: int = 100
+
+    async def read(self, _: str, session: Session) -> History:
+        graph = self.graphs.graphs[session.id]
+        offset = max(0, (len(graph) // self.keep - 1) * self.keep)
+        messages = tuple({name: value for name, value in message.items() if name != "metadata"} for message in graph[offset:])
+        return History(messages, graph.head, offset)
+
+    async def append(self, scope: str, session: Session, before: History, messages: Sequence[Mapping[str, Any]], *, head: str) -> None:
+        """The list itself is the history."""

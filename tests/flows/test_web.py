@@ -240,9 +240,12 @@ async def test_the_api_describes_itself(service: Service) -> None:
         "/health",
         "/metrics",
         "/ready",
+        "/v1/chat/completions",
         "/v1/messages",
         "/v1/messages/{turn_id}",
         "/v1/messages/{turn_id}/events",
+        "/v1/models",
+        "/v1/models/{name}",
     ]
     assert answer.body["components"]["schemas"]["NewMessage"]["additionalProperties"] is False
     assert list(answer.body["components"]["securitySchemes"]) == ["HTTPBearer"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -113,6 +113,7 @@ async def following(fleet: Fleet) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        # Again and again: a query whose connection dies while it is cancelled says that the connection died, and the cancelling is lost.
+        while not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=0.5)

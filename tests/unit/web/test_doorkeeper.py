@@ -15,7 +15,7 @@ from hermes.web.errors import Refused
 
 
 def key(name: str) -> ApiKey:
-    return ApiKey(uuid4(), name, "shop", f"hk_{name}", datetime.now(UTC), None, None)
+    return ApiKey(uuid4(), name, "shop", f"hk_{name}", None, False, datetime.now(UTC), None, None)
 
 
 class Keys:

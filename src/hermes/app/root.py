@@ -197,31 +197,14 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
     Starts the embedded stores where no address is set, and brings the schema up to date. Raises StartRefused,
     or StoreUnavailable when PostgreSQL cannot be reached. Redis may be away: it is only speed."""
     async with AsyncExitStack() as stack:
-        home = home_of(settings)
-        try:
-            masters = MasterKeys.parse(master_keys(settings, home))
-        except MasterKeyInvalid as error:
-            raise StartRefused(str(error)) from None
-        addresses = await stack.enter_async_context(stores(settings, home))
         pool = settings.database
-        try:
-            await migrate(addresses.database_url, connect_timeout_s=pool.connect_timeout_s)
-        except SchemaRefused as error:
-            raise StartRefused(str(error)) from error
-        database = await stack.enter_async_context(
-            open_database(
-                addresses.database_url,
-                pool_min=pool.pool_min,
-                pool_max=pool.pool_max,
-                connect_timeout_s=pool.connect_timeout_s,
-                statement_timeout_s=pool.statement_timeout_s,
-            )
+        addresses, database, keyring = await stack.enter_async_context(
+            opened_database(settings, pool_min=pool.pool_min, pool_max=pool.pool_max)
         )
         work = await stack.enter_async_context(open_work(database))
         client = redis_client(addresses.redis_url, settings)
         stack.push_async_callback(client.aclose)
-        keyring, replies = Keyring(masters), RedisReplies(client)
-        await refuse_strange_keys(database, keyring)
+        replies = RedisReplies(client)
         metrics = Metrics(lambda: hermes.queue_lengths())  # noqa: PLW0108  # there is no hermes yet
         stack.push_async_callback(replies.aclose)
         alerts = LogAlerts(metrics)
@@ -232,6 +215,33 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
         models = await stack.enter_async_context(open_models(settings, model_parts(parts), database, metrics))
         hermes = assembled(settings, parts, database=database, redis=client, keyring=keyring, work=work, metrics=metrics, models=models)
         yield hermes
+
+
+@asynccontextmanager
+async def opened_database(settings: Settings, *, pool_min: int, pool_max: int) -> AsyncIterator[tuple[embedded.Stores, Database, Keyring]]:
+    """The addresses of the stores, the database with its schema up to date, and the keys to what is in it. Raises StartRefused."""
+    home, limits = home_of(settings), settings.database
+    try:
+        keyring = Keyring(MasterKeys.parse(master_keys(settings, home)))
+    except MasterKeyInvalid as error:
+        raise StartRefused(str(error)) from None
+    async with AsyncExitStack() as stack:
+        addresses = await stack.enter_async_context(stores(settings, home))
+        try:
+            await migrate(addresses.database_url, connect_timeout_s=limits.connect_timeout_s)
+        except SchemaRefused as error:
+            raise StartRefused(str(error)) from error
+        database = await stack.enter_async_context(
+            open_database(
+                addresses.database_url,
+                pool_min=pool_min,
+                pool_max=pool_max,
+                connect_timeout_s=limits.connect_timeout_s,
+                statement_timeout_s=limits.statement_timeout_s,
+            )
+        )
+        await refuse_strange_keys(database, keyring)
+        yield addresses, database, keyring
 
 
 def behind_ports(

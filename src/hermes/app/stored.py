@@ -8,23 +8,19 @@ async with open_stored(settings) as stored:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from hermes.app.home import StartRefused, home_of, master_keys
-from hermes.app.root import refuse_strange_keys, stores
+from hermes.app.root import opened_database
 from hermes.config import Settings
 from hermes.graph import MessageGraph
 from hermes.ports.graphs import Graphs
 from hermes.ports.sessions import Sessions, Wanted
 from hermes.ports.transactions import Transactions
-from hermes.stores.postgres.database import open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
-from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.migrate import SchemaRefused, migrate
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.seal import MasterKeyInvalid, MasterKeys, SealError
+from hermes.stores.seal import SealError
 from hermes.trajectories.errors import SourceError
 from hermes.trajectories.source import Session, checked
 
@@ -72,27 +68,5 @@ async def open_stored(settings: Settings) -> AsyncIterator[Stored]:
     """Open the store that the settings name, as long as the block lasts. Starts the embedded stores if they do not run.
 
     Brings the schema up to date. Raises StartRefused, or StoreUnavailable when PostgreSQL cannot be reached."""
-    async with AsyncExitStack() as stack:
-        home = home_of(settings)
-        try:
-            masters = MasterKeys.parse(master_keys(settings, home))
-        except MasterKeyInvalid as error:
-            raise StartRefused(str(error)) from None
-        addresses = await stack.enter_async_context(stores(settings, home))
-        limits = settings.database
-        try:
-            await migrate(addresses.database_url, connect_timeout_s=limits.connect_timeout_s)
-        except SchemaRefused as error:
-            raise StartRefused(str(error)) from error
-        database = await stack.enter_async_context(
-            open_database(
-                addresses.database_url,
-                pool_min=1,
-                pool_max=1,
-                connect_timeout_s=limits.connect_timeout_s,
-                statement_timeout_s=limits.statement_timeout_s,
-            )
-        )
-        keyring = Keyring(masters)
-        await refuse_strange_keys(database, keyring)
+    async with opened_database(settings, pool_min=1, pool_max=1) as (_, database, keyring):
         yield Stored(database, PostgresSessions(keyring), PostgresGraphs(keyring))

@@ -25,6 +25,8 @@ from hermes.stores.postgres.queries import load
 from hermes.stores.seal import DataKeys
 
 SQL = load("chats")
+FIND = SQL["look"] + b" for no key update of sessions"
+"""The same, and nobody else writes in it until the transaction ends."""
 REST = (
     GRAPHS["appended"].removesuffix(b"select live from moved")
     + SQL["noted"]
@@ -45,11 +47,11 @@ class PostgresChats:
         self._database, self._keyring = database, keyring
 
     async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[Mark]) -> Found | None:
-        return await self._find(tx, "find", user_id, marks)
+        return await self._find(tx, FIND, user_id, marks)
 
     async def look(self, user_id: UUID, marks: Sequence[Mark]) -> Found | None:
         async with self._database.once() as tx:
-            return await self._find(tx, "look", user_id, marks)
+            return await self._find(tx, SQL["look"], user_id, marks)
 
     async def add(self, user_id: UUID, found: Found | None, entries: Sequence[Entry], mark: Mark | None, call: Call) -> UUID | None:
         async with self._database.once() as tx:
@@ -69,13 +71,13 @@ class PostgresChats:
             self._keyring.note_owner(place.session_id, user_id)
         return place.session_id if is_written else None
 
-    async def _find(self, tx: Transaction, query: str, user_id: UUID, marks: Sequence[Mark]) -> Found | None:
+    async def _find(self, tx: Transaction, query: bytes, user_id: UUID, marks: Sequence[Mark]) -> Found | None:
         keyed = keyed_by(await self._keyring.of(tx, user_id))
         if not marks:
             return None
         by_list = {keyed(mark.shown): mark for mark in marks}
         wanted = {"user_id": user_id, "shown": list(by_list), "echo": [keyed(mark.echo) for mark in marks]}
-        row = await (await on(tx).execute(SQL[query], wanted)).fetchone()
+        row = await (await on(tx).execute(query, wanted)).fetchone()
         if row is None:
             return None
         session_id, head, known_head, length, shown, whole, _, is_list = row

@@ -1,27 +1,7 @@
 -- Chats of the OpenAI door.
 
--- name: find
-with theirs as (
-    select id, session_id, head, length, shown, whole, echo, true as is_list from (
-        select * from door_samples where user_id = %(user_id)s and shown = any(%(shown)b::bytea[]) order by length desc, id desc limit 1
-    ) as lists
-    union all
-    select id, session_id, head, length, shown, whole, echo, false from (
-        -- What only one chat has said tells more than what several have; a few of the newest are enough to see which it is.
-        select near.*, min(session_id::text) over said <> max(session_id::text) over said as is_shared
-        from unnest(%(echo)b::bytea[]) as given (echo),
-            lateral (select * from door_samples where user_id = %(user_id)s and echo = given.echo order by id desc limit 8) as near
-        window said as (partition by given.echo)
-        order by is_shared, id desc limit 1
-    ) as echoes
-)
-select sessions.id, sessions.head, theirs.head, theirs.length, theirs.shown, theirs.whole, theirs.echo, is_list
-from theirs join sessions on sessions.id = theirs.session_id
-order by is_list desc limit 1
-for no key update of sessions
-
 -- name: look
--- Without a lock: whoever goes on from there finds out whether it still holds.
+-- Without a lock, whoever goes on from there finds out whether it still holds.
 with theirs as (
     select id, session_id, head, length, shown, whole, echo, true as is_list from (
         select * from door_samples where user_id = %(user_id)s and shown = any(%(shown)b::bytea[]) order by length desc, id desc limit 1

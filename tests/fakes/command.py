@@ -35,10 +35,12 @@ class Told:
         self._seen: str = told.get("seen", "")
 
     def saw(self, **more: Any) -> None:
-        """Write down what the program was given."""
+        """Write down what the program was given, all at once: whoever looks meanwhile sees what was there before."""
         if self._seen:
             about = {"arguments": sys.argv[1:], "environment": dict(os.environ), "cwd": str(Path.cwd()), "pid": os.getpid()}
-            Path(self._seen).write_text(json.dumps({**about, **more}), encoding="utf-8")
+            written = Path(f"{self._seen}.{os.getpid()}")
+            written.write_text(json.dumps({**about, **more}), encoding="utf-8")
+            written.replace(self._seen)
 
     def before_a_word(self) -> None:
         """The faults that come before anything is said."""

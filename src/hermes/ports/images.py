@@ -20,6 +20,7 @@ class ImageIntent(StrEnum):
     CALORIE_SCAN = "calorie_scan"
     """What is on the plate."""
     GENERAL = "general"
+    """Neither, or nobody can say who has not seen it: then the model may still choose one of the two."""
 
 
 class ImageTooLarge(PortError):
@@ -40,16 +41,41 @@ class Picture:
 
     intent: ImageIntent
     parts: Sequence[Mapping[str, Any]]
-    """`image_url` parts of a user message."""
+    """`image_url` parts of a user message; none where there is something that no model here can see, and only the question says so."""
     question: str
-    """What the model is asked beside the user's own words; empty for a general picture."""
+    """What the model is told beside the user's own words."""
+    tools: Sequence[str] = ()
+    """The tools that a model may need for it, by name."""
+    must_call: str | None = None
+    """The one of them that the model must call: its arguments are what the model sees. None leaves it to the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What an address holds."""
+
+    body: bytes
+    media_type: str
+    """As whoever sent it says; `application/octet-stream` where nobody does. Not to be believed."""
+
+
+class Fetch(Protocol):
+    """Gets what an address holds, for whoever cannot trust the address."""
+
+    async def fetch(self, url: str) -> Fetched:
+        """Return what is there. Raises ImageTooLarge, and ImageUnreadable for whatever else keeps it from coming.
+
+        No address of a private network is asked, however it is named and whoever sends us there; no more bytes are read than allowed, and
+        it takes no longer than a step may take."""
+        ...
 
 
 class Images(Protocol):
     """Looks at pictures."""
 
     async def look(self, event: MessageEvent, user: User, language: str) -> Picture | None:
-        """Return the picture of a message; None for a message without one. Raises ImageTooLarge and ImageUnreadable.
+        """Return the picture of a message; None for a message without one. Raises ImageTooLarge and ImageUnreadable, and nothing else:
+        where nobody can say what it is for, it is GENERAL.
 
-        Nothing private is fetched: no address of a private network, however it is reached, and no more bytes than allowed."""
+        Something else than a picture (a voice message, a file) beside words is a Picture without parts; alone it is unreadable."""
         ...

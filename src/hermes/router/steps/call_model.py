@@ -31,7 +31,7 @@ async def call_model(claim: Claim, prompt: Prompt, person: Person, past: Past, s
 
     async def run(request: bytes) -> Done:
         asked = Prompt.from_bytes(request)
-        return await ask(services, asked.messages, caller, tools=asked.tools)
+        return await ask(services, asked.messages, caller, tools=asked.tools, tool_choice=asked.tool_choice)
 
     effects = Effects(services.transactions, services.journal)
     request, result = await effects.once_asked(claim, "call_model", 0, prompt.to_bytes(), run, is_repeatable=True)
@@ -44,7 +44,7 @@ async def ask(
     caller: Caller,
     *,
     tools: Sequence[Mapping[str, Any]],
-    tool_choice: str | None = None,
+    tool_choice: str | Mapping[str, Any] | None = None,
 ) -> Done:
     """One call through the gateway."""
     wanted = Ask(

@@ -1,19 +1,61 @@
-"""Step 7: which tools go along. Sticky while the vendor's cache is warm, all of them when in doubt."""
+"""Step 7: which tools go along. Sticky while the vendor's cache is warm, all of them when in doubt.
+
+With a picture there are its own tools to think of:
+
+    its caption decided, and what is warm has its tool     what is warm
+    its caption decided                                    its tool alone
+    the model decides, and the words need no tool          the picture's tools alone
+    the model decides                                      what the words need, if that has the picture's tools; else all"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from hermes.ports.inbox import Claim
+from hermes.ports.tools import Gated
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import Prompt
 from hermes.router.steps.load_history import Past
 from hermes.router.steps.resolve_user import Person
 
+FULL, PICTURE = "full", "picture"
+QUESTION_MARKS = frozenset("?？؟")  # noqa: RUF001  # of all scripts that we speak
+
 
 def gate_tools(claim: Claim, prompt: Prompt, person: Person, past: Past, services: Services) -> Prompt:
     """Return the prompt with its tools."""
     warm = services.warmth.of(past.session.id)
-    gated = services.tools.gate(claim.envelope.event.text, language=person.language, warm=warm, has_tool_history=past.has_tools)
-    services.warmth.note(past.session.id, gated.name)
-    return replace(prompt, tools=[dict(schema) for schema in gated.schemas], gate=gated.name)
+    choose = partial(services.tools.gate, claim.envelope.event.text, language=person.language)
+    gated = choose(warm=warm, has_tool_history=past.has_tools or has_asked(past))
+    if prompt.picture_tools:
+        gated = with_picture(gated, prompt, warm, choose(warm=FULL, has_tool_history=True))
+    if gated.name != PICTURE:  # a picture's own tools are nothing to stay with: what was warm before may still be
+        services.warmth.note(past.session.id, gated.name, characters=prompt.characters + len(str(gated.schemas)))
+    is_there = prompt.tool_choice is not None and set(prompt.picture_tools) <= names(gated)
+    choice = prompt.tool_choice if is_there else None
+    return replace(prompt, tools=[dict(schema) for schema in gated.schemas], gate=gated.name, tool_choice=choice)
+
+
+def with_picture(gated: Gated, prompt: Prompt, warm: str | None, everything: Gated) -> Gated:
+    """The tools for a picture and its words. Those that nobody has here are not missed."""
+    wanted, is_decided = set(prompt.picture_tools) & names(everything), prompt.tool_choice is not None
+    if not wanted or (wanted <= names(gated) and (gated.name == warm or not is_decided)):
+        return gated
+    if gated.schemas and not is_decided:
+        return everything
+    return Gated(PICTURE, [schema for schema in everything.schemas if schema["function"]["name"] in wanted])
+
+
+def names(gated: Gated) -> set[str]:
+    return {str(schema["function"]["name"]) for schema in gated.schemas}
+
+
+def has_asked(past: Past) -> bool:
+    """Whether our last message asked something: then a "yes" is an answer. What stands behind the question mark, such as an emoji, says
+    nothing."""
+    said: Sequence[object] = [message.get("content") for message in past.history.messages if message.get("role") == "assistant"]
+    text = said[-1] if said and isinstance(said[-1], str) else ""
+    last = next((character for character in reversed(text) if character.isalnum() or character in QUESTION_MARKS), "")
+    return last in QUESTION_MARKS

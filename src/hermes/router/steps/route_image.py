@@ -1,4 +1,7 @@
-"""Step 5: what a picture is for. A message without one passes."""
+"""Step 5: what a picture is for. A message without one passes.
+
+Its caption decides first. Where it does not, the model that sees it decides with the tools that it calls, and until then it is general:
+what goes wrong with the decision costs the decision, and not the answer. Only what cannot be shown at all ends here."""
 
 from __future__ import annotations
 
@@ -9,5 +12,11 @@ from hermes.router.steps.resolve_user import Person
 
 
 async def route_image(claim: Claim, person: Person, services: Services) -> Picture | None:
-    """Look at the picture. Raises ImageTooLarge and ImageUnreadable."""
+    """Look at the picture. Raises ImageTooLarge and ImageUnreadable.
+
+    Not again where the model has answered already: what it was shown is in the journal, and its address may be gone by now."""
+    if claim.attempt > 1 and claim.envelope.event.media_url is not None:
+        async with services.transactions.begin() as tx:
+            if await services.journal.has_result(tx, claim, "call_model", 0):
+                return None
     return await services.images.look(claim.envelope.event, person.user, person.language)

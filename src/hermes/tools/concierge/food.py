@@ -13,6 +13,7 @@ from hermes.tools.parameters import AtMost, Between
 from hermes.tools.registry import Effect, Errand, ToolProblem, tool
 
 DAYS = {"today": 1, "week": 7, "month": 30}
+GUESSED = " (estimate)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,9 @@ class Portion:
     """One food of a meal."""
 
     food: Annotated[str, "Its plain name.", AtMost(80)]
-    grams: Annotated[float | None, Between(1, 5_000)] = None
+    grams: Annotated[float | None, Between(0, 5_000)] = None
     servings: Annotated[float | None, Between(0.1, 50)] = None
+    kcal: Annotated[float | None, "Your own estimate, for food that a table may not have.", Between(0, 20_000)] = None
 
 
 @tool(Effect.WRITES)
@@ -34,24 +36,28 @@ async def calorie_scan(
 ) -> str:
     """Say the calories and nutrients of food that the user describes or photographed, and keep it in their diary."""
     if not items:
-        raise ToolProblem("items is empty; name at least one food")
+        raise ToolProblem("items is empty; name at least one food, or tell the user that none is to be seen")
     now = errand.user.now
     eaten, unknown = [], []
     for item in items:
         food = await concierge.nutrition.find(errand.tx, item.food)
-        if food is None:
-            unknown.append(item.food)
-        else:
+        if food is not None:
             eaten.append(portion(food, item, now))
+        elif item.kcal is not None:
+            eaten.append(guess(item, item.kcal, now))
+        else:
+            unknown.append(item.food)
     if not eaten:
         raise ToolProblem(f"not in the food table: {', '.join(unknown)}; try a plainer name, or estimate and say that it is an estimate")
     if log:
         await concierge.nutrition.log(errand.tx, errand.user.user_id, eaten)
-    lines = [f"- {each.food}, {each.grams:.0f} g: {each.kcal:.0f} kcal" for each in eaten]
+    lines = [f"- {amount(each)}: {each.kcal:.0f} kcal" for each in eaten]
     if len(eaten) > 1 or unknown:
         lines.append(f"Together: {totals(eaten)}")
     else:
-        lines[0] = f"- {eaten[0].food}, {eaten[0].grams:.0f} g: {totals(eaten)}"
+        lines[0] = f"- {amount(eaten[0])}: {totals(eaten)}"
+    if any(each.food.endswith(GUESSED) for each in eaten):
+        lines.append("Of an estimate only the calories are counted.")
     lines += [f"Not in the food table: {', '.join(unknown)}"] if unknown else []
     return "\n".join([*lines, "Kept in the diary." if log else "Not kept in the diary."])
 
@@ -74,7 +80,7 @@ async def get_nutrition_summary(
 
 def portion(food: Food, item: Portion, at: datetime) -> Eaten:
     """What an amount of a food holds."""
-    grams = item.grams if item.grams is not None else food.serving_g * (item.servings or 1.0)
+    grams = item.grams or food.serving_g * (item.servings or 1.0)
     share = grams / 100
     return Eaten(
         food=food.name,
@@ -86,6 +92,16 @@ def portion(food: Food, item: Portion, at: datetime) -> Eaten:
         fibre_g=round(food.fibre_g * share, 1),
         at=at,
     )
+
+
+def guess(item: Portion, kcal: float, at: datetime) -> Eaten:
+    """What somebody says of a food that the table does not have; the diary says that it was a guess."""
+    nothing = {"protein_g": 0.0, "fat_g": 0.0, "carbs_g": 0.0, "fibre_g": 0.0}
+    return Eaten(food=f"{item.food}{GUESSED}", grams=item.grams or 0.0, kcal=round(kcal, 1), at=at, **nothing)
+
+
+def amount(eaten: Eaten) -> str:
+    return f"{eaten.food}, {eaten.grams:.0f} g" if eaten.grams else eaten.food
 
 
 def totals(eaten: Sequence[Eaten]) -> str:

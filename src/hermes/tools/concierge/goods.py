@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 from hermes.ports.concierge import FoundProduct, Product
@@ -16,6 +17,7 @@ from hermes.tools.vocabulary import fold
 WORD = re.compile(r"\w{2,}")
 NOISE = {"dupe", "dupes", "cheaper", "cheap", "alternative", "alternatives", "similar", "like", "than", "buy", "under", "price", "version"}
 HIGHEST = 1e12
+NO_LESS = "Nothing that is much like it costs less."
 
 
 @tool(Effect.READS)
@@ -23,26 +25,33 @@ async def dupe_search(
     concierge: Concierge,
     errand: Errand,
     *,
-    product: Annotated[str, "The product: brand, name, kind, colour, material."],
+    product: Annotated[str, "Brand and name as far as they are known, colour, material, shape."],
+    kind: Annotated[str | None, "What such a thing is called, in English: lipstick, tote bag.", AtMost(60)] = None,
+    price: Annotated[float | None, "What it costs itself, if known.", Between(0, HIGHEST)] = None,
     max_price: Annotated[float | None, "At most this much.", Between(0, HIGHEST)] = None,
-    currency: Annotated[str | None, "Of max_price, such as USD.", AtMost(3)] = None,
+    currency: Annotated[str | None, "Of both, such as USD.", AtMost(3)] = None,
     limit: Annotated[int, "How many.", Between(1, 10)] = 5,
 ) -> str:
     """Find cheaper products that are much like one that the user named or sent a picture of."""
-    words = keywords(product)
-    found = await concierge.products.search(
-        errand.tx, words, max_price=max_price, currency=currency.upper() if currency else None, limit=40
-    )
+    words = list(dict.fromkeys([*keywords(product), *forms(kind or "")]))
+    search = partial(concierge.products.search, errand.tx, words, currency=currency.upper() if currency else None, limit=40)
+    found = await search()
     if not found:
         return "Nothing in the catalogue is like it. Ask for the kind of product, its material or its colour."
-    original = the_one_meant(found, words)
-    if original is None:
-        return "Alike, the cheapest first:\n" + "\n".join(line(each) for each in cheapest(found)[:limit])
-    rivals = await concierge.products.search(errand.tx, [original.category, *original.tags], limit=40)
-    dupes = [each for each in ranked(rivals, original) if max_price is None or each.price <= max_price][:limit]
-    if not dupes:
-        return f"{line(original)}\nNothing that is much like it costs less."
-    return f"The original: {line(original)}\nDupes, the most alike first:\n" + "\n".join(line(each, original) for each in dupes)
+    of_kind = [each for each in found if is_a(each.product, kind)]
+    original = the_one_meant(of_kind or found, words)
+    if original is not None:
+        rivals = await concierge.products.search(errand.tx, [original.category, *original.tags], limit=40)
+        dupes = [each for each in ranked(rivals, original) if max_price is None or each.price <= max_price][:limit]
+        heading = f"The original: {line(original)}\nDupes, the most alike first:"
+        return listed(heading, dupes, original.price) if dupes else f"{line(original)}\n{NO_LESS}"
+    if not of_kind:
+        return listed(f"The catalogue has no {kind}. By its other words these are the nearest:", cheapest(found)[:3])
+    if max_price is not None:
+        of_kind = [each for each in await search(max_price=max_price) if is_a(each.product, kind)]
+    own_price = price if currency else None  # a number alone may be of any currency
+    alike = [each for each in cheapest(of_kind) if own_price is None or each.price < own_price][:limit]
+    return listed("Alike, the cheapest first:", alike, own_price) if alike else NO_LESS
 
 
 @tool(Effect.WRITES)
@@ -72,13 +81,31 @@ def keywords(text: str) -> list[str]:
     return [word for word in dict.fromkeys(WORD.findall(EMPTY.without(fold(text)))) if word not in NOISE][:12]
 
 
+def forms(kind: str) -> list[str]:
+    """The words of a kind, as one thing and as several: the catalogue may say either."""
+    return [form for word in keywords(kind) for form in (one(word), f"{one(word)}s")]
+
+
+def one(word: str) -> str:
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 3 else word
+
+
+def is_a(product: Product, kind: str | None) -> bool:
+    """Whether a product may be called that; any, where nobody says what it is called."""
+    own = {one(word) for word in WORD.findall(fold(" ".join((product.name, product.category, *product.tags))))}
+    return not kind or not own.isdisjoint(one(word) for word in keywords(kind))
+
+
 def the_one_meant(found: Sequence[FoundProduct], words: Sequence[str]) -> Product | None:
-    """The product whose brand or name was said; None where only a kind of thing was."""
+    """The product whose brand was said, or its name as far as that is more than the kind of thing; None where only a kind was."""
+    said = set(words)
     for each in found:
-        own = set(WORD.findall(fold(f"{each.product.brand} {each.product.name}")))
-        brand = set(WORD.findall(fold(each.product.brand)))
-        if brand <= set(words) or len(own & set(words)) >= max(2, len(own) - 1):
-            return each.product
+        product = each.product
+        brand, name = (set(WORD.findall(fold(text))) for text in (product.brand, product.name))
+        kind = {one(word) for word in WORD.findall(fold(" ".join((product.category, *product.tags))))}
+        is_named = any(one(word) not in kind for word in name & said)
+        if brand <= said or (is_named and len((brand | name) & said) >= max(2, len(brand | name) - 1)):
+            return product
     return None
 
 
@@ -97,12 +124,17 @@ def ranked(rivals: Sequence[FoundProduct], original: Product) -> list[Product]:
 
 def cheapest(found: Sequence[FoundProduct]) -> list[Product]:
     """Of what fits best, the cheapest first."""
-    top = max(each.score for each in found)
+    top = max((each.score for each in found), default=0.0)
     return sorted((each.product for each in found if each.score >= top), key=lambda product: product.price)
 
 
-def line(product: Product, original: Product | None = None) -> str:
-    less = f", {100 - round(100 * product.price / original.price)}% less" if original else ""
+def listed(heading: str, products: Sequence[Product], dearer: float | None = None) -> str:
+    return "\n".join([heading, *(line(each, dearer) for each in products)])
+
+
+def line(product: Product, dearer: float | None = None) -> str:
+    """A product in a line; `dearer` is the price that it is less than."""
+    less = f", {100 - round(100 * product.price / dearer)}% less" if dearer else ""
     alike = f"; {', '.join(product.tags)}" if product.tags else ""
     return f"- {product.brand} {product.name} [{product.id}]: {money(product.price, product.currency)}{less} at {product.shop}{alike}"
 

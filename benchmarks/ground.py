@@ -272,7 +272,7 @@ async def graphs(settings: Settings) -> None:
             answer = Entry({"role": "assistant", "content": f"answer {number}"}, is_sampled=True)
             began = time.perf_counter()
             async with database.begin() as tx:
-                head = await parts.graphs.append(tx, session.id, head, [question, answer])
+                head = (await parts.graphs.append(tx, session.id, head, [question, answer])).head
             appends.append(time.perf_counter() - began)
 
         async def load() -> MessageGraph:

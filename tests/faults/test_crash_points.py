@@ -55,8 +55,9 @@ class Point:
         return self.is_sent_again or (self.place, self.is_after) in {("commit:inbox.hold", True), ("send", False)}
 
 
-CLAIM = ["inbox.claim", "commit:inbox.claim", "sessions.current", "credits.reserve", "commit:sessions.current"]
-ASK = ["histories.read", "journal.begin", "commit:journal.begin", "answer", "journal.finish", "commit:journal.finish"]
+CLAIM = ["inbox.claim", "commit:inbox.claim", "people.get", "commit:people.get", "credits.reserve", "commit:credits.reserve"]
+PREPARE = ["souls.load", "sessions.current", "commit:sessions.current", "histories.read", "images.look"]
+ASK = ["journal.begin", "commit:journal.begin", "answer", "journal.finish", "commit:journal.finish"]
 END = ["inbox.hold", "graphs.append", "credits.post", "interactions.add", "outbox.put", "inbox.finish", "commit:inbox.hold"]
 TELL = ["histories.append", "replies.announce"]
 SEND = ["outbox.take", "send", "outbox.settle", "commit:outbox.settle"]
@@ -64,9 +65,9 @@ SEND = ["outbox.take", "send", "outbox.settle", "commit:outbox.settle"]
 POINTS = [
     Point(place, is_after, turn, platform)
     for turn, platform, places in (
-        (2, Platform.REST, ["turn", *CLAIM, *ASK, *END, *TELL]),
+        (2, Platform.REST, ["turn", *CLAIM, *PREPARE, *ASK, *END, *TELL]),
         (2, Platform.TELEGRAM, SEND),
-        (1, Platform.TELEGRAM, [place for place in (*CLAIM, *ASK, *END, *SEND) if place.startswith("commit")]),
+        (1, Platform.TELEGRAM, [place for place in (*CLAIM, *PREPARE, *ASK, *END, *SEND) if place.startswith("commit")]),
     )
     for place in places
     for is_after in (False, True)

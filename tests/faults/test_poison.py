@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.router.turns import APOLOGY
 from hermes.stores.embedded import Stores
-from tests.faults.house import House, Nursery, open_house
+from tests.faults.house import APOLOGY, House, Nursery, open_house
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Workers of Hermes that die or stop where they are told to, and the nursery that they come from.
 
-    python tests/faults/worker.py
+    python -m tests.faults.worker
 
 reads one request a line and answers each with a line. `{"start": {…}}` forks a worker and says its pid, `{"ended": pid}` says how it
 ended, or null while it lives. A fork, because importing Hermes takes a second and the tests need more than a hundred workers: each of
@@ -16,37 +16,43 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import structlog
 
-from hermes.app import Hermes, open_hermes
-from hermes.app.root import Housekeeping, Parts
+from hermes.app import Hermes, Parts, open_hermes
+from hermes.app.root import Housekeeping
 from hermes.cli.running import new_event_loop, until_told
 from hermes.config import load
 from hermes.ops import logs
+from hermes.ports.backends import Ask
 from hermes.ports.inbox import Claim
 from hermes.ports.journal import Effect
+from hermes.ports.models import Answer, Caller
 from hermes.ports.outbox import Parcel, ParcelState
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.router.courier import Sender
-from hermes.router.effects import Done
+from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
 from hermes.stores.postgres.work import Pace
 from hermes.stores.seal import MasterKeys
 from hermes.turn import Platform
+from tests.flows.echo import own_words, said
 
 log = structlog.get_logger("hermes.tests")
 
 TURN: ContextVar[int] = ContextVar("turn", default=0)
 """Which of this process's turns is under way, counted from one; 0 outside of turns."""
+SIGNED = "\nprepared by "
 CALLS: ContextVar[list[str] | None] = ContextVar("calls", default=None)
 """The port calls of the transaction that is open."""
 
@@ -79,6 +85,8 @@ class Orders:
     answer_s: float = 0.0
     poison: str | None = None
     """The model fails on messages that hold this word."""
+    errand: str | None = None
+    """The model has a reminder set for messages that hold this word, before it answers."""
     deadly: str | None = None
     """The process dies, every time, of messages that hold this word."""
     cut_off_s: float = 1.5
@@ -126,6 +134,9 @@ def fork(orders: Orders) -> int:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(until_told(work(orders)))
         code = 0
+    except BaseException:
+        traceback.print_exc()
+        raise
     finally:
         sys.stderr.flush()
         os._exit(code)  # what stands below this fork belongs to the nursery
@@ -149,11 +160,15 @@ async def work(orders: Orders) -> None:
     def adjust(parts: Parts) -> Parts:
         adjusted = replace(
             parts,
-            answer=Model(orders, snare),
+            models=Model(orders, snare),
+            embeddings=HashedEmbeddings(),  # quick to load: there are many workers
             journal=SignedJournal(parts.journal),
             outbox=PostgresOutbox(keyring, cut_off_s=orders.cut_off_s),
         )
-        names = ("inbox", "sessions", "graphs", "histories", "credits", "journal", "outbox", "interactions", "replies")
+        names = (
+            *("people", "inbox", "sessions", "graphs", "histories", "credits", "journal"),
+            *("outbox", "interactions", "outcomes", "replies"),
+        )
         return replace(adjusted, **{name: Snared(getattr(adjusted, name), name, snare) for name in names})
 
     async with open_hermes(settings, adjust=adjust) as hermes:
@@ -210,11 +225,13 @@ class SignedJournal:
     """The journal, with the preparer's pid in every request: so whoever runs it sees whose request it was."""
 
     def __init__(self, journal: Any) -> None:
-        self._journal, self.finish, self.has_result = journal, journal.finish, journal.has_result
+        self._journal, self.finish, self.has_result, self.note = journal, journal.finish, journal.has_result, journal.note
 
     async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
-        signed = json.dumps({**json.loads(request), "prepared_by": os.getpid()}).encode()
-        effect: Effect = await self._journal.begin(tx, claim, step, index, signed)
+        asked = json.loads(request)
+        if step == "call_model" and index == 0:
+            request = json.dumps({**asked, "system": f"{asked['system']}{SIGNED}{os.getpid()}"}).encode()
+        effect: Effect = await self._journal.begin(tx, claim, step, index, request)
         return effect
 
 
@@ -241,7 +258,10 @@ class SnaredHands:
     def __init__(self, hermes: Hermes, snare: Snare, senders: Mapping[Platform, Sender]) -> None:
         transactions = SnaredTransactions(hermes.database, snare)
         self._courier = replace(hermes.courier, transactions=transactions, senders=senders)
-        self._turns = replace(hermes.turns, transactions=transactions, courier=self._courier)
+        services = hermes.turns.services
+        services = replace(services, tools=replace(services.tools, transactions=transactions))  # type: ignore[type-var]  # a Toolbox
+        organs = {name: Snared(getattr(services, name), name, snare) for name in ("souls", "images", "tools")}
+        self._turns = replace(hermes.turns, services=replace(services, transactions=transactions, courier=self._courier, **organs))
         self._snare, self._numbers = snare, itertools.count(1)
 
     async def turn(self, turn_id: UUID) -> None:
@@ -257,6 +277,12 @@ class SnaredHands:
     async def delivery(self, conversation_id: UUID) -> None:
         await self._courier.deliver(conversation_id)
 
+    async def news(self, conversation_id: UUID) -> None:
+        """There are none."""
+
+    async def memory(self, turn_id: UUID) -> None:
+        """What is remembered of these messages is looked at elsewhere."""
+
 
 class Postman:
     """Stands in for a platform that answers are sent to: notes every parcel that it was given."""
@@ -271,27 +297,35 @@ class Postman:
         return ParcelState.SENT
 
 
+SOON = datetime.now(UTC) + timedelta(days=30)
+REMIND = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "set_reminder", "arguments": json.dumps({"text": "water the plants", "at": f"{SOON:%Y-%m-%dT%H:%M}"})},
+}
+
+
 class Model:
     """Stands in for the model: gives another answer to every call, and notes each of them in the diary."""
 
     def __init__(self, orders: Orders, snare: Snare) -> None:
         self._orders, self._snare, self._diary = orders, snare, opened(orders.diary)
 
-    async def __call__(self, request: bytes) -> Done:
-        asked = json.loads(request)
-        text = asked["messages"][-1]["content"]
-        name = uuid4().hex
-        note(self._diary, call=name, began=time.monotonic(), text=text, pid=os.getpid(), prepared_by=asked["prepared_by"])
+    async def complete(self, ask: Ask, _: Caller) -> Answer:
+        text, name = own_words(ask), uuid4().hex
+        prepared_by = int(ask.messages[0]["content"].rpartition(SIGNED)[2])
+        note(self._diary, call=name, began=time.monotonic(), text=text, pid=os.getpid(), prepared_by=prepared_by)
         self._snare.reached("answer", is_after=False)
         if self._orders.deadly and self._orders.deadly in text:
             os.kill(os.getpid(), signal.SIGKILL)
         if self._orders.poison and self._orders.poison in text:
             raise RuntimeError("the model cannot take this")
         await asyncio.sleep(self._orders.answer_s)
-        answer = f"{text} ({name})"
+        wants_tool = self._orders.errand is not None and self._orders.errand in text and ask.tool_choice != "none"
+        answer = None if wants_tool else f"{text} ({name})"
         note(self._diary, call=name, ended=time.monotonic(), answer=answer)
         self._snare.reached("answer", is_after=True)
-        return Done(answer.encode(), {"backend": "diary"})
+        return said(answer, "diary", [REMIND] if wants_tool else ())
 
 
 def opened(file: str) -> int:

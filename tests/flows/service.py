@@ -1,7 +1,6 @@
 """Hermes as a whole in one event loop: the web on a free port, a worker, real PostgreSQL and Valkey behind them."""
 
 import asyncio
-import json
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -14,10 +13,9 @@ import aiohttp
 
 from hermes.app import Hermes, open_hermes
 from hermes.config import DatabaseSettings, InboxSettings, Secret, Settings, WebSettings, WorkSettings
-from hermes.router.effects import Done
-from hermes.router.turns import echo
 from hermes.stores.postgres.database import Database
 from hermes.web.serving import serve_until_cancelled
+from tests.flows.echo import Echo
 
 
 @dataclass
@@ -27,10 +25,9 @@ class Thinker:
     may_answer: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[str] = field(default_factory=list)
 
-    async def answer(self, request: bytes) -> Done:
-        self.asked.append(json.loads(request)["messages"][-1]["content"])
+    async def think(self, text: str) -> None:
+        self.asked.append(text)
         await self.may_answer.wait()
-        return await echo(request)
 
 
 @dataclass(frozen=True)
@@ -90,10 +87,12 @@ async def running(
     *,
     cap: int = 10_000,
     has_worker: bool = True,
+    echoes: bool = True,
     more: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Service]:
-    """Run everything as long as the block lasts; `settings` are the web's, `more` are others. The thinker may answer from the start."""
+    """Run everything as long as the block lasts; `settings` are the web's, `more` are others. The thinker may answer from the start;
+    without echoes it is the models of the settings that answer."""
     thinker = Thinker()
     thinker.may_answer.set()
     async with AsyncExitStack() as stack:
@@ -108,7 +107,9 @@ async def running(
             web=WebSettings(**settings),
             **(more or {}),
         )
-        hermes = await stack.enter_async_context(open_hermes(chosen, adjust=lambda parts: replace(parts, answer=thinker.answer)))
+        hermes = await stack.enter_async_context(
+            open_hermes(chosen, adjust=lambda parts: replace(parts, models=Echo(thinker.think) if echoes else None))
+        )
         if has_worker:
             stack.push_async_callback(stopped, asyncio.create_task(hermes.run_worker()))
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))

@@ -13,10 +13,13 @@ from hermes.app import Hermes, Parts, open_hermes
 from hermes.config import load
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.people import UserState
-from hermes.router.effects import Done
-from hermes.router.turns import APOLOGY, MessageUnreadable, echo
+from hermes.router.replies import ReplyKind, reply
+from hermes.router.turns import MessageUnreadable
 from hermes.stores.postgres.database import on
 from hermes.turn import Envelope, MessageEvent, Platform
+from tests.flows.echo import Echo
+
+APOLOGY = reply(ReplyKind.APOLOGY, "en")
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def environ(database_url: str, redis_url: str, tmp_path: Path) -> dict[str, str]
 
 @asynccontextmanager
 async def opened(environ: dict[str, str], adjust: Callable[[Parts], Parts] = lambda parts: parts) -> AsyncIterator[Hermes]:
-    async with open_hermes(load(environ), adjust=adjust) as hermes:
+    async with open_hermes(load(environ), adjust=lambda parts: adjust(replace(parts, models=Echo()))) as hermes:
         yield hermes
 
 
@@ -77,13 +80,12 @@ class Flapping:
 
 
 async def test_a_store_that_was_away_does_not_count_against_the_message(environ: dict[str, str]) -> None:
-    calls: list[bytes] = []
+    calls: list[str] = []
 
-    async def counted(request: bytes) -> Done:
-        calls.append(request)
-        return await echo(request)
+    async def counted(text: str) -> None:
+        calls.append(text)
 
-    async with opened(environ, lambda parts: replace(parts, graphs=Flapping(parts.graphs, 6), answer=counted)) as hermes:
+    async with opened(environ, lambda parts: replace(parts, graphs=Flapping(parts.graphs, 6), models=Echo(counted))) as hermes:
         turn_id = await say(hermes, "hello")
         for _ in range(6):
             with pytest.raises(StoreUnavailable):
@@ -125,10 +127,10 @@ async def test_an_answer_that_was_paid_for_is_given_although_its_recording_faile
 
 
 async def test_a_message_without_an_answer_ends_in_an_apology_and_costs_nothing(environ: dict[str, str]) -> None:
-    async def mute(_: bytes) -> Done:
+    async def mute(_: str) -> None:
         raise LookupError
 
-    async with opened(environ, lambda parts: replace(parts, answer=mute)) as hermes:
+    async with opened(environ, lambda parts: replace(parts, models=Echo(mute))) as hermes:
         turn_id = await say(hermes, "hello")
         for _ in range(2):
             with pytest.raises(LookupError):
@@ -158,8 +160,17 @@ async def test_somebody_without_credit_is_told_so_and_gets_an_answer_again_when_
         turns = [await say(hermes, text) for text in ("one", "two")]
         for turn_id in turns:
             await hermes.turn(turn_id)
-        assert [await answer(hermes, turn_id) for turn_id in turns] == ["one", "You have used up your credits."]
+        async with hermes.database.begin() as tx:
+            [(user_id,)] = await (await on(tx).execute("select user_id from inbox where turn_id = %s", [turns[0]])).fetchall()
+            code = (await hermes.parts.people.get(tx, user_id)).referral_code
+        upgrade = reply(ReplyKind.UPGRADE, "en", link=None, referral_code=code, reward=20)
+        assert [await answer(hermes, turn_id) for turn_id in turns] == ["one", upgrade]
         assert await available(hermes, turns[0]) == 0
+        async with hermes.database.begin() as tx:
+            await hermes.parts.credits.grant(tx, user_id, 1, "gift:1")
+        again = await say(hermes, "three")
+        await hermes.turn(again)
+        assert (await answer(hermes, again), await available(hermes, again)) == ("three", 0)
 
 
 async def test_a_living_sender_is_answered_where_the_opener_of_the_conversation_was_deleted(environ: dict[str, str]) -> None:

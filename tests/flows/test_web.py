@@ -118,6 +118,7 @@ async def test_requests_are_counted_by_route_template_and_queues_by_name(service
         'hermes_queue_length{queue="outbox"} 0.0',
         'hermes_queue_length{queue="turns"} 0.0',
         'hermes_queue_length{queue="deliveries"} 0.0',
+        'hermes_queue_length{queue="memory"} 0.0',
     ]
 
 

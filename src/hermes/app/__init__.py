@@ -2,7 +2,8 @@
 
 from hermes.app.doctor import Finding, Health, examine
 from hermes.app.home import StartRefused, home_of
-from hermes.app.root import Hermes, Parts, open_hermes, stores
+from hermes.app.parts import Parts
+from hermes.app.root import Hermes, open_hermes, stores
 from hermes.stores.seal import new_master_key
 
 __all__ = ["Finding", "Health", "Hermes", "Parts", "StartRefused", "examine", "home_of", "new_master_key", "open_hermes", "stores"]

@@ -188,7 +188,7 @@ async def models(settings: Settings) -> AsyncIterator[Finding]:
         check_prices(catalogue, prices_from(settings), datetime.now(UTC).date())
         for name, reason in (stand_ins(settings) or missing(settings)).items():
             if any(model.backend == name for model in USUAL.models.values()) or name in settings.backends:
-                says = f"{name}: {reason}" + ("; scripted answers instead" if name in stand_ins(settings) else "")
+                says = f"{name}: {reason}" + (f"; {settings.llm.stand_in} answers instead" if name in stand_ins(settings) else "")
                 yield Finding("models", Health.WARNING, says, f"set HERMES_BACKENDS_{name.upper().replace('-', '_')}_API_KEY")
         led_to = {catalogue.models[name].backend for tier in catalogue.tiers.values() for name in tier.chain}
         healthy = set()

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from hermes.app.models import backends_from, catalogue_from, check_prices, prices_from
 from hermes.backends import HttpClient
 from hermes.config import Settings
+from hermes.gateway.catalogue import Catalogue
 from hermes.gateway.door import Door
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
@@ -54,19 +55,20 @@ class ModelParts:
 class Models:
     """Everything that calls models, ready."""
 
+    catalogue: Catalogue
     fleet: Fleet
     gateway: Gateway
     door: Door
 
 
 @asynccontextmanager
-async def open_models(settings: Settings, parts: ModelParts, transactions: Transactions, metrics: Metrics) -> AsyncIterator[Models]:
+async def open_models(
+    settings: Settings, parts: ModelParts, transactions: Transactions, metrics: Metrics, client: HttpClient
+) -> AsyncIterator[Models]:
     """Open the way to the models for as long as the block lasts; at its end what was paid is written down first. Raises StartRefused."""
     catalogue, prices, clock = catalogue_from(settings), prices_from(settings), SystemClock()
     check_prices(catalogue, prices, clock.now().date())
     async with AsyncExitStack() as stack:
-        client = HttpClient()
-        stack.push_async_callback(client.aclose)
         fleet = Fleet(
             backends_from(settings, client), catalogue=catalogue, agents=parts.agents, transactions=transactions, alerts=parts.alerts
         )
@@ -103,7 +105,7 @@ async def open_models(settings: Settings, parts: ModelParts, transactions: Trans
         )
         await fleet.refresh()
         await stack.enter_async_context(following(fleet))
-        yield Models(fleet, gateway, door)
+        yield Models(catalogue, fleet, gateway, door)
 
 
 @asynccontextmanager

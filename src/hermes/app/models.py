@@ -4,7 +4,7 @@
     prices_from      what they cost
     backends_from    where they are, ready to be asked
     missing          which backends cannot be asked, and why
-    stand_ins        for which of these `scripted` answers: in development, so that a machine without any key has an answer too
+    stand_ins        for which of these another answers: in development, so that a machine without any key has an answer too
 
 All of them raise StartRefused, with a line for each thing that is wrong. Opens no connection and reads no file but the script."""
 
@@ -44,6 +44,7 @@ from hermes.config import (
     ModelSettings,
     PriceSettings,
     Settings,
+    StandIn,
     TierSettings,
     kind_of_backend,
     nearest,
@@ -82,6 +83,7 @@ USUAL_MAX_TOKENS = 2_048
 LOCAL_CONTEXT = 4_096
 """Tokens of context that `local` has where no model says; memory grows with it."""
 STAND_IN = BackendKind.SCRIPTED.value
+LOCAL_STAND_IN = "smollm2"
 FREE_KINDS = frozenset({BackendKind.SCRIPTED, BackendKind.LOCAL, BackendKind.CLAUDE_LOCAL, BackendKind.CODEX_LOCAL})
 """Kinds that send no bill for tokens, whatever their models are called."""
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -90,13 +92,15 @@ OLLAMA_URL = "http://127.0.0.1:11434"
 
 
 def catalogue_from(settings: Settings) -> Catalogue:
-    """All tiers and models. A model whose backend has a stand-in is at the stand-in, under its own name and id."""
+    """All tiers and models. A model whose backend has a stand-in is the stand-in's, under its own name; a scripted one keeps its id too."""
     refuse_faults(settings)
-    stood_for = stand_ins(settings)
-    models = {
-        name: replace(model, backend=STAND_IN) if model.backend in stood_for else model for name, model in models_of(settings).items()
-    }
-    return Catalogue(tiers_of(settings), models)
+    known, tiers, stood_for = models_of(settings), tiers_of(settings), stand_ins(settings)
+    waiting = {name for name, model in known.items() if model.backend in stood_for}
+    if settings.llm.stand_in is StandIn.SCRIPTED:
+        return Catalogue(tiers, {name: replace(model, backend=STAND_IN) if name in waiting else model for name, model in known.items()})
+    # A small model on this machine has no tools; behind it somebody stands who has.
+    chains = {name: replace(tier, chain=(*tier.chain, STAND_IN)) if waiting & {*tier.chain} else tier for name, tier in tiers.items()}
+    return Catalogue(chains, {name: known[LOCAL_STAND_IN] if name in waiting else model for name, model in known.items()})
 
 
 def prices_from(settings: Settings) -> Prices:
@@ -140,7 +144,7 @@ def missing(settings: Settings) -> dict[str, str]:
 
 
 def stand_ins(settings: Settings) -> dict[str, str]:
-    """The backends that `scripted` answers for, by name, and why they do not themselves. None in production: there a link without its
+    """The backends that another answers for, by name, and why they do not themselves. None in production: there a link without its
     backend is skipped, because a made-up answer is worse than none."""
     if settings.environment is not Environment.DEVELOPMENT:
         return {}

@@ -16,96 +16,46 @@ from pathlib import Path
 from uuid import UUID
 
 import psycopg
+import structlog
 from redis.asyncio import Redis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from hermes.app.afterwards import Afterwards, afterwards_from
+from hermes.app.answering import Answering, Mind, open_answering, services_from, warm
 from hermes.app.gateway import ModelParts, Models, SystemClock, open_models
 from hermes.app.home import StartRefused, home_of, master_keys
-from hermes.config import Settings
+from hermes.app.parts import Parts, behind_ports
+from hermes.backends import HttpClient
+from hermes.backends.fetch import PublicWeb
+from hermes.config import Environment, Settings
 from hermes.gateway.door import Door
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
-from hermes.ports.agents import Agents
-from hermes.ports.alerts import Alerts
-from hermes.ports.api_keys import ApiKeys, Promises
-from hermes.ports.budgets import Budgets, Spend
-from hermes.ports.cache import Cache
-from hermes.ports.calls import Calls
-from hermes.ports.chats import Chats
-from hermes.ports.concierge import Nutrition, Products, Venues
-from hermes.ports.credits import Credits
-from hermes.ports.graphs import Graphs
-from hermes.ports.histories import Histories
-from hermes.ports.inbox import Inbox
-from hermes.ports.interactions import Interactions
-from hermes.ports.journal import Journal
-from hermes.ports.outbox import Outbox
-from hermes.ports.people import People
-from hermes.ports.replies import Replies
-from hermes.ports.sessions import Sessions
+from hermes.ports.budgets import Spend
+from hermes.ports.errors import StoreUnavailable
+from hermes.router.clockwork import Clockwork
 from hermes.router.courier import Courier
 from hermes.router.intake import Intake
-from hermes.router.turns import Answerer, Limits, Turns, echo
+from hermes.router.turns import Limits, Turns
 from hermes.stores import embedded
-from hermes.stores.postgres.agents import PostgresAgents
-from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresPromises
-from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
-from hermes.stores.postgres.chats import PostgresChats
-from hermes.stores.postgres.concierge_desk import PostgresNutrition
-from hermes.stores.postgres.concierge_shelf import PostgresProducts, PostgresVenues
-from hermes.stores.postgres.credits import PostgresCredits
+from hermes.stores.postgres.calls import PostgresCalls
 from hermes.stores.postgres.database import Database, open_database
-from hermes.stores.postgres.graphs import PostgresGraphs
-from hermes.stores.postgres.inbox import PostgresInbox
-from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import SchemaRefused, migrate
-from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
-from hermes.stores.postgres.people import PostgresPeople
-from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.postgres.work import Pace, PostgresWork, open_work
 from hermes.stores.redis.batch import Batch
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.cache import RedisCache
-from hermes.stores.redis.histories import RedisHistories
 from hermes.stores.redis.replies import RedisReplies
-from hermes.stores.redis.spend import RedisSpend
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
+from hermes.tools.concierge.tables import stock
+
+log = structlog.get_logger()
 
 HOUSEKEEPING_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What stands behind each port. A test, or an operator with stores of their own, replaces what they like."""
-
-    people: People
-    credits: Credits
-    inbox: Inbox
-    sessions: Sessions
-    graphs: Graphs
-    histories: Histories
-    journal: Journal
-    outbox: Outbox
-    interactions: Interactions
-    api_keys: ApiKeys
-    promises: Promises
-    replies: Replies
-    alerts: Alerts
-    answer: Answerer
-    chats: Chats
-    agents: Agents
-    calls: Calls
-    budgets: Budgets
-    spend: Spend
-    cache: Cache
-    venues: Venues
-    products: Products
-    nutrition: Nutrition
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +72,8 @@ class Hermes:
     intake: Intake
     turns: Turns
     courier: Courier
+    mind: Mind
+    afterwards: Afterwards
     fleet: Fleet
     gateway: Gateway
     door: Door
@@ -133,6 +85,7 @@ class Hermes:
 
     async def run_worker(self) -> None:
         """Work on turns and deliveries until cancelled, then let what is under way come to its end."""
+        await self.prepare()
         work = self.settings.work
         pace = Pace(
             concurrency=work.concurrency,
@@ -142,7 +95,21 @@ class Hermes:
             sweep_s=work.sweep_s,
             drain_s=work.drain_s,
         )
-        await self.work.run(self, pace, Housekeeping(self).sweep)
+        clockwork = Clockwork(self.database, self.parts.rota, self.afterwards.chores)
+        try:
+            await self.work.run(self, pace, Housekeeping(self, clockwork).sweep)
+        finally:
+            await clockwork.aclose()
+
+    async def prepare(self) -> None:
+        """Have at hand what the first message would wait for, and in development something to talk about."""
+        parts, tools = self.parts, self.settings.tools
+        if tools.sample or (tools.sample is None and self.settings.environment is Environment.DEVELOPMENT):
+            try:
+                await stock(self.database, parts.venues, parts.products, parts.nutrition, only_if_empty=True)
+            except StoreUnavailable as error:
+                log.warning("tables_not_stocked", reason=str(error))
+        await warm(parts)
 
     async def turn(self, turn_id: UUID) -> None:
         """Drive a turn to its end."""
@@ -151,6 +118,14 @@ class Hermes:
     async def delivery(self, conversation_id: UUID) -> None:
         """Send what is due in a conversation."""
         await self.courier.deliver(conversation_id)
+
+    async def news(self, conversation_id: UUID) -> None:
+        """Write what Hermes said by itself into a conversation's history."""
+        await self.afterwards.reminding.record(conversation_id)
+
+    async def memory(self, turn_id: UUID) -> None:
+        """Learn from the message of a turn."""
+        await self.afterwards.remembering.remember(turn_id)
 
     async def queue_lengths(self) -> dict[str, int]:
         """How much waits where."""
@@ -167,10 +142,11 @@ class Hermes:
 
 
 class Housekeeping:
-    """What must be looked after now and then: parcels whose sender died, reserves that nobody will end, promises that have run out."""
+    """What must be looked after now and then: parcels whose sender died, reserves that nobody will end, promises that have run out; and
+    what is done by the clock."""
 
-    def __init__(self, hermes: Hermes) -> None:
-        self._hermes = hermes
+    def __init__(self, hermes: Hermes, clockwork: Clockwork | None = None) -> None:
+        self._hermes, self._clockwork = hermes, clockwork
         self._next = 0.0
 
     async def sweep(self) -> None:
@@ -178,6 +154,8 @@ class Housekeeping:
         async with hermes.database.begin() as tx:
             for conversation_id in await parts.outbox.stranded(tx, settings.work.stalled_after_s):
                 await hermes.work.defer_delivery(tx, conversation_id)
+        if self._clockwork is not None:
+            await self._clockwork.tick(SystemClock().now())
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + HOUSEKEEPING_S
@@ -211,9 +189,19 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
         batch = Batch(client)
         budgets = RedisBudgets(client, database, PostgresCalls(), alerts=alerts, clock=SystemClock(), batch=batch)
         stack.push_async_callback(budgets.aclose)
-        parts = adjust(behind_ports(settings, database, keyring, client, replies=replies, alerts=alerts, budgets=budgets, batch=batch))
-        models = await stack.enter_async_context(open_models(settings, model_parts(parts), database, metrics))
-        hermes = assembled(settings, parts, database=database, redis=client, keyring=keyring, work=work, metrics=metrics, models=models)
+        http = HttpClient()
+        stack.push_async_callback(http.aclose)
+        web = PublicWeb(max_bytes=settings.pictures.max_bytes, timeout_s=settings.pictures.timeout_s)
+        stack.push_async_callback(web.aclose)
+        parts = adjust(
+            behind_ports(
+                settings, database, keyring, client, http=http, web=web, replies=replies, alerts=alerts, budgets=budgets, batch=batch
+            )
+        )
+        models = await stack.enter_async_context(open_models(settings, model_parts(parts), database, metrics, http))
+        held = Held(database=database, redis=client, keyring=keyring, work=work, metrics=metrics)
+        answering = await stack.enter_async_context(open_answering(settings, parts, database, metrics))
+        hermes = assembled(settings, parts, held, models, answering)
         yield hermes
 
 
@@ -244,96 +232,57 @@ async def opened_database(settings: Settings, *, pool_min: int, pool_max: int) -
         yield addresses, database, keyring
 
 
-def behind_ports(
-    settings: Settings,
-    database: Database,
-    keyring: Keyring,
-    client: Redis,
-    *,
-    replies: RedisReplies,
-    alerts: LogAlerts,
-    budgets: RedisBudgets,
-    batch: Batch,
-) -> Parts:
-    graphs, calls = PostgresGraphs(keyring), PostgresCalls()
-    history = settings.history
-    return Parts(
-        people=PostgresPeople(keyring),
-        credits=PostgresCredits(),
-        inbox=PostgresInbox(keyring, cap=settings.inbox.cap),
-        sessions=PostgresSessions(keyring, idle_s=history.idle_s),
-        graphs=graphs,
-        histories=RedisHistories(client, database, graphs, keyring, ttl_s=history.hot_ttl_s, keep_messages=history.hot_messages),
-        journal=PostgresJournal(keyring),
-        outbox=PostgresOutbox(keyring),
-        interactions=PostgresInteractions(),
-        api_keys=PostgresApiKeys(),
-        promises=PostgresPromises(ttl_s=settings.api.idempotency_ttl_s),
-        replies=replies,
-        alerts=alerts,
-        answer=echo,
-        chats=PostgresChats(database, keyring),
-        agents=PostgresAgents(),
-        calls=calls,
-        budgets=budgets,
-        spend=RedisSpend(client, database, calls, latches=PostgresLatches(), alerts=alerts, clock=SystemClock(), batch=batch),
-        cache=RedisCache(client, database, keyring, ttl_s=settings.llm.cache_ttl_s),
-        venues=PostgresVenues(),
-        products=PostgresProducts(),
-        nutrition=PostgresNutrition(keyring),
-    )
-
-
 def model_parts(parts: Parts) -> ModelParts:
     return ModelParts(**{field.name: getattr(parts, field.name) for field in fields(ModelParts)})
 
 
-def assembled(
-    settings: Settings,
-    parts: Parts,
-    *,
-    database: Database,
-    redis: Redis,
-    keyring: Keyring,
-    work: PostgresWork,
-    metrics: Metrics,
-    models: Models,
-) -> Hermes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What is open for as long as Hermes is."""
+
+    database: Database
+    redis: Redis
+    keyring: Keyring
+    work: PostgresWork
+    metrics: Metrics
+
+
+def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answering: Answering) -> Hermes:
     intake = Intake(
-        transactions=database,
+        transactions=held.database,
         people=parts.people,
         credits=parts.credits,
         inbox=parts.inbox,
-        work=work,
+        work=held.work,
         promises=parts.promises,
         signup_grant=settings.credits.signup_grant,
     )
-    courier = Courier(database, parts.outbox, parts.replies, senders={})
-    turns = Turns(
-        transactions=database,
-        inbox=parts.inbox,
-        sessions=parts.sessions,
-        histories=parts.histories,
-        graphs=parts.graphs,
-        credits=parts.credits,
-        journal=parts.journal,
-        interactions=parts.interactions,
+    courier = Courier(held.database, parts.outbox, parts.replies, senders={})
+    services = services_from(
+        settings,
+        parts,
+        transactions=held.database,
+        work=held.work,
         courier=courier,
-        alerts=parts.alerts,
-        answer=parts.answer,
-        limits=Limits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s),
+        fleet=models.fleet,
+        models=parts.models or models.gateway,
+        answering=answering,
+        metrics=held.metrics,
     )
+    turns = Turns(services, Limits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s))
     return Hermes(
         settings,
         parts,
-        database,
-        redis,
-        keyring,
-        work,
-        metrics,
+        held.database,
+        held.redis,
+        held.keyring,
+        held.work,
+        held.metrics,
         intake,
         turns,
         courier,
+        answering.mind,
+        afterwards_from(settings, parts, services, models, mind=answering.mind, work=held.work),
         fleet=models.fleet,
         gateway=models.gateway,
         door=models.door,

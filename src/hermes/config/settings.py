@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from hermes.config.kinds import Address, Count, CountOrNone, Port, Seconds, SecondsOrNone, Usd, WholeSeconds
+from hermes.config.kinds import Address, Command, Count, CountOrNone, Port, Seconds, SecondsOrNone, Usd, WholeSeconds
 from hermes.config.models import BackendSettings, ModelSettings, TierSettings, contradictions_of, two_prices_of_a_day
 from hermes.config.named import Named
 from hermes.config.secret import HIDDEN, Secret
@@ -161,9 +161,100 @@ class CreditSettings:
     signup_grant: CountOrNone = 100
     """Credits that a new user starts with."""
 
+    referral_reward: CountOrNone = 20
+    """Credits for somebody whose referral code brings a new user, and for that user too; 0: none."""
+
     reserve_ttl_s: WholeSeconds = 900
     """Seconds after which a reserved credit that was neither posted nor voided goes back to the user. A quarter of an
     hour is more than any turn takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """Where Hermes sends people. What is left out, it does not speak of."""
+
+    signup: Address | None = None
+    """For somebody who writes and whom nobody knows."""
+
+    activation: Address | None = None
+    """For somebody who signed up and is not activated yet."""
+
+    upgrade: Address | None = None
+    """For somebody whose credits are used up."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """What Hermes remembers of its users, and how it finds it again."""
+
+    asks_models: bool = True
+    """Whether a model reads what users tell of themselves, after each turn, and thinks about it once a week. `false`: rules alone, which
+    know the common things in the main languages and cost nothing."""
+
+    embeddings_url: Address | None = None
+    """Where an embeddings API is, as in `https://api.openai.com/v1`. Left out: a small model on this machine, which is part of Hermes."""
+
+    embeddings_model: str = "text-embedding-3-small"
+    """The model of that API."""
+
+    embeddings_dimension: Count = 1_536
+    """The length of that model's vectors."""
+
+    embeddings_key: Secret | None = None
+    """The key to that API. Better in its variable than in a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSettings:
+    """What a model may have done for the user."""
+
+    timeout_s: Seconds = 5.0
+    """Seconds that a tool may take. The user waits for it, and for the model before and after it."""
+
+    sample: bool | None = None
+    """Whether a database without places, goods and foods is given those that come with Hermes. Left out: in development yes, in
+    production no."""
+
+
+@dataclass(frozen=True, slots=True)
+class PictureSettings:
+    """Pictures that come with messages."""
+
+    max_bytes: Count = 3_932_160
+    """The largest picture in bytes; a larger one gets a clear reply. As base64 it is 5 MiB, which is the most that vendors take."""
+
+    max_side: Count = 8_000
+    """The most pixels on a side, which is the most that vendors take; small files can hold huge pictures."""
+
+    timeout_s: Seconds = 8.0
+    """Seconds for fetching a picture, with every look-up and redirect."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpSettings:
+    """An MCP server whose tools a model may use, by a name of your own: either a program on this machine or an address."""
+
+    command: Command | None = None
+    """The program and its arguments; it is spoken to over its standard input and output."""
+
+    environment: tuple[str, ...] = ()
+    """Names of variables that the program is given, beyond the few that every program gets; their values are those of this process."""
+
+    url: Address | None = None
+    """The address of a server over streamable HTTP."""
+
+    api_key: Secret | None = None
+    """Sent to the address as `Authorization: Bearer …`."""
+
+    confirm: tuple[str, ...] = ()
+    """Tools of it, by the server's own names, that the user must agree to before they are run; `*` for all that change something."""
+
+
+class StandIn(StrEnum):
+    """Who answers for a model that cannot be asked."""
+
+    SCRIPTED = "scripted"
+    LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +276,10 @@ class LlmSettings:
 
     cache_ttl_s: WholeSeconds = 3_600
     """Seconds that an answer is kept for the same question of the same user. An hour: what is true of today changes."""
+
+    stand_in: StandIn = StandIn.SCRIPTED
+    """Who answers in development for models that have no key. `scripted` is a concierge without a model, who uses the tools; `local` is a
+    small real model on this machine (`hermes local install`), behind which `scripted` answers what needs tools."""
 
     script: Path | None = None
     """The script that `scripted` answers from. Left out: the friendly concierge that comes with Hermes."""
@@ -264,6 +359,10 @@ class Settings:
     work: WorkSettings = WorkSettings()
     history: HistorySettings = HistorySettings()
     credits: CreditSettings = CreditSettings()
+    links: LinkSettings = LinkSettings()
+    memory: MemorySettings = MemorySettings()
+    tools: ToolSettings = ToolSettings()
+    pictures: PictureSettings = PictureSettings()
     llm: LlmSettings = LlmSettings()
     door: DoorSettings = DoorSettings()
     api: ApiSettings = ApiSettings()
@@ -272,6 +371,7 @@ class Settings:
     backends: Named[BackendSettings] = field(default_factory=Named)
     models: Named[ModelSettings] = field(default_factory=Named)
     tiers: Named[TierSettings] = field(default_factory=Named)
+    mcp: Named[McpSettings] = field(default_factory=Named)
 
     def public(self) -> dict[str, Any]:
         """Every value, section by section, as JSON can hold it; a secret is shown as `***`."""
@@ -301,5 +401,8 @@ def contradictions(settings: Settings) -> Iterator[str]:
         yield f"database.pool_max is {database.pool_max}; expected at least database.pool_min, which is {database.pool_min}"
     if work.stalled_after_s <= 2 * work.heartbeat_s:
         yield f"work.stalled_after_s is {work.stalled_after_s}; expected more than twice work.heartbeat_s, which is {work.heartbeat_s}"
+    for name, server in settings.mcp.items():
+        if (server.command is None) == (server.url is None):
+            yield f"mcp.{name} has {'neither' if server.command is None else 'both'} a command and a url; expected one of them"
     yield from contradictions_of(settings.backends)
     yield from two_prices_of_a_day(settings.models)

@@ -68,6 +68,16 @@ class Metrics:
         self.llm_attempts = Counter("hermes_llm_attempts", "Backends that were asked.", ["backend", "outcome"], registry=self.registry)
         self.llm_slots_used = Gauge("hermes_llm_slots_used", "Model calls under way.", registry=self.registry)
         self.llm_slots_waiting = Gauge("hermes_llm_slots_waiting", "Model calls that wait for a slot.", registry=self.registry)
+        self.steps = Histogram(
+            "hermes_step_seconds", "What each step of a turn took.", ["step"], registry=self.registry, buckets=LATENCIES_S
+        )
+        self.turns = Counter("hermes_turns", "Turns that ended, by what with.", ["outcome"], registry=self.registry)
+        self.intents = Counter("hermes_intents", "What users wanted, as far as it was told.", ["kind"], registry=self.registry)
+        self.recall_skipped = Counter(
+            "hermes_semantic_recall_skipped_trivial",
+            "Messages too trivial to recall anything for.",
+            registry=self.registry,
+        )
         self._queues = QueueReading(queue_lengths, fresh_s, timeout_s) if queue_lengths else None
 
     def count(self, call: Call) -> None:
@@ -83,6 +93,15 @@ class Metrics:
         self.llm_tokens.labels(backend, "in").inc(call.usage.tokens_in)
         self.llm_tokens.labels(backend, "out").inc(call.usage.tokens_out)
         self.llm_cost.labels(backend, call.tier).inc(call.micro_usd / 1_000_000)
+
+    def count_step(self, step: str, seconds: float) -> None:
+        """The port TurnMeter."""
+        self.steps.labels(step).observe(seconds)
+
+    def count_turn(self, outcome: str, intent: str) -> None:
+        """The port TurnMeter."""
+        self.turns.labels(outcome).inc()
+        self.intents.labels(intent).inc()
 
     def watch_slots(self, used: Callable[[], int], waiting: Callable[[], int]) -> None:
         """Show how many calls run and wait, as of each scrape."""

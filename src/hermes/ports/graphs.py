@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 from uuid import UUID
 
 from hermes.graph import CallRecord, MessageGraph
 from hermes.graph.context import KeepReasoning
+from hermes.graph.response import sent_id
+from hermes.graph.revive import history_of
 from hermes.ports.transactions import Transaction
 
 
@@ -28,19 +30,39 @@ class Entry:
     """What the model was told beside the list when it sampled this: the soul. Makes no version."""
 
 
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a list stands after something was appended to it."""
+
+    head: str
+    nodes: tuple[str, ...] = ()
+    """The ids of the messages that were appended, in their order; the last one is the head."""
+    contexts: tuple[str, ...] = ()
+    """What each sample among them was sampled in, in their order: the ids of exactly what was sent."""
+
+    @classmethod
+    def to(cls, graph: MessageGraph, count: int) -> Self:
+        """What is known after the last `count` messages of a graph were appended."""
+        history, before = history_of(graph), len(graph) - count
+        place = history.place_of(history.live)
+        nodes = tuple(history.id_of(place, at).hex() for at in range(before + 1, len(graph) + 1))
+        slots = sorted((at, samples[-1]) for at, samples in history.slots().items() if at >= before)
+        return cls(graph.head, nodes, tuple(sent_id(history.id_of(place, at), sample.overlay) for at, sample in slots))
+
+
 class Graphs(Protocol):
     """The message graphs of sessions. Fails closed. A graph comes back as it was: versions, responses, annotations, ids."""
 
-    async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry]) -> str:
-        """Append to the current list and return the new head; costs what is appended, whatever the length of the list.
+    async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry]) -> Appended:
+        """Append to the current list and return where it stands then; costs what is appended, whatever the length of the list.
 
         What it does is what MessageGraph.append does, entry by entry; so a sample that the list ends with already is not appended again.
         Raises StaleHead when `head` is not the stored list's head any more, NotThere, Forgotten, and SampleConflict when a sample id is
         known with other content; then nothing is written."""
         ...
 
-    async def shorten(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[Entry]) -> str:
-        """Take the first `count` messages off the list, as a compaction, append, and return the new head. Raises as `append` does.
+    async def shorten(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[Entry]) -> Appended:
+        """Take the first `count` messages off the list, as a compaction, append, and return the new head as well. Raises as `append` does.
 
         What was sampled with them in sight keeps its context in a version of its own."""
         ...

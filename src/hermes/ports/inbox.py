@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
@@ -49,6 +50,17 @@ class Origin:
     channel_id: str
     has_ended: bool
     """Nothing more will come of it than what is in the outbox now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message as it came in, for whoever comes back to it after its turn."""
+
+    turn_id: UUID
+    conversation_id: UUID
+    user_id: UUID
+    envelope: Envelope
+    received_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +114,11 @@ class Inbox(Protocol):
 
     async def origin(self, tx: Transaction, turn_id: UUID) -> Origin | None:
         """Return where a turn belongs; None for a turn that there never was."""
+        ...
+
+    async def said(self, tx: Transaction, turn_id: UUID) -> Said | None:
+        """Return what was said in a turn, whatever became of it; None for a turn that there never was, and for what nobody can read any
+        more: its sender was deleted, or it is damaged."""
         ...
 
     async def waiting(self, tx: Transaction) -> int:

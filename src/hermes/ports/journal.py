@@ -66,6 +66,14 @@ class Journal(Protocol):
         """Add an event that is no effect: user_resolved, credit_reserved, tools_gated, …"""
         ...
 
+    async def add(self, tx: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
+        """Add an event to a turn that has ended: memory_saved. No change for a turn that there never was."""
+        ...
+
+    async def effect(self, tx: Transaction, turn_id: UUID, step: str, index: int) -> Effect | None:
+        """Return what is known of an effect, for whoever reads it after the turn; None for one that was never begun. Raises Forgotten."""
+        ...
+
     async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[RunEvent]:
         """Return the events of a turn in the order they were noted."""
         ...

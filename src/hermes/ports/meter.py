@@ -1,4 +1,4 @@
-"""Numbers about model calls, for whoever watches."""
+"""Numbers about turns and model calls, for whoever watches."""
 
 from __future__ import annotations
 
@@ -12,4 +12,16 @@ class Meter(Protocol):
 
     def count(self, call: Call) -> None:
         """Count a call that has ended, with its attempts, tokens and cost."""
+        ...
+
+
+class TurnMeter(Protocol):
+    """Counts turns and times their steps. Never on the message path: it neither raises nor waits."""
+
+    def count_step(self, step: str, seconds: float) -> None:
+        """Note how long a step took."""
+        ...
+
+    def count_turn(self, outcome: str, intent: str) -> None:
+        """Count a turn that has ended, by what it ended with and what the user wanted."""
         ...

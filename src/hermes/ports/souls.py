@@ -27,6 +27,8 @@ class Soul:
     is_recall_used: bool
     """Whether facts were searched for, found or not."""
     load_ms: int
+    timezone: str | None = None
+    """The user's own, where they told it: an IANA name."""
 
 
 class Souls(Protocol):

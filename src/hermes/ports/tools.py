@@ -79,7 +79,10 @@ class Tools(Protocol):
 
 
 class Notebook(Protocol):
-    """What tools may write down about a user and look up again. Whoever remembers decides what is kept, and how it is found."""
+    """What tools may write down about a user and look up again. Whoever remembers decides what is kept, and how it is found.
+
+    `save` and `search` open transactions of their own: whoever calls them holds none, for a connection that waits for another one is
+    how a pool runs dry."""
 
     async def save(self, user: ToolUser, key: str, value: str) -> None:
         """Remember a preference in place of an older one with the same key. Repeating it changes nothing. ValueError says what is wrong."""
@@ -87,6 +90,10 @@ class Notebook(Protocol):
 
     async def search(self, user: ToolUser, query: str) -> Sequence[str]:
         """Return what is known that is nearest to the query, a line each, the nearest first."""
+        ...
+
+    async def observe(self, tx: Transaction, user: ToolUser, facts: Mapping[str, str]) -> None:
+        """Note what follows from something that Hermes did for the user, as part of doing it. What they said of a key themselves stands."""
         ...
 
 

@@ -15,6 +15,7 @@ from hermes.ports.inbox import Inbox, Receipt
 from hermes.ports.people import People, UserState
 from hermes.ports.transactions import Transactions
 from hermes.ports.work import Work
+from hermes.router.signup import signup_event
 from hermes.turn import Envelope
 
 
@@ -53,7 +54,7 @@ class Intake:
             event = envelope.event
             user, is_new = await self.people.meet(tx, envelope.account, event.platform, event.sender_id, state=newcomer)
             if is_new and newcomer is UserState.ACTIVE and self.signup_grant:
-                await self.credits.grant(tx, user.id, self.signup_grant, f"signup:{user.id}")
+                await self.credits.grant(tx, user.id, self.signup_grant, signup_event(user.id))
             receipt = await self.inbox.accept(tx, envelope, user, turn_id)
             if receipt.is_new:
                 await self.work.defer_turn(tx, receipt.turn_id, receipt.conversation_id)

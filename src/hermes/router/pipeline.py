@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -41,8 +40,7 @@ from hermes.router.steps.resolve_user import find_user
 log = structlog.get_logger()
 T = TypeVar("T")
 
-STEP_S = 10.0
-"""How long a step may take that asks no model and no tool; those have limits of their own."""
+ANSWERED = "answered"
 
 FALLBACKS: Mapping[type[Exception], ReplyKind] = {
     UnknownSender: ReplyKind.SIGNUP,
@@ -61,28 +59,37 @@ FALLBACKS: Mapping[type[Exception], ReplyKind] = {
 
 
 async def handle_message(claim: Claim, services: Services) -> Ended:
-    """Answer one message: ten steps, or what the table says. Every end is recorded, and every end is an answer."""
-    person, run = await find_user(claim, services), Run(services)
+    """Answer one message: ten steps, or what the table says. Every end is recorded, and every end is an answer.
+
+    Raises what is not in the table, Fenced and StoreUnavailable among it; the turn is driven again then."""
+    async with asyncio.timeout(services.step_s):
+        person = await find_user(claim, services)
+    run = Run(services)
     try:
-        with run.watched():
-            person = await run.step("resolve_user", resolve_user(person))
-            await run.step("take_credit", take_credit(claim, services))
-            soul = await run.step("load_soul", load_soul(claim, person, services))
-            run.past = await run.step("load_history", load_history(claim, services))
-            picture = await run.step("route_image", route_image(claim, person, services))
-            prompt = run.at_once("build_messages", lambda: build_messages(soul, run.known_past, claim.envelope.event, picture))
-            prompt = run.at_once("gate_tools", lambda: gate_tools(claim, prompt, person, run.known_past, services))
-            asked = await run.step("call_model", call_model(claim, prompt, person, run.known_past, services), limit_s=None)
-            exchange = await run.step("run_tools", run_tools(claim, asked, person, run.known_past, services), limit_s=None)
+        person = await run.step("resolve_user", resolve_user(person))
+        await run.step("take_credit", take_credit(claim, services))
+        soul = await run.step("load_soul", load_soul(claim, person, services))
+        person = person.living_in(soul.timezone)
+        run.past = await run.step("load_history", load_history(claim, services))
+        picture = await run.step("route_image", route_image(claim, person, services))
+        prompt = run.at_once("build_messages", lambda: build_messages(soul, run.known_past, claim.envelope.event, picture))
+        prompt = run.at_once("gate_tools", lambda: gate_tools(claim, prompt, person, run.known_past, services))
+        asked = await run.step("call_model", call_model(claim, prompt, person, run.known_past, services), limit_s=services.model_s)
+        run.intent = asked[0].intent or asked[0].gate
+        exchange = await run.step("run_tools", run_tools(claim, asked, person, run.known_past, services), limit_s=services.tools_s)
         meta = {"soul_load_ms": soul.load_ms, "semantic_recall_used": soul.is_recall_used}
-        ended = Ended(text=exchange.text, outcome="answered", past=run.past, exchange=exchange, meta=meta, notes=run.notes)
+        ended = Ended(text=exchange.text, outcome=ANSWERED, person=person, past=run.past, exchange=exchange, meta=meta, notes=run.notes)
     except tuple(FALLBACKS) as error:
         kind = kind_of(error)
         log.warning("turn_fell_back", kind=str(kind), step=run.at, error=type(error).__name__)
         run.note("fallback_used", kind=str(kind), error=type(error).__name__)
         text = say(kind, error, person, services)
-        ended = Ended(text=text, outcome=str(kind), past=run.past, meta={"error": type(error).__name__, "step": run.at}, notes=run.notes)
-    await run.step("record", record(claim, ended, services))
+        why = {"error": type(error).__name__, "step": run.at}
+        ended = Ended(text=text, outcome=str(kind), person=person, past=run.past, meta=why, notes=run.notes)
+    parcel = await run.step("record", record(claim, ended, services))
+    services.meter.count_turn(ended.outcome, run.intent)
+    await services.courier.hand_over(claim, parcel)
+    log.info("turn_ended", outcome=ended.outcome, attempt=claim.attempt, waited_s=round(claim.age_s, 3))
     return ended
 
 
@@ -116,6 +123,7 @@ class Run:
     services: Services
     at: str = ""
     past: Past | None = None
+    intent: str = "unknown"
     notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
     @property
@@ -123,49 +131,40 @@ class Run:
         assert self.past is not None  # noqa: S101  # after step 4
         return self.past
 
-    async def step(self, name: str, doing: Awaitable[T], *, limit_s: float | None = STEP_S) -> T:
-        """Take a step, within its time, and note how long it took."""
+    async def step(self, name: str, doing: Awaitable[T], *, limit_s: float | None = None) -> T:
+        """Take a step, within its time, and note how long it took and what came of it."""
         began, self.at = time.monotonic(), name
         try:
-            async with asyncio.timeout(limit_s):
-                return await doing
+            async with asyncio.timeout(limit_s or self.services.step_s):
+                result = await doing
         finally:
-            self._took(name, began)
+            self.services.meter.count_step(name, time.monotonic() - began)
+        return self._noted(name, began, result)
 
     def at_once(self, name: str, doing: Callable[[], T]) -> T:
         """Take a step that waits for nothing."""
         began, self.at = time.monotonic(), name
         try:
-            return doing()
+            result = doing()
         finally:
-            self._took(name, began)
+            self.services.meter.count_step(name, time.monotonic() - began)
+        return self._noted(name, began, result)
 
     def note(self, type_: str, **facts: Any) -> None:
         self.notes.append((type_, facts))
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Say in the log which step something unexpected happened in; it is raised all the same, and the turn driven again."""
-        try:
-            yield
-        except tuple(FALLBACKS):
-            raise
-        except Exception as error:
-            log.warning("step_failed", step=self.at, error=type(error).__name__)
-            raise
-
-    def _took(self, name: str, began: float) -> None:
-        seconds = time.monotonic() - began
-        self.services.observe(name, seconds)
+    def _noted(self, name: str, began: float, result: T) -> T:
         if name in NOTED:
-            self.note(NOTED[name], ms=round(seconds * 1_000))
+            type_, facts_of = NOTED[name]
+            self.note(type_, ms=round((time.monotonic() - began) * 1_000), **facts_of(result))
+        return result
 
 
-NOTED = {
-    "resolve_user": "user_resolved",
-    "take_credit": "credit_reserved",
-    "load_soul": "soul_loaded",
-    "route_image": "intent_classified",
-    "gate_tools": "tools_gated",
+NOTED: Mapping[str, tuple[str, Callable[[Any], Mapping[str, Any]]]] = {
+    "resolve_user": ("user_resolved", lambda person: {"tier": person.tier, "language": person.language, "agent": person.agent.name}),
+    "take_credit": ("credit_reserved", lambda _: {}),
+    "load_soul": ("soul_loaded", lambda soul: {"is_recall_used": soul.is_recall_used}),
+    "route_image": ("intent_classified", lambda picture: {"intent": "text" if picture is None else str(picture.intent)}),
+    "gate_tools": ("tools_gated", lambda prompt: {"subset": prompt.gate, "tools": len(prompt.tools)}),
 }
-"""What a step is in the journal. Model and tools are there by themselves: they are effects."""
+"""What a step is in the journal, and what of its result may be shown there. Model and tools are there by themselves: they are effects."""

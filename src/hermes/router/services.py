@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import tzinfo
+from typing import Protocol
+from uuid import UUID
 
 from hermes.ports.agents import Agent
 from hermes.ports.alerts import Alerts
@@ -16,14 +17,27 @@ from hermes.ports.images import Images
 from hermes.ports.inbox import Inbox
 from hermes.ports.interactions import Interactions
 from hermes.ports.journal import Journal
+from hermes.ports.meter import TurnMeter
 from hermes.ports.models import Models
 from hermes.ports.people import People, User
 from hermes.ports.sessions import Sessions
 from hermes.ports.souls import Souls
 from hermes.ports.tools import Tools
-from hermes.ports.transactions import Transactions
+from hermes.ports.transactions import Transaction, Transactions
 from hermes.router.courier import Courier
 from hermes.router.warmth import Warmth
+
+
+class Languages(Protocol):
+    """Which language a user is spoken to in."""
+
+    def of(self, user: User, text: str) -> str:
+        """The language to answer this text in; without a sign in it the user's own."""
+        ...
+
+    def settled(self, user: User, text: str) -> str | None:
+        """The language that the user is to be known by from now on; None: the one they are known by."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +73,15 @@ class Services:
     clock: Clock
     agent_on: Callable[[str], Agent]
     """Who answers on an account."""
-    language_of: Callable[[User, str], str]
-    """The language to answer a user's text in."""
-    zone_of: Callable[[User], tzinfo]
-    observe: Callable[[str, float], None] = field(default=lambda _step, _seconds: None)
-    """Told how many seconds each step took."""
+    languages: Languages
+    meter: TurnMeter
+    learn: Callable[[Transaction, UUID, str], Awaitable[None]]
+    """Have a turn's message learnt from, after its end: a job, deferred in the turn's last transaction."""
+    step_s: float = 10.0
+    """How long a step may take that asks no model and no tool."""
+    model_s: float = 90.0
+    """How long a model may take with all that the gateway waits for: more than its own deadlines, for what nobody thought of."""
+    tools_s: float = 150.0
+    """How long the tools may take, with the model's last word."""
     warmth: Warmth = field(default_factory=Warmth)
     links: Links = Links()

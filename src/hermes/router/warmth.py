@@ -12,6 +12,8 @@ from uuid import UUID
 WARM_S = 300.0
 """How long vendors keep a prompt by default."""
 MOST_SESSIONS = 10_000
+LEAST_CHARACTERS = 8_000
+"""Of a prompt that a vendor keeps: about 2,000 tokens. Floors lie between 1,024 and 4,096."""
 
 
 class Warmth:
@@ -26,7 +28,11 @@ class Warmth:
         known = self._sent.get(session_id)
         return known[0] if known is not None and self._clock() - known[1] < self._warm_s else None
 
-    def note(self, session_id: UUID, subset: str) -> None:
+    def note(self, session_id: UUID, subset: str, *, characters: int) -> None:
+        """Remember what is about to be sent, and how long it is: a vendor does not keep a short prompt, so nothing is warm then."""
+        if characters < LEAST_CHARACTERS:
+            self._sent.pop(session_id, None)
+            return
         self._sent[session_id] = (subset, self._clock())
         self._sent.move_to_end(session_id)
         while len(self._sent) > MOST_SESSIONS:

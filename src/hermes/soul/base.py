@@ -52,7 +52,8 @@ class SoulLoader:
         started = time.perf_counter()
         known, recalled = await asyncio.gather(self._base(user.id, conversation_id, now), self._recalled(user.id, text, now))
         written = note(now, known, recalled.facts, self.sanitize)
-        return Soul(system(agent, known), written, recalled.is_used, round((time.perf_counter() - started) * 1000))
+        load_ms = round((time.perf_counter() - started) * 1000)
+        return Soul(system(agent, known), written, recalled.is_used, load_ms, known.timezone if known else None)
 
     async def invalidate(self, user_id: UUID) -> None:
         for pause_s in (*PAUSES_S, None):

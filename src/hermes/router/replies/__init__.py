@@ -9,5 +9,6 @@ from hermes.router.replies.catalogue import LANGUAGES, language_of
 from hermes.router.replies.kinds import NEEDS, ReplyKind
 from hermes.router.replies.page import replies_page
 from hermes.router.replies.say import MissingValue, reply
+from hermes.router.replies.words import Money
 
-__all__ = ["LANGUAGES", "NEEDS", "MissingValue", "ReplyKind", "language_of", "replies_page", "reply"]
+__all__ = ["LANGUAGES", "NEEDS", "MissingValue", "Money", "ReplyKind", "language_of", "replies_page", "reply"]

@@ -35,6 +35,10 @@ class ReplyKind(StrEnum):
     """One sender writes faster than Hermes takes messages."""
     APOLOGY = "apology"
     """A message or its answer ended in the dead letters."""
+    REMINDER = "reminder"
+    """The time of a reminder has come. Said by itself, and not in place of an answer."""
+    PRICE_DROP = "price_drop"
+    """A product has come down to the price that the user waits for. Said by itself."""
 
 
 NEEDS: Mapping[ReplyKind, tuple[str, ...]] = {
@@ -51,6 +55,8 @@ NEEDS: Mapping[ReplyKind, tuple[str, ...]] = {
     ReplyKind.IMAGE_UNREADABLE: (),
     ReplyKind.TOO_MANY_MESSAGES: ("retry_in",),
     ReplyKind.APOLOGY: (),
+    ReplyKind.REMINDER: ("text",),
+    ReplyKind.PRICE_DROP: ("product", "price", "shop", "link"),
 }
 """The values that each reply is to be given, by name. One that is None on purpose says: there is none, so leave out the part about it.
 
@@ -60,4 +66,8 @@ NEEDS: Mapping[ReplyKind, tuple[str, ...]] = {
     resets_at       datetime   when it goes on, with a zone; also give `now`, and the user's `zone`
     max_bytes       int        the largest picture that is taken
     retry_in        timedelta  how long to wait
+    text            str        what to be reminded of, as the user put it
+    product         str        brand and name
+    price           Money      what it costs now
+    shop            str        where
 """

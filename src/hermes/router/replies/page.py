@@ -11,7 +11,7 @@ from hermes.router.replies import kinds
 from hermes.router.replies.catalogue import LANGUAGES, catalogue_of
 from hermes.router.replies.kinds import ReplyKind
 from hermes.router.replies.say import Value, reply
-from hermes.router.replies.words import credits_in_words
+from hermes.router.replies.words import Money, credits_in_words
 
 NOW = datetime(2026, 11, 15, 15, 20, tzinfo=UTC)
 ZONE = timezone(timedelta(hours=8))
@@ -22,6 +22,10 @@ SAMPLES: Mapping[str, Value] = {
     "resets_at": datetime(2026, 11, 16, tzinfo=UTC),
     "max_bytes": 5 * 1024 * 1024,
     "retry_in": timedelta(seconds=30),
+    "text": "📞 12:30",
+    "product": "Nona Daily Matte",
+    "price": Money(12.5, "USD"),
+    "shop": "Nona",
 }
 NEXT_MONTH = datetime(2026, 12, 1, tzinfo=UTC)
 COUNTS = (0, 1, 2, 3, 5, 11, 21, 100, 1_000_000)

@@ -10,9 +10,9 @@ from string import Formatter
 
 from hermes.router.replies.catalogue import Catalogue, catalogue_of, language_of
 from hermes.router.replies.kinds import NEEDS, ReplyKind
-from hermes.router.replies.words import credits_in_words, isolated, isolated_link, moment, size, time_until
+from hermes.router.replies.words import Money, credits_in_words, isolated, isolated_link, moment, money, size, time_until
 
-Value = str | int | datetime | timedelta | None
+Value = str | int | datetime | timedelta | Money | None
 
 
 class MissingValue(UserWarning):
@@ -31,7 +31,8 @@ def reply(
 
     NEEDS says which values go with which kind; others are ignored, so that one caller may give the same ones to all. A value of None
     leaves out the part about it. A value that is not given, or of the wrong type, does the same and warns: MissingValue.
-    Without a `zone` times are in UTC and say so. Every reply is below 1,000 bytes of UTF-8 with a link of up to 200."""
+    Without a `zone` times are in UTC and say so. Every reply is below 1,000 bytes of UTF-8 with a link of up to 200, and other words of up
+    to 600."""
     return say(catalogue_of(language_of(language)), kind, values, zone=zone, now=now)
 
 
@@ -61,6 +62,10 @@ def in_words(name: str, value: Value, catalogue: Catalogue, *, zone: tzinfo | No
             words = {name: credits_in_words(count, catalogue.credits, locale)}
         case "max_bytes", int(limit_bytes):
             words = {name: size(limit_bytes, locale)}
+        case "text" | "product" | "shop", str(words_of_others):
+            words = {name: " ".join(words_of_others.split())}
+        case "price", Money() as price:
+            words = {name: money(price, locale)}
         case "retry_in", timedelta() as wait:
             words = {name: time_until(wait, locale)}
         case "resets_at", datetime(tzinfo=tzinfo()) as at if now is not None and now.tzinfo is not None:

@@ -4,19 +4,23 @@ Digits are 0 to 9 in every language, also in Arabic and Hindi: so are the codes 
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from decimal import Decimal
 from math import ceil
 
 from babel import Locale
 from babel.dates import format_skeleton, format_time, format_timedelta, get_datetime_format, get_time_format
-from babel.numbers import format_decimal
+from babel.numbers import format_currency, format_decimal
 from babel.units import format_unit
 
 FIRST_STRONG_ISOLATE, POP_ISOLATE = "\u2068", "\u2069"
 UNITS_S = (86_400, 3_600, 60, 1)
 MEGABYTE, KILOBYTE = 1024 * 1024, 1024
+BETWEEN_LETTER_AND_DIGIT = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 
 
 def credits_in_words(count: int, forms: Mapping[str, str], locale: Locale) -> str:
@@ -43,6 +47,24 @@ def moment(at: datetime, zone: tzinfo | None, locale: Locale) -> str:
     clock = format_time(there, get_time_format("short", locale).pattern.replace("a", "aaaa"), locale=locale)
     said = str(get_datetime_format("medium", locale)).format(clock, day)  # a text like "{1}, {0}", which Babel's types call a format
     return said if zone else f"{said} UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """An amount in a currency, by its ISO code."""
+
+    amount: float
+    currency: str
+
+
+def money(price: Money, locale: Locale) -> str:
+    """`$39`, `39,50 $`, `Rp 150.000`: sign and place as the language wants them, no decimals where there are none to tell."""
+    amount = Decimal(str(price.amount))
+    pattern, has_decimals = locale.currency_formats["standard"].pattern, amount != amount.to_integral_value()
+    shown = pattern if has_decimals else pattern.replace("0.00", "0")
+    said = format_currency(amount, price.currency, shown, locale=locale, currency_digits=has_decimals)
+    # CLDR's rule for signs that are letters, which Babel leaves out: they do not touch the number.
+    return BETWEEN_LETTER_AND_DIGIT.sub("\u00a0", said)
 
 
 def size(limit_bytes: int, locale: Locale) -> str:

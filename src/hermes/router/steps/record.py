@@ -1,7 +1,7 @@
 """Step 10: the end of the turn. All that it changed, or nothing: graph, credit, interaction, answer, inbox.
 
-An answer in hand is never lost to a log: what is only told about a turn is written with its end or, if that fails, not at all, and what
-comes after the end (hot history, memory) waits for nobody."""
+An answer in hand is never lost to a log: what is only told about a turn is written with its end or, if that fails, not at all. What comes
+after the end waits for nobody: the hot history may be left out, and learning from the message is a job of its own."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes.ports.graphs import Entry
+from hermes.ports.graphs import Appended, Entry
 from hermes.ports.inbox import Claim
+from hermes.ports.outbox import Parcel
 from hermes.ports.transactions import Transaction
 from hermes.router.answered import MICRO
 from hermes.router.services import Services
 from hermes.router.steps.load_history import Past
+from hermes.router.steps.resolve_user import Person
 from hermes.router.steps.run_tools import Exchange, message_of
 
 PROVENANCE: Mapping[str, Any] = {
@@ -37,6 +39,7 @@ class Ended:
 
     text: str
     outcome: str
+    person: Person
     past: Past | None
     """None where the turn did not get that far."""
     exchange: Exchange | None = None
@@ -46,9 +49,9 @@ class Ended:
     """What the steps noted on the way, for the journal."""
 
 
-async def record(claim: Claim, ended: Ended, services: Services) -> None:
-    """End the turn. Raises Fenced when another worker has taken it over, and StoreUnavailable; the turn is driven again then."""
-    entries, head = entries_of(ended.exchange), ""
+async def record(claim: Claim, ended: Ended, services: Services) -> Parcel | None:
+    """End the turn; return what is to be sent now. Raises Fenced when another worker has taken it over, and StoreUnavailable."""
+    entries, appended = entries_of(ended.exchange), None
     async with services.transactions.begin() as tx:
         await services.inbox.hold(tx, claim)
         if ended.past is None:
@@ -56,29 +59,46 @@ async def record(claim: Claim, ended: Ended, services: Services) -> None:
         else:
             session = ended.past.session
         if ended.exchange is not None:
-            head = await write_graph(tx, ended, entries, services)
+            appended = await write_graph(tx, ended, entries, services)
             await services.credits.post(tx, claim.turn_id)
+            await services.learn(tx, claim.turn_id, claim.envelope.event.text)
         else:
             await services.credits.void(tx, claim.turn_id)
-        meta = {**PROVENANCE, **provenance(ended.exchange), **ended.meta, "outcome": ended.outcome, "attempt": claim.attempt}
-        await services.interactions.add(tx, claim, session.id, {**meta, "head": head or session.head})
-        for type_, facts in ended.notes:
+        await keep_language(tx, claim, ended.person, services)
+        await services.interactions.add(tx, claim, session.id, {**told(ended, appended), "attempt": claim.attempt})
+        paid = "credit_voided" if ended.exchange is None else "credit_posted"
+        for type_, facts in (*ended.notes, (paid, {})):
             await services.journal.note(tx, claim, type_, facts)
         parcel = await services.courier.promise(tx, claim, [ended.text])
         await services.inbox.finish(tx, claim)
-    if ended.past is not None and ended.exchange is not None and not ended.past.history.offset:
+    if ended.past is not None and ended.exchange is not None and appended is not None and not ended.exchange.prompt.offset:
         said = [entry.message for entry in entries]
-        await services.histories.append(claim.envelope.scope, session, ended.past.history, said, head=head)
-    await services.courier.hand_over(claim, parcel)
+        await services.histories.append(claim.envelope.scope, session, ended.past.history, said, head=appended.head)
+    return parcel
 
 
-async def write_graph(tx: Transaction, ended: Ended, entries: Sequence[Entry], services: Services) -> str:
+async def write_graph(tx: Transaction, ended: Ended, entries: Sequence[Entry], services: Services) -> Appended:
     """Append to the session's list. What the model was not shown of it is first taken off, so that its answer stands under what it saw."""
     assert ended.past is not None and ended.exchange is not None  # noqa: S101, PT018  # there is no exchange without a past
     session, prompt = ended.past.session, ended.exchange.prompt
     if not prompt.offset:
         return await services.graphs.append(tx, session.id, prompt.head, entries)
     return await services.graphs.shorten(tx, session.id, prompt.head, prompt.offset, entries)
+
+
+async def keep_language(tx: Transaction, claim: Claim, person: Person, services: Services) -> None:
+    """Know the user by the language that they have come to write in."""
+    settled = services.languages.settled(person.user, claim.envelope.event.text)
+    if settled is not None:
+        await services.people.set_language(tx, claim.user_id, settled)
+
+
+def told(ended: Ended, appended: Appended | None) -> dict[str, Any]:
+    """All that `interactions.meta` says of a turn."""
+    meta = {**PROVENANCE, **provenance(ended.exchange), **ended.meta, "outcome": ended.outcome, "language": ended.person.language}
+    if appended is not None:
+        meta |= {"head": appended.head, "nodes": list(appended.nodes), "context_ids": list(appended.contexts)}
+    return meta
 
 
 def entries_of(exchange: Exchange | None) -> list[Entry]:

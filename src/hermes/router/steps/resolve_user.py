@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import tzinfo
+from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
+from zoneinfo import ZoneInfo
 
 from hermes.ports.agents import Agent
 from hermes.ports.errors import Forgotten, PortError
@@ -27,9 +28,16 @@ class Person:
     user: User
     agent: Agent
     language: str
-    zone: tzinfo
     tier: str
     """Whose models and tokens: the agent's, where it has a tier of its own."""
+    zone: tzinfo = UTC
+
+    def living_in(self, timezone: str | None) -> Person:
+        """The same person, with their own time where it is known."""
+        try:
+            return self if timezone is None else replace(self, zone=ZoneInfo(timezone))
+        except (ValueError, OSError, KeyError):
+            return self
 
 
 async def find_user(claim: Claim, services: Services) -> Person:
@@ -39,8 +47,8 @@ async def find_user(claim: Claim, services: Services) -> Person:
     if user.state is UserState.DELETED:
         raise Forgotten
     agent = services.agent_on(claim.envelope.account)
-    language = services.language_of(user, claim.envelope.event.text)
-    return Person(user, agent, language, services.zone_of(user), agent.tier or user.tier)
+    language = services.languages.of(user, claim.envelope.event.text)
+    return Person(user, agent, language, agent.tier or user.tier)
 
 
 async def resolve_user(person: Person) -> Person:

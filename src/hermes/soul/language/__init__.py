@@ -2,9 +2,11 @@
 
 script      what the letters say by themselves
 detect      the language of one message
-preference  the language of a person: it changes when they do, and not for one word"""
+preference  the language of a person: it changes when they do, and not for one word
+spoken      the language that each user is spoken to in"""
 
 from hermes.soul.language.detect import LANGUAGES, detect_language, warm
 from hermes.soul.language.preference import Preference
+from hermes.soul.language.spoken import SpokenLanguages
 
-__all__ = ["LANGUAGES", "Preference", "detect_language", "warm"]
+__all__ = ["LANGUAGES", "Preference", "SpokenLanguages", "detect_language", "warm"]

@@ -1,4 +1,5 @@
-"""The language of one message. The script decides where it can; for the nine languages in Latin letters, py3langid does.
+"""The language of one message. The script decides where it can; for the nine languages in Latin letters, py3langid does, and for greetings
+and thanks the words themselves: one short word is too little for statistics, and it is what most people begin with.
 
 The model is read at the first message in Latin letters, or by `warm`: about a third of a second, once."""
 
@@ -11,6 +12,7 @@ from typing import Any
 from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-untyped]  # it has no types
 
 from hermes.soul.language.script import Script, is_another_language, script_of
+from hermes.soul.trivial import languages_of
 
 LANGUAGES = ("en", "id", "es", "fr", "de", "it", "pt", "nl", "ru", "zh", "ja", "ko", "ar", "hi", "th", "tr")
 """The languages that Hermes answers in."""
@@ -26,10 +28,12 @@ _BY_SCRIPT = {
 }
 KNOWN_COUNTS = 4.0
 """How many times as likely another language must be than the one that a person is known to write. Short messages say little."""
+LONGEST_GREETING = 80
 LONGEST = 2_000
 """Characters that are looked at: more do not make it surer."""
-SURE = 0.2
-"""The least likelihood for a language of a person of whom we know none."""
+SURE, SURE_OF_LITTLE = 0.2, 0.7
+"""The least likelihood for a language of a person of whom we know none; the second for a message of less than `LITTLE` letters."""
+LITTLE = 12
 
 
 def detect_language(text: str, *, known: str | None = None) -> str | None:
@@ -50,11 +54,19 @@ def detect_language(text: str, *, known: str | None = None) -> str | None:
 
 
 def likeliest(words: str, known: str | None) -> str | None:
+    polite = languages_of(words).intersection(LATIN) if len(words) <= LONGEST_GREETING else frozenset[str]()
+    if known in polite:
+        return known
+    if "en" in polite:
+        return known or "en"  # "hello" and "ok" are said everywhere
     likely = dict(_identifier().rank(words))
+    if polite:
+        return max(polite, key=lambda language: likely[language])
     best = max(likely, key=lambda language: likely[language])
     if known in likely:
         return known if likely[known] * KNOWN_COUNTS >= likely[best] else str(best)
-    return str(best) if likely[best] >= SURE else known
+    enough = SURE if len(_LETTER.findall(words)) >= LITTLE else SURE_OF_LITTLE
+    return str(best) if likely[best] >= enough else known
 
 
 def warm() -> None:

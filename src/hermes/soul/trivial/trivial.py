@@ -27,12 +27,20 @@ def is_trivial(text: str, language: str | None = None) -> bool:
         return False
     if is_laughing_number(text, language):
         return True
-    plain = fold(_EMOTICON.sub(" ", _EMOJI.sub(" ", text)))
+    plain = plain_of(text)
     if _DIGIT.search(plain):
         return False
-    words = [word for word in _WORD.findall(_CONTRACTION.sub("", plain)) if not _LAUGHTER.fullmatch(word)]
+    words = words_of(plain)
     languages = books() if language is None else (language,)
     return not words or any(says_nothing(words, known) for known in languages if known in books())
+
+
+def languages_of(text: str) -> frozenset[str]:
+    """The languages in which a message tells nothing, each by its own words alone: "danke" is German, "hello" is English and others."""
+    words = words_of(plain_of(text))
+    return frozenset(
+        language for language, book in books().items() if words and is_row(words, book.own_alone, book.own_beside, book.longest, " ")
+    )
 
 
 def says_nothing(words: Sequence[str], language: str) -> bool:
@@ -43,6 +51,16 @@ def says_nothing(words: Sequence[str], language: str) -> bool:
     if not all(word in book.words or any(form in book.words for form in unstretched(word)) for word in words):
         return False  # by far the most messages: one unknown word is enough
     return is_row(words, book.alone, book.beside, book.longest, " ")
+
+
+def plain_of(text: str) -> str:
+    """A message without its emoji and emoticons, folded."""
+    return fold(_EMOTICON.sub(" ", _EMOJI.sub(" ", text)))
+
+
+def words_of(plain: str) -> list[str]:
+    """The words of a folded message, without laughter."""
+    return [word for word in _WORD.findall(_CONTRACTION.sub("", plain)) if not _LAUGHTER.fullmatch(word)]
 
 
 def is_row(parts: Sequence[str], alone: frozenset[str], beside: frozenset[str], longest: int, between: str) -> bool:
@@ -88,6 +106,9 @@ class Book:
 
     alone: frozenset[str]
     beside: frozenset[str]
+    own_alone: frozenset[str]
+    own_beside: frozenset[str]
+    """Without those of English."""
     words: frozenset[str]
     """The single words of both."""
     longest: int
@@ -113,6 +134,8 @@ def book_of(own: dict[str, str], english: dict[str, str]) -> Book:
     return Book(
         alone=both | {_SQUEEZED + _RUN.sub(r"\1", phrase) for phrase in both},
         beside=beside | phrases(english["beside"]),
+        own_alone=alone,
+        own_beside=beside,
         words=frozenset(words | {_SQUEEZED + _RUN.sub(r"\1", word) for word in words}),
         longest=max(phrase.count(" ") + 1 for phrase in both),
         alone_unspaced=close,

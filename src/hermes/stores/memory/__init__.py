@@ -5,8 +5,10 @@ as a turn can tell, and no further."""
 
 from hermes.stores.memory.house import MemoryHouse, claim_for
 from hermes.stores.memory.ledger import MemoryCredits
+from hermes.stores.memory.people import MemoryPeople
 from hermes.stores.memory.sessions import MemoryGraphs, MemoryHistories, MemorySessions
 from hermes.stores.memory.turns import MemoryInbox, MemoryInteractions, MemoryJournal, MemoryOutbox, MemoryTransactions
+from hermes.stores.memory.work import MemoryRota, MemoryWork
 
 __all__ = [
     "MemoryCredits",
@@ -17,7 +19,10 @@ __all__ = [
     "MemoryInteractions",
     "MemoryJournal",
     "MemoryOutbox",
+    "MemoryPeople",
+    "MemoryRota",
     "MemorySessions",
     "MemoryTransactions",
+    "MemoryWork",
     "claim_for",
 ]

@@ -52,6 +52,8 @@ class MemoryHouse:
     interactions: MemoryInteractions = field(default_factory=MemoryInteractions)
     outbox: MemoryOutbox = field(default_factory=MemoryOutbox)
     sessions: MemorySessions = field(init=False)
+    meter: TurnNumbers = field(default_factory=lambda: TurnNumbers())  # noqa: PLW0108  # it stands below
+    learnt_from: list[UUID] = field(default_factory=list)
     conversation_id: UUID = field(default_factory=uuid4)
 
     def __post_init__(self) -> None:
@@ -83,10 +85,14 @@ class MemoryHouse:
             alerts=cast("Any", Silence()),
             clock=Now(),
             agent_on=lambda _: Agent(name="hermes"),
-            language_of=lambda user, _: user.language or "en",
-            zone_of=lambda _: UTC,
+            languages=Steady(),
+            meter=self.meter,
+            learn=self._learn,
             links=self.links,
         )
+
+    async def _learn(self, _: Transaction, turn_id: UUID, __: str) -> None:
+        self.learnt_from.append(turn_id)
 
 
 def claim_for(user: User, conversation_id: UUID, text: str, **event: Any) -> Claim:
@@ -105,6 +111,30 @@ class OneUser:
         if user_id != self.house.user.id:
             raise NotThere(f"there is no user {user_id}")
         return self.house.user
+
+
+@dataclass(slots=True)
+class TurnNumbers:
+    """The port TurnMeter."""
+
+    steps: list[str] = field(default_factory=list)
+    turns: list[tuple[str, str]] = field(default_factory=list)
+
+    def count_step(self, step: str, _: float) -> None:
+        self.steps.append(step)
+
+    def count_turn(self, outcome: str, intent: str) -> None:
+        self.turns.append((outcome, intent))
+
+
+class Steady:
+    """The port Languages: everybody keeps to their own."""
+
+    def of(self, user: User, _: str) -> str:
+        return user.language or "en"
+
+    def settled(self, _: User, __: str) -> str | None:
+        return None
 
 
 class Now:

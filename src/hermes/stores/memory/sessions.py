@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 from hermes.graph import MessageGraph
 from hermes.graph.edit import COMPACTION
 from hermes.ports.errors import NotThere, StaleHead
-from hermes.ports.graphs import Entry
+from hermes.ports.graphs import Appended, Entry
 from hermes.ports.histories import History
 from hermes.ports.sessions import Session
 from hermes.ports.transactions import Transaction
@@ -22,16 +22,16 @@ class MemoryGraphs:
 
     graphs: dict[UUID, MessageGraph] = field(default_factory=dict)
 
-    async def append(self, _: Transaction, session_id: UUID, head: str, entries: Sequence[Entry]) -> str:
+    async def append(self, _: Transaction, session_id: UUID, head: str, entries: Sequence[Entry]) -> Appended:
         graph = self._at(session_id, head)
         extend(graph, entries)
-        return graph.head
+        return Appended.to(graph, len(entries))
 
-    async def shorten(self, _: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[Entry]) -> str:
+    async def shorten(self, _: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[Entry]) -> Appended:
         graph = self._at(session_id, head)
         graph.replace(slice(0, count), [], kind=COMPACTION)
         extend(graph, entries)
-        return graph.head
+        return Appended.to(graph, len(entries))
 
     async def load(self, _: Transaction, session_id: UUID) -> MessageGraph:
         return self._known(session_id).copy()

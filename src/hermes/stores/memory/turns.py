@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from hermes.ports.inbox import Claim
+from hermes.ports.inbox import Claim, Said
 from hermes.ports.journal import Effect, Progress
-from hermes.ports.outbox import ParcelState
+from hermes.ports.outbox import News, ParcelState
 from hermes.ports.transactions import Transaction
+from hermes.turn import Platform
 
 
 class MemoryTransactions:
@@ -26,15 +28,20 @@ class MemoryTransactions:
 
 @dataclass(slots=True)
 class MemoryInbox:
-    """Of the port Inbox what a turn's end needs."""
+    """Of the port Inbox what a turn's end needs, and whoever comes back to it."""
 
     finished: list[UUID] = field(default_factory=list)
+    messages: dict[UUID, Said] = field(default_factory=dict)
+    """What was said, by turn; whoever makes a claim without an intake puts it here."""
 
     async def hold(self, _: Transaction, __: Claim) -> None:
         """Nobody else is here."""
 
     async def finish(self, _: Transaction, claim: Claim) -> None:
         self.finished.append(claim.turn_id)
+
+    async def said(self, _: Transaction, turn_id: UUID) -> Said | None:
+        return self.messages.get(turn_id)
 
 
 @dataclass(slots=True)
@@ -57,8 +64,21 @@ class MemoryJournal:
         self.notes.append((step, facts))
         return self.results.setdefault((claim.turn_id, step, index), result)
 
+    async def has_result(self, _: Transaction, claim: Claim, step: str, index: int) -> bool:
+        return (claim.turn_id, step, index) in self.results
+
     async def note(self, _: Transaction, __: Claim, type_: str, facts: Mapping[str, Any]) -> None:
         self.notes.append((type_, facts))
+
+    async def add(self, _: Transaction, __: UUID, type_: str, facts: Mapping[str, Any]) -> None:
+        self.notes.append((type_, facts))
+
+    async def effect(self, _: Transaction, turn_id: UUID, step: str, index: int) -> Effect | None:
+        place = (turn_id, step, index)
+        if place not in self.requests:
+            return None
+        result = self.results.get(place)
+        return Effect(Progress.STARTED if result is None else Progress.DONE, self.requests[place], result)
 
 
 @dataclass(slots=True)
@@ -73,9 +93,33 @@ class MemoryInteractions:
 
 @dataclass(slots=True)
 class MemoryOutbox:
-    """Of the port Outbox what a promise needs."""
+    """Of the port Outbox what a promise needs, and news."""
 
     said: dict[UUID, list[str]] = field(default_factory=dict)
+    told: list[tuple[Said, News, ParcelState]] = field(default_factory=list)
+    """The news, each with the message that asked for it."""
+    recorded: set[int] = field(default_factory=set)
 
     async def put(self, _: Transaction, claim: Claim, parts: Sequence[str], _state: ParcelState = ParcelState.PENDING) -> None:
         self.said.setdefault(claim.turn_id, [*parts])
+
+    async def put_news(self, _: Transaction, said: Said, name: str, text: str, state: ParcelState = ParcelState.PENDING) -> None:
+        if all((news.turn_id, news.name) != (said.turn_id, name) for _, news, _ in self.told):
+            news = News(len(self.told) + 1, said.turn_id, said.user_id, name, text, datetime.now(UTC))
+            self.told.append((said, news, state))
+
+    async def take_news(self, _: Transaction, conversation_id: UUID) -> Sequence[News]:
+        found = [news for said, news, _ in self.told if said.conversation_id == conversation_id and news.id not in self.recorded]
+        self.recorded |= {news.id for news in found}
+        return found
+
+    async def news(
+        self, _: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
+    ) -> Sequence[News]:
+        where = (account, platform, channel_id)
+        theirs = [news for said, news, _ in self.told if channel_of(said) == where and news.id > after]
+        return theirs[:limit]
+
+
+def channel_of(said: Said) -> tuple[str, Platform, str]:
+    return said.envelope.account, said.envelope.event.platform, said.envelope.channel_id

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from hermes.graph.node import root_id
+from hermes.graph.revive import continued
 from hermes.ports.calls import Call
 from hermes.ports.chats import Found, Mark
 from hermes.ports.graphs import Entry
@@ -57,7 +58,7 @@ class PostgresChats:
         async with self._database.once() as tx:
             keys = await self._keyring.of(tx, user_id)
             place = new_chat(keys) if found is None else found
-            row = appended_row(place.session_id, place.head, entries, keys)
+            row = appended_row(place.session_id, place.head, continued(place.head, 0), entries, keys)
             if row is None:
                 return None
             noted = digests(mark, keyed_by(keys)) if mark is not None else NOTHING_SAID

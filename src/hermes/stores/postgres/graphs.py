@@ -11,7 +11,7 @@ from hermes.graph import CallRecord, MessageGraph
 from hermes.graph.edit import COMPACTION
 from hermes.graph.revive import continued, history_of
 from hermes.ports.errors import NotThere, StaleHead
-from hermes.ports.graphs import Entry
+from hermes.ports.graphs import Appended, Entry
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.graph_rows import (
@@ -40,17 +40,17 @@ class PostgresGraphs:
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
-    async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry]) -> str:
+    async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry]) -> Appended:
         owner = self._keyring.owner_of(session_id)
         if owner is not None and entries:
-            appended_head = await self._append_at_once(tx, session_id, head, entries, await self._keyring.of(tx, owner))
-            if appended_head is not None:
-                return appended_head
+            done = await self._append_at_once(tx, session_id, head, entries, await self._keyring.of(tx, owner))
+            if done is not None:
+                return done
         user_id, before = await lock(tx, session_id, head)
         self._keyring.note_owner(session_id, user_id)
         vault = Vault(await self._keyring.of(tx, user_id), session_id)
         if not entries:
-            return head
+            return Appended(head)
         # The entries are appended to a graph that starts where the stored list ends: what append means is decided there, not here.
         graph = continued(head, before.live)
         extend(graph, entries)
@@ -58,28 +58,33 @@ class PostgresGraphs:
             # Rare: only the whole graph can say whether it is the same sample in the same place.
             whole = await self.load(tx, session_id)
             extend(whole, entries)
-            return await self.save(tx, session_id, head, whole)
+            await self.save(tx, session_id, head, whole)
+            return Appended.to(whole, len(entries))
         history = history_of(graph)
         chats = 0
         if any(node.chat is not None for node in history.nodes):
             [[chats]] = await (await on(tx).execute(SQL["count_chats"], {"session_id": session_id})).fetchall()
         changes = appended(history, before.length, chats, vault)
         await write(tx, session_id, changes, Standing(graph.head, before.length + len(graph), before.live, uuid4()))
-        return graph.head
+        return Appended.to(graph, len(graph))
 
-    async def _append_at_once(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry], keys: DataKeys) -> str | None:
+    async def _append_at_once(
+        self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry], keys: DataKeys
+    ) -> Appended | None:
         """Append in one statement; None where that cannot be: the list has moved, a sample is known, or a chat is attached."""
-        row = appended_row(session_id, head, entries, keys)
+        graph = continued(head, 0)
+        row = appended_row(session_id, head, graph, entries, keys)
         if row is None or await (await on(tx).execute(APPEND, row)).fetchone() is None:
             return None
-        return str(row["new_head"])
+        return Appended.to(graph, len(graph))
 
-    async def shorten(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[Entry]) -> str:
+    async def shorten(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[Entry]) -> Appended:
         await lock(tx, session_id, head)
         whole = await self.load(tx, session_id)
         whole.replace(slice(0, count), [], kind=COMPACTION)
         extend(whole, entries)
-        return await self.save(tx, session_id, head, whole)
+        await self.save(tx, session_id, head, whole)
+        return Appended.to(whole, len(entries))
 
     async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
         row = await (await on(tx).cursor(binary=True).execute(SQL["load"], {"session_id": session_id})).fetchone()
@@ -112,9 +117,12 @@ class PostgresGraphs:
         return standing.head
 
 
-def appended_row(session_id: UUID, head: str, entries: Sequence[Entry], keys: DataKeys) -> dict[str, Any] | None:
-    """What one statement needs to append to a list of which only the head is known; None where a chat is attached to a message."""
-    graph = continued(head, 0)
+def appended_row(
+    session_id: UUID, head: str, graph: MessageGraph, entries: Sequence[Entry], keys: DataKeys
+) -> dict[str, Any] | None:
+    """What one statement needs to append to a list of which only the head is known; None where a chat is attached to a message.
+
+    `graph` goes on from that head, and is empty; the entries are in it afterwards."""
     extend(graph, entries)
     history = history_of(graph)
     if any(node.chat is not None for node in history.nodes):

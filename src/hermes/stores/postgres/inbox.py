@@ -8,8 +8,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import structlog
+
 from hermes.ports.errors import Fenced, Forgotten, InboxFull
-from hermes.ports.inbox import Claim, Origin, Receipt, Unreadable
+from hermes.ports.inbox import Claim, Origin, Receipt, Said, Unreadable
 from hermes.ports.people import User
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
@@ -17,6 +19,8 @@ from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load
 from hermes.stores.seal import SealBroken, SealError
 from hermes.turn import Envelope, MessageEvent, Platform
+
+log = structlog.get_logger()
 
 SQL = load("inbox")
 
@@ -87,6 +91,19 @@ class PostgresInbox:
     async def origin(self, tx: Transaction, turn_id: UUID) -> Origin | None:
         row = await (await on(tx).execute(SQL["origin"], {"turn_id": turn_id})).fetchone()
         return None if row is None else Origin(row[0], Platform(row[1]), row[2], row[3])
+
+    async def said(self, tx: Transaction, turn_id: UUID) -> Said | None:
+        row = await (await on(tx).execute(SQL["said"], {"turn_id": turn_id})).fetchone()
+        if row is None:
+            return None
+        conversation_id, user_id, sealed, received_at = row
+        try:
+            keys = await self._keyring.of(tx, user_id)
+            envelope = decode(keys.open(scope(turn_id), sealed))
+        except (Forgotten, SealBroken) as error:
+            log.info("message_not_opened", turn_id=str(turn_id), error=type(error).__name__)
+            return None
+        return Said(turn_id, conversation_id, user_id, envelope, received_at)
 
     async def waiting(self, tx: Transaction) -> int:
         row = await (await on(tx).execute(SQL["waiting"])).fetchone()

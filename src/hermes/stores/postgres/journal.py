@@ -28,30 +28,30 @@ class PostgresJournal:
     async def begin(self, tx: Transaction, claim: Claim, step: str, index: int, request: bytes) -> Effect:
         keys = await self._keyring.of(tx, claim.user_id)
         row = {**place(claim, step, index), "conversation_id": claim.conversation_id, "epoch": claim.epoch, "attempt": claim.attempt}
-        row["request"] = keys.seal(scope(claim, step, index, "request"), request)
+        row["request"] = keys.seal(scope(claim.turn_id, step, index, "request"), request)
         if await (await on(tx).execute(SQL["begin"], row)).fetchone() is not None:
             return Effect(Progress.NEW, request, None)
         known = await (await on(tx).execute(SQL["known"], row)).fetchone()
         if known is None:
             raise Fenced  # nothing was inserted, and nothing stood in the way: the claim does not hold
         sealed_request, sealed_result = known
-        first_request = keys.open(scope(claim, step, index, "request"), sealed_request)
+        first_request = keys.open(scope(claim.turn_id, step, index, "request"), sealed_request)
         if sealed_result is None:
             # A fenced worker must not try again what its successor may be doing right now.
             await self._hold(tx, claim)
             return Effect(Progress.STARTED, first_request, None)
-        return Effect(Progress.DONE, first_request, keys.open(scope(claim, step, index, "result"), sealed_result))
+        return Effect(Progress.DONE, first_request, keys.open(scope(claim.turn_id, step, index, "result"), sealed_result))
 
     async def finish(self, tx: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
         keys = await self._keyring.of(tx, claim.user_id)
         row = {**place(claim, step, index), "facts": Jsonb(dict(facts))}
-        row["result"] = keys.seal(scope(claim, step, index, "result"), result)
+        row["result"] = keys.seal(scope(claim.turn_id, step, index, "result"), result)
         if await (await on(tx).execute(SQL["finish"], row)).fetchone() is not None:
             return result
         known = await (await on(tx).execute(SQL["known"], row)).fetchone()
         if known is None:
             raise NotThere(f"{step}[{index}] was never begun")
-        return keys.open(scope(claim, step, index, "result"), known[1])
+        return keys.open(scope(claim.turn_id, step, index, "result"), known[1])
 
     async def has_result(self, tx: Transaction, claim: Claim, step: str, index: int) -> bool:
         known = await (await on(tx).execute(SQL["known"], place(claim, step, index))).fetchone()
@@ -60,6 +60,20 @@ class PostgresJournal:
     async def note(self, tx: Transaction, claim: Claim, type_: str, facts: Mapping[str, Any]) -> None:
         row = {"turn_id": claim.turn_id, "type": type_, "attempt": claim.attempt, "facts": Jsonb(dict(facts))}
         await on(tx).execute(SQL["note"], row)
+
+    async def add(self, tx: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
+        await on(tx).execute(SQL["add"], {"turn_id": turn_id, "type": type_, "facts": Jsonb(dict(facts))})
+
+    async def effect(self, tx: Transaction, turn_id: UUID, step: str, index: int) -> Effect | None:
+        row = await (await on(tx).execute(SQL["effect"], {"turn_id": turn_id, "step": step, "index": index})).fetchone()
+        if row is None:
+            return None
+        user_id, request, result = row
+        keys = await self._keyring.of(tx, user_id)
+        asked = keys.open(scope(turn_id, step, index, "request"), request)
+        if result is None:
+            return Effect(Progress.STARTED, asked, None)
+        return Effect(Progress.DONE, asked, keys.open(scope(turn_id, step, index, "result"), result))
 
     async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[RunEvent]:
         rows = await (await on(tx).execute(SQL["read"], {"turn_id": turn_id})).fetchall()
@@ -75,5 +89,5 @@ def place(claim: Claim, step: str, index: int) -> dict[str, Any]:
     return {"turn_id": claim.turn_id, "step": step, "index": index}
 
 
-def scope(claim: Claim, step: str, index: int, part: str) -> str:
-    return f"journal/{claim.turn_id}/{step}/{index}/{part}"
+def scope(turn_id: UUID, step: str, index: int, part: str) -> str:
+    return f"journal/{turn_id}/{step}/{index}/{part}"

@@ -8,8 +8,9 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from hermes.ports.inbox import Claim
-from hermes.ports.outbox import Answer, Parcel, ParcelState
+from hermes.ports.errors import Forgotten
+from hermes.ports.inbox import Claim, Said
+from hermes.ports.outbox import Answer, News, Parcel, ParcelState
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.keyring import Keyring
@@ -33,15 +34,43 @@ class PostgresOutbox:
             body = keys.seal(scope(claim.turn_id, part), text.encode())
             await on(tx).execute(SQL["put"], {**row, "part": part, "body": body})
 
+    async def put_news(self, tx: Transaction, said: Said, name: str, text: str, state: ParcelState = ParcelState.PENDING) -> None:
+        keys = await self._keyring.of(tx, said.user_id)
+        row: dict[str, Any] = {"turn_id": said.turn_id, "conversation_id": said.conversation_id, "user_id": said.user_id}
+        row |= {"news": name, "state": state, "body": keys.seal(scope(said.turn_id, 0, name), text.encode())}
+        await on(tx).execute(SQL["hold_conversation"], row)
+        await on(tx).execute(SQL["put_news"], row)
+
+    async def take_news(self, tx: Transaction, conversation_id: UUID) -> Sequence[News]:
+        rows = await (await on(tx).execute(SQL["take_news"], {"conversation_id": conversation_id})).fetchall()
+        return await self._opened(tx, sorted(rows))
+
+    async def news(
+        self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
+    ) -> Sequence[News]:
+        wanted = {"account": account, "platform": platform, "channel_id": channel_id, "after": after, "limit": limit}
+        return await self._opened(tx, await (await on(tx).execute(SQL["news"], wanted)).fetchall())
+
+    async def _opened(self, tx: Transaction, rows: Sequence[Any]) -> list[News]:
+        found = []
+        for news_id, turn_id, user_id, name, body, at in rows:
+            try:
+                keys = await self._keyring.of(tx, user_id)
+            except Forgotten:
+                continue
+            found.append(News(news_id, turn_id, user_id, name, keys.open(scope(turn_id, 0, name), body).decode(), at))
+        return found
+
     async def take(self, tx: Transaction, conversation_id: UUID) -> Parcel | None:
         wanted = {"conversation_id": conversation_id, "cut_off_s": self._cut_off_s}
         row = await (await on(tx).execute(SQL["take"], wanted)).fetchone()
         if row is None:
             return None
-        parcel_id, user_id, turn_id, _, seq, part, account, platform, channel_id, body, tries, is_ambiguous = row
+        parcel_id, user_id, turn_id, _, seq, part, account, platform, channel_id, body, tries, is_ambiguous, news = row
         keys = await self._keyring.of(tx, user_id)
-        text = keys.open(scope(turn_id, part), body).decode()
-        return Parcel(*(parcel_id, turn_id, conversation_id, seq, part, account, Platform(platform), channel_id, text, tries, is_ambiguous))
+        text = keys.open(scope(turn_id, part, news), body).decode()
+        where = (account, Platform(platform), channel_id)
+        return Parcel(parcel_id, turn_id, conversation_id, seq, part, *where, text, tries, is_ambiguous, news)
 
     async def settle(self, tx: Transaction, parcel: Parcel, state: ParcelState, *, retry_in_s: float | None = None) -> None:
         await on(tx).execute(SQL["settle"], {"id": parcel.id, "tries": parcel.tries, "state": state, "retry_in_s": retry_in_s or 0.0})
@@ -72,5 +101,5 @@ class PostgresInteractions:
         await on(tx).execute(SQL["log"], {**row, "platform": claim.envelope.event.platform, "meta": Jsonb(dict(meta))})
 
 
-def scope(turn_id: UUID, part: int) -> str:
-    return f"outbox/{turn_id}/{part}"
+def scope(turn_id: UUID, part: int, news: str = "") -> str:
+    return f"outbox/{turn_id}/{news}/{part}" if news else f"outbox/{turn_id}/{part}"

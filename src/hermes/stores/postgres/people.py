@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from hermes.ports.errors import Forgotten, NotThere
-from hermes.ports.people import User, UserState
+from hermes.ports.people import Channel, ChannelBusy, ChannelTaken, Kept, Linked, NewUser, User, UserState
 from hermes.ports.transactions import Transaction
+from hermes.router.signup import spoken
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load
 from hermes.turn import Platform
 
 SQL = load("people")
+SIGNED_UP = frozenset({UserState.INVITED, UserState.ACTIVE})
+FORGETTING = (
+    # Channels before their user, as whoever takes a message in; conversations before what lies below them, as everywhere.
+    "forget_channels",
+    "forget",
+    "forget_referrals",
+    "forget_conversations",
+    "forget_event_keys",
+    "forget_addresses",
+    "forget_memory",
+    "forget_errands",
+    "forget_chats",
+)
 
 
 class PostgresPeople:
@@ -24,51 +39,142 @@ class PostgresPeople:
         self._keyring = keyring
 
     async def meet(self, tx: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState) -> tuple[User, bool]:
-        address = {"account": account, "platform": platform, "sender_id": sender_id}
-        known = await self._find(tx, address)
+        address = address_of(Channel(account, platform, sender_id))
+        known = await self._user(tx, "find_by_channel", address)
         if known is not None:
             return known, False
-        await on(tx).execute(SQL["lock_newcomer"], {"newcomer": f"{platform}/{account}/{sender_id}"})
-        known = await self._find(tx, address)
+        await on(tx).execute(SQL["lock_newcomer"], address)
+        known = await self._user(tx, "find_by_channel", address)
         if known is not None:
             return known, False
         await on(tx).execute(SQL["add_account"], address)
-        row = await (await on(tx).execute(SQL["add_user"], {"state": state, "referral_code": secrets.token_hex(5)})).fetchone()
-        user = as_user(row)
-        await self._keyring.make(tx, user.id)
+        user = await self._add(tx, {"id": uuid4(), "state": state, "tier": "free", "language": None})
         await on(tx).execute(SQL["add_channel"], {**address, "user_id": user.id})
         return user, True
 
-    async def get(self, tx: Transaction, user_id: UUID) -> User:
-        row = await (await on(tx).execute(SQL["get"], {"user_id": user_id})).fetchone()
-        if row is None:
-            raise NotThere(f"there is no user {user_id}")
-        return as_user(row)
+    async def create(self, tx: Transaction, newcomer: NewUser) -> User:
+        if newcomer.state not in SIGNED_UP:
+            raise ValueError(f"who signs up is invited or active, not {newcomer.state}")
+        row = {"id": newcomer.id, "state": newcomer.state, "tier": newcomer.tier, "language": spoken(newcomer.language)}
+        return await self._add(tx, row)
 
-    async def activate(self, tx: Transaction, user_id: UUID) -> None:
-        await self._change(tx, "activate", {"user_id": user_id})
+    async def get(self, tx: Transaction, user_id: UUID) -> User:
+        user = await self._user(tx, "get", {"user_id": user_id})
+        if user is None:
+            raise NotThere(f"there is no user {user_id}")
+        return user
+
+    async def find(self, tx: Transaction, channel: Channel) -> User | None:
+        return await self._user(tx, "find", address_of(channel))
+
+    async def by_code(self, tx: Transaction, referral_code: str) -> User | None:
+        return await self._user(tx, "by_code", {"referral_code": referral_code})
+
+    async def between(self, tx: Transaction, first: UUID, last: UUID, *, limit: int = 3) -> Sequence[User]:
+        return [as_user(row) for row in await rows(tx, "between", {"first": first, "last": last, "limit": limit})]
+
+    async def list(self, tx: Transaction, *, state: UserState | None = None, limit: int = 100) -> Sequence[User]:
+        query = "list" if state is None else "list_in_state"
+        return [as_user(row) for row in await rows(tx, query, {"state": state, "limit": limit})]
+
+    async def channels(self, tx: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[Channel]]:
+        found: dict[UUID, list[Channel]] = {}
+        for user_id, account, platform, sender_id in await rows(tx, "channels", {"user_ids": [*user_ids]}):
+            found.setdefault(user_id, []).append(Channel(account, Platform(platform), sender_id))
+        return found
+
+    async def link(self, tx: Transaction, user_id: UUID, channel: Channel) -> Linked:
+        await self._refuse_deleted(tx, user_id)
+        address = {**address_of(channel), "user_id": user_id}
+        await on(tx).execute(SQL["lock_newcomer"], address)
+        held = await rows(tx, "lock_channel", address)
+        if not held:
+            await on(tx).execute(SQL["add_account"], address)
+            await on(tx).execute(SQL["link_channel"], address)
+            return Linked(is_new=True)
+        [[holder]] = held
+        if holder == user_id:
+            return Linked(is_new=False)
+        # A statement of its own: what was committed while we waited for the channel counts too.
+        [[state, is_paid, is_waiting, count]] = await rows(tx, "holder", {"holder": holder})
+        if state != UserState.STRANGER:
+            raise ChannelTaken(f"{channel} is the channel of another user, {holder}")
+        if is_paid:
+            raise ChannelTaken(f"{channel} is the channel of a stranger who has an account of credits; activate that one, {holder}")
+        if is_waiting:
+            raise ChannelBusy(f"a message from {channel} waits for its answer; link it when that was given")
+        await on(tx).execute(SQL["move_channel"], address)
+        if count > 1:
+            return Linked(is_new=True)
+        await self.forget(tx, holder)
+        return Linked(is_new=True, replaced=holder)
+
+    async def activate(self, tx: Transaction, user_id: UUID) -> bool:
+        return await self._changes(tx, "activate", {"user_id": user_id})
+
+    async def refer(self, tx: Transaction, user_id: UUID, referrer_id: UUID) -> bool:
+        await self.get(tx, referrer_id)
+        return await self._changes(tx, "refer", {"user_id": user_id, "referrer_id": referrer_id})
+
+    async def set_tier(self, tx: Transaction, user_id: UUID, tier: str) -> None:
+        await self._changes(tx, "set_tier", {"user_id": user_id, "tier": tier})
+
+    async def set_language(self, tx: Transaction, user_id: UUID, language: str | None) -> None:
+        await self._changes(tx, "set_language", {"user_id": user_id, "language": spoken(language)})
 
     async def allow_training(self, tx: Transaction, user_id: UUID, *, trains: bool) -> None:
-        await self._change(tx, "allow_training", {"user_id": user_id, "trains": trains})
+        await self._changes(tx, "allow_training", {"user_id": user_id, "trains": trains})
+
+    async def kept(self, tx: Transaction, user_id: UUID) -> Kept:
+        [counts] = await rows(tx, "kept", {"user_id": user_id})
+        names = ("facts", "conversations", "messages", "bookings", "reminders", "price_watchers", "meals", "orders")
+        return Kept(**dict(zip(names, counts, strict=True)))
 
     async def forget(self, tx: Transaction, user_id: UUID) -> None:
         await self.get(tx, user_id)
         await self._keyring.discard(tx, user_id)
-        # Conversations before what lies below them, as everywhere.
-        for query in ("forget", "forget_channels", "forget_conversations", "forget_event_keys", "forget_addresses", "forget_memory"):
+        for query in FORGETTING:
             await on(tx).execute(SQL[query], {"user_id": user_id})
 
-    async def _find(self, tx: Transaction, address: dict[str, str]) -> User | None:
-        row = await (await on(tx).execute(SQL["find_by_channel"], address)).fetchone()
+    async def _add(self, tx: Transaction, row: dict[str, Any]) -> User:
+        """Add a user with a key, or find the one who has that id."""
+        user = await self._user(tx, "add_user", {**row, "referral_code": secrets.token_hex(5)})
+        if user is None:
+            return await self.get(tx, row["id"])
+        await self._keyring.make(tx, user.id)
+        return user
+
+    async def _user(self, tx: Transaction, query: str, wanted: dict[str, Any]) -> User | None:
+        row = await (await on(tx).execute(SQL[query], wanted)).fetchone()
         return None if row is None else as_user(row)
 
-    async def _change(self, tx: Transaction, query: str, values: dict[str, Any]) -> None:
-        if await (await on(tx).execute(SQL[query], values)).fetchone() is None:
-            await self.get(tx, values["user_id"])
+    async def _changes(self, tx: Transaction, query: str, values: dict[str, Any]) -> bool:
+        """Run an update of one user; whether it changed them. Raises NotThere and Forgotten."""
+        if await rows(tx, query, values):
+            return True
+        await self._refuse_deleted(tx, values["user_id"])
+        return False
+
+    async def _refuse_deleted(self, tx: Transaction, user_id: UUID) -> None:
+        if (await self.get(tx, user_id)).state is UserState.DELETED:
             raise Forgotten
+
+
+async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
+    return await (await on(tx).execute(SQL[query], values)).fetchall()
+
+
+def address_of(channel: Channel) -> dict[str, str]:
+    """A channel's columns, and the name of the lock under which it begins."""
+    return {
+        "account": channel.account,
+        "platform": channel.platform,
+        "sender_id": channel.sender_id,
+        "newcomer": f"{channel.platform}/{channel.account}/{channel.sender_id}",
+    }
 
 
 def as_user(row: Any) -> User:
     """Read a row of the user columns, in the order in which every query here selects them."""
-    user_id, state, tier, language, referral_code, trains = row
-    return User(user_id, UserState(state), tier, language, referral_code, trains)
+    user_id, state, tier, language, referral_code, trains, referred_by, created_at = row
+    return User(user_id, UserState(state), tier, language, referral_code, trains, referred_by, created_at)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ from hermes.stores.postgres.queries import load
 log = structlog.get_logger()
 
 SQL = load("work")
-TURNS, DELIVERIES = "turns", "deliveries"
+TURNS, DELIVERIES, MEMORY = "turns", "deliveries", "memory"
 LONGEST_WAIT_S = 30.0
 
 
@@ -49,6 +49,12 @@ class Pace:
     drain_s: float = 30.0
     lost_after_s: float = 60.0
     """A waiting message without any job is given a new one after so long."""
+    news_waits_s: Sequence[float] = (0.5, 2.0, 8.0)
+    """Between the tries to write news into a history. Short, because turns wait behind it; what is given up goes along with the next."""
+    memory_concurrency: int = 2
+    """Messages that are learnt from at once. Few: each may ask a model, and none of them is urgent."""
+    memory_waits_s: Sequence[float] = (2.0, 10.0, 60.0, 180.0)
+    """Between the tries to learn from a message; after the last one it is given up."""
 
 
 class PostgresWork:
@@ -64,20 +70,36 @@ class PostgresWork:
 
     async def defer_delivery(self, tx: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:
         lock = f"out:{conversation_id}"
-        if await (await on(tx).execute(SQL["has_delivery"], {"queueing_lock": lock})).fetchone() is not None:
-            return
         delay: dict[str, Any] = {"schedule_in": {"seconds": in_s}} if in_s else {}
-        task = self._app.configure_task("delivery", queue=DELIVERIES, lock=lock, queueing_lock=lock, connection=on(tx), **delay)
+        await self._defer_one(tx, conversation_id, "delivery", queue=DELIVERIES, lock=lock, queueing_lock=lock, **delay)
+
+    async def defer_news(self, tx: Transaction, conversation_id: UUID) -> None:
+        # Under the lock of turns, and in their queue: what waits behind it must not wait for anything slower than a turn.
+        lock, once = f"in:{conversation_id}", f"news:{conversation_id}"
+        await self._defer_one(tx, conversation_id, "news", queue=TURNS, lock=lock, queueing_lock=once)
+
+    async def defer_memory(self, tx: Transaction, turn_id: UUID) -> None:
+        speaker = await (await on(tx).execute(SQL["speaker"], {"turn_id": turn_id})).fetchone()
+        lock = None if speaker is None else f"memory:{speaker[0]}"
+        task = self._app.configure_task("memory", queue=MEMORY, lock=lock, connection=on(tx))
+        with queue_unavailable():
+            await task.defer_async(id=str(turn_id))
+
+    async def _defer_one(self, tx: Transaction, conversation_id: UUID, task: str, *, queueing_lock: str, **options: Any) -> None:
+        """Defer a job, unless one like it waits already."""
+        if await (await on(tx).execute(SQL["is_waiting"], {"queueing_lock": queueing_lock})).fetchone() is not None:
+            return
+        configured = self._app.configure_task(task, queueing_lock=queueing_lock, connection=on(tx), **options)
         try:
             with queue_unavailable():
                 async with on(tx).transaction():
-                    await task.defer_async(id=str(conversation_id))
+                    await configured.defer_async(id=str(conversation_id))
         except exceptions.AlreadyEnqueued:
             return  # somebody else deferred it between the look and the insert
 
     async def waiting(self, tx: Transaction) -> dict[str, int]:
         """How many jobs wait, by queue."""
-        return {TURNS: 0, DELIVERIES: 0, **dict(await (await on(tx).execute(SQL["waiting"])).fetchall())}
+        return {TURNS: 0, DELIVERIES: 0, MEMORY: 0, **dict(await (await on(tx).execute(SQL["waiting"])).fetchall())}
 
     async def run(self, hands: Hands, pace: Pace, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
         """Work until cancelled; then take no new job, and let those under way end for `drain_s`.
@@ -87,9 +109,16 @@ class PostgresWork:
         app = new_app(self._app.connector)  # one for each run: a task's name can be given to one function only
         app.task(name="turn", queue=TURNS, retry=Patience(), pass_context=True)(shift.tracked(hands.turn))
         app.task(name="delivery", queue=DELIVERIES, retry=Patience(), pass_context=True)(shift.tracked(hands.delivery))
+        for name, queue, work, waits_s in (
+            ("news", TURNS, hands.news, pace.news_waits_s),
+            ("memory", MEMORY, hands.memory, pace.memory_waits_s),
+        ):
+            task = shift.tracked(work, most_tries=len(waits_s) + 1)
+            app.task(name=name, queue=queue, retry=Patience(waits_s), pass_context=True)(task)
         async with self._beating(shift, pace), asyncio.TaskGroup() as group:
             group.create_task(self._serve(app, TURNS, pace.concurrency, pace))
             group.create_task(self._serve(app, DELIVERIES, max(1, pace.concurrency // 4), pace))
+            group.create_task(self._serve(app, MEMORY, pace.memory_concurrency, pace))
             group.create_task(self._sweep(shift, pace, sweeps))
 
     async def _serve(self, app: procrastinate.App, queue: str, concurrency: int, pace: Pace) -> None:
@@ -224,11 +253,21 @@ class OwnJobs(manager.JobManager):
 
 
 class Patience(procrastinate.BaseRetryStrategy):
-    """Every failure is tried again: a turn counts its own attempts, and ends with an apology. Until then the same job keeps its place."""
+    """Every failure is tried again: a turn counts its own attempts, and ends with an apology. Until then the same job keeps its place.
+
+    With `waits_s` the pauses are these; when it is enough, the task says."""
+
+    def __init__(self, waits_s: Sequence[float] = ()) -> None:
+        self._waits_s = waits_s
 
     def get_retry_decision(self, *, exception: BaseException, job: jobs.Job) -> procrastinate.RetryDecision:
-        wait_s = 0.0 if isinstance(exception, asyncio.CancelledError) else min(0.5 * 2.0 ** min(job.attempts, 10), LONGEST_WAIT_S)
+        wait_s = 0.0 if isinstance(exception, asyncio.CancelledError) else self._wait_s(job.attempts)
         return procrastinate.RetryDecision(retry_at=datetime.now(UTC) + timedelta(seconds=wait_s))
+
+    def _wait_s(self, attempts: int) -> float:
+        if self._waits_s:
+            return self._waits_s[min(attempts, len(self._waits_s) - 1)]
+        return min(0.5 * 2.0 ** min(attempts, 10), LONGEST_WAIT_S)
 
 
 @dataclass(slots=True)
@@ -239,11 +278,21 @@ class Shift:
     workers: set[int] = field(default_factory=set)
     _suspects: set[int] = field(default_factory=set)
 
-    def tracked(self, work: Callable[[UUID], Awaitable[None]]) -> Callable[[JobContext, str], Awaitable[None]]:
-        """Make a task of it that the shift knows about."""
+    def tracked(
+        self, work: Callable[[UUID], Awaitable[None]], *, most_tries: int | None = None
+    ) -> Callable[[JobContext, str], Awaitable[None]]:
+        """Make a task of it that the shift knows about. After `most_tries` it is given up: said once, and done with."""
+
+        def is_given_up(job: jobs.Job, tries: int) -> bool:
+            if most_tries is None or tries < most_tries:
+                return False
+            log.warning("job_given_up", task=job.task_name, id=job.task_kwargs["id"], tries=tries)
+            return True
 
         async def task(context: JobContext, id: str) -> None:  # noqa: A002  # the name of the job's one argument
             job = context.job
+            if is_given_up(job, job.attempts):
+                return  # it never came to an end: whoever tried was killed
             if job.worker_id is not None:
                 self.workers.add(job.worker_id)
             if job.id is not None:
@@ -257,7 +306,8 @@ class Shift:
                 log.warning(
                     "job_failed", task=job.task_name, id=id, tries=job.attempts + 1, error=type(error).__name__, at=frames_of(error)
                 )
-                raise
+                if not is_given_up(job, job.attempts + 1):
+                    raise
             finally:
                 if job.id is not None:
                     self.running.discard(job.id)

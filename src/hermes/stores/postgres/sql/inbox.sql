@@ -60,5 +60,8 @@ update runs set state = 'dead', ended_at = now() from message where runs.turn_id
 select conversations.account_id, platform, channel_id, state <> 'waiting'
 from inbox join conversations on conversations.id = conversation_id where turn_id = %(turn_id)s
 
+-- name: said
+select conversation_id, user_id, envelope, received_at from inbox where turn_id = %(turn_id)s
+
 -- name: waiting
 select count(*) from inbox where state = 'waiting'

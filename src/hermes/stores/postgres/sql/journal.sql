@@ -22,6 +22,17 @@ insert into run_events (turn_id, step, index, type, attempt, facts, done_at)
 select %(turn_id)s, %(type)s, 1 + coalesce(max(index), -1), %(type)s, %(attempt)s, %(facts)s, clock_timestamp()
 from run_events where turn_id = %(turn_id)s and step = %(type)s
 
+-- name: add
+insert into run_events (turn_id, step, index, type, attempt, facts, done_at)
+select turn_id, %(type)s, (
+    select 1 + coalesce(max(index), -1) from run_events where turn_id = %(turn_id)s and step = %(type)s
+), %(type)s, attempts, %(facts)s, clock_timestamp()
+from inbox where turn_id = %(turn_id)s
+
+-- name: effect
+select inbox.user_id, request, result from run_events join inbox on inbox.turn_id = run_events.turn_id
+where run_events.turn_id = %(turn_id)s and step = %(step)s and index = %(index)s and type = 'effect'
+
 -- name: read
 select step, index, type, attempt, started_at, done_at, facts from run_events where turn_id = %(turn_id)s order by id
 

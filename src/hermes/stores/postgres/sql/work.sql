@@ -61,8 +61,11 @@ update procrastinate_workers set last_heartbeat = now() where id = any(%(workers
 -- name: doing
 select id from procrastinate_jobs where status = 'doing' and worker_id = any(%(workers)s)
 
--- name: has_delivery
+-- name: is_waiting
 select from procrastinate_jobs where queueing_lock = %(queueing_lock)s and status = 'todo'
+
+-- name: speaker
+select user_id from inbox where turn_id = %(turn_id)s
 
 -- name: lost_turns
 select inbox.turn_id, inbox.conversation_id

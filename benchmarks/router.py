@@ -1,0 +1,291 @@
+"""The router: what the ten steps add to a model's own time, what a soul and a recall cost, and how long a person waits with a slow model.
+
+    overhead   one process, real stores, messages at a fixed rate; a model that answers at once: all that is left is ours
+    soul       the same user again and again, with and without the cached base
+    recall     a user of 5,000 facts
+    waiting    web and worker as `hermes up` runs them, a model that takes 1.5 s, 50 people who all talk at once
+
+Starts the stores in a folder of its own. Exits with 1 if a promise is broken."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import aiohttp
+from ground import at_rate, percentile, processes, until_ready
+
+from hermes.app import Hermes, open_hermes
+from hermes.config import Settings, load
+from hermes.ops import logs
+from hermes.ports.agents import Agent
+from hermes.ports.memories import Change, NewFact, Origin
+from hermes.ports.people import UserState
+from hermes.soul.facts_same import canonical
+from hermes.soul.recall_terms import terms
+from hermes.stores import embedded
+from hermes.turn import Envelope, MessageEvent, Platform
+
+PARTS = ("overhead", "soul", "recall", "waiting")
+RATE, USERS, FACTS = 100, 200, 5_000
+OVERHEAD_P50_MS, OVERHEAD_P99_MS = 20.0, 80.0
+PEOPLE, UPSTREAM_S, PATIENCE_S = 50, 1.5, 3.0
+TALK = (
+    "good morning, how are things with you today",
+    "I was thinking about our trip next month and what to pack",
+    "tell me something nice about Bali in the rainy season",
+    "my sister will join us with her two dogs",
+    "that sounds like a plan, let us talk about it tomorrow",
+)
+"""What people say without needing a tool."""
+AT_ONCE = '[[rule]]\nsay = "That sounds lovely. Tell me more about it."\n'
+SLOW = f'[[rule]]\nsay = "That sounds lovely. Tell me more about it."\ndelay_s = {UPSTREAM_S}\n'
+
+broken: list[str] = []
+
+
+def main() -> int:
+    """Run the parts that are asked for and print their tables."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--seconds", type=float, default=20.0, help="how long each load runs")
+    options.add_argument("--only", type=lambda text: text.split(","), default=PARTS, metavar="PARTS", help=f"some of {','.join(PARTS)}")
+    chosen = options.parse_args()
+    if unknown := set(chosen.only) - set(PARTS):
+        options.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
+    logs.configure("json", "error", sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.running(Path(folder) / "home") as stores:
+        environ = environment(Path(folder), stores)
+        if "overhead" in chosen.only:
+            asyncio.run(overhead(load(environ), chosen.seconds))
+        if {"soul", "recall"} & set(chosen.only):
+            asyncio.run(mind(load(environ), chosen.only))
+        if "waiting" in chosen.only:
+            asyncio.run(waiting({**environ, "HERMES_LLM_SCRIPT": f"{folder}/slow.toml"}, chosen.seconds))
+    for promise in broken:
+        print(f"BROKEN: {promise}")
+    return 1 if broken else 0
+
+
+def environment(folder: Path, stores: embedded.Stores) -> dict[str, str]:
+    (folder / "at_once.toml").write_text(AT_ONCE, encoding="utf-8")
+    (folder / "slow.toml").write_text(SLOW, encoding="utf-8")
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("HERMES_", "ANTHROPIC_", "OPENAI_"))},
+        "HERMES_HOME": str(folder / "home"),
+        "HERMES_DATABASE_URL": stores.database_url,
+        "HERMES_REDIS_URL": stores.redis_url,
+        "HERMES_CREDITS_SIGNUP_GRANT": "1000000",
+        "HERMES_INBOX_CAP": "1000000",
+        "HERMES_LOG_LEVEL": "error",
+        "HERMES_WEB_PORT": "8494",
+        "HERMES_LLM_SCRIPT": str(folder / "at_once.toml"),
+        "HERMES_LLM_SLOTS": "64",
+        "HERMES_WORK_CONCURRENCY": "64",
+    }
+
+
+# --- what the ten steps add
+
+
+async def overhead(settings: Settings, seconds: float) -> None:
+    spent: dict[str, list[float]] = defaultdict(list)
+    async with open_hermes(settings) as opened:
+        await opened.prepare()
+        hermes = watched(opened, spent)
+        for user in range(USERS):  # newcomers are met before the clock runs
+            await turn(hermes, user)
+        spent.clear()
+        took = await at_rate(RATE, seconds, lambda number: turn(hermes, number % USERS))
+        print(f"The ten steps at {RATE} messages/s over {USERS} users, PostgreSQL and Valkey on the same machine, model time taken off\n")
+        print("| | n | p50 ms | p99 ms | worst ms |\n|---|---|---|---|---|")
+        ours = [whole - model for whole, model in zip(spent["turn"], spent["model"], strict=True)]
+        row("**a turn, from its claim to its answer in the outbox**", ours)
+        row("with its acceptance, and the wait for both", took)
+        for step in STEPS:
+            row(step, spent[step])
+        promise(f"overhead p50 under {OVERHEAD_P50_MS:.0f} ms", statistics.median(ours) * 1e3 < OVERHEAD_P50_MS)
+        promise(f"overhead p99 under {OVERHEAD_P99_MS:.0f} ms", percentile(ours, 99) * 1e3 < OVERHEAD_P99_MS)
+        count, began = round(RATE * seconds), time.perf_counter()
+        gate = asyncio.Semaphore(32)
+
+        async def one(number: int) -> None:
+            async with gate:
+                await turn(hermes, number % USERS)
+
+        await asyncio.gather(*(one(number) for number in range(count)))
+        print(f"\nAs fast as it goes in one process, 32 at once: **{count / (time.perf_counter() - began):.0f} messages/s**\n")
+
+
+STEPS = (
+    "resolve_user",
+    "take_credit",
+    "load_soul",
+    "load_history",
+    "route_image",
+    "build_messages",
+    "gate_tools",
+    "call_model",
+    "run_tools",
+    "record",
+)
+
+
+def watched(hermes: Hermes, spent: dict[str, list[float]]) -> Hermes:
+    """The same Hermes, with a clock at every step and around the model."""
+
+    class Meter:
+        def count_step(self, step: str, seconds: float) -> None:
+            spent[step].append(seconds)
+
+        def count_turn(self, outcome: str, _: str) -> None:
+            if outcome != "answered":
+                raise SystemExit(f"a turn ended with {outcome}")
+
+    services = hermes.turns.services
+    return replace(hermes, turns=replace(hermes.turns, services=replace(services, meter=Meter(), models=Watched(services.models, spent))))
+
+
+class Watched:
+    """The gateway; the time that the model itself took is noted, which for a script is nothing."""
+
+    def __init__(self, models: Any, spent: dict[str, list[float]]) -> None:
+        self._models, self._spent = models, spent
+
+    async def complete(self, ask: Any, caller: Any) -> Any:
+        answer = await self._models.complete(ask, caller)
+        self._spent["model"].append(0.0)
+        return answer
+
+
+async def turn(hermes: Hermes, user: int) -> None:
+    receipt = await hermes.intake.accept(message(user), newcomer=UserState.ACTIVE)
+    began = time.perf_counter()
+    await hermes.turns.run(receipt.turn_id)
+    meter: Any = hermes.turns.services.models
+    meter._spent["turn"].append(time.perf_counter() - began)  # its own list
+
+
+def message(user: int) -> Envelope:
+    event = MessageEvent(platform=Platform.REST, sender_id=f"u{user}", text=random.choice(TALK))
+    return Envelope(event=event, account="bench", channel_id=f"u{user}", event_key=str(uuid4()))
+
+
+# --- soul and recall
+
+
+async def mind(settings: Settings, parts: tuple[str, ...]) -> None:
+    async with open_hermes(settings) as hermes:
+        await hermes.prepare()
+        receipt = await hermes.intake.accept(message(9_999), newcomer=UserState.ACTIVE)
+        async with hermes.database.begin() as tx:
+            user_id: UUID = (await (await tx.execute("select user_id from inbox where turn_id = %s", [receipt.turn_id])).fetchone())[0]  # type: ignore[attr-defined]
+            user = await hermes.parts.people.get(tx, user_id)
+        now = datetime.now(UTC)
+        facts = ("dinner with {} at {}", "{} likes {}", "{} works near {}", "went to {} with {}", "{} is allergic to {}")
+        words = [f"{a}{b}" for a in ("ber", "kal", "mon", "tur", "vel", "sor", "lin") for b in ("ada", "iko", "une", "arta", "osh", "ello")]
+        print(f"One user with {FACTS} facts\n\n| | n | p50 ms | p99 ms | worst ms |\n|---|---|---|---|---|")
+        texts = [f"{random.choice(facts).format(*random.sample(words, 2))} ({number})" for number in range(FACTS)]
+        for start in range(0, FACTS, 250):
+            some = texts[start : start + 250]
+            vectors = await hermes.parts.embeddings.embed(some)
+            changes = [
+                Change(fact=NewFact(text=text, origin=Origin.SAID, canonical=canonical(text), terms=terms(text), embedding=vector))
+                for text, vector in zip(some, vectors, strict=True)
+            ]
+            async with hermes.database.begin() as tx:
+                await hermes.parts.memories.change(tx, user_id, changes, now=now)
+        souls, agent = hermes.mind.souls, Agent(name="hermes")
+
+        async def soul(text: str) -> None:
+            await souls.load(user, agent, text, now=now, conversation_id=receipt.conversation_id)
+
+        async def cold() -> None:
+            await hermes.parts.bases.drop(user_id)
+            await soul("thanks")
+
+        if "soul" in parts:
+            await soul("thanks")
+            row("soul, base cached, trivial message", [await clocked(lambda: soul("thanks")) for _ in range(300)])
+            row("soul, base built anew", [await clocked(cold) for _ in range(300)])
+            row(
+                "soul, base cached, with recall",
+                [await clocked(lambda: soul(f"where did I go with {random.choice(words)}")) for _ in range(300)],
+            )
+        if "recall" in parts:
+            found = [
+                await clocked(lambda: hermes.mind.recall.find(user_id, f"what about {random.choice(words)}", now=now)) for _ in range(300)
+            ]
+            row(f"recall over {FACTS} facts, with its embedding", found)
+        print()
+
+
+# --- how long people wait
+
+
+async def waiting(environ: dict[str, str], seconds: float) -> None:
+    settings = load(environ)
+    async with open_hermes(settings) as hermes, hermes.database.begin() as tx:
+        _, secret = await hermes.parts.api_keys.create(tx, "bench", "waiting")
+    with processes(environ, ["serve", "worker"]):
+        url = f"http://127.0.0.1:{settings.web.port}"
+        async with aiohttp.ClientSession(url, headers={"Authorization": f"Bearer {secret}"}) as client:
+            await until_ready(client)
+            await say(client, 0)
+            end = time.monotonic() + seconds
+
+            async def person(number: int) -> list[float]:
+                await asyncio.sleep(random.uniform(0, UPSTREAM_S))
+                took: list[float] = []
+                while time.monotonic() < end:
+                    took.append(await clocked(lambda: say(client, number)))
+                return took
+
+            took = [time_s for times in await asyncio.gather(*(person(number) for number in range(PEOPLE))) for time_s in times]
+    print(f"{PEOPLE} people who talk without a pause, over HTTP, with a model that takes {UPSTREAM_S} s\n")
+    print("| | n | p50 ms | p99 ms | worst ms |\n|---|---|---|---|---|")
+    row("from request to answer", took)
+    row("of that, not the model", [time_s - UPSTREAM_S for time_s in took])
+    promise(f"p99 under {PATIENCE_S:.0f} s end to end", percentile(took, 99) < PATIENCE_S)
+    print()
+
+
+async def say(client: aiohttp.ClientSession, user: int) -> None:
+    async with client.post("/v1/messages", json={"text": random.choice(TALK), "user": f"p{user}"}) as response:
+        body = await response.json()
+        assert response.status == 200, body
+        assert body["text"].startswith("That sounds"), body
+
+
+async def clocked(act: Callable[[], Awaitable[Any]]) -> float:
+    began = time.perf_counter()
+    await act()
+    return time.perf_counter() - began
+
+
+def row(name: str, times: list[float]) -> None:
+    ordered = sorted(time_s * 1e3 for time_s in times)
+    print(f"| {name} | {len(times)} | {statistics.median(ordered):.2f} | {percentile(ordered, 99):.2f} | {ordered[-1]:.2f} |")
+
+
+def promise(text: str, is_kept: bool) -> None:  # noqa: FBT001
+    if not is_kept:
+        broken.append(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

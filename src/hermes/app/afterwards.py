@@ -1,0 +1,90 @@
+"""Put together what happens after a turn and by the clock: learning, dreaming, reminding, new vectors for old facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hermes.app.answering import Mind
+from hermes.app.gateway import Models, SystemClock
+from hermes.app.parts import Parts
+from hermes.config import BackendKind, Settings
+from hermes.gateway.catalogue import Catalogue
+from hermes.ports.memories import Depth
+from hermes.ports.transactions import Transactions
+from hermes.ports.work import Work
+from hermes.router.clockwork import Chore, usual_chores
+from hermes.router.reminding import Reminding
+from hermes.router.services import Services
+from hermes.soul.asking import NO_ANSWER, Asking
+from hermes.soul.dream_nights import Nights
+from hermes.soul.dream_run import Dreamer
+from hermes.soul.extract import re_embed
+from hermes.soul.remembering import Remembering
+from hermes.soul.sanitize import sanitize_memory_value, scan
+
+SPEECHLESS = frozenset({BackendKind.SCRIPTED.value, BackendKind.LOCAL.value})
+"""Backends that cannot read what somebody tells of themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Afterwards:
+    """What is left to do when everybody was answered."""
+
+    remembering: Remembering
+    reminding: Reminding
+    chores: tuple[Chore, ...]
+
+
+def afterwards_from(settings: Settings, parts: Parts, services: Services, models: Models, *, mind: Mind, work: Work) -> Afterwards:
+    transactions, asking = services.transactions, None
+    if settings.memory.asks_models and can_read(models.catalogue):
+        asking = Asking(
+            models=services.models,
+            budgets=parts.budgets,
+            transactions=transactions,
+            people=parts.people,
+            agent_on=services.agent_on,
+            tier=models.catalogue.tier,
+        )
+    remembering = Remembering(
+        transactions=transactions, inbox=parts.inbox, journal=parts.journal, writer=mind.writer, clock=SystemClock(), asking=asking
+    )
+    reminding = Reminding(
+        transactions=transactions,
+        reminders=parts.reminders,
+        watchers=parts.watchers,
+        inbox=parts.inbox,
+        people=parts.people,
+        outbox=parts.outbox,
+        sessions=parts.sessions,
+        graphs=parts.graphs,
+        work=work,
+        courier=services.courier,
+        languages=services.languages,
+        scan=scan,
+    )
+    return Afterwards(remembering, reminding, chores_from(parts, transactions, reminding, mind=mind, asking=asking))
+
+
+def chores_from(parts: Parts, transactions: Transactions, reminding: Reminding, *, mind: Mind, asking: Asking | None) -> tuple[Chore, ...]:
+    dreamer = Dreamer(
+        transactions=transactions,
+        memories=parts.memories,
+        dreams=parts.dreams,
+        souls=mind.souls,
+        sanitize=sanitize_memory_value,
+        fails_with=NO_ANSWER,
+    )
+    nights = Nights(dreamer=dreamer, people=parts.people, asking=asking)
+    return usual_chores(
+        remind=reminding.remind,
+        dream_lightly=lambda now: nights.dream(Depth.LIGHT, now=now),
+        dream_deeply=lambda now: nights.dream(Depth.DEEP, now=now),
+        re_embed=lambda _: re_embed(transactions, parts.memories, parts.embeddings),
+    )
+
+
+def can_read(catalogue: Catalogue) -> bool:
+    """Whether some tier has a model that reads: a script would be asked in vain after every message."""
+    used = {name for tier in catalogue.tiers.values() for name in tier.chain}
+    return any(catalogue.models[name].backend not in SPEECHLESS for name in used)

@@ -1,0 +1,205 @@
+"""Put together what answers a message: the soul and its memory, the tools, and around them the ten steps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+from uuid import UUID
+
+from hermes.app.gateway import SystemClock
+from hermes.app.parts import Parts
+from hermes.config import McpSettings, Settings
+from hermes.gateway.fleet import Fleet
+from hermes.ops.metrics import Metrics
+from hermes.ports.agents import USUAL, Agent
+from hermes.ports.embeddings import EmbeddingsUnavailable
+from hermes.ports.models import Models
+from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.work import Work
+from hermes.router.courier import Courier
+from hermes.router.services import Links, Services
+from hermes.soul import language, sanitize
+from hermes.soul.asking import NO_ANSWER
+from hermes.soul.base import SoulLoader
+from hermes.soul.extract import MemoryWriter
+from hermes.soul.language import SpokenLanguages
+from hermes.soul.notebook import MemoryNotebook
+from hermes.soul.recall import Recall
+from hermes.soul.sanitize import sanitize_memory_value, scan
+from hermes.soul.trivial import is_trivial
+from hermes.tools.concierge import Concierge, concierge_tools
+from hermes.tools.executor import Source, Toolbox, nothing_more
+from hermes.tools.gate.gate import Gate
+from hermes.tools.pictures import Pictures
+
+MCP = "hermes.tools.mcp"
+"""A plugin: its SDK takes most of a second to load, and few have a server."""
+
+
+MOST_TOOLS = 12
+"""Calls of one round that get all of their time."""
+UNFORESEEN_S = 30.0
+"""More than the gateway's own deadlines add up to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mind:
+    """What Hermes knows of its users, and what learns it."""
+
+    souls: SoulLoader
+    recall: Recall
+    writer: MemoryWriter
+    notebook: MemoryNotebook
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """What a message is answered with, beside a model."""
+
+    mind: Mind
+    tools: Toolbox
+    pictures: Pictures
+
+
+@asynccontextmanager
+async def open_answering(settings: Settings, parts: Parts, transactions: Transactions, metrics: Metrics) -> AsyncIterator[Answering]:
+    """Open soul and tools for as long as the block lasts."""
+    mind = mind_from(parts, transactions, metrics)
+    async with further_tools(settings) as further:
+        pictures = Pictures(web=parts.web, scan=scan, max_bytes=settings.pictures.max_bytes, max_side=settings.pictures.max_side)
+        yield Answering(mind, toolbox_from(settings, parts, transactions, mind, further), pictures)
+
+
+def mind_from(parts: Parts, transactions: Transactions, metrics: Metrics) -> Mind:
+    recall = Recall(
+        transactions,
+        parts.memories,
+        parts.embeddings,
+        is_trivial=is_trivial,
+        count_skipped=metrics.recall_skipped.inc,
+    )
+    souls = SoulLoader(
+        transactions=transactions,
+        memories=parts.memories,
+        dreams=parts.dreams,
+        past=parts.past_messages,
+        bases=parts.bases,
+        recall=recall,
+        alerts=parts.alerts,
+        sanitize=sanitize_memory_value,
+    )
+    writer = MemoryWriter(
+        transactions=transactions,
+        memories=parts.memories,
+        embeddings=parts.embeddings,
+        souls=souls,
+        sanitize=sanitize_memory_value,
+        is_trivial=is_trivial,
+        fails_with=NO_ANSWER,
+    )
+    return Mind(souls, recall, writer, MemoryNotebook(writer, recall))
+
+
+def toolbox_from(settings: Settings, parts: Parts, transactions: Transactions, mind: Mind, further: Source) -> Toolbox:
+    concierge = Concierge(
+        venues=parts.venues,
+        bookings=parts.bookings,
+        reminders=parts.reminders,
+        products=parts.products,
+        watchers=parts.watchers,
+        nutrition=parts.nutrition,
+        orders=parts.orders,
+        notebook=mind.notebook,
+    )
+    return Toolbox(
+        own=concierge_tools(concierge),
+        gate_=Gate(),
+        transactions=transactions,
+        outcomes=parts.outcomes,
+        offers=parts.offers,
+        scan=scan,
+        further=further,
+        timeout_s=settings.tools.timeout_s,
+    )
+
+
+@asynccontextmanager
+async def further_tools(settings: Settings) -> AsyncIterator[Source]:
+    """The tools of the MCP servers, for as long as the block lasts."""
+    if not settings.mcp:
+        yield nothing_more
+        return
+    mcp = import_module(MCP)
+    servers = [mcp.McpServer(name=name, **about(server)) for name, server in settings.mcp.items()]
+    async with mcp.open_servers(servers, patience=mcp.Patience(call_s=settings.tools.timeout_s)) as opened:
+        yield opened.tools
+
+
+def about(server: McpSettings) -> dict[str, Any]:
+    return {
+        "command": tuple(server.command or ()),
+        "url": server.url,
+        "env": {name: os.environ[name] for name in server.environment if name in os.environ},
+        "headers": {"Authorization": f"Bearer {server.api_key.reveal()}"} if server.api_key else {},
+        "confirm": server.confirm,
+    }
+
+
+def services_from(
+    settings: Settings,
+    parts: Parts,
+    *,
+    transactions: Transactions,
+    work: Work,
+    courier: Courier,
+    fleet: Fleet,
+    models: Models,
+    answering: Answering,
+    metrics: Metrics,
+) -> Services:
+    """Everything around the ten steps."""
+
+    async def learn(tx: Transaction, turn_id: UUID, text: str) -> None:
+        if text.strip() and not is_trivial(text):
+            await work.defer_memory(tx, turn_id)
+
+    llm, links = settings.llm, settings.links
+    model_s = llm.deadline_s + llm.slot_wait_s + UNFORESEEN_S
+    return Services(
+        transactions=transactions,
+        people=parts.people,
+        credits=parts.credits,
+        inbox=parts.inbox,
+        sessions=parts.sessions,
+        histories=parts.histories,
+        graphs=parts.graphs,
+        journal=parts.journal,
+        interactions=parts.interactions,
+        courier=courier,
+        souls=answering.mind.souls,
+        images=answering.pictures,
+        tools=answering.tools,
+        models=models,
+        alerts=parts.alerts,
+        clock=SystemClock(),
+        agent_on=lambda account: fleet.agents.get(fleet.agent_on(account), Agent(name=USUAL)),
+        languages=SpokenLanguages(),
+        meter=metrics,
+        learn=learn,
+        model_s=model_s,
+        tools_s=model_s + MOST_TOOLS * settings.tools.timeout_s,
+        links=Links(links.signup, links.activation, links.upgrade, settings.credits.referral_reward or None),
+    )
+
+
+async def warm(parts: Parts) -> None:
+    """Load what the first message would wait for: vocabularies, and the model for vectors."""
+    await asyncio.to_thread(language.warm)
+    await asyncio.to_thread(sanitize.warm)
+    with suppress(EmbeddingsUnavailable):
+        await parts.embeddings.embed(["hello"])

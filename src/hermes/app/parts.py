@@ -1,0 +1,184 @@
+"""What stands behind each port: PostgreSQL, Redis, a model for vectors, the fetcher of pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+
+from hermes.app.gateway import SystemClock
+from hermes.backends import HttpClient
+from hermes.backends.client import Lost
+from hermes.backends.fetch import PublicWeb
+from hermes.config import Settings
+from hermes.ops.alerts import LogAlerts
+from hermes.ports.agents import Agents
+from hermes.ports.alerts import Alerts
+from hermes.ports.api_keys import ApiKeys, Promises
+from hermes.ports.budgets import Budgets, Spend
+from hermes.ports.cache import Cache
+from hermes.ports.calls import Calls
+from hermes.ports.chats import Chats
+from hermes.ports.concierge import Bookings, Nutrition, Orders, Products, Reminders, Venues, Watchers
+from hermes.ports.credits import Credits
+from hermes.ports.embeddings import Embeddings
+from hermes.ports.graphs import Graphs
+from hermes.ports.histories import Histories
+from hermes.ports.images import Fetch
+from hermes.ports.inbox import Inbox
+from hermes.ports.interactions import Interactions
+from hermes.ports.journal import Journal
+from hermes.ports.memories import Dreams, Memories
+from hermes.ports.models import Models
+from hermes.ports.outbox import Outbox
+from hermes.ports.people import People
+from hermes.ports.replies import Replies
+from hermes.ports.rota import Rota
+from hermes.ports.sessions import Sessions
+from hermes.ports.souls import Bases, PastMessages
+from hermes.ports.tools import Offers, Outcomes
+from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
+from hermes.stores.postgres.agents import PostgresAgents
+from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresPromises
+from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
+from hermes.stores.postgres.chats import PostgresChats
+from hermes.stores.postgres.concierge_desk import (
+    PostgresBookings,
+    PostgresNutrition,
+    PostgresOrders,
+    PostgresReminders,
+    PostgresWatchers,
+)
+from hermes.stores.postgres.concierge_effects import PostgresOffers, PostgresOutcomes
+from hermes.stores.postgres.concierge_shelf import PostgresProducts, PostgresVenues
+from hermes.stores.postgres.credits import PostgresCredits
+from hermes.stores.postgres.database import Database
+from hermes.stores.postgres.graphs import PostgresGraphs
+from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.journal import PostgresJournal
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
+from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
+from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.rota import PostgresRota
+from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.redis.batch import Batch
+from hermes.stores.redis.budgets import RedisBudgets
+from hermes.stores.redis.cache import RedisCache
+from hermes.stores.redis.histories import RedisHistories
+from hermes.stores.redis.replies import RedisReplies
+from hermes.stores.redis.souls import RedisBases
+from hermes.stores.redis.spend import RedisSpend
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What stands behind each port. A test, or an operator with stores of their own, replaces what they like."""
+
+    people: People
+    credits: Credits
+    inbox: Inbox
+    sessions: Sessions
+    graphs: Graphs
+    histories: Histories
+    journal: Journal
+    outbox: Outbox
+    interactions: Interactions
+    api_keys: ApiKeys
+    promises: Promises
+    replies: Replies
+    alerts: Alerts
+    chats: Chats
+    agents: Agents
+    calls: Calls
+    budgets: Budgets
+    spend: Spend
+    cache: Cache
+    venues: Venues
+    products: Products
+    nutrition: Nutrition
+    bookings: Bookings
+    reminders: Reminders
+    watchers: Watchers
+    orders: Orders
+    outcomes: Outcomes
+    offers: Offers
+    memories: Memories
+    dreams: Dreams
+    past_messages: PastMessages
+    bases: Bases
+    embeddings: Embeddings
+    rota: Rota
+    web: Fetch
+    models: Models | None = None
+    """Who answers in turns; None: the gateway, with the models of the settings."""
+
+
+def behind_ports(
+    settings: Settings,
+    database: Database,
+    keyring: Keyring,
+    client: Redis,
+    *,
+    http: HttpClient,
+    web: PublicWeb,
+    replies: RedisReplies,
+    alerts: LogAlerts,
+    budgets: RedisBudgets,
+    batch: Batch,
+) -> Parts:
+    graphs, calls = PostgresGraphs(keyring), PostgresCalls()
+    history = settings.history
+    return Parts(
+        people=PostgresPeople(keyring),
+        credits=PostgresCredits(),
+        inbox=PostgresInbox(keyring, cap=settings.inbox.cap),
+        sessions=PostgresSessions(keyring, idle_s=history.idle_s),
+        graphs=graphs,
+        histories=RedisHistories(client, database, graphs, keyring, ttl_s=history.hot_ttl_s, keep_messages=history.hot_messages),
+        journal=PostgresJournal(keyring),
+        outbox=PostgresOutbox(keyring),
+        interactions=PostgresInteractions(),
+        api_keys=PostgresApiKeys(),
+        promises=PostgresPromises(ttl_s=settings.api.idempotency_ttl_s),
+        replies=replies,
+        alerts=alerts,
+        chats=PostgresChats(database, keyring),
+        agents=PostgresAgents(),
+        calls=calls,
+        budgets=budgets,
+        spend=RedisSpend(client, database, calls, latches=PostgresLatches(), alerts=alerts, clock=SystemClock(), batch=batch),
+        cache=RedisCache(client, database, keyring, ttl_s=settings.llm.cache_ttl_s),
+        venues=PostgresVenues(),
+        products=PostgresProducts(),
+        nutrition=PostgresNutrition(keyring),
+        bookings=PostgresBookings(keyring),
+        reminders=PostgresReminders(keyring),
+        watchers=PostgresWatchers(),
+        orders=PostgresOrders(keyring),
+        outcomes=PostgresOutcomes(keyring),
+        offers=PostgresOffers(keyring),
+        memories=PostgresMemories(keyring),
+        dreams=PostgresDreams(keyring),
+        past_messages=PostgresPastMessages(keyring, idle_s=history.idle_s),
+        bases=RedisBases(client, database, keyring),
+        embeddings=embeddings_from(settings, http),
+        rota=PostgresRota(),
+        web=web,
+    )
+
+
+def embeddings_from(settings: Settings, http: HttpClient) -> Embeddings:
+    """The API of the settings, or the model on this machine."""
+    memory = settings.memory
+    if memory.embeddings_url is None:
+        return local_embeddings()
+    key = memory.embeddings_key.reveal() if memory.embeddings_key else ""
+    return ApiEmbeddings(
+        http,
+        loses_with=Lost,
+        address=memory.embeddings_url,
+        name=memory.embeddings_model,
+        dimension=memory.embeddings_dimension,
+        key=key,
+    )

@@ -1,0 +1,128 @@
+"""Users and their channels in memory."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+from hermes.ports.errors import Forgotten, NotThere
+from hermes.ports.people import Channel, ChannelTaken, Kept, Linked, NewUser, User, UserState
+from hermes.ports.transactions import Transaction
+from hermes.router.signup import spoken
+from hermes.stores.memory.ledger import MemoryCredits
+from hermes.turn import Platform
+
+SIGNED_UP = frozenset({UserState.INVITED, UserState.ACTIVE})
+
+
+@dataclass(slots=True)
+class MemoryPeople:
+    """The port People. Nothing is sealed here, and nothing is kept of a user but who they are and where they write from."""
+
+    credits: MemoryCredits = field(default_factory=MemoryCredits)
+    """Whose ledger tells whether a stranger was ever given or charged anything."""
+    users: dict[UUID, User] = field(default_factory=dict)
+    addresses: dict[Channel, UUID] = field(default_factory=dict)
+
+    async def meet(self, _: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState) -> tuple[User, bool]:
+        channel = Channel(account, platform, sender_id)
+        if channel in self.addresses:
+            return self.users[self.addresses[channel]], False
+        user = self._add(NewUser(state=state))
+        self.addresses[channel] = user.id
+        return user, True
+
+    async def create(self, _: Transaction, newcomer: NewUser) -> User:
+        if newcomer.state not in SIGNED_UP:
+            raise ValueError(f"who signs up is invited or active, not {newcomer.state}")
+        spoken(newcomer.language)
+        return self.users.get(newcomer.id) or self._add(newcomer)
+
+    async def get(self, _: Transaction, user_id: UUID) -> User:
+        if user_id not in self.users:
+            raise NotThere(f"there is no user {user_id}")
+        return self.users[user_id]
+
+    async def find(self, _: Transaction, channel: Channel) -> User | None:
+        return self.users[self.addresses[channel]] if channel in self.addresses else None
+
+    async def by_code(self, _: Transaction, referral_code: str) -> User | None:
+        return next((user for user in self.users.values() if user.referral_code == referral_code), None)
+
+    async def between(self, _: Transaction, first: UUID, last: UUID, *, limit: int = 3) -> Sequence[User]:
+        return [self.users[user_id] for user_id in sorted(self.users) if first <= user_id <= last][:limit]
+
+    async def list(self, _: Transaction, *, state: UserState | None = None, limit: int = 100) -> Sequence[User]:
+        wanted = {state} if state else {*UserState} - {UserState.DELETED}
+        return [user for user in reversed(self.users.values()) if user.state in wanted][:limit]
+
+    async def channels(self, _: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[Channel]]:
+        found: dict[UUID, list[Channel]] = {}
+        for channel, user_id in self.addresses.items():
+            if user_id in user_ids:
+                found.setdefault(user_id, []).append(channel)
+        return found
+
+    async def link(self, tx: Transaction, user_id: UUID, channel: Channel) -> Linked:
+        await self._there(tx, user_id)
+        holder = self.addresses.get(channel)
+        if holder == user_id:
+            return Linked(is_new=False)
+        if holder is not None and self.users[holder].state is not UserState.STRANGER:
+            raise ChannelTaken(f"{channel} is the channel of another user, {holder}")
+        if holder in self.credits.available:
+            raise ChannelTaken(f"{channel} is the channel of a stranger who has an account of credits; activate that one, {holder}")
+        self.addresses[channel] = user_id
+        if holder is None or holder in self.addresses.values():
+            return Linked(is_new=True)
+        await self.forget(tx, holder)
+        return Linked(is_new=True, replaced=holder)
+
+    async def activate(self, tx: Transaction, user_id: UUID) -> bool:
+        user = await self._there(tx, user_id)
+        self.users[user_id] = replace(user, state=UserState.ACTIVE)
+        return user.state is not UserState.ACTIVE
+
+    async def refer(self, tx: Transaction, user_id: UUID, referrer_id: UUID) -> bool:
+        referrer, user = await self.get(tx, referrer_id), await self._there(tx, user_id)
+        is_new = user.state is not UserState.ACTIVE and user.referred_by in (None, referrer_id)
+        if is_new and referrer.state is UserState.ACTIVE:
+            self.users[user_id] = replace(user, referred_by=referrer_id)
+            return True
+        return False
+
+    async def set_tier(self, tx: Transaction, user_id: UUID, tier: str) -> None:
+        self.users[user_id] = replace(await self._there(tx, user_id), tier=tier)
+
+    async def set_language(self, tx: Transaction, user_id: UUID, language: str | None) -> None:
+        self.users[user_id] = replace(await self._there(tx, user_id), language=spoken(language))
+
+    async def allow_training(self, tx: Transaction, user_id: UUID, *, trains: bool) -> None:
+        self.users[user_id] = replace(await self._there(tx, user_id), trains=trains)
+
+    async def kept(self, _: Transaction, __: UUID) -> Kept:
+        return Kept()
+
+    async def forget(self, tx: Transaction, user_id: UUID) -> None:
+        user = await self.get(tx, user_id)
+        self.users[user_id] = User(
+            user_id, UserState.DELETED, user.tier, None, f"deleted/{user_id}", trains=False, created_at=user.created_at
+        )
+        self.addresses = {channel: owner for channel, owner in self.addresses.items() if owner != user_id}
+        brought = [other for other in self.users.values() if other.referred_by == user_id]
+        self.users.update({other.id: replace(other, referred_by=None) for other in brought})
+
+    def _add(self, newcomer: NewUser) -> User:
+        code, now = secrets.token_hex(5), datetime.now(UTC)
+        user = User(newcomer.id, newcomer.state, newcomer.tier, newcomer.language, code, trains=False, created_at=now)
+        self.users[user.id] = user
+        return user
+
+    async def _there(self, tx: Transaction, user_id: UUID) -> User:
+        user = await self.get(tx, user_id)
+        if user.state is UserState.DELETED:
+            raise Forgotten
+        return user

@@ -1,0 +1,76 @@
+"""Work and the rota in memory: what was deferred, for whoever looks; who does what by the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from hermes.ports.rota import Duty
+from hermes.ports.transactions import Transaction
+
+
+@dataclass(slots=True)
+class MemoryWork:
+    """The port Work. Nobody works on it; a test takes from `jobs` what it wants done."""
+
+    jobs: list[tuple[str, UUID]] = field(default_factory=list)
+
+    async def defer_turn(self, _: Transaction, turn_id: UUID, __: UUID) -> None:
+        self.jobs.append(("turn", turn_id))
+
+    async def defer_delivery(self, _: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:  # noqa: ARG002  # the port's
+        self._one("delivery", conversation_id)
+
+    async def defer_news(self, _: Transaction, conversation_id: UUID) -> None:
+        self._one("news", conversation_id)
+
+    async def defer_memory(self, _: Transaction, turn_id: UUID) -> None:
+        self.jobs.append(("memory", turn_id))
+
+    def _one(self, task: str, conversation_id: UUID) -> None:
+        if (task, conversation_id) not in self.jobs:
+            self.jobs.append((task, conversation_id))
+
+
+@dataclass(slots=True)
+class Row:
+    """A chore as the rota knows it."""
+
+    epoch: int = 0
+    done_slot: int = -1
+    held_until: float = 0.0
+
+
+@dataclass(slots=True)
+class MemoryRota:
+    """The port Rota, for several who share one process."""
+
+    clock: Callable[[], float] = time.monotonic
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    async def take(self, _: Transaction, chore: str, slot: int, *, lease_s: float) -> Duty | None:
+        row = self.rows.setdefault(chore, Row(held_until=self.clock()))
+        if row.done_slot >= slot or row.held_until > self.clock():
+            return None
+        row.epoch, row.held_until = row.epoch + 1, self.clock() + lease_s
+        return Duty(chore, slot, row.epoch)
+
+    async def keep(self, _: Transaction, duty: Duty, *, lease_s: float) -> bool:
+        if (row := self._held(duty)) is None:
+            return False
+        row.held_until = self.clock() + lease_s
+        return True
+
+    async def end(self, _: Transaction, duty: Duty) -> None:
+        if (row := self._held(duty)) is not None:
+            row.done_slot, row.held_until = duty.slot, self.clock()
+
+    async def give_back(self, _: Transaction, duty: Duty, *, pause_s: float = 0.0) -> None:
+        if (row := self._held(duty)) is not None:
+            row.held_until = self.clock() + pause_s
+
+    def _held(self, duty: Duty) -> Row | None:
+        row = self.rows.get(duty.chore)
+        return row if row is not None and row.epoch == duty.epoch and row.done_slot < duty.slot else None

@@ -18,6 +18,8 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -212,9 +214,8 @@ async def stages(settings: Settings) -> None:
     spent: dict[str, list[float]] = defaultdict(list)
 
     def timed(parts: Parts) -> Parts:
-        ports = [name for name in Parts.__dataclass_fields__ if name not in {"answer", "alerts"}]
-        watched = {name: Timed(getattr(parts, name), name, spent) for name in ports}
-        return Parts(**watched, answer=parts.answer, alerts=parts.alerts)
+        ports = [name for name in Parts.__dataclass_fields__ if name not in {"models", "alerts"}]
+        return replace(parts, **{name: Timed(getattr(parts, name), name, spent) for name in ports})
 
     async with open_hermes(settings, adjust=timed) as hermes:
         total: dict[str, list[float]] = defaultdict(list)
@@ -254,7 +255,7 @@ class Timed:
             finally:
                 self._spent[f"{self._name}.{method}"].append(time.perf_counter() - began)
 
-        return call if method == "listen" else timed
+        return timed if iscoroutinefunction(call) else call
 
 
 # --- graphs and history

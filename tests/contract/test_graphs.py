@@ -42,7 +42,7 @@ class Shelf:
 
     async def append(self, *entries: Entry) -> str:
         async with self.database.begin() as tx:
-            self.head = await self.graphs.append(tx, self.session.id, self.head, entries)
+            self.head = (await self.graphs.append(tx, self.session.id, self.head, entries)).head
         return self.head
 
     async def load(self) -> MessageGraph:
@@ -488,7 +488,7 @@ async def test_of_two_appends_on_one_head_exactly_one_wins(shelf: Shelf) -> None
 
     async def append(text: str) -> str:
         async with shelf.database.begin() as tx:
-            return await shelf.graphs.append(tx, shelf.session.id, head, [Entry(says("user", text))])
+            return (await shelf.graphs.append(tx, shelf.session.id, head, [Entry(says("user", text))])).head
 
     outcomes = await asyncio.gather(*(append(f"text {number}") for number in range(8)), return_exceptions=True)
     heads = [outcome for outcome in outcomes if isinstance(outcome, str)]

@@ -54,7 +54,7 @@ class Talk:
         before = await self.read()
         messages = [{"role": "user", "content": text, **more} for text in texts]
         async with self.database.begin() as tx:
-            head = await self.graphs.append(tx, self.session.id, before.head, [Entry(message) for message in messages])
+            head = (await self.graphs.append(tx, self.session.id, before.head, [Entry(message) for message in messages])).head
         if hot:
             await self.append(before, messages, head)
         async with self.database.begin() as tx:

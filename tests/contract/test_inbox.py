@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from hermes.ports.errors import Fenced, InboxFull
-from hermes.ports.inbox import Claim, Origin, Receipt, Unreadable
+from hermes.ports.inbox import Claim, Origin, Receipt, Said, Unreadable
 from hermes.ports.people import UserState
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.inbox import PostgresInbox
@@ -226,6 +226,34 @@ async def test_where_a_turn_came_from_is_known_to_those_who_ask_for_it(
         assert await inbox.origin(tx, uuid4()) is None
         await inbox.bury_unread(tx, receipt.turn_id, "x")
         assert await inbox.origin(tx, receipt.turn_id) == Origin("bali-bot", Platform.TELEGRAM, "-100", has_ended=True)
+
+
+async def test_what_was_said_can_be_read_after_the_turn_whatever_became_of_it(
+    database: Database, people: PostgresPeople, inbox: PostgresInbox
+) -> None:
+    receipt = await accept(database, people, inbox, ASKED)
+    async with database.begin() as tx:
+        user, _ = await people.meet(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
+        await inbox.bury_unread(tx, receipt.turn_id, "x")
+        said = await inbox.said(tx, receipt.turn_id)
+        assert said is not None
+        assert said == Said(receipt.turn_id, receipt.conversation_id, user.id, ASKED, said.received_at)
+        assert await inbox.said(tx, uuid4()) is None
+
+
+@pytest.mark.parametrize("fate", ["deleted", "damaged"])
+async def test_what_nobody_can_read_any_more_was_not_said(
+    database: Database, people: PostgresPeople, inbox: PostgresInbox, fate: str
+) -> None:
+    receipt = await accept(database, people, inbox, ASKED)
+    async with database.begin() as tx:
+        if fate == "deleted":
+            sender, _ = await people.meet(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
+            await people.forget(tx, sender.id)
+        else:
+            await on(tx).execute("update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20))")
+    async with database.begin() as tx:
+        assert await inbox.said(tx, receipt.turn_id) is None
 
 
 async def test_the_database_shows_no_word_of_the_message(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:

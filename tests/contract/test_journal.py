@@ -1,13 +1,17 @@
 """The journal: an effect is noted before and after, its first request and first result stand, a fenced worker starts nothing."""
 
+from uuid import uuid4
+
 import pytest
 
-from hermes.ports.errors import Fenced, NotThere
+from hermes.ports.errors import Fenced, Forgotten, NotThere
 from hermes.ports.journal import Effect, Progress
 from hermes.router.effects import Done, Effects, EffectUncertain
 from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.people import PostgresPeople
 from tests.contract.turns import claim_turn, new_claim, new_turn
 
 
@@ -117,6 +121,35 @@ async def test_events_are_read_in_the_order_they_were_noted(database: Database, 
         ("call_model", 0, "effect", {"backend": "scripted"}, True),
         ("tool_invoked", 0, "tool_invoked", {"name": "venue_search"}, True),
         ("tool_invoked", 1, "tool_invoked", {"name": "create_booking"}, True),
+    ]
+
+
+async def test_an_effect_can_be_read_after_the_turn(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
+    claim = await new_claim(database, keyring)
+    async with database.begin() as tx:
+        assert await journal.effect(tx, claim.turn_id, "call_model", 0) is None
+        await journal.begin(tx, claim, "call_model", 0, b"asked")
+        assert await journal.effect(tx, claim.turn_id, "call_model", 0) == Effect(Progress.STARTED, b"asked", None)
+        await journal.finish(tx, claim, "call_model", 0, b"answered", facts={})
+        await PostgresInbox(keyring).finish(tx, claim)
+        assert await journal.effect(tx, claim.turn_id, "call_model", 0) == Effect(Progress.DONE, b"asked", b"answered")
+        await PostgresPeople(keyring).forget(tx, claim.user_id)
+    with pytest.raises(Forgotten):
+        async with database.begin() as tx:
+            await journal.effect(tx, claim.turn_id, "call_model", 0)
+
+
+async def test_what_became_of_a_turn_later_is_added_to_it(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
+    claim = await new_claim(database, keyring)
+    async with database.begin() as tx:
+        await PostgresInbox(keyring).finish(tx, claim)
+        for added in (1, 2):
+            await journal.add(tx, claim.turn_id, "memory_saved", {"added": added})
+        await journal.add(tx, uuid4(), "memory_saved", {"added": 3})
+        events = await journal.read(tx, claim.turn_id)
+    assert [(event.type, event.index, event.attempt, dict(event.facts)) for event in events] == [
+        ("memory_saved", 0, 1, {"added": 1}),
+        ("memory_saved", 1, 1, {"added": 2}),
     ]
 
 

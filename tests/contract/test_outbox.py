@@ -5,13 +5,15 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.inbox import Claim
-from hermes.ports.outbox import Answer, Parcel, ParcelState
+from hermes.ports.inbox import Claim, Said
+from hermes.ports.outbox import Answer, News, Parcel, ParcelState
 from hermes.ports.replies import Bell
 from hermes.router.courier import Courier
 from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
+from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.turn import Platform
 from tests.contract.turns import new_claim
@@ -137,6 +139,113 @@ async def test_the_answer_comes_with_its_provenance(database: Database, keyring:
             await PostgresInteractions().add(tx, claim, session.id, {"tokens_in": tokens})
         assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, "Ciao", {"tokens_in": 3})
         assert await outbox.answer(tx, uuid4()) is None
+
+
+# --- news
+
+
+async def said_in(database: Database, keyring: Keyring, claim: Claim) -> Said:
+    async with database.begin() as tx:
+        said = await PostgresInbox(keyring).said(tx, claim.turn_id)
+    assert said is not None
+    return said
+
+
+async def tell(database: Database, outbox: PostgresOutbox, said: Said, name: str, text: str, **state: ParcelState) -> None:
+    async with database.begin() as tx:
+        await outbox.put_news(tx, said, name, text, **state)
+
+
+async def test_news_are_no_part_of_the_answer_and_are_told_once(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    said = await said_in(database, keyring, claim)
+    await tell(database, outbox, said, "reminder/7KQ2", "call mum")
+    async with database.begin() as tx:
+        assert await outbox.answer(tx, claim.turn_id) is None
+    await put(database, outbox, claim, "It is set.")
+    await tell(database, outbox, said, "reminder/7KQ2", "call mum, I say")
+    async with database.begin() as tx:
+        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, "It is set.", {})
+        assert await outbox.waiting(tx) == 2
+
+
+async def test_news_leave_behind_all_that_was_promised_in_their_conversation(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    asked, later = await new_claim(database, keyring), await new_claim(database, keyring)
+    said = await said_in(database, keyring, asked)
+    await tell(database, outbox, said, "reminder/A", "first news")
+    await tell(database, outbox, said, "price/B", "second news")
+    await put(database, outbox, later, "d", "e")
+    await put(database, outbox, asked, "a")
+    after = await new_claim(database, keyring)
+    await put(database, outbox, after, "f")
+    seen = []
+    while parcel := await take(database, outbox, asked):
+        seen.append((parcel.body, parcel.turn_id, parcel.news))
+        await settle(database, outbox, parcel, ParcelState.SENT)
+    assert seen == [
+        ("a", asked.turn_id, ""),
+        ("d", later.turn_id, ""),
+        ("e", later.turn_id, ""),
+        ("first news", asked.turn_id, "reminder/A"),
+        ("second news", asked.turn_id, "price/B"),
+        ("f", after.turn_id, ""),
+    ]
+
+
+async def test_news_go_into_the_history_once(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim, other = await new_claim(database, keyring), await new_claim(database, keyring, channel="c2")
+    said = await said_in(database, keyring, claim)
+    for name, text in (("reminder/A", "one"), ("reminder/B", "two")):
+        await tell(database, outbox, said, name, text)
+    await tell(database, outbox, await said_in(database, keyring, other), "reminder/C", "three")
+
+    async def cut_off() -> None:
+        async with database.begin() as tx:
+            assert len(await outbox.take_news(tx, claim.conversation_id)) == 2
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await cut_off()
+    async with database.begin() as tx:
+        first, second = await outbox.take_news(tx, claim.conversation_id)
+        assert (first, second) == (
+            News(first.id, claim.turn_id, claim.user_id, "reminder/A", "one", first.at),
+            News(second.id, claim.turn_id, claim.user_id, "reminder/B", "two", second.at),
+        )
+        assert first.id < second.id
+        assert await outbox.take_news(tx, claim.conversation_id) == []
+
+
+async def test_those_who_fetch_their_answers_fetch_their_news(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim, other = await new_claim(database, keyring), await new_claim(database, keyring, channel="c2")
+    said = await said_in(database, keyring, claim)
+    for text in ("one", "two", "three"):
+        await tell(database, outbox, said, f"reminder/{text}", text, state=ParcelState.SENT)
+    await tell(database, outbox, await said_in(database, keyring, other), "reminder/x", "not theirs", state=ParcelState.SENT)
+    await put(database, outbox, claim, "an answer")
+    async with database.begin() as tx:
+        news = await outbox.news(tx, "shop", Platform.REST, "c1")
+        assert [each.text for each in news] == ["one", "two", "three"]
+        assert [each.text for each in await outbox.news(tx, "shop", Platform.REST, "c1", after=news[0].id, limit=1)] == ["two"]
+        assert await outbox.news(tx, "shop", Platform.REST, "c1", after=news[-1].id) == []
+        assert await outbox.news(tx, "shop", Platform.WEB, "c1") == []
+        await PostgresPeople(keyring).forget(tx, claim.user_id)
+    async with database.begin() as tx:
+        assert await outbox.news(tx, "shop", Platform.REST, "c1") == []
+        assert await outbox.take_news(tx, claim.conversation_id) == []
+
+
+async def test_no_word_of_news_is_readable(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await tell(database, outbox, await said_in(database, keyring, claim), "reminder/A", "Canggu")
+    async with database.begin() as tx:
+        rows = str(await (await on(tx).execute("select outbox::text from outbox")).fetchall())
+    assert b"Canggu".hex() not in rows
+
+
+# --- the courier
 
 
 class Post:

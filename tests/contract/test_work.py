@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
+import structlog
 from procrastinate import jobs
 
 from hermes.stores.postgres.database import Database, on
@@ -15,7 +16,17 @@ from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.work import Pace, PostgresWork, Shift, open_work
 from tests.contract.turns import new_turn
 
-QUICK = Pace(concurrency=8, poll_s=0.2, heartbeat_s=0.2, stalled_after_s=1.0, sweep_s=0.2, drain_s=2.0, lost_after_s=0.0)
+QUICK = Pace(
+    concurrency=8,
+    poll_s=0.2,
+    heartbeat_s=0.2,
+    stalled_after_s=1.0,
+    sweep_s=0.2,
+    drain_s=2.0,
+    lost_after_s=0.0,
+    news_waits_s=(0.01, 0.01),
+    memory_waits_s=(0.01, 0.01),
+)
 PATIENCE_S = 20.0
 
 
@@ -32,6 +43,8 @@ class Recorder:
         self.begun: list[UUID] = []
         self.ended: list[UUID] = []
         self.delivered: list[UUID] = []
+        self.told: list[UUID] = []
+        self.learnt: list[UUID] = []
         self.at_once = self.most_at_once = 0
         self.act = act
 
@@ -48,6 +61,15 @@ class Recorder:
 
     async def delivery(self, conversation_id: UUID) -> None:
         self.delivered.append(conversation_id)
+
+    async def news(self, conversation_id: UUID) -> None:
+        self.told.append(conversation_id)
+        self.begun.append(conversation_id)
+
+    async def memory(self, turn_id: UUID) -> None:
+        self.learnt.append(turn_id)
+        if self.act is not None:
+            await self.act(turn_id)
 
 
 @asynccontextmanager
@@ -261,4 +283,143 @@ async def test_what_waits_is_counted(database: Database, work: PostgresWork) -> 
     await defer(database, work, uuid4(), 3)
     async with database.begin() as tx:
         await work.defer_delivery(tx, uuid4(), in_s=60)
-        assert await work.waiting(tx) == {"turns": 3, "deliveries": 1}
+        await work.defer_memory(tx, uuid4())
+        assert await work.waiting(tx) == {"turns": 3, "deliveries": 1, "memory": 1}
+
+
+# --- news
+
+
+async def test_news_are_written_between_the_turns_before_and_those_after(database: Database, work: PostgresWork) -> None:
+    """A turn that failed and waits for its next try has pinned its list already; nothing may come in between."""
+    conversation, failures = uuid4(), iter([ValueError])
+    before = await defer(database, work, conversation, 2)
+    async with database.begin() as tx:
+        await work.defer_news(tx, conversation)
+        await work.defer_news(tx, conversation)
+    after = await defer(database, work, conversation, 1)
+
+    async def act(turn_id: UUID) -> None:
+        if turn_id == before[0] and (error := next(failures, None)):
+            raise error
+
+    hands = Recorder(act)
+    async with working(work, hands):
+        await until(lambda: len(hands.ended) == 3)
+    assert hands.begun == [before[0], *before, conversation, *after], "once, though it was asked for twice"
+
+
+async def test_news_that_cannot_be_written_do_not_hold_their_conversation_for_ever(database: Database, work: PostgresWork) -> None:
+    conversation = uuid4()
+    async with database.begin() as tx:
+        await work.defer_news(tx, conversation)
+    [behind] = await defer(database, work, conversation, 1)
+
+    class Clumsy(Recorder):
+        async def news(self, conversation_id: UUID) -> None:
+            self.told.append(conversation_id)
+            raise ValueError
+
+    hands = Clumsy()
+    async with working(work, hands):
+        await until(lambda: hands.ended == [behind])
+    assert hands.told == [conversation] * 3
+    assert await jobs_left(database) == []
+
+
+# --- memory
+
+
+async def learn_from(database: Database, work: PostgresWork, *turns: UUID) -> None:
+    for turn_id in turns:
+        async with database.begin() as tx:
+            await work.defer_memory(tx, turn_id)
+
+
+async def test_a_message_is_learnt_from_exactly_when_its_transaction_was_committed(database: Database, work: PostgresWork) -> None:
+
+    async def change_of_mind() -> None:
+        async with database.begin() as tx:
+            await work.defer_memory(tx, uuid4())
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await change_of_mind()
+    assert await jobs_left(database) == []
+    turn_id = uuid4()
+    await learn_from(database, work, turn_id)
+    hands = Recorder()
+    async with working(work, hands):
+        await until(lambda: hands.learnt == [turn_id])
+
+
+async def test_what_cannot_be_learnt_is_given_up_after_a_few_tries(database: Database, work: PostgresWork) -> None:
+    turn_id = uuid4()
+    await learn_from(database, work, turn_id)
+
+    async def fail(_: UUID) -> None:
+        raise ConnectionError
+
+    hands = Recorder(fail)
+    with structlog.testing.capture_logs() as logs:
+        async with working(work, hands):
+            await until(lambda: len(hands.learnt) == 3)
+            await until_none_is_left(database)
+    assert hands.learnt == [turn_id] * 3
+    given_up = [line for line in logs if line["event"] == "job_given_up"]
+    assert given_up == [{"event": "job_given_up", "log_level": "warning", "task": "memory", "id": str(turn_id), "tries": 3}]
+
+
+async def test_what_kills_whoever_learns_from_it_is_given_up_too(database: Database, work: PostgresWork) -> None:
+    await learn_from(database, work, uuid4())
+    async with database.begin() as tx:
+        await on(tx).execute("update procrastinate_jobs set attempts = 3")
+    hands = Recorder()
+    async with working(work, hands):
+        await until_none_is_left(database)
+    assert hands.learnt == []
+
+
+async def test_the_messages_of_one_user_are_learnt_from_in_order_and_those_of_others_beside_them(
+    database: Database, keyring: Keyring, work: PostgresWork
+) -> None:
+    vegan, fish = [await new_turn(database, keyring, text) for text in ("I'm vegan", "I eat fish now")]
+    other = await new_turn(database, keyring, "hello", channel="c2")
+    gate = asyncio.Event()
+
+    async def act(turn_id: UUID) -> None:
+        if turn_id == vegan:
+            await gate.wait()
+
+    hands = Recorder(act)
+    await learn_from(database, work, vegan, fish, other)
+    async with working(work, hands):
+        await until(lambda: len(hands.learnt) == 2)
+        assert hands.learnt == [vegan, other], "the second one would otherwise be superseded by the first"
+        gate.set()
+        await until(lambda: len(hands.learnt) == 3)
+
+
+async def test_no_turn_waits_for_what_is_being_learnt(database: Database, work: PostgresWork) -> None:
+    turns = {uuid4() for _ in range(4)}
+    await learn_from(database, work, *turns)
+    stuck = asyncio.Event()
+
+    async def act(turn_id: UUID) -> None:
+        if turn_id in turns:
+            await stuck.wait()
+
+    hands = Recorder(act)
+    async with working(work, hands, Pace(concurrency=1, poll_s=0.2, memory_concurrency=2)):
+        await until(lambda: len(hands.learnt) == 2)
+        [turn_id] = await defer(database, work, uuid4(), 1)
+        await until(lambda: hands.ended == [turn_id])
+        assert len(hands.learnt) == 2
+        stuck.set()
+
+
+async def until_none_is_left(database: Database) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while await jobs_left(database):
+        assert time.monotonic() < end, "it did not happen in time"
+        await asyncio.sleep(0.05)

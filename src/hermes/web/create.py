@@ -16,6 +16,7 @@ from hermes.web.doorkeeper import Doorkeeper
 from hermes.web.errors import answer_errors
 from hermes.web.health import health_routes
 from hermes.web.messages import message_routes
+from hermes.web.my_data import user_data_routes, visitor_data_routes
 from hermes.web.services import WebServices
 
 DESCRIPTION = "Send messages to Hermes, and get its answers: at once, later, or as a stream of events."
@@ -34,6 +35,10 @@ def create_web(services: WebServices) -> FastAPI:
     web.include_router(completion_routes(completions))
     if services.has_chat:
         web.include_router(chat_routes(services.intake, answers))
+    if services.my_data is not None:
+        web.include_router(user_data_routes(services.my_data, doorkeeper))
+        if services.has_chat:
+            web.include_router(visitor_data_routes(services.my_data))
 
     @web.get("/openapi.json", include_in_schema=False)
     async def openapi() -> dict[str, Any]:

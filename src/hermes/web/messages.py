@@ -18,7 +18,7 @@ from hermes.router.intake import Promise
 from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
 from hermes.web.answers import Answers
 from hermes.web.doorkeeper import Doorkeeper
-from hermes.web.errors import ErrorBody
+from hermes.web.errors import ErrorBody, Refused
 from hermes.web.requests import answered, json_only, resumed
 from hermes.web.services import WebServices
 
@@ -31,7 +31,7 @@ class NewMessage(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    text: str = Field(min_length=1, max_length=100_000)
+    text: str = Field("", max_length=100_000, description="What they say; may be left out where a picture says it.")
     user: Name = Field("default", description="Who says it, as you call them. Each user has credits and a memory of their own.")
     channel: Name | None = Field(None, description="The conversation it belongs to; without it, the user's own.")
     stream: bool = Field(default=False, description="Answer with server-sent events: accepted, message, done.")
@@ -86,6 +86,8 @@ def message_routes(services: WebServices, answers: Answers, doorkeeper: Doorkeep
         prefer: Annotated[str, Header(description="`respond-async` answers 202 at once.")] = "",
     ) -> Response:
         """With an `Idempotency-Key` a repeated request gets the first one's answer, for a day; without, every request is a new message."""
+        if not body.text and body.media_url is None:
+            raise Refused(422, "missing", "There is neither a text nor a media_url.", param="text")
         promise = None
         if idempotency_key is not None and credentials is not None:
             promise = Promise(key.id, idempotency_key, body_digest(body, credentials.credentials))

@@ -15,6 +15,7 @@ from hermes.ports.outbox import Outbox
 from hermes.ports.replies import Replies
 from hermes.ports.transactions import Transactions
 from hermes.router.intake import Intake
+from hermes.soul.my_data import MyDataParts
 
 Probe = Callable[[], Awaitable[object]]
 """Asks a part for a sign of life; raises when there is none."""
@@ -40,5 +41,7 @@ class WebServices:
     """The parts without which no message can be taken in. The others are there for speed, and Hermes is ready without them."""
     has_chat: bool = True
     """Whether the chat page is served."""
+    my_data: MyDataParts | None = None
+    """Where users see and take back what is kept of them; None: there are no such routes."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by whoever runs the server when it is about to stop."""

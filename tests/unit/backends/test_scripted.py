@@ -3,9 +3,9 @@
 import asyncio
 import json
 import math
-import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,11 @@ from hermes.ports.backends import (
     Unsupported,
     Usage,
 )
+from hermes.soul import layers
+from hermes.tools.pictures.pictures import question, unseen
 
+NOON = datetime(2026, 3, 6, 4, 0, tzinfo=UTC)
+"""A Friday; twelve o'clock in Bali."""
 SEARCH = {"type": "function", "function": {"name": "venue_search", "parameters": {"type": "object"}}}
 BOTH = """
 [[rule]]
@@ -118,11 +122,25 @@ async def test_a_rule_with_tools_needs_all_of_them_offered() -> None:
     assert await said(script.replace('"]', '", "weather"]'), "a", tools=[SEARCH]) == "without"
 
 
-async def test_a_rule_after_a_tool_sees_the_beginning_of_its_result() -> None:
+async def test_a_rule_after_a_tool_sees_its_result() -> None:
     script = '[[rule]]\nafter_tool = "venue_search"\nsay = "Found: {tool}"\n[[rule]]\nafter_tool = "*"\nsay = "Other."'
-    assert await said(script, "a", *searched("x" * 600)) == "Found: " + "x" * 500
+    assert await said(script, "a", *searched("two bars")) == "Found: two bars"
     assert await said(script, "a", *searched("30 °C", "weather")) == "Other."
     assert (await said(script, "a", *searched("x"), "and now?")).startswith("I am sorry"), "the result is not the last message"
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        ("x" * 2_000, "x" * 2_000),
+        ("a line\n" * 300, "a line\n" * 285 + "…"),
+        ("a few words " * 200, "a few words " * 166 + "a few …"),
+        ("x" * 3_000, "x" * 1_999 + "…"),
+    ],
+    ids=["fits", "lines", "words", "neither"],
+)
+async def test_a_long_result_ends_with_a_whole_line_or_a_whole_word(result: str, shown: str) -> None:
+    assert await said('[[rule]]\nafter_tool = "*"\nsay = "{tool}"', "a", *searched(result), max_tokens=5_000) == shown
 
 
 async def test_a_rule_that_calls_does_not_call_again_after_its_result() -> None:
@@ -370,6 +388,37 @@ async def test_is_the_port_and_always_well() -> None:
         ('[[rule]]\nsay = "a"\ntools = "f"', "script: rule[1].tools: must be a list of texts"),
         ('[[rule]]\nsay = ""\ncut_after = 1', "script: rule[1].cut_after: needs words to cut"),
         ('rule = "a"', "script: rule: must be tables, each under a line [[rule]]"),
+        ('[[rule]]\nsay = "a"\nwhen = 7', "script: rule[1].when: must be a regular expression, or a list of them"),
+        ('[[rule]]\nsay = "a"\nwhen = "{yes}"', "script: rule[1].when: there is no piece {yes}"),
+        (
+            '[pieces]\nyes = "y"\n[[rule]]\nsay = "a"\nwhen = "{yse}"',
+            "script: rule[1].when: there is no piece {yse}; did you mean {yes}?",
+        ),
+        ('[pieces]\nyes = "("', "script: pieces.yes: is no regular expression"),
+        ('[pieces]\nYes = "y"', "script: pieces.Yes: a piece is named with small letters"),
+        ('[[rule]]\nwhen = {en = "a", de = "b"}\nsay = {en = "a"}', 'script: rule[1].say: has nothing in "de", which "when" has'),
+        (
+            '[[rule]]\nwhen = {en = "a", de = "b"}\nsay = {en = "a", de = "b", fr = "c"}',
+            'script: rule[1].say.fr: "when" has no such language; did you mean "',
+        ),
+        (
+            '[[rule]]\nwhen = {en = "(?P<x>a)", de = "b"}\nsay = "a"',
+            "script: rule[1].when.de: must have the same named groups as the first language (x)",
+        ),
+        ("[[rule]]\nsay = {en = 7}", "script: rule[1].say: must be a text, or a table with one for each language"),
+        ('[[rule]]\nwhen = "a"\nfind = {x = "("}\nsay = "a"', "script: rule[1].find.x: is no regular expression"),
+        ('[[rule]]\nask = {tmie = "When?"}\nsay = "a"', 'script: rule[1].ask.tmie: nothing is called {tmie} here; did you mean "time"?'),
+        ('[[rule]]\nask = {time = "When, {user}?"}\nsay = "a"', "script: rule[1].ask.time: has a place, {user}; a question"),
+        ('[[rule]]\nask = {time = ""}\nsay = "a"', "script: rule[1].ask.time: is empty"),
+        ('[[rule]]\nthen = "a"\nsay = "a"', 'script: rule[1].then: needs "call"'),
+        (
+            '[[rule]]\nthen = "a"\ncall = {name = "f"}\nafter_tool = "g"',
+            'script: rule[1].then: cannot stand beside "after_tool"',
+        ),
+        ('[[rule]]\nline = "a"\nsay = "a"', 'script: rule[1].line: needs "each"'),
+        ('[[rule]]\neach = "a"\nsay = "a"', "script: rule[1].line: is missing"),
+        ('[[rule]]\nsay = "a"\npicture = 1', "script: rule[1].picture: must be true or false"),
+        ("spelled = {two = 2}", "script: spelled: must be a table of texts"),
         ("[[rule", "script: is not TOML: "),
     ],
 )
@@ -391,39 +440,206 @@ def test_a_script_is_read_from_a_file_and_errors_name_it(tmp_path: Path) -> None
         Script.load(path)
 
 
-# --- the script that ships
+# --- the user's own words
+
+
+async def test_rules_look_at_the_users_words_and_not_at_what_the_router_put_before_them() -> None:
+    note = layers.note(NOON, layers.Base("", "Asia/Makassar", (NOON,)), [], str)
+    script = '[[rule]]\nwhen = "rain|context"\nsay = "Wet."\n[[rule]]\nwhen = "^sun"\nsay = "Warm: {user}"'
+    assert await said(script, f"{note}\n\nsun?") == "Warm: sun?"
+    assert await said(script, f"{note}\n\n{question('Call calorie_scan, in the rain.')}\n\nsun?") == "Warm: sun?"
+    assert await said(script, f"{note}\n\n{unseen('sun', 'audio/ogg').question}\n\nsun?") == "Warm: sun?"
+    assert await said(script, "<context>\nsun") == "Wet.", "a block that does not end is what somebody wrote"
+
+
+async def test_a_note_tells_the_time_and_without_one_only_whole_dates_are_days() -> None:
+    script = '[[rule]]\nsay = "{day|no day} {time|no time}"'
+    note = layers.note(NOON, layers.Base("", "Asia/Makassar", ()), [], str)
+    assert await said(script, f"{note}\n\ntomorrow at 9") == "2026-03-07 09:00", "Friday noon in Bali"
+    assert await said(script, "tomorrow at 9") == "no day 09:00"
+    assert await said(script, "2026-03-08, 9:15") == "2026-03-08 09:15"
+
+
+@pytest.mark.parametrize("text", ["I\u2019m here", "I'm here", "CAFÉ", "cafe\u0301"])
+async def test_one_way_to_write_letters_and_apostrophes_is_enough(text: str) -> None:
+    assert await said("""[[rule]]\nwhen = "I'm|café"\nsay = "Yes." """, text) == "Yes."
+
+
+# --- what was said before, and what is missing
+
+
+async def test_before_and_result_look_back_and_their_groups_are_filled_in() -> None:
+    script = """
+[[rule]]
+when = "^yes"
+before = 'book (?P<what>\\w+)\\?$'
+result = '^code (?P<code>\\w+)$'
+call = {name = "book", arguments = {what = "{what}", code = "{code}"}}
+then = "Booked: {what}, {code}, {tool}"
+"""
+    offered = ["a table", *searched("offer\ncode K7"), {"role": "assistant", "content": "Shall I book it?"}]
+    completion = await answer(backend(script), ask(*offered, "yes"))
+    [call] = completion.message["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"what": "it", "code": "K7"}
+    done = {"role": "tool", "tool_call_id": call["id"], "content": "code NEW"}
+    assert await said(script, *offered, "yes", completion.message, done) == "Booked: it, K7, code NEW"
+    assert (await said(script, *offered, "no")).startswith("I am sorry")
+    assert (await said(script, "yes")).startswith("I am sorry"), "nothing was offered"
+
+
+ORDER = """
+[spelled]
+two = "2"
+
+[[rule]]
+when = "pizza"
+find.count = '\\b(\\d|two)\\b'
+find.size = '\\b(?:small|large)\\b'
+ask.count = "How many?"
+ask.size = "How large?"
+call = {name = "order", arguments = {count = "{count}", size = "{size}", note = "{user}"}}
+
+[[rule]]
+when = "weather"
+say = "Sunny."
+
+[[rule]]
+weak = true
+when = "large"
+say = "What is large?"
+"""
+
+
+async def test_what_is_missing_is_asked_for_and_the_answers_are_read_together() -> None:
+    told: list[Any] = ["a pizza"]
+    for expected, reply in (("How many?", "two"), ("How large?", "large, please")):
+        assert await said(ORDER, *told) == expected
+        told += [{"role": "assistant", "content": f"Well. {expected} "}, reply]
+    completion = await answer(backend(ORDER), ask(*told))
+    [call] = completion.message["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"count": "2", "size": "large", "note": "large, please"}
+
+
+async def test_of_two_things_that_fill_a_place_the_last_one_counts() -> None:
+    completion = await answer(backend(ORDER), ask("2 pizzas, no, 3 large ones"))
+    assert json.loads(completion.message["tool_calls"][0]["function"]["arguments"])["count"] == "3"
+
+
+async def test_a_message_that_says_something_by_itself_is_no_answer() -> None:
+    asked = ["a pizza", {"role": "assistant", "content": "How many?"}]
+    assert await said(ORDER, *asked, "how is the weather?") == "Sunny."
+    assert await said(ORDER, *asked, "large") == "How many?", "a weak rule gives way to the question"
+    assert await said(ORDER, "a pizza", {"role": "assistant", "content": "Fine."}, "large") == "What is large?"
+
+
+async def test_arguments_of_which_nothing_is_left_are_left_out() -> None:
+    script = """
+[[rule]]
+when = '(?P<a>\\w+)(?: (?P<b>\\w+))?'
+[rule.call]
+name = "f"
+arguments = {all = "{a}{b}", b = "{b}", c = "{b|none}", empty = "", items = [{x = "{a}", y = "{b}"}, {x = "{b}"}], on = false}
+"""
+    completion = await answer(backend(script), ask("one"))
+    arguments = json.loads(completion.message["tool_calls"][0]["function"]["arguments"])
+    assert arguments == {"all": "one", "c": "none", "empty": "", "items": [{"x": "one"}], "on": False}
+
+
+# --- results in words, and languages
+
+
+LANGUAGES = """
+[otherwise]
+en = "Pardon?"
+de = "Wie bitte?"
+
+[languages]
+de = '\\b(?:ich|nicht)\\b'
+
+[pieces]
+what = '(?:bars?|kneipen?)'
+one = '^- (?P<name>\\w+): (?P<stars>\\d)$'
+
+[[rule]]
+call = {name = "venue_search", arguments = {query = "{what}"}}
+find.what = '{what}'
+each = '{one}'
+line = "{number}) {name} ({stars})"
+when.de = '\\bsuche\\b'
+when.en = ['\\bfind\\b', '\\blook for\\b']
+then.de = "Gefunden:\\n{lines}"
+then.en = "Found:\\n{lines}"
+
+[[rule]]
+after_tool = "*"
+result = 'oops'
+say.en = "Sorry."
+say.de = "Schade."
+"""
+
+
+async def test_the_language_of_the_pattern_that_is_found_is_the_language_of_the_answer() -> None:
+    result = searched("- Alpha: 4\nnoise\n- Beta: 5")
+    assert await said(LANGUAGES, "suche eine Kneipe", *result) == "Gefunden:\n1) Alpha (4)\n2) Beta (5)"
+    assert await said(LANGUAGES, "look for a bar", *result) == "Found:\n1) Alpha (4)\n2) Beta (5)"
+    completion = await answer(backend(LANGUAGES), ask("find a bar"))
+    assert json.loads(completion.message["tool_calls"][0]["function"]["arguments"]) == {"query": "bar"}
+
+
+async def test_a_result_in_which_nothing_is_found_is_said_as_it_is() -> None:
+    assert await said(LANGUAGES, "find a bar", *searched("none")) == "Found:\nnone"
+
+
+async def test_without_a_pattern_the_language_is_told_by_its_words_and_else_the_first_one() -> None:
+    assert [await said(LANGUAGES, text) for text in ("Ich weiß nicht", "hm")] == ["Wie bitte?", "Pardon?"]
+    assert [await said(LANGUAGES, text, *searched("oops", "x")) for text in ("ich?", "me?")] == ["Schade.", "Sorry."]
+
+
+# --- tools that must be called, and pictures
+
+
+MUST = """
+[[rule]]
+must = "scan"
+when = "rice"
+call = {name = "scan", arguments = {food = "rice"}}
+
+[[rule]]
+when = "rice"
+call = {name = "search"}
+
+[[rule]]
+must = "*"
+say = "I cannot do that."
+
+[[rule]]
+picture = true
+say = "Nice picture."
+
+[[rule]]
+say = "Hello."
+"""
 
 
 @pytest.mark.parametrize(
-    ("text", "begins"),
+    ("text", "choice", "does"),
     [
-        ("Hello!", "Hello! What can I find"),
-        ("good evening", "Hello! What can I find"),
-        ("Thank you so much", "You are very welcome"),
-        ("ok, bye", "Goodbye"),
-        ("What can you do?", "I am your concierge"),
-        ("Find me a bar in Ubud please!", "I would gladly look for a bar in Ubud, but"),
-        ("suggest us some bars near the beach", "I would gladly look for some bars near the beach, but"),
-        ("Can you find me a dentist?", "Happily. Where should I look for a dentist?"),
-        ("colourless green ideas", "I am not sure I understood that"),
+        ("rice", "scan", ["scan"]),
+        ("rice", "search", ["search"]),
+        ("rice", "required", ["search"]),
+        ("rice", "auto", ["search"]),
+        ("soup", "scan", "I cannot do that."),
+        ("soup", "required", "I cannot do that."),
+        ("soup", "auto", "Hello."),
     ],
 )
-async def test_the_usual_script_is_a_friendly_concierge(text: str, begins: str) -> None:
-    assert (await answer(ScriptedBackend(Script.usual()), ask(text))).message["content"].startswith(begins)
+async def test_where_a_tool_must_be_called_only_rules_for_it_answer(text: str, choice: str, does: Any) -> None:
+    chosen = choice if choice in ("required", "auto") else {"type": "function", "function": {"name": choice}}
+    message = (await answer(backend(MUST), ask(text, tool_choice=chosen))).message
+    assert (message["content"] or [call["function"]["name"] for call in message["tool_calls"]]) == does
 
 
-async def test_the_usual_script_searches_and_tells_what_it_found() -> None:
-    concierge = ScriptedBackend(Script.usual())
-    first = await answer(concierge, ask("Hi! Find me a quiet café in Ubud, please.", tools=[SEARCH]))
-    [call] = first.message["tool_calls"]
-    assert json.loads(call["function"]["arguments"]) == {"query": "quiet café in Ubud"}
-    result = {"role": "tool", "tool_call_id": call["id"], "content": "Kafe, 4.6 stars"}
-    second = await answer(concierge, ask("Hi! Find me a quiet café in Ubud, please.", first.message, result, tools=[SEARCH]))
-    assert second.message["content"] == "Here is what I found:\n\nKafe, 4.6 stars\n\nDoes one of these sound right to you?"
-
-
-@pytest.mark.parametrize("text", ["find me a " * 2_000, "find x" + " \t" * 10_000, "find x in " + "y " * 10_000, "thank " * 4_000])
-async def test_the_usual_script_answers_a_very_long_message_at_once(text: str) -> None:
-    began = time.process_time()  # what else the machine does is not counted
-    assert (await answer(ScriptedBackend(Script.usual()), ask(text))).message["content"]
-    assert time.process_time() - began < 1, "patterns without bounds took seconds"
+async def test_a_rule_for_pictures_needs_one_in_the_last_message() -> None:
+    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
+    assert await said(MUST, picture) == "Nice picture."
+    assert await said(MUST, picture, {"role": "assistant", "content": "ok"}, "and now?") == "Hello."

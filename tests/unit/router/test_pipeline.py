@@ -130,6 +130,22 @@ async def test_a_message_is_answered_charged_and_recorded_in_ten_steps() -> None
         "soul_loaded",
         "intent_classified",
         "tools_gated",
+        "credit_posted",
+    ]
+    assert row["head"] == row["nodes"][-1] == graph.head
+    assert (len(row["nodes"]), row["context_ids"]) == (2, [response.context_id])
+    assert (made.meter.turns, made.learnt_from) == ([("answered", "none")], [claim.turn_id])
+    assert made.meter.steps == [
+        "resolve_user",
+        "take_credit",
+        "load_soul",
+        "load_history",
+        "route_image",
+        "build_messages",
+        "gate_tools",
+        "call_model",
+        "run_tools",
+        "record",
     ]
 
 
@@ -279,6 +295,8 @@ def test_every_error_of_the_table_has_a_reply_of_its_own_or_a_more_general_one()
         ReplyKind.TOOL_DISCLAIMER,
         ReplyKind.TOO_MANY_MESSAGES,
         ReplyKind.APOLOGY,
+        ReplyKind.REMINDER,
+        ReplyKind.PRICE_DROP,
     }
     types = list(FALLBACKS)
     assert all(not issubclass(later, earlier) for at, earlier in enumerate(types) for later in types[at + 1 :]), (

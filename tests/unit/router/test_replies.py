@@ -20,11 +20,11 @@ from babel import Locale
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermes.router.replies import LANGUAGES, NEEDS, MissingValue, ReplyKind, language_of, replies_page, reply
+from hermes.router.replies import LANGUAGES, NEEDS, MissingValue, Money, ReplyKind, language_of, replies_page, reply
 from hermes.router.replies.catalogue import Catalogue, catalogue_of, parsed
 from hermes.router.replies.page import meanings_of_kinds
 from hermes.router.replies.say import placeholders, say
-from hermes.router.replies.words import credits_in_words, isolated, isolated_link, moment, size, time_until
+from hermes.router.replies.words import credits_in_words, isolated, isolated_link, moment, money, size, time_until
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "replies.md"
 INSTAGRAM_BYTES = 1_000
@@ -38,6 +38,10 @@ VALUES: dict[str, Any] = {
     "resets_at": datetime(2026, 10, 1, tzinfo=UTC),
     "max_bytes": 5 * 1024 * 1024,
     "retry_in": timedelta(seconds=30),
+    "text": "3 * 7",
+    "product": "911",
+    "price": Money(12.5, "USD"),
+    "shop": "24/7",
 }
 LONGEST: dict[str, Any] = VALUES | {
     "link": "https://hermes.example/" + "a" * 177,
@@ -46,6 +50,10 @@ LONGEST: dict[str, Any] = VALUES | {
     "resets_at": NOW + timedelta(days=29, hours=13),
     "max_bytes": 1_023 * 1024 * 1024 + 999_999,
     "retry_in": timedelta(minutes=59),
+    "text": "あ" * 200,
+    "product": "あ" * 80,
+    "price": Money(1_234_567_890.5, "IDR"),
+    "shop": "あ" * 30,
 }
 ENDS = "[.!?:\u3002\uff01\uff1f\uff1a\u0964\u061f}]$"
 """Full stops, question marks and colons, those of Chinese, Japanese, Hindi and Arabic too; or a value."""
@@ -226,6 +234,19 @@ def test_every_reply_fits_the_shortest_channel_with_the_longest_values(language:
         assert len(reply(kind, language, zone=zone, now=NOW, **LONGEST).encode()) < INSTAGRAM_BYTES
 
 
+def test_a_reminder_says_what_it_is_of_on_one_line() -> None:
+    assert reply(ReplyKind.REMINDER, "en", text="call mum\nand {dad}") == (
+        "⏰ It's time for your reminder.\nYou asked me to remind you of this: call mum and {dad}"
+    )
+
+
+def test_a_price_is_told_as_the_language_writes_money() -> None:
+    dryer: dict[str, Any] = {"product": "Torrent Cyclone", "price": Money(299.5, "USD"), "shop": "Hush", "link": None}
+    assert reply(ReplyKind.PRICE_DROP, "de", **dryer) == (
+        "🎉 Gute Nachricht: Ein Preis, auf den du gewartet hast, ist gefallen.\nTorrent Cyclone kostet jetzt 299,50\xa0$ bei Hush."
+    )
+
+
 # --- what is missing
 
 
@@ -394,6 +415,18 @@ def test_a_size_promises_no_more_than_is_taken(limit_bytes: int, english: str, f
     assert (size(limit_bytes, Locale("en")), size(limit_bytes, Locale("fr"))) == (english, french)
 
 
+@pytest.mark.parametrize(
+    ("price", "english", "indonesian"),
+    [
+        (Money(39.5, "USD"), "$39.50", "US$39,50"),
+        (Money(150_000.0, "IDR"), "IDR\xa0150,000", "Rp\xa0150.000"),
+        (Money(5, "?"), "?5", "?5"),
+    ],
+)
+def test_a_price_has_its_currency_and_decimals(price: Money, english: str, indonesian: str) -> None:
+    assert (money(price, Locale("en")), money(price, Locale("id"))) == (english, indonesian)
+
+
 # --- a language that nobody speaks
 
 
@@ -420,7 +453,7 @@ def pseudo_catalogue() -> Catalogue:
 def test_no_word_is_said_that_is_not_in_a_catalogue(kind: ReplyKind) -> None:
     values = VALUES | {"link": "1", "referral_code": "2"}
     said = say(pseudo_catalogue(), kind, values, zone=BALI, now=NOW)
-    words_of_cldr = ["in 13 hours", "Thu, Oct 1, 8:00\u202fAM", "5 MB", "in 30 seconds"]
+    words_of_cldr = ["in 13 hours", "Thu, Oct 1, 8:00\u202fAM", "5 MB", "in 30 seconds", "$12.50"]
     for words in words_of_cldr:
         said = said.replace(words, "")
     assert re.findall(r"[A-Za-z]+", said) == []

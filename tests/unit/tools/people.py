@@ -85,6 +85,7 @@ class MemoryNotebook:
     """The port Notebook."""
 
     known: dict[tuple[UUID, str], str] = field(default_factory=dict)
+    observed: dict[UUID, Mapping[str, str]] = field(default_factory=dict)
 
     async def save(self, user: ToolUser, key: str, value: str) -> None:
         if key == "colour of the moon":
@@ -94,3 +95,6 @@ class MemoryNotebook:
     async def search(self, user: ToolUser, query: str) -> Sequence[str]:
         mine: Mapping[str, str] = {key: value for (owner, key), value in self.known.items() if owner == user.user_id}
         return [f"{key}: {value}" for key, value in mine.items() if query in key or query in value]
+
+    async def observe(self, tx: Transaction, user: ToolUser, facts: Mapping[str, str]) -> None:
+        self.observed[user.user_id] = facts

@@ -16,7 +16,9 @@ from threading import Lock
 from typing import Any
 from zlib import crc32
 
-from hermes.backends.scripted.script import Answer, Fault, Script, text_of
+from hermes.backends.scripted.rule import Answer, Fault
+from hermes.backends.scripted.scene import text_of
+from hermes.backends.scripted.script import Script
 from hermes.backends.tool_calls import call
 from hermes.gateway.estimate import parts_of
 from hermes.ports.backends import (

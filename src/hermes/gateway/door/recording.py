@@ -70,7 +70,7 @@ class Recording:
         message, found = normal(completion.message), await self._chat(tx)
         if self._session_id is None and self._goes_on(found):
             entries, mark = self._entries(found, message, call, completion), self._mark(found, message)
-            head: str | None = await self._graphs.append(tx, found.session_id, found.head, entries)
+            head: str | None = (await self._graphs.append(tx, found.session_id, found.head, entries)).head
         else:
             head, mark = await self._commit(tx, found, message, call, completion)
         if mark is not None:

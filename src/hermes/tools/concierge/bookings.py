@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,10 @@ from hermes.tools.parameters import AtMost, Between
 from hermes.tools.registry import Effect, Errand, Offer, ToolProblem, tool
 
 FARTHEST = timedelta(days=366)
+LEAST_TIMES = 3
+"""How often something must have been booked to count as a habit."""
+LATEST = 10
+"""The bookings that habits are read from."""
 Code = Annotated[str, "The booking's code.", AtMost(12)]
 
 
@@ -53,6 +58,7 @@ async def _book(concierge: Concierge, errand: Errand, terms: Mapping[str, Any]) 
     booking = await concierge.bookings.add(
         errand.tx, errand.user.user_id, place, at, terms["party_size"], name=terms["name"], note=terms["note"]
     )
+    await observe(concierge, errand)
     call = f" Phone of the venue: {place.phone}." if place.phone else ""
     return f"Booking requested: {line(booking)}. The venue has not confirmed yet.{call}"
 
@@ -71,7 +77,9 @@ async def cancel_booking(concierge: Concierge, errand: Errand, *, code: Code) ->
         return f"It was cancelled before: {line(booking)}"
     if booking.at <= errand.user.now:
         raise ToolProblem(f"{spoken(booking.at)} has passed, so there is nothing to cancel")
-    return f"Cancelled: {line(await concierge.bookings.settle(errand.tx, errand.user.user_id, booking.code, BookingState.CANCELLED))}"
+    cancelled = await concierge.bookings.settle(errand.tx, errand.user.user_id, booking.code, BookingState.CANCELLED)
+    await observe(concierge, errand)
+    return f"Cancelled: {line(cancelled)}"
 
 
 @tool(Effect.READS)
@@ -118,6 +126,39 @@ async def known(concierge: Concierge, errand: Errand, code: str) -> Booking:
         return await concierge.bookings.get(errand.tx, errand.user.user_id, code.strip(" []").upper())
     except NotThere:
         raise ToolProblem(f"the user has no booking {code[:12]!r}; get_user_bookings lists them") from None
+
+
+async def observe(concierge: Concierge, errand: Errand) -> None:
+    """Let what the user's bookings say be known, as part of what changed them."""
+    bookings = await concierge.bookings.of(errand.tx, errand.user.user_id, limit=LATEST)
+    await concierge.notebook.observe(errand.tx, errand.user, observed(bookings))
+
+
+def observed(bookings: Sequence[Booking]) -> dict[str, str]:
+    """What bookings say of whoever made them: the latest one that stands, and what most of them have in common."""
+    standing = [booking for booking in bookings if booking.state is not BookingState.CANCELLED]
+    facts = {"last_booking": summary(last)} if (last := next(iter([*standing, *bookings]), None)) else {}
+    for key, value_of in HABITS.items():
+        [(value, times)] = Counter(map(value_of, standing)).most_common(1) or [("", 0)]
+        if times >= LEAST_TIMES and 2 * times > len(standing):
+            facts[key] = value
+    return facts
+
+
+HABITS: Mapping[str, Callable[[Booking], str]] = {
+    "typical_party_size": lambda booking: str(booking.party_size),
+    "preferred_booking_hour": lambda booking: str(booking.at.hour),
+    "preferred_booking_day": lambda booking: f"{booking.at:%A}".lower(),
+    "favorite_venue": lambda booking: booking.venue.name,
+    "favorite_category": lambda booking: booking.venue.category,
+}
+
+
+def summary(booking: Booking) -> str:
+    """A booking as it is remembered: without its code and without the user's own words."""
+    where = f"{booking.venue.name} in {booking.venue.area}"
+    state = ", cancelled" if booking.state is BookingState.CANCELLED else ""
+    return f"{where}, {spoken(booking.at)}, {people(booking.party_size)}{state}"
 
 
 def people(count: int) -> str:

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from hermes.tools.concierge.desk import Concierge
 from hermes.tools.parameters import AtMost
-from hermes.tools.registry import Effect, Errand, ToolProblem, tool
+from hermes.tools.registry import Effect, Errand, Recipe, Tool, ToolProblem, tool
 
 
+@dataclass(slots=True)
+class Outside(Recipe[Concierge]):
+    """A tool that the executor runs without a transaction, because its service opens some of its own.
+
+    Inside one it would hold a connection while it waits for a second; a pool whose connections are all held so stands still."""
+
+    def of(self, services: Concierge) -> Tool:
+        return replace(Recipe.of(self, services), is_foreign=True)
+
+
+def outside(recipe: Recipe[Concierge]) -> Outside:
+    return Outside(recipe.name, recipe.description, recipe.effect, recipe.parameters, recipe.function)
+
+
+@outside
 @tool(Effect.WRITES)
 async def save_preference(
     concierge: Concierge,
@@ -27,6 +43,7 @@ async def save_preference(
     return f"Remembered: {key} is {value}."
 
 
+@outside
 @tool(Effect.READS)
 async def recall_memory(concierge: Concierge, errand: Errand, *, query: Annotated[str, "What to look for."]) -> str:
     """Look up what the user told in earlier conversations."""

@@ -69,6 +69,15 @@ function work() {
   watchAll();
 }
 
+// Whoever was forgotten is somebody new, who has said nothing yet.
+function startAnew() {
+  entries = [];
+  isKnown = false;
+  talk.replaceChildren();
+  empty.hidden = false;
+  keep();
+}
+
 async function sendAll() {
   if (isSending) return;
   isSending = true;

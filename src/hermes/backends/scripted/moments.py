@@ -1,0 +1,159 @@
+"""What people say about days and hours, in the form in which tools take it: `tomorrow at 7pm` is `2026-01-31` and `19:00`.
+
+Reads English, and dates and times as they are written everywhere. Of two days that are named, the last one counts. Knows no clock: what is
+now, it is told."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+UNITS = {"mi": "minutes", "ho": "hours", "hr": "hours", "da": "days", "we": "weeks"}
+PARTS = {"morning": time(9), "noon": time(12), "midday": time(12), "lunch": time(12, 30), "afternoon": time(15)}
+PARTS |= {"evening": time(19), "dinner": time(19), "tonight": time(20), "midnight": time(0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A day and a time of day; each is empty where nobody can tell."""
+
+    day: str = ""
+    """2026-01-31"""
+    time: str = ""
+    """19:30"""
+
+
+def read_moment(text: str, now: datetime | None) -> Moment:
+    """The day and the time that a text names. A time without a day is the next one there is; a day without a time is no time."""
+    if now is not None and (later := soon(text, now)) is not None:
+        return later
+    at, day = time_in(text), day_in(text, now)
+    if day is None and at is not None and now is not None:
+        day = now.date() + timedelta(days=at <= now.time())
+    return Moment(day.isoformat() if day else "", f"{at:%H:%M}" if at else "")
+
+
+# --- from now on
+
+
+_COUNT = rf"(?P<count>\d{{1,3}}|an?|half an|{'|'.join(NUMBERS)})"
+_SOON = re.compile(rf"\bin {_COUNT} (?P<unit>minute|min|hour|hr|day|week)s?\b", re.IGNORECASE)
+
+
+def soon(text: str, now: datetime) -> Moment | None:
+    """`in 20 minutes`, `in two hours`; also `in 3 days`, with a time of day if one is named."""
+    found = last(_SOON, text)
+    if found is None:
+        return None
+    count = found["count"].lower()
+    number = 0.5 if count == "half an" else 1 if count in ("a", "an") else int(count) if count.isdigit() else NUMBERS.index(count) + 1
+    unit = UNITS[found["unit"][:2].lower()]
+    then = now + timedelta(**{unit: number})
+    if unit in ("minutes", "hours"):
+        return Moment(f"{then:%Y-%m-%d}", f"{then:%H:%M}")
+    at = time_in(text)
+    return Moment(f"{then:%Y-%m-%d}", f"{at:%H:%M}" if at else "")
+
+
+# --- times of day
+
+
+_CLOCK = re.compile(
+    r"\b(?P<hour>\d{1,2})(?:[:.](?P<minute>[0-5]\d))? ?(?P<half>[ap])\.?m\b"
+    r"|\b(?P<hour24>[01]?\d|2[0-3])[:h](?P<minute24>[0-5]\d)\b"
+    r"|\b(?:at|around|by) (?P<bare>\d{1,2})\b(?![:.]\d| ?(?:[ap]\.?m\b|people|persons|guests|of us|km|%))|\b(?P<oclock>\d{1,2}) o'clock\b",
+    re.IGNORECASE,
+)
+_PART = re.compile(rf"\b(?:{'|'.join(PARTS)})\b", re.IGNORECASE)
+_EARLY = re.compile(r"\b(?:morning|breakfast|brunch)\b", re.IGNORECASE)
+_LATE = re.compile(r"\b(?:evening|tonight|night|dinner|supper|drinks|sunset|table)\b", re.IGNORECASE)
+
+
+def time_in(text: str) -> time | None:
+    """The time that a text names, by the clock or as a part of the day."""
+    found = last(_CLOCK, text)
+    if found is not None and (at := clock(found, text)) is not None:
+        return at
+    part = last(_PART, text)
+    return PARTS[part[0].lower()] if part else None
+
+
+def clock(found: re.Match[str], text: str) -> time | None:
+    """A time by the clock. An hour that is only a number is the one that people mean: a table at 8 is at 20:00, a call at 9 is not."""
+    if found["half"]:
+        hour, minute = int(found["hour"]), int(found["minute"] or 0)
+        return time(hour % 12 + (12 if found["half"].lower() == "p" else 0), minute) if 1 <= hour <= 12 else None
+    if found["hour24"]:
+        return time(int(found["hour24"]), int(found["minute24"]))
+    hour = int(found["bare"] or found["oclock"])
+    if hour > 23:
+        return None
+    is_late = not _EARLY.search(text) and (hour <= 6 or _LATE.search(text) is not None)
+    return time(hour + 12 if 1 <= hour <= 11 and is_late else hour)
+
+
+# --- days
+
+
+_MONTH = rf"(?P<month>{'|'.join(MONTHS)})[a-z]{{0,6}}"
+_DAYS = re.compile(
+    r"\b(?P<iso>\d{4}-\d\d-\d\d)\b"
+    r"|\b(?P<word>day after tomorrow|tomorrow|today|tonight|this (?:morning|afternoon|evening)|next week)\b"
+    rf"|\b(?P<weekday>{'|'.join(WEEKDAYS)})\b",
+    re.IGNORECASE,
+)
+_DATES = (
+    re.compile(rf"\b(?P<number>\d{{1,2}})(?:st|nd|rd|th)?(?: of)? {_MONTH}(?:,? (?P<year>\d{{4}}))?\b", re.IGNORECASE),
+    re.compile(rf"\b{_MONTH} (?P<number>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<year>\d{{4}}))?\b", re.IGNORECASE),
+)
+_AHEAD = {"day after tomorrow": 2, "tomorrow": 1, "next week": 7}
+
+
+def day_in(text: str, now: datetime | None) -> date | None:
+    """The day that a text names. Without a clock only a whole date says which one it is."""
+    for pattern in _DATES:
+        found = last(pattern, text)
+        if found is not None and (day := calendar_day(found, now)) is not None:
+            return day
+    found = last(_DAYS, text)
+    if found is None:
+        return None
+    if found["iso"]:
+        return valid(*map(int, found["iso"].split("-")))
+    if now is None:
+        return None
+    if found["word"]:
+        return now.date() + timedelta(days=_AHEAD.get(found["word"].lower(), 0))
+    ahead = (WEEKDAYS.index(found["weekday"].lower()) - now.weekday()) % 7
+    return now.date() + timedelta(days=ahead or 7)
+
+
+def calendar_day(found: re.Match[str], now: datetime | None) -> date | None:
+    """`31 January`: this year's, or the next one's if it has passed."""
+    month, number = MONTHS.index(found["month"].lower()) + 1, int(found["number"])
+    if found["year"]:
+        return valid(int(found["year"]), month, number)
+    if now is None:
+        return None
+    day = valid(now.year, month, number)
+    return valid(now.year + 1, month, number) if day is None or day < now.date() else day
+
+
+def valid(year: int, month: int, day: int) -> date | None:
+    """The date, if the calendar has it."""
+    try:
+        return date(year, month, day)
+    except ValueError:
+        return None
+
+
+def last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """The last place where a pattern is found."""
+    found = None
+    for found in pattern.finditer(text):  # noqa: B007  # the last one is what is wanted
+        pass
+    return found

@@ -1,0 +1,329 @@
+"""From the text of a script to its rules. Every value is what it should be, or BadScript says in one line where it is not."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import isfinite
+from typing import Any, NoReturn
+
+from hermes.backends.scripted.places import each_text, places_in
+from hermes.backends.scripted.rule import Answer, Call, Fault, Patterns, Retelling, Rule, Texts
+from hermes.backends.scripted.scene import SCENE_PLACES
+
+OTHERWISE = "I am sorry, I do not have an answer to that. Could you say it in other words?"
+
+SCRIPT_KEYS = ("rule", "transcript", "otherwise", "languages", "spelled", "pieces")
+ANSWER_KEYS = ("say", "call", "reasoning", "fail", "retry_after_s", "cut_after", "delay_s")
+CONDITION_KEYS = ("when", "before", "result", "tools", "after_tool", "must", "picture", "turn", "weak")
+RULE_KEYS = (*CONDITION_KEYS, "find", "ask", "then", "each", "line", *ANSWER_KEYS)
+
+PIECE = re.compile(r"\{([a-z_]+)\}")
+"""A piece in a pattern. How often something comes, `{1,3}`, is written with digits."""
+TEXTS = "must be a table of texts"
+OR_ONE = "must be a text, or a table with one for each language"
+
+
+class BadScript(ValueError):
+    """The script cannot be followed. One line: where, what, and the nearest thing that would be right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """What a script says."""
+
+    rules: tuple[Rule, ...]
+    transcript: tuple[Answer, ...]
+    otherwise: Texts
+    languages: Patterns
+
+
+def parse(text: str, where: str) -> Parsed:
+    """Read a script; `where` is what errors call it. Raises BadScript."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadScript(f"{where}: is not TOML: {error}") from error
+    table = Table(data, f"{where}: ", SCRIPT_KEYS)
+    table.add_pieces("pieces")
+    spelled = {word.casefold(): stands_for for word, stands_for in table.named_texts("spelled").items()}
+    return Parsed(
+        rules=tuple(read_rule(rule, spelled) for rule in table.tables("rule", RULE_KEYS)),
+        transcript=tuple(read_transcript(answer) for answer in table.tables("transcript", ANSWER_KEYS)),
+        otherwise=table.spoken("otherwise", SCENE_PLACES) or {"": OTHERWISE},
+        languages=table.patterns("languages"),
+    )
+
+
+class Table:
+    """One table of a script, which refuses what it should not hold."""
+
+    def __init__(self, data: Mapping[str, Any], where: str, known: Collection[str], pieces: Mapping[str, str] | None = None) -> None:
+        """`pieces` are what `{name}` stands for in a pattern."""
+        self._data, self._where = data, where
+        self._pieces = dict(pieces or {})
+        for key in data:
+            if key not in known:
+                raise BadScript(f'{where}{key}: unknown key; did you mean "{nearest(key, known)}"?')
+
+    def add_pieces(self, key: str) -> None:
+        """Know these pieces in the patterns of this table and of those in it. One may use those before it."""
+        for name in self.keys(key):
+            if PIECE.fullmatch(f"{{{name}}}") is None:
+                self.refuse(f"{key}.{name}", "a piece is named with small letters")
+            self._pieces[name] = f"(?:{self._compiled(f'{key}.{name}', self._data[key][name]).pattern})"
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._data
+
+    def refuse(self, key: str, what: str) -> NoReturn:
+        raise BadScript(f"{self._where}{key}: {what}")
+
+    def text(self, key: str) -> str | None:
+        value = self._data.get(key)
+        return value if value is None or isinstance(value, str) else self.refuse(key, "must be a text")
+
+    def template(self, key: str, places: Collection[str]) -> str:
+        """A text whose places are all known; empty where there is none."""
+        self._check_places(key, text := self.text(key) or "", places)
+        return text
+
+    def templates(self, key: str, places: Collection[str]) -> dict[str, Any]:
+        """A table with texts at any depth."""
+        value = self._data.get(key, {})
+        if not isinstance(value, dict):
+            self.refuse(key, "must be a table")
+        each_text(value, lambda text: self._check_places(key, text, places))
+        try:
+            json.dumps(value, allow_nan=False, default=str)
+        except ValueError:
+            self.refuse(key, "has a number that JSON does not have")
+        return value
+
+    def spoken(self, key: str, places: Collection[str], languages: Collection[str] = ()) -> Texts:
+        """A text, or one for each language; `languages` are those that it must have then."""
+        value = self._data.get(key)
+        if value is None:
+            return {}
+        if isinstance(value, str):
+            return {"": self.template(key, places)}
+        texts = self.named_texts(key, OR_ONE)
+        self._check_languages(key, texts, languages)
+        for name, text in texts.items():
+            self._check_places(f"{key}.{name}", text, places)
+        return texts
+
+    def patterns(self, key: str, *, or_one: bool = False, languages: Collection[str] = ()) -> Patterns:
+        """Regular expressions by name; with `or_one` also a single one, under the empty name. `languages` as above."""
+        value = self._data.get(key, {})
+        if or_one and not isinstance(value, dict):
+            return {"": self._compiled(key, value)}
+        if not isinstance(value, dict):
+            self.refuse(key, TEXTS)
+        self._check_languages(key, value, languages if key in self else ())
+        return {name: self._compiled(f"{key}.{name}", source) for name, source in value.items()}
+
+    def pattern(self, key: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str] | None:
+        return self._compiled(key, self._data[key], flags) if key in self else None
+
+    def named_texts(self, key: str, what: str = TEXTS) -> dict[str, str]:
+        value = self._data.get(key, {})
+        if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+            self.refuse(key, what)
+        return value
+
+    def number(self, key: str) -> float | None:
+        value = self._data.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value) or value < 0:
+            self.refuse(key, "must be a number of seconds, 0 or more")
+        return float(value)
+
+    def count(self, key: str) -> int | None:
+        value = self._data.get(key)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+            return value
+        return self.refuse(key, "must be a whole number, 1 or more")
+
+    def truth(self, key: str) -> bool:
+        value = self._data.get(key, False)
+        return value if isinstance(value, bool) else self.refuse(key, "must be true or false")
+
+    def texts(self, key: str) -> list[str]:
+        value = self._data.get(key, [])
+        is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return list(value) if is_list else self.refuse(key, 'must be a list of texts, as in ["venue_search"]')
+
+    def tables(self, key: str, known: Collection[str], *, or_one: bool = False) -> list[Table]:
+        value = self._data.get(key, [])
+        items: Sequence[Any] = [value] if or_one and isinstance(value, dict) else value
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            self.refuse(key, "must be a table, or a list of them" if or_one else f"must be tables, each under a line [[{key}]]")
+        return [Table(item, f"{self._where}{key}[{number}].", known, self._pieces) for number, item in enumerate(items, 1)]
+
+    def table(self, key: str, known: Collection[str]) -> Table:
+        value = self._data.get(key, {})
+        return Table(value, f"{self._where}{key}.", known, self._pieces) if isinstance(value, dict) else self.refuse(key, "must be a table")
+
+    def keys(self, key: str) -> list[str]:
+        """The names in a table, in their order."""
+        value = self._data.get(key, {})
+        return list(value) if isinstance(value, dict) else self.refuse(key, "must be a table")
+
+    def _compiled(self, key: str, value: Any, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
+        """A pattern, or a list of them of which one must be found."""
+        sources = value if isinstance(value, list) else [value]
+        if not sources or not all(isinstance(each, str) for each in sources):
+            self.refuse(key, "must be a regular expression, or a list of them")
+        source = "|".join(sources)
+        try:
+            return re.compile(self._whole(key, source), re.IGNORECASE | flags)
+        except re.error as error:
+            self.refuse(key, f"is no regular expression: {error}")
+
+    def _whole(self, key: str, source: str) -> str:
+        for found in PIECE.finditer(source):
+            if found[1] not in self._pieces:
+                near = f"; did you mean {{{nearest(found[1], self._pieces)}}}?" if self._pieces else ""
+                self.refuse(key, f"there is no piece {{{found[1]}}}{near}")
+        return PIECE.sub(lambda found: self._pieces[found[1]], source)
+
+    def _check_languages(self, key: str, given: Collection[str], languages: Collection[str]) -> None:
+        """Where `when` has languages, they are the ones that are needed."""
+        for name in given:
+            if languages and name not in languages:
+                self.refuse(f"{key}.{name}", f'"when" has no such language; did you mean "{nearest(name, languages)}"?')
+        for name in languages:
+            if name not in given:
+                self.refuse(key, f'has nothing in "{name}", which "when" has')
+
+    def _check_places(self, key: str, text: str, places: Collection[str]) -> None:
+        for name in places_in(text):
+            if name not in places:
+                self.refuse(
+                    key, f"nothing is called {{{name}}} here; did you mean {{{nearest(name, places)}}}? {{{{{name}}}}} is the text itself"
+                )
+
+
+# --- rules
+
+
+def read_rule(table: Table, spelled: Mapping[str, str]) -> Rule:
+    when = table.patterns("when", or_one=True)
+    languages = [name for name in when if name]
+    find = {name: table.table("find", table.keys("find")).patterns(name, or_one=True, languages=languages) for name in table.keys("find")}
+    before, result = table.pattern("before"), table.pattern("result", re.MULTILINE)
+    places = [*SCENE_PLACES, *find, *groups_of(table, when), *(name for each in (before, result) if each for name in each.groupindex)]
+    each = table.pattern("each", re.MULTILINE)
+    told = [*places, "lines"] if each is not None else places
+    say = table.spoken("say", told, languages)
+    rule = Rule(
+        answer=read_answer(table, say, places),
+        say=say,
+        then=table.spoken("then", told, languages),
+        ask=read_questions(table, places, languages),
+        retelling=None if each is None else read_retelling(table, each),
+        when=when,
+        find=find,
+        before=before,
+        result=result,
+        spelled=spelled,
+        tools=frozenset(table.texts("tools")),
+        after_tool=table.text("after_tool"),
+        must=table.text("must"),
+        is_for_pictures=table.truth("picture"),
+        is_weak=table.truth("weak"),
+        turn=table.count("turn"),
+    )
+    if rule.then and not rule.answer.calls:
+        table.refuse("then", 'needs "call": it is what is said of the tool\'s result')
+    if rule.then and rule.after_tool is not None:
+        table.refuse("then", 'cannot stand beside "after_tool"')
+    if each is None and "line" in table:
+        table.refuse("line", 'needs "each", which finds the lines')
+    return rule
+
+
+def groups_of(table: Table, when: Patterns) -> list[str]:
+    """The groups of `when`. In every language it has the same names, because they fill the same places; numbers do where there is one."""
+    first, *others = when.values() if when else (re.compile(""),)
+    for name, pattern in list(when.items())[1:]:
+        if pattern.groupindex.keys() != first.groupindex.keys():
+            names = ", ".join(sorted(first.groupindex)) or "none"
+            table.refuse(f"when.{name}", f"must have the same named groups as the first language ({names})")
+    return [*first.groupindex, *([] if others else map(str, range(1, first.groups + 1)))]
+
+
+def read_questions(table: Table, places: Collection[str], languages: Collection[str]) -> dict[str, Texts]:
+    """The questions. They have no places themselves: an answer is recognised by the question before it, word for word."""
+    asked = table.keys("ask")
+    for name in asked:
+        if name not in places:
+            table.refuse(f"ask.{name}", f'nothing is called {{{name}}} here; did you mean "{nearest(name, places)}"?')
+    within = table.table("ask", asked)
+    questions = {name: within.spoken(name, places, languages) for name in asked}
+    for name, texts in questions.items():
+        for text in texts.values():
+            if not text.strip():
+                within.refuse(name, "is empty")
+            if has := next(places_in(text), None):
+                within.refuse(name, f"has a place, {{{has}}}; a question has none, because it is recognised word for word")
+    return questions
+
+
+def read_retelling(table: Table, each: re.Pattern[str]) -> Retelling:
+    if "line" not in table:
+        table.refuse("line", 'is missing; it is what is said of each thing that "each" finds')
+    return Retelling(each=each, line=table.template("line", (*each.groupindex, "number")))
+
+
+# --- answers
+
+
+def read_transcript(table: Table) -> Answer:
+    say = table.template("say", SCENE_PLACES)
+    return read_answer(table, {"": say} if say else {}, SCENE_PLACES, say=say)
+
+
+def read_answer(table: Table, texts: Texts, places: Collection[str], *, say: str = "") -> Answer:
+    """An answer; what a rule says is chosen by language, so it is only looked at here."""
+    answer = Answer(
+        say=say,
+        calls=tuple(read_call(call, places) for call in table.tables("call", ("name", "arguments"), or_one=True)),
+        reasoning=table.template("reasoning", places),
+        fail=read_fault(table),
+        retry_after_s=table.number("retry_after_s"),
+        cut_after=table.count("cut_after"),
+        delay_s=table.number("delay_s") or 0.0,
+    )
+    if answer.fail is None and not {"say", "call"} & {key for key in ANSWER_KEYS if key in table}:
+        table.refuse("say", 'is missing; an answer has "say", "call" or "fail"')
+    for key in ("say", "call", "reasoning", "cut_after"):
+        if answer.fail is not None and key in table:
+            table.refuse(key, 'cannot stand beside "fail": what fails says nothing')
+    if answer.retry_after_s is not None and answer.fail is not Fault.RATE_LIMITED:
+        table.refuse("retry_after_s", 'needs fail = "rate_limited"')
+    if answer.cut_after is not None and not any(text.strip() for text in texts.values()):
+        table.refuse("cut_after", 'needs words to cut, in "say"')
+    return answer
+
+
+def read_call(table: Table, places: Collection[str]) -> Call:
+    return Call(name=table.text("name") or table.refuse("name", "is missing"), arguments=table.templates("arguments", places))
+
+
+def read_fault(table: Table) -> Fault | None:
+    name = table.text("fail")
+    if name is not None and name not in list(Fault):
+        table.refuse("fail", f'no such failure; did you mean "{nearest(name, list(Fault))}"?')
+    return None if name is None else Fault(name)
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """The known name that looks most like this one; a bad guess still shows what names look like."""
+    return get_close_matches(name, known, n=1, cutoff=0.0)[0]

@@ -1,0 +1,194 @@
+"""A rule of a script: when it is for a request, and what is answered then. Values in, answer out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from hermes.backends.scripted.moments import last
+from hermes.backends.scripted.places import fill, fill_all
+from hermes.backends.scripted.scene import ANY_TOOL, Scene
+
+Texts = Mapping[str, str]
+"""A text in some languages; under the empty name, one for all of them."""
+Patterns = Mapping[str, re.Pattern[str]]
+"""Likewise."""
+
+
+class Fault(StrEnum):
+    """The ways in which a script can have a model fail."""
+
+    OVERLOADED = "overloaded"
+    RATE_LIMITED = "rate_limited"
+    UNREACHABLE = "unreachable"
+    GARBLED = "garbled"
+    UNAUTHORIZED = "unauthorized"
+    BAD_REQUEST = "bad_request"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A tool call; the texts in its arguments may have places to fill in."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the model does: speak, call tools, or fail."""
+
+    say: str = ""
+    calls: tuple[Call, ...] = ()
+    reasoning: str = ""
+    fail: Fault | None = None
+    retry_after_s: float | None = None
+    cut_after: int | None = None
+    """Words after which a stream breaks off."""
+    delay_s: float = 0.0
+
+    def filled(self, places: Mapping[str, str]) -> Answer:
+        """The same answer with its places filled in."""
+        return replace(
+            self,
+            say=fill(self.say, places),
+            calls=tuple(Call(name=call.name, arguments=fill_all(call.arguments, places)) for call in self.calls),
+            reasoning=fill(self.reasoning, places),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One reading of what the user said."""
+
+    words: str
+    language: str
+    places: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retelling:
+    """How a tool's result is put into words: what is found in it again and again, and what is said of each."""
+
+    each: re.Pattern[str]
+    line: str
+
+    def lines(self, result: str) -> str:
+        """What is said of a result; the result itself where nothing is found in it."""
+        found = enumerate(self.each.finditer(result), 1)
+        return "\n".join(fill(self.line, {**each.groupdict(""), "number": str(number)}) for number, each in found) or result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """An answer, and when it is given: if every condition that it has holds. Without conditions, always.
+
+    A rule that calls a tool is not for the moment after a result: the user's message is still the last one then, and the rule would call
+    for ever. Unless it has `then`, which is what it says of its own tool's result, or `after_tool`."""
+
+    answer: Answer
+    say: Texts = field(default_factory=dict)
+    then: Texts = field(default_factory=dict)
+    ask: Mapping[str, Texts] = field(default_factory=dict)
+    """Questions by the place that they are to fill: asked, in this order, in place of the answer."""
+    retelling: Retelling | None = None
+    when: Patterns = field(default_factory=dict)
+    """The language whose pattern is found is the language of the answer."""
+    find: Mapping[str, Patterns] = field(default_factory=dict)
+    """What else is looked for in the user's words, by the place that it fills."""
+    before: re.Pattern[str] | None = None
+    result: re.Pattern[str] | None = None
+    spelled: Mapping[str, str] = field(default_factory=dict)
+    tools: frozenset[str] = frozenset()
+    after_tool: str | None = None
+    must: str | None = None
+    is_for_pictures: bool = False
+    is_weak: bool = False
+    turn: int | None = None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it knows what it hears, also where that may be an answer to a question."""
+        return not self.is_weak and (bool(self.when) or self.before is not None or self.result is not None)
+
+    def answer_to(self, scene: Scene, heard: Heard) -> Answer | None:
+        """The answer, filled in; None if this rule is not for this scene."""
+        is_after = scene.after_tool is not None and bool(self.then) and scene.after_tool in self._called
+        if not is_after and not self._is_time(scene):
+            return None
+        if self.turn not in (None, scene.turn) or (self.is_for_pictures and not scene.has_picture):
+            return None
+        found = self._found(scene, heard)
+        if found is None:
+            return None
+        language, places = found
+        if is_after:
+            return Answer(say=self._told(self.then, language, places))
+        missing = next((question for name, question in self.ask.items() if not places[name].strip()), None)
+        if missing is not None:
+            return Answer(say=spoken(missing, language))
+        return replace(self.answer.filled(places), say=self._told(self.say, language, places))
+
+    @property
+    def _called(self) -> set[str]:
+        return {call.name for call in self.answer.calls}
+
+    def _is_time(self, scene: Scene) -> bool:
+        if not self.tools <= scene.offered or (scene.after_tool is None and not self._may_answer(scene.must)):
+            return False
+        if self.after_tool is None:
+            return scene.after_tool is None or not self.answer.calls
+        return scene.after_tool is not None and self.after_tool in (ANY_TOOL, scene.after_tool)
+
+    def _may_answer(self, must: str | None) -> bool:
+        """Where a tool must be called, only a rule that calls it, or one that is made for that moment, has a say."""
+        if must is None:
+            return self.must is None
+        if self.must is not None:
+            return self.must in (ANY_TOOL, must)
+        return must in self._called or (must == ANY_TOOL and bool(self._called))
+
+    def _found(self, scene: Scene, heard: Heard) -> tuple[str, dict[str, str]] | None:
+        """The language, and all that can be filled in; None where a pattern is not found."""
+        language, groups = heard.language, dict[str, str]()
+        if self.when:
+            spoken_in = ((name, found) for name, pattern in self.when.items() if (found := pattern.search(heard.words)) is not None)
+            name, found = next(spoken_in, ("", None))
+            if found is None:
+                return None
+            language = name or language
+            groups = {str(number): text for number, text in enumerate(found.groups(""), 1)} | found.groupdict("")
+        looked_at: dict[str, str] = {}
+        # What a rule says of its own tool's result is said for the same reason for which it called.
+        result = scene.tool_before if self.after_tool is None else scene.tool
+        for pattern, text in ((self.before, scene.before), (self.result, result)):
+            if pattern is not None:
+                found = pattern.search(text)
+                if found is None:
+                    return None
+                looked_at |= found.groupdict("")
+        sought = {
+            name: sought_in(heard.words, patterns.get(language) or next(iter(patterns.values()))) for name, patterns in self.find.items()
+        }
+        own = {name: self.spelled.get(text.strip().casefold(), text) for name, text in {**looked_at, **sought, **groups}.items()}
+        return language, {**heard.places, **own}
+
+    def _told(self, texts: Texts, language: str, places: Mapping[str, str]) -> str:
+        lines = {"lines": self.retelling.lines(places["tool"])} if self.retelling else {}
+        return fill(spoken(texts, language), {**places, **lines})
+
+
+def sought_in(words: str, pattern: re.Pattern[str]) -> str:
+    """What a pattern finds last: its first group that holds something, or all of it where it has none; empty where it is not found."""
+    found = last(pattern, words)
+    if found is None:
+        return ""
+    return next((group for group in found.groups() if group), "") if pattern.groups else found[0]
+
+
+def spoken(texts: Texts, language: str) -> str:
+    """A text in a language; in the first one where it does not exist in that."""
+    return texts.get(language) or next(iter(texts.values()), "")

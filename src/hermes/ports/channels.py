@@ -1,0 +1,231 @@
+"""Channels: how a platform speaks to us, and how we speak to it. Pure codecs; who sends and who stores is somebody else.
+
+    webhook  →  verify  →  parse  →  what was heard        one webhook may hold many things, and most of them are no message
+    answer   →  render  →  parts  →  encode  →  sent  →  classify  →  outcome
+
+A channel never raises for what a platform may send: what it does not know it passes over, because a platform that is answered with an
+error sends the same again, and everything behind it waits. Nothing that a channel returns holds a token, but for the headers and the URL of
+a call that is about to be sent, and those are never logged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from typing import Any, Protocol
+
+from hermes.ports.errors import PortError
+from hermes.turn import Envelope, Platform
+
+# --- in
+
+
+class NotAuthentic(PortError):
+    """The webhook was not sent by the platform, or not to this account. Says nothing of what was expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """A request as it came in. Header names are in lower case."""
+
+    headers: Mapping[str, str]
+    body: bytes
+    query: Mapping[str, str] = field(default_factory=dict)
+    path_secret: str | None = None
+    """What stood in the path behind the account, for platforms that sign nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Media:
+    """A file that came with a message, as the platform names it; fetched late, and never by an address that holds a token."""
+
+    reference: str
+    """The platform's id of it, or its public address where it has no id."""
+    kind: str
+    """`image`, `audio`, `video`, `document`, `sticker`, …"""
+    mime_type: str | None = None
+    name: str | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """A message that starts a turn."""
+
+    envelope: Envelope
+    """Its event's `media_url` is the reference of the first media (`telegram:FILE_ID`, `whatsapp:MEDIA_ID`, or a public address)."""
+    message_id: str
+    """What the platform calls it: for replies, read marks and typing."""
+    media: Sequence[Media] = ()
+    album: str | None = None
+    """The same for all items of an album, which are one turn together."""
+    reply_to: str | None = None
+    """The message it answers, as the platform names it."""
+    name: str | None = None
+    """How the sender calls themselves there."""
+
+
+class Rank(IntEnum):
+    """How far a message of ours came; receipts arrive in any order, and only a higher one counts."""
+
+    SENT = 1
+    DELIVERED = 2
+    READ = 3
+    FAILED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What became of a message of ours."""
+
+    message_id: str
+    rank: Rank
+    at: datetime | None = None
+    error: Outcome | None = None
+    """Of a failed one."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaction:
+    """What somebody thinks of a message of ours."""
+
+    message_id: str
+    sender_id: str
+    emoji: str
+    """Empty: taken back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renamed:
+    """A sender or a channel has another id from now on: a new number, a rotated user id, a group that became a supergroup."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """Somebody left, or can be reached again."""
+
+    sender_id: str
+    is_reachable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """Authentic, and nothing to do: an echo, an edit, a kind that nobody knows. Counted by its reason."""
+
+    reason: str
+
+
+Happening = Heard | Receipt | Reaction | Renamed | Reach | Passed
+"""One thing out of a webhook."""
+
+
+# --- out
+
+
+class Outcome(StrEnum):
+    """How a send ended. The table in the how-to says what follows from each."""
+
+    SENT = "sent"
+    RATE_LIMITED = "rate_limited"
+    SERVICE_UNAVAILABLE = "service_unavailable"
+    NETWORK_TIMEOUT = "network_timeout"
+    """Proven not sent: no connection was made, or nothing was written to it."""
+    AMBIGUOUS = "ambiguous"
+    """It may have arrived: the connection was lost after something was written."""
+    UNAUTHORIZED = "unauthorized"
+    INVALID_RECIPIENT = "invalid_recipient"
+    WINDOW_CLOSED = "window_closed"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """An HTTP request to a platform. Its URL and headers may hold a token: it is sent, and neither logged nor stored."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    json: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"Call({self.method} …)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What the platform answered to a call."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What an answer means."""
+
+    outcome: Outcome
+    message_id: str | None = None
+    """What the platform calls the message that it took."""
+    retry_after_s: float | None = None
+    detail: str = ""
+    """For people: the platform's code and words, without tokens and without what was sent."""
+    moved_to: str | None = None
+    """The channel's new id, where the platform says that it has one; then it is sent again there."""
+    plain_might_help: bool = False
+    """The platform could not read the markup; the same text without any may pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class To:
+    """Where a part goes."""
+
+    channel_id: str
+    thread: str | None = None
+    reply_to: str | None = None
+
+
+class Channel(Protocol):
+    """One account at one platform, as a pure codec."""
+
+    @property
+    def platform(self) -> Platform: ...
+
+    @property
+    def account(self) -> str: ...
+
+    def verify(self, webhook: Webhook) -> None:
+        """Raises NotAuthentic. Over the raw bytes, in constant time, before anything is read."""
+        ...
+
+    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+        """Everything that an authentic webhook holds, in its order. Never raises; JSON that is none is `Passed`."""
+        ...
+
+    def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
+        """A model's answer as the bodies of this platform's messages, each within its limit: plain JSON, kept in the outbox.
+
+        Each has `text`, and what the platform needs beside it (`entities`). None is empty; an empty answer has no parts."""
+        ...
+
+    def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The same message without any markup."""
+        ...
+
+    def encode(self, body: Mapping[str, Any], to: To) -> Call:
+        """The call that sends one rendered message."""
+        ...
+
+    def typing(self, to: To, *, message_id: str | None) -> Call | None:
+        """The call that shows that an answer is on its way; None where there is no such thing."""
+        ...
+
+    def classify(self, reply: Reply) -> Verdict:
+        """What an answer to `encode`'s call means. Never raises, whatever the body is."""
+        ...

@@ -1,0 +1,200 @@
+"""What is known about somebody, shown to them and taken back: over the API for the users of an account, on the chat page for the visitor.
+
+A user of the API is (account, REST, the name that `POST /v1/messages` calls `user`); a visitor of the page is their cookie. Whoever is
+not found there is not there: nobody learns who writes to another account."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+from urllib.parse import unquote
+from uuid import UUID
+
+from fastapi import APIRouter, Cookie, Depends, Path, Request
+from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, Field
+from starlette.routing import Match
+from starlette.types import Scope
+
+from hermes.ports.api_keys import ApiKey
+from hermes.ports.errors import Forgotten, NotThere, StoreUnavailable
+from hermes.ports.people import Channel, User
+from hermes.soul.facts_mine import forget_fact, forget_memory
+from hermes.soul.my_data import MyDataParts, data_as_json, forget_me, my_data
+from hermes.turn import Platform
+from hermes.web.chat import ACCOUNT, COOKIE, is_cookie, own_page_only, visitor
+from hermes.web.doorkeeper import Doorkeeper
+from hermes.web.errors import ErrorBody, Refused
+from hermes.web.messages import Credentials
+
+Name = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$", description="Who, as you call them.")]
+FactId = Annotated[UUID, Path(description="The `id` of a fact in their data.")]
+
+
+class Fact(BaseModel):
+    """Something that is known, with where it comes from. A fact is superseded, never overwritten."""
+
+    id: UUID
+    text: str
+    key: str | None = Field(description="The structural key; null for a free fact.")
+    origin: str = Field(description="`said` and `rule`: the user's own words; `tool`: a tool they asked for; `system`: what Hermes did.")
+    source_turn: UUID | None
+    confidence: float
+    valid_from: str
+    expires_at: str | None
+    superseded_at: str | None = Field(description="Since when it is no longer held to be true.")
+    superseded_by: UUID | None
+
+
+class Data(BaseModel):
+    """All that is kept of a user."""
+
+    id: UUID
+    state: str
+    tier: str
+    language: str | None
+    trains: bool = Field(description="Whether what they say may be used for training.")
+    referral_code: str
+    created_at: str | None
+    credits: dict[str, int] = Field(description="`available` and `reserved`.")
+    channels: list[dict[str, str]] = Field(description="Where they write from, in this account.")
+    kept: dict[str, int] = Field(description="How much else there is, by kind.")
+    facts: list[Fact] = Field(description="Everything that is or was known, oldest first.")
+    dreams: list[dict[str, Any]] = Field(description="What Hermes concludes from it, and would like to know.")
+
+
+class Forgot(BaseModel):
+    """How many facts are gone."""
+
+    forgotten: int
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 404, 422, 503)}
+
+
+def user_data_routes(parts: MyDataParts, doorkeeper: Doorkeeper) -> APIRouter:
+    """`/v1/users/{user}`: for programs, the users of their own account."""
+    routes = APIRouter(tags=["my data"], route_class=AsItWasSent, responses=RESPONSES)
+
+    async def who(credentials: Credentials) -> ApiKey:
+        return await doorkeeper.admit(credentials.credentials if credentials else None)
+
+    async def theirs(user: Name, key: Annotated[ApiKey, Depends(who)]) -> User:
+        return await found(Channel(key.account, Platform.REST, user), parts)
+
+    Key = Annotated[ApiKey, Depends(who)]  # noqa: N806  # a type
+    Theirs = Annotated[User, Depends(theirs)]  # noqa: N806  # a type
+
+    @routes.get("/v1/users/{user}/data", responses={200: {"model": Data}}, summary="All that is kept of a user")
+    async def show(known: Theirs, key: Key) -> Response:
+        return await shown(known, key.account, parts)
+
+    @routes.delete("/v1/users/{user}/memory", responses={200: {"model": Forgot}}, summary="Forget all that is known of a user")
+    async def empty(known: Theirs) -> Response:
+        """Facts and dreams are gone for good; the user stays, with credits and conversations."""
+        return await emptied(known, parts)
+
+    @routes.delete("/v1/users/{user}/memory/{fact_id}", status_code=204, summary="Forget one fact")
+    async def drop(fact_id: FactId, known: Theirs) -> Response:
+        return await dropped(known, fact_id, parts)
+
+    @routes.delete("/v1/users/{user}", status_code=204, summary="Forget a user")
+    async def forget(known: Theirs) -> Response:
+        """Their key is discarded, and what it sealed can never be read again. Whoever writes under that name later is somebody new."""
+        return await forgotten(known, parts)
+
+    return routes
+
+
+def visitor_data_routes(parts: MyDataParts) -> APIRouter:
+    """`/web/my-data`: for the chat page, its visitor's own."""
+    routes = APIRouter(include_in_schema=False, dependencies=[Depends(own_page_only)])
+
+    async def myself(hermes_visitor: Annotated[str | None, Cookie()] = None) -> User:
+        if hermes_visitor is None or not is_cookie(hermes_visitor):
+            raise nobody()
+        return await found(Channel(ACCOUNT, Platform.WEB, visitor(hermes_visitor)), parts)
+
+    Myself = Annotated[User, Depends(myself)]  # noqa: N806  # a type
+
+    @routes.get("/web/my-data")
+    async def show(me: Myself) -> Response:
+        return await shown(me, ACCOUNT, parts)
+
+    @routes.delete("/web/my-data/memory")
+    async def empty(me: Myself) -> Response:
+        return await emptied(me, parts)
+
+    @routes.delete("/web/my-data/memory/{fact_id}")
+    async def drop(fact_id: FactId, me: Myself) -> Response:
+        return await dropped(me, fact_id, parts)
+
+    @routes.delete("/web/my-data")
+    async def forget(me: Myself, request: Request) -> Response:
+        response = await forgotten(me, parts)
+        response.delete_cookie(COOKIE, path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict")
+        return response
+
+    return routes
+
+
+class AsItWasSent(APIRoute):
+    """A route that reads the path before it is decoded, so that a name may hold a slash: `team%2Falice` is one name."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child = super().matches({**scope, "path": scope.get("raw_path", scope["path"].encode()).decode("ascii", "replace")})
+        try:
+            decoded = {name: unquote(value, errors="strict") for name, value in child.get("path_params", {}).items()}
+        except UnicodeDecodeError:
+            return Match.NONE, {}
+        return match, {**child, "path_params": decoded} if child else child
+
+
+async def found(channel: Channel, parts: MyDataParts) -> User:
+    with there():
+        async with parts.transactions.begin() as tx:
+            user = await parts.people.find(tx, channel)
+    if user is None:
+        raise nobody()
+    return user
+
+
+async def shown(user: User, account: str, parts: MyDataParts) -> Response:
+    with there():
+        data = await my_data(user.id, parts)
+    return JSONResponse(data_as_json(data, account=account), headers={"Cache-Control": "no-store"})
+
+
+async def emptied(user: User, parts: MyDataParts) -> Response:
+    with there():
+        count = await forget_memory(user.id, transactions=parts.transactions, memories=parts.memories, souls=parts.souls)
+    return JSONResponse({"forgotten": count}, headers={"Cache-Control": "no-store"})
+
+
+async def dropped(user: User, fact_id: UUID, parts: MyDataParts) -> Response:
+    with there():
+        was_there = await forget_fact(user.id, fact_id, transactions=parts.transactions, memories=parts.memories, souls=parts.souls)
+    if not was_there:
+        raise Refused(404, "unknown_fact", "There is no such fact.")
+    return Response(status_code=204)
+
+
+async def forgotten(user: User, parts: MyDataParts) -> Response:
+    with there():
+        await forget_me(user.id, parts)
+    return Response(status_code=204)
+
+
+@contextmanager
+def there() -> Iterator[None]:
+    """Say what a failure means here: somebody who was deleted meanwhile is nobody, and a store that is away may be asked again."""
+    try:
+        yield
+    except (NotThere, Forgotten):
+        raise nobody() from None
+    except StoreUnavailable:
+        raise Refused(503, "store_unavailable", "The data cannot be reached; try it again.", headers={"Retry-After": "1"}) from None
+
+
+def nobody() -> Refused:
+    return Refused(404, "unknown_user", "There is no such user.")

@@ -1,0 +1,180 @@
+// "What do you know about me?": a panel with every fact, a way to take each one back, and a way out. Uses what chat.js says and does.
+"use strict";
+
+const panel = document.getElementById("known");
+const told = document.getElementById("known-status");
+const facts = document.getElementById("facts");
+const before = document.getElementById("before");
+const concluded = document.getElementById("concluded");
+const kept = document.getElementById("kept");
+const offers = document.getElementById("offers");
+const sure = document.getElementById("sure");
+const yes = document.getElementById("yes");
+const closer = document.getElementById("close");
+
+const SOURCES = { said: "You said so", rule: "You said so", tool: "You had it noted", system: "From what you did here" };
+const COUNTED = {
+  messages: ["message", "messages"],
+  bookings: ["booking", "bookings"],
+  reminders: ["reminder", "reminders"],
+  price_watchers: ["price watcher", "price watchers"],
+  meals: ["meal", "meals"],
+  orders: ["order", "orders"],
+};
+const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
+
+document.getElementById("ask").addEventListener("click", () => {
+  wipe();
+  panel.showModal();
+  look();
+});
+closer.addEventListener("click", () => panel.close());
+panel.addEventListener("click", (event) => {
+  if (event.target === panel) panel.close(); // beside it
+});
+document.getElementById("no").addEventListener("click", keepIt);
+document.getElementById("forget-all").addEventListener("click", () => {
+  askFirst("Forget everything that is listed here? Your conversation stays.", async () => {
+    await take("/web/my-data/memory");
+    await look("Forgotten.");
+  });
+});
+document.getElementById("forget-me").addEventListener("click", () => {
+  askFirst("Forget you for good? What you said here can never be read again, by anybody. This cannot be undone.", async () => {
+    await take("/web/my-data");
+    startAnew();
+    panel.close();
+    say("You are forgotten. Whoever writes here now is somebody new.");
+    field.focus();
+  });
+});
+
+async function look(news = "") {
+  hear(news || "Looking…");
+  try {
+    const response = await fetch("/web/my-data", { signal: AbortSignal.timeout(20_000) });
+    if (response.ok) showAll(await response.json(), news);
+    else await nobody(response);
+  } catch (error) {
+    wipe();
+    hear(error.isTold ? error.message : "Hermes cannot be reached.");
+  }
+}
+
+async function nobody(response) {
+  const error = await response.clone().json().then((body) => body.error, () => ({}));
+  if (error.code !== "unknown_user") throw await refusal(response);
+  wipe();
+  hear("Nothing. You have not said anything yet.");
+}
+
+function showAll(data, news) {
+  const live = data.facts.filter((fact) => !fact.superseded_at);
+  const old = data.facts.filter((fact) => fact.superseded_at);
+  const lines = data.dreams.filter((dream) => dream.kind === "insight" && dream.review === "accepted");
+  facts.replaceChildren(...live.map(factLine));
+  before.lastElementChild.replaceChildren(...old.map(factLine));
+  concluded.lastElementChild.replaceChildren(...lines.map((dream) => lineOf(dream.text)));
+  before.hidden = !old.length;
+  concluded.hidden = !lines.length;
+  kept.textContent = `Also kept: ${counts(data.kept)}. You have ${data.credits.available} credits.`;
+  offers.hidden = false;
+  sure.hidden = true;
+  document.getElementById("forget-all").hidden = !data.facts.length && !data.dreams.length;
+  hear(news || (live.length ? "" : "Nothing yet. It remembers what you tell it about yourself."));
+}
+
+function factLine(fact) {
+  const name = fact.key ? `${fact.key.replaceAll("_", " ")}: ${fact.text}` : fact.text;
+  const until = fact.superseded_at ? `, until ${day.format(new Date(fact.superseded_at))}` : "";
+  const item = lineOf(name, `${SOURCES[fact.origin] ?? fact.origin}, ${day.format(new Date(fact.valid_from))}${until}`);
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Forget";
+  button.setAttribute("aria-label", `Forget: ${name}`);
+  button.addEventListener("click", () => drop(fact, item, button));
+  item.append(button);
+  return item;
+}
+
+function lineOf(text, source) {
+  const item = document.createElement("li");
+  const box = document.createElement("div");
+  const words = document.createElement("span");
+  words.dir = "auto";
+  words.textContent = text;
+  box.append(words);
+  if (source) {
+    const note = document.createElement("small");
+    note.textContent = source;
+    box.append(note);
+  }
+  item.append(box);
+  return item;
+}
+
+async function drop(fact, item, button) {
+  button.disabled = true;
+  const list = item.parentElement;
+  const place = [...list.children].indexOf(item);
+  try {
+    await take(`/web/my-data/memory/${fact.id}`);
+  } catch (error) {
+    button.disabled = false;
+    hear(error.message);
+    return;
+  }
+  await look("Forgotten.");
+  // Who went through the list with the keyboard goes on where they were.
+  const next = list.children[place] ?? list.lastElementChild;
+  (next?.querySelector("button") ?? closer).focus();
+}
+
+async function take(path) {
+  const response = await fetch(path, { method: "DELETE", signal: AbortSignal.timeout(20_000) }).catch(() => {
+    throw new Error("Hermes cannot be reached.");
+  });
+  // What is not there any more was forgotten before.
+  if (!response.ok && response.status !== 404) throw await refusal(response);
+}
+
+// --- a question before what cannot be undone
+
+function askFirst(question, act) {
+  document.getElementById("question").textContent = question;
+  offers.hidden = true;
+  sure.hidden = false;
+  yes.disabled = false;
+  yes.onclick = async () => {
+    yes.disabled = true;
+    try {
+      await act();
+    } catch (error) {
+      keepIt();
+      hear(error.message);
+    }
+  };
+  document.getElementById("no").focus();
+  sure.scrollIntoView({ block: "nearest" });
+}
+
+function keepIt() {
+  sure.hidden = true;
+  offers.hidden = false;
+  document.getElementById("forget-me").focus();
+}
+
+function hear(text) {
+  if (told.textContent !== text) told.textContent = text;
+}
+
+function wipe() {
+  facts.replaceChildren();
+  for (const part of [before, concluded, offers, sure]) part.hidden = true;
+  kept.textContent = "";
+}
+
+function counts(numbers) {
+  const parts = Object.entries(COUNTED).filter(([name]) => numbers[name]);
+  return parts.map(([name, [one, many]]) => `${numbers[name]} ${numbers[name] === 1 ? one : many}`).join(", ") || "nothing";
+}

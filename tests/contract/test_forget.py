@@ -1,0 +1,174 @@
+"""What is left of somebody who was forgotten: which rows are gone, which stay and why, and that nobody else loses one."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from hermes.ports.concierge import Eaten, OrderKind
+from hermes.ports.memories import Change, Depth, Dream, DreamKind, NewFact, Origin
+from hermes.ports.people import Channel, Kept, UserState
+from hermes.ports.tools import Pending
+from hermes.stores.postgres.concierge_desk import PostgresBookings, PostgresNutrition, PostgresOrders, PostgresReminders, PostgresWatchers
+from hermes.stores.postgres.concierge_effects import PostgresOffers, PostgresOutcomes
+from hermes.stores.postgres.concierge_shelf import PostgresProducts, PostgresVenues
+from hermes.stores.postgres.credits import PostgresCredits
+from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.journal import PostgresJournal
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories
+from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
+from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.tools.concierge.tables import sample_products, sample_venues
+from hermes.turn import Platform
+from tests.contract.turns import new_claim
+from tests.unit.tools.people import somebody
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+STAYS: Mapping[str, str] = {
+    "calls": "money: what models cost, without a word of what was said",
+    "conversations": "the frame of what was said; the channel's name is gone",
+    "credit_balances": "money",
+    "credit_entries": "money: the ledger is append-only",
+    "inbox": "sealed, and the key is gone; the turn's number keeps the ledger and the journal whole",
+    "interactions": "numbers without text",
+    "outbox": "sealed, and the key is gone; the address is gone",
+    "runs": "numbers without text",
+    "sessions": "sealed, and the key is gone: a tombstone",
+}
+"""Tables that may still name a forgotten user's id, each with the reason."""
+
+
+@pytest.fixture
+async def shop(database: Database) -> None:
+    async with database.begin() as tx:
+        await PostgresVenues().put(tx, sample_venues()[:1])
+        await PostgresProducts().put(tx, sample_products()[:1])
+
+
+async def live(database: Database, keyring: Keyring, channel: str) -> UUID:
+    """Let somebody do all that a user can do; return who."""
+    claim = await new_claim(database, keyring, "I am vegan", channel=channel)
+    who, tools = claim.user_id, somebody(claim.user_id)
+    async with database.begin() as tx:
+        session = await PostgresSessions(keyring).current(tx, claim.conversation_id, who)
+        bank = PostgresCredits()
+        await bank.grant(tx, who, 10, f"signup:{who}")
+        await bank.reserve(tx, who, claim.turn_id)
+        await bank.post(tx, claim.turn_id)
+        await PostgresJournal(keyring).begin(tx, claim, "call_model", 0, b"asked")
+        await PostgresInteractions().add(tx, claim, session.id, {"outcome": "answered"})
+        await PostgresOutbox(keyring).put(tx, claim, ["Noted."])
+        await PostgresInbox(keyring).finish(tx, claim)
+        memories = PostgresMemories(keyring)
+        [old] = await memories.change(tx, who, [Change(fact=NewFact(text="vegetarian", key="diet", origin=Origin.SAID))], now=NOW)
+        newer = NewFact(text="vegan", key="diet", origin=Origin.SAID)
+        await memories.change(tx, who, [Change(fact=newer, supersedes=(old.id,))], now=NOW)
+        dreams = [Dream(kind=DreamKind.INSIGHT, text="eats out on Fridays")]
+        await PostgresDreams(keyring).add(tx, who, Depth.DEEP, date(2026, 11, 9), dreams, now=NOW)
+        await PostgresOutcomes(keyring).begin(tx, tools, 0, "create_booking")
+        await PostgresOffers(keyring).put(tx, tools, Pending("book_delivery", {"to": "home"}), valid_s=60)
+        [venue] = await PostgresVenues().list(tx)
+        await PostgresBookings(keyring).add(tx, who, venue, NOW + timedelta(days=1), 2, name="Alice")
+        await PostgresReminders(keyring).add(tx, who, claim.turn_id, NOW, "call mum")
+        await PostgresWatchers().add(tx, who, claim.turn_id, sample_products()[0].id, 1.0)
+        eaten = Eaten(food="tempeh", grams=100, kcal=190, protein_g=19, fat_g=11, carbs_g=9, fibre_g=0, at=NOW)
+        await PostgresNutrition(keyring).log(tx, who, [eaten])
+        await PostgresOrders(keyring).add(
+            tx, who, OrderKind.RIDE, provider="gojek", reference="GJ-1", price=3.0, currency="USD", details={}
+        )
+        row = {"user_id": who, "session_id": session.id, "digest": b"0" * 16}
+        await on(tx).execute(
+            "insert into door_samples (user_id, session_id, length, shown, whole, echo) "
+            "values (%(user_id)s, %(session_id)s, 1, %(digest)s, %(digest)s, %(digest)s)",
+            row,
+        )
+        await on(tx).execute(
+            "insert into calls (id, user_id, account_id, source, tier, model, tokens_in, tokens_out, cache_read, cache_write, "
+            "cache_write_1h, micro_usd, is_estimated, cache_hit, outcome, latency_ms, day) "
+            "values (%s, %s, 'shop', 'router', 'free', 'm', 1, 1, 0, 0, 0, 1, false, false, 'answered', 1, current_date)",
+            [uuid4(), who],
+        )
+    return who
+
+
+async def rows_of(database: Database, who: UUID) -> dict[str, int]:
+    """How many rows of each table that names users name this one."""
+    async with database.begin() as tx:
+        named = "select table_name, column_name from information_schema.columns where table_schema = 'public' and column_name = 'user_id'"
+        tables = await (await on(tx).execute(named)).fetchall()
+        tables = [(table, column) for table, column in tables if table != "open_reserves"]  # a view
+        found = {}
+        for table, column in tables:
+            [[count]] = await (await on(tx).execute(f"select count(*) from {table} where {column} = %s", [who])).fetchall()  # noqa: S608
+            found[table] = count
+    return found
+
+
+@pytest.mark.usefixtures("shop")
+async def test_every_row_that_names_a_forgotten_user_is_gone_or_has_a_reason_to_stay(database: Database, keyring: Keyring) -> None:
+    alice, ben = await live(database, keyring, "alice"), await live(database, keyring, "ben")
+    before = await rows_of(database, alice)
+    assert [table for table, count in before.items() if not count] == [], "a table that no test fills proves nothing"
+    async with database.begin() as tx:
+        await PostgresPeople(keyring).forget(tx, alice)
+        await PostgresPeople(keyring).forget(tx, alice)
+    after = await rows_of(database, alice)
+    assert sorted(table for table, count in after.items() if count) == sorted(STAYS)
+    assert {table: count for table, count in after.items() if count} == {table: before[table] for table in STAYS}
+    assert await rows_of(database, ben) == before, "and nobody else's"
+    async with database.begin() as tx:
+        assert await (await on(tx).execute("select count(*) from dreams")).fetchone() == (1,)
+        assert await PostgresCredits().audit(tx) == []
+
+
+@pytest.mark.usefixtures("shop")
+async def test_what_is_kept_is_counted(database: Database, keyring: Keyring) -> None:
+    alice, people = await live(database, keyring, "alice"), PostgresPeople(keyring)
+    await live(database, keyring, "ben")
+    async with database.begin() as tx:
+        kept = await people.kept(tx, alice)
+    assert kept == Kept(facts=2, conversations=1, messages=1, bookings=1, reminders=1, price_watchers=1, meals=1, orders=1)
+
+
+async def test_a_deletion_and_a_message_at_once_do_not_wait_for_each_other(database: Database, keyring: Keyring) -> None:
+    """Both take the channel before its user. The other way round, one of them would be the victim of a deadlock."""
+    people, claim = PostgresPeople(keyring), await new_claim(database, keyring, channel="alice")
+
+    async def delete() -> None:
+        async with database.begin() as tx:
+            await people.forget(tx, claim.user_id)
+
+    async with database.begin() as tx:
+        user, _ = await people.meet(tx, "shop", Platform.REST, "alice", state=UserState.ACTIVE)
+        deletion = asyncio.create_task(delete())
+        while not await waits_for_a_lock(database):  # noqa: ASYNC110  # the server rings no bell for it
+            await asyncio.sleep(0.02)
+        await on(tx).execute("set local lock_timeout = '300ms'")
+        receipt = await PostgresInbox(keyring).accept(tx, replace(claim.envelope, event_key="second"), user, uuid4())
+    await deletion
+    async with database.begin() as tx:
+        assert (receipt.is_new, (await people.get(tx, user.id)).state) == (True, UserState.DELETED)
+
+
+async def waits_for_a_lock(database: Database) -> bool:
+    async with database.begin() as tx:
+        asked = "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')"
+        [[is_waiting]] = await (await on(tx).execute(asked)).fetchall()
+    return bool(is_waiting)
+
+
+async def test_somebody_new_on_a_forgotten_channel_inherits_nothing(database: Database, keyring: Keyring) -> None:
+    people, channel = PostgresPeople(keyring), Channel("shop", Platform.REST, "alice")
+    claim = await new_claim(database, keyring, channel="alice")
+    async with database.begin() as tx:
+        await people.forget(tx, claim.user_id)
+        assert await people.find(tx, channel) is None
+        newcomer, is_new = await people.meet(tx, channel.account, channel.platform, channel.sender_id, state=UserState.ACTIVE)
+        assert (is_new, newcomer.id == claim.user_id, await people.kept(tx, newcomer.id)) == (True, False, Kept())

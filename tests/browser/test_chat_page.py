@@ -3,10 +3,12 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
 
+from hermes.stores.postgres.database import on
 from tests.browser.browser import Page, installed, started, tab
 from tests.flows.service import Service, running
 
@@ -242,3 +244,19 @@ def luminance(color: str) -> float:
     red, green, blue = (int(part) / 255 for part in re.findall(r"\d+", color)[:3])
     linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+async def test_a_reminder_appears_by_itself_once_and_is_still_there_after_a_reload(page: Page, service: Service) -> None:
+    await say(page, "one")
+    await until_said(page, "one", "one")
+    async with service.database.begin() as tx:
+        [(user_id, turn_id)] = await (await on(tx).execute("select user_id, turn_id from inbox")).fetchall()
+        await service.hermes.parts.reminders.add(tx, user_id, turn_id, datetime.now(UTC), "water the plants")
+    await service.hermes.afterwards.reminding.remind(datetime.now(UTC))
+    await page.see("askForNews()")
+    await page.until(f"{SAID}.length === 3")
+    for _ in "again":
+        assert "water the plants" in (await page.see(SAID))[2]
+        await page.go(service.url)
+        await page.until(f"{SAID}.length === 3")
+    assert await page.see("[...document.querySelectorAll('#talk li')].map((line) => line.className)") == ["mine", "theirs", "theirs"]

@@ -110,17 +110,20 @@ async def test_the_first_result_stands_whoever_noted_it(database: Database, keyr
 async def test_events_are_read_in_the_order_they_were_noted(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:
     claim = await new_claim(database, keyring)
     async with database.begin() as tx:
-        await journal.note(tx, claim, "user_resolved", {"tier": "free"})
+        await journal.note(tx, claim, [("user_resolved", {"tier": "free"})])
         await journal.begin(tx, claim, "call_model", 0, b"x")
-        await journal.note(tx, claim, "tool_invoked", {"name": "venue_search"})
-        await journal.note(tx, claim, "tool_invoked", {"name": "create_booking"})
+        twice = [("fallback_used", {"kind": "busy"}), ("fallback_used", {"kind": "paused"})]
+        await journal.note(tx, claim, [*twice, ("credit_voided", {})])
+        await journal.note(tx, claim, twice[:1])
         await journal.finish(tx, claim, "call_model", 0, b"one", facts={"backend": "scripted"})
         events = await journal.read(tx, claim.turn_id)
     assert [(event.step, event.index, event.type, dict(event.facts), event.done_at is not None) for event in events] == [
         ("user_resolved", 0, "user_resolved", {"tier": "free"}, True),
-        ("call_model", 0, "effect", {"backend": "scripted"}, True),
-        ("tool_invoked", 0, "tool_invoked", {"name": "venue_search"}, True),
-        ("tool_invoked", 1, "tool_invoked", {"name": "create_booking"}, True),
+        ("call_model", 0, "llm_called", {"backend": "scripted"}, True),
+        ("fallback_used", 0, "fallback_used", {"kind": "busy"}, True),
+        ("fallback_used", 1, "fallback_used", {"kind": "paused"}, True),
+        ("credit_voided", 0, "credit_voided", {}, True),
+        ("fallback_used", 2, "fallback_used", {"kind": "busy"}, True),
     ]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -116,7 +117,8 @@ async def test_two_accounts_with_the_same_sender_share_nothing(service: Service)
     users = await ask(service, "select distinct user_id from inbox")
     assert len(users) == 2
     sessions = await ask(
-        service, "select sessions.id from sessions join conversations on conversations.id = conversation_id order by conversations.account_id"
+        service,
+        "select sessions.id from sessions join conversations on conversations.id = conversation_id order by conversations.account_id",
     )
     async with service.database.begin() as tx:
         there, here = [await service.hermes.parts.graphs.load(tx, session) for (session,) in sessions]
@@ -181,3 +183,26 @@ async def test_without_any_model_the_user_hears_to_come_back_and_is_not_charged(
         assert await ask(service, "select kind from credit_entries where kind = 'post'") == []
         [[length]] = await ask(service, "select length from sessions")
         assert length == 0
+
+
+async def test_a_reminder_is_said_when_its_time_has_come_and_stands_in_the_history(service: Service) -> None:
+    headers = await service.key()
+    guest = Guest(service, headers)
+    await guest.say("hello, I will water the plants tomorrow")
+    [[user_id]] = await ask(service, "select distinct user_id from inbox")
+    now = datetime.now(UTC)
+    async with service.database.begin() as tx:
+        await service.hermes.parts.reminders.add(tx, user_id, guest.turns[0], now, "water the plants")
+    assert await service.hermes.afterwards.reminding.remind(now) == 1
+    assert await service.hermes.afterwards.reminding.remind(now) == 0
+    [news] = (await service.get("/v1/news?user=ada", headers)).body["news"]
+    assert "water the plants" in news["text"]
+    assert (await service.get(f"/v1/news?user=ada&after={news['id']}", headers)).body == {"news": []}
+    assert (await service.get("/v1/news?user=bob", headers)).body == {"news": []}
+    await settled(service)
+    [[session]] = await ask(service, "select id from sessions")
+    async with service.database.begin() as tx:
+        graph = await service.hermes.parts.graphs.load(tx, session)
+    assert [message["role"] for message in graph] == ["user", "assistant", "assistant"]
+    await guest.say("thanks, done")
+    assert (await guest.meta())["outcome"] == "answered"

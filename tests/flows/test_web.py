@@ -247,6 +247,11 @@ async def test_the_api_describes_itself(service: Service) -> None:
         "/v1/messages/{turn_id}/events",
         "/v1/models",
         "/v1/models/{name}",
+        "/v1/news",
+        "/v1/users/{user}",
+        "/v1/users/{user}/data",
+        "/v1/users/{user}/memory",
+        "/v1/users/{user}/memory/{fact_id}",
     ]
     assert answer.body["components"]["schemas"]["NewMessage"]["additionalProperties"] is False
     assert list(answer.body["components"]["securitySchemes"]) == ["HTTPBearer"]

@@ -41,6 +41,7 @@ from hermes.router.clockwork import Clockwork
 from hermes.router.courier import Courier
 from hermes.router.intake import Intake
 from hermes.router.turns import Limits, Turns
+from hermes.soul.my_data import MyDataParts
 from hermes.stores import embedded
 from hermes.stores.postgres.calls import PostgresCalls
 from hermes.stores.postgres.database import Database, open_database
@@ -82,6 +83,19 @@ class Hermes:
     def spend(self) -> Spend:
         """The platform's money, and the kill switch."""
         return self.parts.spend
+
+    @property
+    def my_data(self) -> MyDataParts:
+        """Where people's data are."""
+        parts = self.parts
+        return MyDataParts(
+            transactions=self.database,
+            people=parts.people,
+            credits=parts.credits,
+            memories=parts.memories,
+            dreams=parts.dreams,
+            souls=self.mind.souls,
+        )
 
     async def run_worker(self) -> None:
         """Work on turns and deliveries until cancelled, then let what is under way come to its end."""

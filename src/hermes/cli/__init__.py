@@ -27,6 +27,7 @@ PARTS = (
     Part("hermes.cli.local", ("local",), "cli"),
     Part("hermes.cli.fleet", ("fleet",), "serve"),
     Part("hermes.cli.venues", ("venues",), "serve"),
+    Part("hermes.cli.chat", ("chat",), "serve"),
     Part("hermes.cli.users", ("users",), "serve"),
     Part("hermes.cli.kill_switch", ("kill-switch",), "serve"),
 )

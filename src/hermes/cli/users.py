@@ -24,7 +24,7 @@ from hermes.ports.people import Channel, ChannelTaken, Kept, Linked, NewUser, Us
 from hermes.ports.transactions import Transaction
 from hermes.router.replies import LANGUAGES
 from hermes.router.signup import TEXT, ReferralRefused, Signup, find_user
-from hermes.soul.my_data import MyData, MyDataParts, data_as_json, forget_me, memory_as_json, my_data, plain
+from hermes.soul.my_data import MyData, data_as_json, forget_me, memory_as_json, my_data, plain
 from hermes.turn import Platform
 
 T = TypeVar("T")
@@ -285,7 +285,7 @@ def forget(
             user = await _present(tx, hermes, who)
             kept = await hermes.parts.people.kept(tx, user.id)
         if is_sure:
-            await forget_me(user.id, parts_of(hermes))
+            await forget_me(user.id, hermes.my_data)
         return user, kept
 
     user, kept = _run(with_hermes(config, end))
@@ -305,19 +305,6 @@ def signup_of(hermes: Hermes) -> Signup:
     return Signup(people=people, credits=ledger, signup_grant=given.signup_grant, referral_reward=given.referral_reward)
 
 
-def parts_of(hermes: Hermes) -> MyDataParts:
-    """Where people's data are."""
-    parts = hermes.parts
-    return MyDataParts(
-        transactions=hermes.database,
-        people=parts.people,
-        credits=parts.credits,
-        memories=parts.memories,
-        dreams=parts.dreams,
-        souls=hermes.mind.souls,
-    )
-
-
 def _do(config: Path | None, act: Callable[[Hermes, Transaction], Coroutine[Any, Any, T]]) -> T:
     """Do something in one transaction: all of it happens, or nothing."""
 
@@ -332,7 +319,7 @@ def _read(config: Path | None, who: str) -> MyData:
     async def read(hermes: Hermes) -> MyData:
         async with hermes.database.begin() as tx:
             user = await find_user(tx, hermes.parts.people, who)
-        return await my_data(user.id, parts_of(hermes))
+        return await my_data(user.id, hermes.my_data)
 
     return _run(with_hermes(config, read))
 

@@ -62,8 +62,8 @@ class Journal(Protocol):
         """Whether an effect has ended, in whichever attempt."""
         ...
 
-    async def note(self, tx: Transaction, claim: Claim, type_: str, facts: Mapping[str, Any]) -> None:
-        """Add an event that is no effect: user_resolved, credit_reserved, tools_gated, …"""
+    async def note(self, tx: Transaction, claim: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Add events that are no effects, each a type and its facts: user_resolved, credit_reserved, tools_gated, …"""
         ...
 
     async def add(self, tx: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from hermes.web.errors import answer_errors
 from hermes.web.health import health_routes
 from hermes.web.messages import message_routes
 from hermes.web.my_data import user_data_routes, visitor_data_routes
+from hermes.web.news import news_routes, visitor_news_routes
 from hermes.web.services import WebServices
 
 DESCRIPTION = "Send messages to Hermes, and get its answers: at once, later, or as a stream of events."
@@ -31,10 +32,12 @@ def create_web(services: WebServices) -> FastAPI:
     web.include_router(health_routes(services))
     doorkeeper = Doorkeeper(services.transactions, services.api_keys)
     web.include_router(message_routes(services, answers, doorkeeper))
+    web.include_router(news_routes(services.transactions, services.outbox, doorkeeper))
     completions = Completions(services.door, doorkeeper, services.door_settings.max_choices)
     web.include_router(completion_routes(completions))
     if services.has_chat:
         web.include_router(chat_routes(services.intake, answers))
+        web.include_router(visitor_news_routes(services.transactions, services.outbox))
     if services.my_data is not None:
         web.include_router(user_data_routes(services.my_data, doorkeeper))
         if services.has_chat:

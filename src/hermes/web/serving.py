@@ -68,6 +68,7 @@ def services_of(hermes: Hermes) -> WebServices:
         replies=parts.replies,
         api_keys=parts.api_keys,
         door=hermes.door,
+        my_data=hermes.my_data,
         metrics=hermes.metrics,
         probes={"postgres": hermes.database.ping, "redis": hermes.ping_redis},
         settings=hermes.settings.web,

@@ -67,8 +67,7 @@ async def record(claim: Claim, ended: Ended, services: Services) -> Parcel | Non
         await keep_language(tx, claim, ended.person, services)
         await services.interactions.add(tx, claim, session.id, {**told(ended, appended), "attempt": claim.attempt})
         paid = "credit_voided" if ended.exchange is None else "credit_posted"
-        for type_, facts in (*ended.notes, (paid, {})):
-            await services.journal.note(tx, claim, type_, facts)
+        await services.journal.note(tx, claim, [*ended.notes, (paid, {})])
         parcel = await services.courier.promise(tx, claim, [ended.text])
         await services.inbox.finish(tx, claim)
     if ended.past is not None and ended.exchange is not None and appended is not None and not ended.exchange.prompt.offset:

@@ -67,8 +67,8 @@ class MemoryJournal:
     async def has_result(self, _: Transaction, claim: Claim, step: str, index: int) -> bool:
         return (claim.turn_id, step, index) in self.results
 
-    async def note(self, _: Transaction, __: Claim, type_: str, facts: Mapping[str, Any]) -> None:
-        self.notes.append((type_, facts))
+    async def note(self, _: Transaction, __: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        self.notes += events
 
     async def add(self, _: Transaction, __: UUID, type_: str, facts: Mapping[str, Any]) -> None:
         self.notes.append((type_, facts))

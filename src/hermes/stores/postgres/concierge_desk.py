@@ -10,6 +10,8 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+import structlog
+
 from hermes.ports.concierge import Booking, BookingState, Eaten, Food, Order, OrderKind, Reminder, Venue, Watcher
 from hermes.ports.errors import Forgotten, NotThere
 from hermes.ports.transactions import Transaction
@@ -19,7 +21,10 @@ from hermes.stores.postgres.concierge_shelf import rows as shelf_rows
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load
+from hermes.stores.seal import SealBroken
 from hermes.tools.vocabulary import fold
+
+log = structlog.get_logger()
 
 SQL = load("concierge_desk")
 
@@ -102,6 +107,10 @@ class PostgresReminders(Sealed):
             try:
                 words = await self._open(tx, user_id, f"reminders/{code}", sealed)
             except Forgotten:
+                continue
+            except SealBroken:
+                # One that nobody can read any more must not keep all others from being said.
+                log.warning("reminder_unreadable", code=code)
                 continue
             due.append(Reminder(code=code, user_id=user_id, turn_id=turn_id, at=at, text=words["text"]))
         return sorted(due, key=lambda reminder: (reminder.at, reminder.code))

@@ -17,6 +17,9 @@ from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load
 
 SQL = load("journal")
+EFFECT = "effect"
+EFFECTS: Mapping[str, str] = {"call_model": "llm_called", "run_tools": "tool_invoked"}
+"""What an effect of a step is called by whoever reads the journal."""
 
 
 class PostgresJournal:
@@ -57,9 +60,9 @@ class PostgresJournal:
         known = await (await on(tx).execute(SQL["known"], place(claim, step, index))).fetchone()
         return known is not None and known[1] is not None
 
-    async def note(self, tx: Transaction, claim: Claim, type_: str, facts: Mapping[str, Any]) -> None:
-        row = {"turn_id": claim.turn_id, "type": type_, "attempt": claim.attempt, "facts": Jsonb(dict(facts))}
-        await on(tx).execute(SQL["note"], row)
+    async def note(self, tx: Transaction, claim: Claim, events: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        types, facts = [type_ for type_, _ in events], [Jsonb(dict(said)) for _, said in events]
+        await on(tx).execute(SQL["note"], {"turn_id": claim.turn_id, "attempt": claim.attempt, "types": types, "facts": facts})
 
     async def add(self, tx: Transaction, turn_id: UUID, type_: str, facts: Mapping[str, Any]) -> None:
         await on(tx).execute(SQL["add"], {"turn_id": turn_id, "type": type_, "facts": Jsonb(dict(facts))})
@@ -77,7 +80,7 @@ class PostgresJournal:
 
     async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[RunEvent]:
         rows = await (await on(tx).execute(SQL["read"], {"turn_id": turn_id})).fetchall()
-        return [RunEvent(*row) for row in rows]
+        return [RunEvent(step, index, EFFECTS.get(step, EFFECT) if type_ == EFFECT else type_, *rest) for step, index, type_, *rest in rows]
 
     async def _hold(self, tx: Transaction, claim: Claim) -> None:
         row = {"conversation_id": claim.conversation_id, "epoch": claim.epoch}

@@ -3,6 +3,7 @@
 "use strict";
 
 const KEPT = "hermes.talk";
+const NEWS_EVERY_MS = 15_000;
 const TRIES = 4;
 const talk = document.getElementById("talk");
 const empty = document.getElementById("empty");
@@ -12,6 +13,7 @@ const field = document.getElementById("text");
 const room = document.querySelector("main");
 
 // One entry: {id, text, state, turn, answer, error}. States: sending → waiting → answered; or failed, and sending again.
+// What Hermes says by itself is an entry too: {id, state: "news", answer, news}.
 let entries = restored();
 let isSending = false;
 let isKnown = false;
@@ -46,6 +48,9 @@ for (const entry of entries) show(entry);
 toTheEnd();
 field.focus();
 work();
+setInterval(askForNews, NEWS_EVERY_MS);
+document.addEventListener("visibilitychange", askForNews);
+askForNews();
 
 function add(entry) {
   entries.push(entry);
@@ -92,6 +97,22 @@ async function sendAll() {
     }
   }
   isSending = false;
+}
+
+// Reminders come when their time has come, and not as an answer. Who has said nothing here waits for none.
+async function askForNews() {
+  if (document.hidden || !entries.length) return;
+  const seen = Math.max(0, ...entries.map((entry) => entry.news ?? 0));
+  try {
+    const response = await fetch(`/web/news?after=${seen}`, { signal: AbortSignal.timeout(20_000) });
+    if (!response.ok) return;
+    for (const { id, text } of (await response.json()).news) {
+      if (entries.some((entry) => entry.news === id)) continue;
+      add({ id: newId(), state: "news", answer: text, news: id });
+    }
+  } catch {
+    // The next time.
+  }
 }
 
 async function send(entry) {
@@ -184,7 +205,7 @@ async function refusal(response) {
 
 function show(entry) {
   empty.hidden = true;
-  entry.line = line("mine");
+  entry.line = line(entry.state === "news" ? "theirs" : "mine");
   talk.append(entry.line);
   draw(entry);
 }
@@ -197,6 +218,10 @@ function change(entry, facts) {
 }
 
 function draw(entry) {
+  if (entry.state === "news") {
+    entry.line.replaceChildren(unseen("Hermes said:"), bubble(entry.answer));
+    return;
+  }
   const note = { sending: "Sending…", failed: entry.error }[entry.state];
   entry.line.className = entry.state === "failed" ? "mine failed" : "mine";
   entry.line.dataset.state = entry.state;
@@ -283,7 +308,7 @@ function toTheEnd() {
 
 function keep() {
   try {
-    const plain = entries.map(({ id, text, state, turn, answer, error }) => ({ id, text, state, turn, answer, error }));
+    const plain = entries.map(({ id, text, state, turn, answer, error, news }) => ({ id, text, state, turn, answer, error, news }));
     sessionStorage.setItem(KEPT, JSON.stringify(plain.slice(-200)));
   } catch {
     // Full, or forbidden: then a reload starts empty.

@@ -19,8 +19,10 @@ returning id
 
 -- name: note
 insert into run_events (turn_id, step, index, type, attempt, facts, done_at)
-select %(turn_id)s, %(type)s, 1 + coalesce(max(index), -1), %(type)s, %(attempt)s, %(facts)s, clock_timestamp()
-from run_events where turn_id = %(turn_id)s and step = %(type)s
+select %(turn_id)s, type, coalesce(last, -1) + row_number() over (partition by type order by place), type, %(attempt)s, facts, clock_timestamp()
+from unnest(%(types)s::text[], %(facts)s::jsonb[]) with ordinality as noted (type, facts, place)
+left join (select step, max(index) as last from run_events where turn_id = %(turn_id)s group by step) as known on known.step = type
+order by place
 
 -- name: add
 insert into run_events (turn_id, step, index, type, attempt, facts, done_at)

@@ -1,0 +1,1 @@
+"""Channels: each platform's way to speak, as pure codecs."""

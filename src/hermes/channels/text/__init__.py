@@ -1,0 +1,23 @@
+"""What models write, for people to read on a phone: Markdown in, a text with marked stretches out, cut where a platform demands it.
+
+    read(markdown)  →  Document (text + spans)  →  split(document, limit, size)  →  Documents  →  each platform's own markup
+
+document   the text, its spans, and how much room it takes in each platform's unit
+markdown   a parser that knows how models write
+read       what the parser found, as a document
+tables     rows as aligned columns, or as lines where those are too wide
+split      cut to a limit without breaking what belongs together
+clusters   where a text may be cut at all
+
+Knows no platform. A platform without a kind of markup leaves that span out; one with markup in the text writes it around the spans of each
+part and counts it:
+
+    style = Style(bullet="- ", spell_links=True)
+    parts = split(read(answer, style), 4096, lambda part: len(with_marks(part)))
+"""
+
+from hermes.channels.text.document import BLOCKS, Document, Kind, Size, Span, in_characters, in_utf8, in_utf16, utf16
+from hermes.channels.text.read import Style, read
+from hermes.channels.text.split import split
+
+__all__ = ["BLOCKS", "Document", "Kind", "Size", "Span", "Style", "in_characters", "in_utf16", "in_utf8", "read", "split", "utf16"]

@@ -1,0 +1,165 @@
+"""Whom one can talk to in a terminal: a Hermes in this process, or one that answers HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn, Protocol
+from uuid import UUID, uuid4
+
+import aiohttp
+
+from hermes.app import Hermes, open_hermes
+from hermes.cli.errors import BAD_INPUT
+from hermes.cli.running import CANNOT_RUN
+from hermes.config import Settings
+from hermes.ports.errors import PortError
+from hermes.ports.people import UserState
+from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
+from hermes.web.answers import Answers, as_json
+
+ACCOUNT = "terminal"
+"""Terminals are a channel of their own: whoever somebody is here, they are on no other account."""
+PATIENCE_S = 600.0
+POLL_S = 1.0
+
+
+class Trouble(Exception):
+    """A message could not be sent, or has no answer. One line, and the exit code that goes with it."""
+
+    def __init__(self, message: str, code: int = CANNOT_RUN) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Talk(Protocol):
+    """Somebody to talk to."""
+
+    async def ask(self, text: str, channel: str) -> AgentResponse:
+        """Send a message and wait for its answer. Raises Trouble. Whoever stops waiting takes nothing back."""
+        ...
+
+    async def why(self, response: AgentResponse) -> Mapping[str, Any]:
+        """How an answer came about, as `interactions.meta` has it; as much of it as one may know."""
+        ...
+
+    async def news(self, channel: str) -> Sequence[str]:
+        """What Hermes said by itself since the last time, such as reminders."""
+        ...
+
+
+# --- a Hermes in this process
+
+
+@dataclass(slots=True)
+class Here:
+    """The Hermes of this process, which has a worker of its own."""
+
+    hermes: Hermes
+    answers: Answers
+    name: str
+    seen: int = 0
+    """The last news that was told."""
+
+    async def ask(self, text: str, channel: str) -> AgentResponse:
+        event = MessageEvent(platform=Platform.REST, sender_id=self.name, text=text)
+        envelope = Envelope(event=event, account=ACCOUNT, channel_id=channel, event_key=str(uuid4()))
+        try:
+            receipt = await self.hermes.intake.accept(envelope, newcomer=UserState.ACTIVE)
+            response = await self.answers.wait(receipt.turn_id, PATIENCE_S)
+        except PortError as error:
+            raise Trouble(str(error)) from None
+        return response or no_answer()
+
+    async def why(self, response: AgentResponse) -> Mapping[str, Any]:
+        try:
+            async with self.hermes.database.begin() as tx:
+                answer = await self.hermes.parts.outbox.answer(tx, response.turn_id)
+        except PortError as error:
+            raise Trouble(str(error)) from None
+        return dict(answer.meta) if answer else {}
+
+    async def news(self, channel: str) -> Sequence[str]:
+        try:
+            async with self.hermes.database.begin() as tx:
+                found = await self.hermes.parts.outbox.news(tx, ACCOUNT, Platform.REST, channel, after=self.seen)
+        except PortError:
+            return ()  # they are still there the next time
+        self.seen = max([self.seen, *(each.id for each in found)])
+        return [each.text for each in found]
+
+
+@asynccontextmanager
+async def here(settings: Settings, name: str) -> AsyncIterator[Here]:
+    """Run a Hermes as long as the block lasts."""
+    async with open_hermes(settings) as hermes:
+        parts = hermes.parts
+        answers = Answers(hermes.database, parts.inbox, parts.outbox, parts.replies, ping_s=PATIENCE_S, closing=asyncio.Event())
+        worker = asyncio.create_task(hermes.run_worker())
+        try:
+            yield Here(hermes, answers, name)
+        finally:
+            worker.cancel()
+            await asyncio.wait([worker])
+
+
+# --- a Hermes elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """A Hermes that answers HTTP."""
+
+    session: aiohttp.ClientSession
+    url: str
+    name: str
+
+    async def ask(self, text: str, channel: str) -> AgentResponse:
+        body = {"text": text, "user": self.name, "channel": channel}
+        status, answer = await self._request("POST", "/v1/messages", json=body)
+        until = time.monotonic() + PATIENCE_S
+        while status == 202:
+            if time.monotonic() > until:
+                no_answer()
+            await asyncio.sleep(POLL_S)
+            status, answer = await self._request("GET", f"/v1/messages/{answer['turn_id']}")
+        known = {each.name for each in fields(AgentResponse)}
+        return AgentResponse(**{name: value for name, value in answer.items() if name in known} | {"turn_id": UUID(answer["turn_id"])})
+
+    async def why(self, response: AgentResponse) -> Mapping[str, Any]:
+        told = as_json(response)
+        return {**told, "llm_backend": response.backend, "llm_cache_hit": response.cache_hit}
+
+    async def news(self, channel: str) -> Sequence[str]:  # noqa: ARG002  # the port's signature; nobody tells them over HTTP
+        return ()
+
+    async def _request(self, method: str, path: str, **body: Any) -> tuple[int, dict[str, Any]]:
+        try:
+            async with self.session.request(method, self.url + path, allow_redirects=False, **body) as response:
+                answer = await response.json(content_type=None)
+                if response.status < 300 and isinstance(answer, dict) and "turn_id" in answer:
+                    return response.status, answer
+        except aiohttp.ClientConnectorError as error:
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+            raise Trouble(f"{self.url} cannot be reached: {reason}") from None
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise Trouble(f"{self.url} does not answer as Hermes does: {type(error).__name__}") from None
+        refused = answer.get("error") if isinstance(answer, dict) else None
+        said = refused.get("message") if isinstance(refused, dict) else f"status {response.status}"
+        raise Trouble(f"{self.url} refuses: {said}", BAD_INPUT if 400 <= response.status < 500 else CANNOT_RUN)
+
+
+@asynccontextmanager
+async def there(url: str, key: str, name: str) -> AsyncIterator[There]:
+    """Talk to the Hermes at an address as long as the block lasts."""
+    limits = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=PATIENCE_S)
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {key}"}, timeout=limits) as session:
+        yield There(session, url, name)
+
+
+def no_answer() -> NoReturn:
+    raise Trouble(f"there is no answer after {PATIENCE_S:.0f} s; it will come into the conversation")

@@ -8,7 +8,7 @@ from hermes.ports.people import Channel
 from hermes.turn import Platform
 from tests.browser.browser import Page, installed, started, tab
 from tests.browser.test_chat_page import contrast, say, until_said
-from tests.flows.my_data import change_diet, dream, learn, with_my_data
+from tests.flows.my_data import change_diet, dream, learn
 from tests.flows.service import Service, running
 
 pytestmark = pytest.mark.skipif(installed() is None, reason="no Chromium on this machine (Debian: apt-get install chromium)")
@@ -29,7 +29,7 @@ def devtools() -> Iterator[int]:
 
 @pytest.fixture
 async def service(database_url: str, redis_url: str) -> AsyncIterator[Service]:
-    async with running(database_url, redis_url) as running_one, with_my_data(running_one) as service:
+    async with running(database_url, redis_url) as service:
         yield service
 
 

@@ -59,7 +59,7 @@ async def test_the_session_stays_while_people_talk_and_knows_where_its_list_stan
 ) -> None:
     session = await current(database, sessions, await new_conversation(database, user, "42"))
     async with database.begin() as tx:
-        head = await PostgresGraphs(keyring).append(tx, session.id, session.head, [Entry({"role": "user", "content": "Hi"})])
+        head = (await PostgresGraphs(keyring).append(tx, session.id, session.head, [Entry({"role": "user", "content": "Hi"})])).head
     expected = Session(session.id, session.conversation_id, user.id, None, head, 1)
     assert await current(database, sessions, session.conversation_id) == expected
 

@@ -12,7 +12,7 @@ from hermes.ports.errors import Forgotten
 from hermes.ports.people import Channel, UserState
 from hermes.turn import Platform
 from hermes.web.chat import COOKIE, visitor
-from tests.flows.my_data import MONDAY, NOW, TURN, change_diet, dream, learn, user_on, with_my_data
+from tests.flows.my_data import MONDAY, NOW, TURN, change_diet, dream, learn, user_on
 from tests.flows.service import Got, Service, got, running
 from tests.flows.test_web import error, out_of_reach
 
@@ -23,7 +23,7 @@ KEPT = {"facts": 0, "conversations": 1, "messages": 1, "bookings": 0, "reminders
 
 @pytest.fixture
 async def service(database_url: str, redis_url: str) -> AsyncIterator[Service]:
-    async with running(database_url, redis_url) as running_one, with_my_data(running_one) as service:
+    async with running(database_url, redis_url) as service:
         yield service
 
 

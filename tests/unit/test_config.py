@@ -41,7 +41,7 @@ from hermes.config import (
     settings_page,
 )
 from hermes.config.describe import describe_table
-from hermes.config.kinds import Address, Choice, Command, Flag, Hidden, Kind, Number, Place, Refused, Several, Text, kind_of
+from hermes.config.kinds import Address, Choice, Command, Flag, Hidden, Kind, Number, Place, Refused, Server, Several, Text, kind_of
 from hermes.config.known import keys_of, known_settings, sections, tables
 from tests.test_architecture import SRC, touched_by_importing
 
@@ -195,6 +195,7 @@ def test_importing_the_settings_reads_nothing() -> None:
 VALUES: dict[type[Kind], st.SearchStrategy[Any]] = {
     Flag: st.booleans(),
     Text: st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters=","), min_size=1, max_size=20),
+    Server: st.from_regex(r"https?://[a-z]{1,9}\.example(:[1-9][0-9]{1,3})?(/[a-z]{1,5})?", fullmatch=True).map(Address),
     Place: st.lists(st.from_regex(r"[a-z ]{0,5}[a-z]", fullmatch=True), max_size=3).map(lambda parts: Path("/", *parts)),
 }
 
@@ -298,7 +299,7 @@ def test_a_list_of_plain_text_is_a_kind_too() -> None:
         (f"database = '{HUSH}'", "database is a section; write [database] above its settings"),
         ("'web.port' = 1", "unknown setting 'web.port'; did you mean web.port?"),
         ('"web\\nport" = 1', r"unknown setting 'web\nport'; did you mean web.port?"),
-        ("config = 'other.toml'", "unknown setting config; did you mean work.concurrency?"),
+        ("config = 'other.toml'", "unknown setting config; did you mean links.signup?"),
     ],
 )
 def test_an_unknown_name_in_a_file_is_refused_with_the_nearest_known_one(tmp_path: Path, toml: str, fault: str) -> None:
@@ -561,6 +562,7 @@ def test_public_gives_every_value_in_a_form_that_json_can_hold() -> None:
         "backends": {},
         "models": {},
         "tiers": {},
+        "mcp": {},
     }
     assert shown["log"] == {"format": "auto", "level": "debug"}
     assert not isinstance(shown["log"]["level"], StrEnum)

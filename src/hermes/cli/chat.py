@@ -6,6 +6,7 @@ on an event loop in another thread: also while somebody thinks about what to wri
 from __future__ import annotations
 
 import getpass
+import io
 import json
 import os
 import sys
@@ -280,13 +281,12 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def lines_of_input() -> Iterator[str]:
-    """What is piped in, as it comes. What is no text ends it, with the code for bad input."""
+    """What is piped in, as it comes. Bytes that are no text stay in their line, whatever the locale; a message with them is refused."""
     if sys.stdin is None:
         fail("standard input is closed; ask with: hermes chat QUESTION")
-    try:
-        yield from sys.stdin
-    except UnicodeDecodeError:
-        fail("standard input is not UTF-8 text")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    yield from sys.stdin
 
 
 def printable(text: str) -> str:

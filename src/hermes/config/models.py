@@ -1,4 +1,4 @@
-"""Backends, models and tiers as somebody writes them down: what the tables are made of, and what cannot stand beside each other in one.
+"""Backends, models, tiers and MCP servers as somebody writes them down: what the tables are made of, and what cannot stand side by side.
 
 Knows none of the models that Hermes knows: what is left out here is filled in where Hermes is put together."""
 
@@ -180,6 +180,26 @@ class TierSettings:
 
     month_tokens: CountOrNone | None = None
     """Tokens a month for each user. Left out: 30 days' worth."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpSettings:
+    """An MCP server whose tools a model may use, by a name of your own: either a program on this machine or an address."""
+
+    command: Command | None = None
+    """The program and its arguments; it is spoken to over its standard input and output."""
+
+    environment: tuple[str, ...] = ()
+    """Names of variables that the program is given, beyond the few that every program gets; their values are those of this process."""
+
+    url: Address | None = None
+    """The address of a server over streamable HTTP."""
+
+    api_key: Secret | None = None
+    """Sent to the address as `Authorization: Bearer …`."""
+
+    confirm: tuple[str, ...] = ()
+    """Tools of it, by the server's own names, that the user must agree to before they are run; `*` for all that change something."""
 
 
 def contradictions_of(backends: Mapping[str, BackendSettings]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Every setting: its name, its default, and below it what it means and why the default is what it is.
 
-The declarations are the documentation: describe.py and the reference page read the words from here. The tables of backends, models and
-tiers are declared in models.py. How values get in is in load.py."""
+The declarations are the documentation: describe.py and the reference page read the words from here. The tables that somebody names
+themselves (backends, models, tiers, MCP servers) are declared in models.py. How values get in is in load.py."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from hermes.config.kinds import Address, Command, Count, CountOrNone, Port, Seconds, SecondsOrNone, Usd, WholeSeconds
-from hermes.config.models import BackendSettings, ModelSettings, TierSettings, contradictions_of, two_prices_of_a_day
+from hermes.config.kinds import Address, Count, CountOrNone, Port, Seconds, SecondsOrNone, Usd, WholeSeconds
+from hermes.config.models import BackendSettings, McpSettings, ModelSettings, TierSettings, contradictions_of, two_prices_of_a_day
 from hermes.config.named import Named
 from hermes.config.secret import HIDDEN, Secret
 
@@ -228,26 +228,6 @@ class PictureSettings:
 
     timeout_s: Seconds = 8.0
     """Seconds for fetching a picture, with every look-up and redirect."""
-
-
-@dataclass(frozen=True, slots=True)
-class McpSettings:
-    """An MCP server whose tools a model may use, by a name of your own: either a program on this machine or an address."""
-
-    command: Command | None = None
-    """The program and its arguments; it is spoken to over its standard input and output."""
-
-    environment: tuple[str, ...] = ()
-    """Names of variables that the program is given, beyond the few that every program gets; their values are those of this process."""
-
-    url: Address | None = None
-    """The address of a server over streamable HTTP."""
-
-    api_key: Secret | None = None
-    """Sent to the address as `Authorization: Bearer …`."""
-
-    confirm: tuple[str, ...] = ()
-    """Tools of it, by the server's own names, that the user must agree to before they are run; `*` for all that change something."""
 
 
 class StandIn(StrEnum):

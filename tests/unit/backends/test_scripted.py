@@ -143,6 +143,12 @@ async def test_a_long_result_ends_with_a_whole_line_or_a_whole_word(result: str,
     assert await said('[[rule]]\nafter_tool = "*"\nsay = "{tool}"', "a", *searched(result), max_tokens=5_000) == shown
 
 
+async def test_a_rule_can_look_at_the_system_message() -> None:
+    script = """[[rule]]\nsystem = '^You are (?P<who>\\w+)'\nsay = "{who} speaking." """
+    assert await said(script, {"role": "system", "content": "You are Ada."}, "a") == "Ada speaking."
+    assert (await said(script, "You are Ada.")).startswith("I am sorry")
+
+
 async def test_a_rule_that_calls_does_not_call_again_after_its_result() -> None:
     script = '[[rule]]\nwhen = "bar"\ncall = {name = "venue_search"}\n[[rule]]\nwhen = "bar"\nsay = "Got {tool}."'
     assert (await answer(backend(script), ask("a bar"))).finish_reason == "tool_calls"

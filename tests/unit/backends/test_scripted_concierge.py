@@ -11,7 +11,9 @@ import pytest
 
 from hermes.backends import Script, ScriptedBackend
 from hermes.ports.backends import Ask, Message
-from hermes.soul import layers
+from hermes.soul import extract_answer, layers
+from hermes.soul.facts import KEYS
+from hermes.soul.recall_terms import terms
 from hermes.tools.concierge import concierge_tools
 from hermes.tools.vocabulary import LANGUAGES
 
@@ -56,6 +58,10 @@ def called(message: Message) -> tuple[str, dict[str, Any]]:
 
 # --- one message
 
+EVERYTHING = (
+    "diet and dietary restrictions, allergies, dislikes, interests, favorite venue, areas and category, home, budget, booking, party, "
+    "occasions, language, timezone, calorie goal"
+)
 CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("find me a sunset bar in Canggu", "venue_search", {"area": "Canggu"}),
     ("Hi! Find me a quiet café in Ubud, please.", "venue_search", {"area": "Ubud"}),
@@ -100,7 +106,8 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("I don't like loud music", "save_preference", {"key": "dislikes", "value": "loud music"}),
     ("I love jazz", "save_preference", {"key": "interests", "value": "jazz"}),
     ("my favourite bar is Salt & Ember", "save_preference", {"key": "favorite_venue", "value": "Salt & Ember"}),
-    ("what do you know about me?", "recall_memory", {"query": "what do you know about me?"}),
+    ("what do you know about me?", "recall_memory", {"query": EVERYTHING}),
+    ("do you remember my favourite bar?", "recall_memory", {"query": "do you remember my favourite bar?"}),
     ("what is my diet?", "recall_memory", {"query": "what is my diet?"}),
     ("cheaper alternative to the Valmont & Rey Arc Leather Tote", "dupe_search", {"product": "Valmont & Rey Arc Leather Tote"}),
     ("got a dupe for Santal Nuit?", "dupe_search", {"product": "Santal Nuit"}),
@@ -181,6 +188,17 @@ async def test_what_needs_no_tool_or_lacks_something_is_answered_in_words(text: 
 async def test_without_tools_it_says_so() -> None:
     for text in ("find me a bar in Ubud", "book a table", "remind me at 9 to stretch"):
         assert (await answered(text, tools=[]))["content"] == "I would gladly do that, but none of my tools is at hand here."
+
+
+def test_asked_for_everything_it_names_every_key_of_the_memory() -> None:
+    asked = set(terms(EVERYTHING))
+    assert [key for key in KEYS if asked.isdisjoint(terms(key.replace("_", " ")))] == []
+
+
+async def test_what_hermes_asks_for_its_memory_gets_the_form_that_it_wants() -> None:
+    text = "I'm vegetarian, find me a bar in Ubud"
+    completion = await CONCIERGE.complete(Ask(messages=extract_answer.question(text, ["likes jazz"]), max_tokens=500), "any", timeout_s=5)
+    assert extract_answer.read_answer(completion.message["content"], text, 1) == []
 
 
 # --- a conversation

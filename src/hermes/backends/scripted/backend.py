@@ -1,7 +1,8 @@
 """A backend that answers from a script, at once and always the same. Counts tokens exactly, and has ids for them.
 
-A token is a word or a punctuation mark, with the space before it. A message in a prompt is its role, its tokens and an end; an answer is
-its tokens and the end. So a prompt that goes on after an answer begins with the ids of that answer's prompt and of the answer itself."""
+A token is a word or a punctuation mark, with the space before it; in a tool's schema, which has more marks than words, marks that stand
+together are one. A message in a prompt is its role, its tokens and an end; an answer is its tokens and the end. So a prompt that goes on
+after an answer begins with the ids of that answer's prompt and of the answer itself."""
 
 from __future__ import annotations
 
@@ -50,6 +51,7 @@ USUAL = Capabilities(tools=True, vision=True)
 VOCABULARY = 100_000
 END = "<|end|>"
 _TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
+_SCHEMA_TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]+|\s+")
 _WORD = re.compile(r"\s*\S+|\s+")
 
 
@@ -253,7 +255,7 @@ def token_id(token: str) -> int:
 
 def prompt_tokens(ask: Ask) -> list[str]:
     """The whole prompt: the tools, every message, and the mark that it is the assistant's turn."""
-    tools = [token for tool in ask.tools for token in ("<|tool|>", *split(canonical(tool)))]
+    tools = [token for tool in ask.tools for token in ("<|tool|>", *_SCHEMA_TOKEN.findall(canonical(tool)))]
     messages = [token for message in ask.messages for token in (f"<|{message['role']}|>", *message_tokens(message), END)]
     return [*tools, *messages, "<|assistant|>"]
 

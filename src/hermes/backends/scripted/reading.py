@@ -19,7 +19,7 @@ OTHERWISE = "I am sorry, I do not have an answer to that. Could you say it in ot
 
 SCRIPT_KEYS = ("rule", "transcript", "otherwise", "languages", "spelled", "pieces")
 ANSWER_KEYS = ("say", "call", "reasoning", "fail", "retry_after_s", "cut_after", "delay_s")
-CONDITION_KEYS = ("when", "before", "result", "tools", "after_tool", "must", "picture", "turn", "weak")
+CONDITION_KEYS = ("when", "system", "before", "result", "tools", "after_tool", "must", "picture", "turn", "weak")
 RULE_KEYS = (*CONDITION_KEYS, "find", "ask", "then", "each", "line", *ANSWER_KEYS)
 
 PIECE = re.compile(r"\{([a-z_]+)\}")
@@ -217,8 +217,13 @@ def read_rule(table: Table, spelled: Mapping[str, str]) -> Rule:
     when = table.patterns("when", or_one=True)
     languages = [name for name in when if name]
     find = {name: table.table("find", table.keys("find")).patterns(name, or_one=True, languages=languages) for name in table.keys("find")}
-    before, result = table.pattern("before"), table.pattern("result", re.MULTILINE)
-    places = [*SCENE_PLACES, *find, *groups_of(table, when), *(name for each in (before, result) if each for name in each.groupindex)]
+    system, before, result = table.pattern("system"), table.pattern("before"), table.pattern("result", re.MULTILINE)
+    places = [
+        *SCENE_PLACES,
+        *find,
+        *groups_of(table, when),
+        *(name for each in (system, before, result) if each for name in each.groupindex),
+    ]
     each = table.pattern("each", re.MULTILINE)
     told = [*places, "lines"] if each is not None else places
     say = table.spoken("say", told, languages)
@@ -230,6 +235,7 @@ def read_rule(table: Table, spelled: Mapping[str, str]) -> Rule:
         retelling=None if each is None else read_retelling(table, each),
         when=when,
         find=find,
+        system=system,
         before=before,
         result=result,
         spelled=spelled,

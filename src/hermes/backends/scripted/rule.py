@@ -99,6 +99,7 @@ class Rule:
     """The language whose pattern is found is the language of the answer."""
     find: Mapping[str, Patterns] = field(default_factory=dict)
     """What else is looked for in the user's words, by the place that it fills."""
+    system: re.Pattern[str] | None = None
     before: re.Pattern[str] | None = None
     result: re.Pattern[str] | None = None
     spelled: Mapping[str, str] = field(default_factory=dict)
@@ -164,7 +165,7 @@ class Rule:
         looked_at: dict[str, str] = {}
         # What a rule says of its own tool's result is said for the same reason for which it called.
         result = scene.tool_before if self.after_tool is None else scene.tool
-        for pattern, text in ((self.before, scene.before), (self.result, result)):
+        for pattern, text in ((self.system, scene.system), (self.before, scene.before), (self.result, result)):
             if pattern is not None:
                 found = pattern.search(text)
                 if found is None:

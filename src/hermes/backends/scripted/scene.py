@@ -31,6 +31,8 @@ CLOCK = re.compile(r"\s*<context>\nIt is \w{1,12}, (\d{4}-\d\d-\d\d \d\d:\d\d)\b
 class Scene:
     """What the conditions of a rule look at."""
 
+    system: str
+    """The system message."""
     user: str
     """The last user message's text, without the router's note."""
     earlier: tuple[str, ...]
@@ -63,6 +65,7 @@ class Scene:
         question = text_of(messages[said[-1]]) if said else ""
         clock = CLOCK.match(question)
         return cls(
+            system=next((text_of(message) for message in messages if message["role"] == "system"), ""),
             user=own_words(question),
             earlier=tuple(reversed(list(answered(messages, said, questions)))),
             before=last_text(messages[: said[-1]] if said else (), "assistant"),

@@ -20,4 +20,4 @@ from hermes.channels.text.document import BLOCKS, Document, Kind, Size, Span, in
 from hermes.channels.text.read import Style, read
 from hermes.channels.text.split import split
 
-__all__ = ["BLOCKS", "Document", "Kind", "Size", "Span", "Style", "in_characters", "in_utf16", "in_utf8", "read", "split", "utf16"]
+__all__ = ["BLOCKS", "Document", "Kind", "Size", "Span", "Style", "in_characters", "in_utf8", "in_utf16", "read", "split", "utf16"]

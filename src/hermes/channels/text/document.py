@@ -56,14 +56,15 @@ class Document:
         return self.text
 
     def slice(self, start: int, end: int) -> Document:
-        """A part of it. What is cut through is closed at the part's end, and open again at the start of the next: a block of code stays one,
-        with its language."""
-        inside = [
-            replace(span, start=max(span.start, start) - start, end=min(span.end, end) - start)
-            for span in self.spans[: bisect_left(self.spans, end, key=lambda span: span.start)]
-            if span.end > start
-        ]
-        return Document(self.text[start:end], inside)
+        """A part of it. What is cut through is closed at the part's end, and open again at the start of the next: a block of code stays
+        one, with its language."""
+        begun = bisect_left(self.spans, end, key=lambda span: span.start)
+        return Document(self.text[start:end], clipped([span for span in self.spans[:begun] if span.end > start], start, end))
+
+
+def clipped(spans: Sequence[Span], start: int, end: int) -> Sequence[Span]:
+    """Spans that overlap a part of a text, as spans of that part."""
+    return [replace(span, start=max(span.start, start) - start, end=min(span.end, end) - start) for span in spans]
 
 
 Size = Callable[[Document], int]

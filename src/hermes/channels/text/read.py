@@ -1,10 +1,27 @@
-"""What a Markdown parser found, as a document."""
+"""What a Markdown parser found, as a document: marks become spans, and what has no mark (lists, lines across) becomes text."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from urllib.parse import unquote
 
-from hermes.channels.text.document import Document
+from markdown_it.token import Token
+
+from hermes.channels.text.document import BLOCKS, Document, Kind, Span
+from hermes.channels.text.markdown import parse
+from hermes.channels.text.tables import aligned, in_lines, width_of
+
+_MARKS = {"strong": Kind.BOLD, "em": Kind.ITALIC, "s": Kind.STRIKE}
+_LINE_BREAK = re.compile(r" ?<br\s{0,9}/?> ?", re.IGNORECASE)
+_TASK = re.compile(r"\[([ xX])\] ")
+_LANGUAGE = re.compile(r"[\w+#.-]{1,32}")
+_REACHABLE = ("http://", "https://", "tg://")
+_SPOKEN = ("mailto:", "tel:")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +40,307 @@ class Style:
     """The widest table that is aligned, in columns; wider ones become lines, a row each. 0: always lines."""
 
 
-def read(markdown: str, style: Style = Style()) -> Document:
+USUAL = Style()
+
+
+def read(markdown: str, style: Style = USUAL) -> Document:
     """A model's answer as a document. Never raises, whatever the text is; markers that mean nothing stay in the text as they are.
 
-    Linear in the length of the text."""
-    return Document(markdown)
+    Linear in the length of the text. Links keep their span where the address can be opened from anywhere (`https://…`); other addresses are
+    written behind the text if they mean something to a person (`mailto:`), and left out if not (`#chapter`)."""
+    text = _printable(markdown)
+    tokens = parse(text)
+    if tokens is None:
+        return Document(text.strip())
+    writer = _Writer(style)
+    writer.blocks(tokens)
+    return writer.document()
+
+
+def _printable(text: str) -> str:
+    """Text that can be sent: no control characters, no halves of characters."""
+    if _SURROGATE.search(text):
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return _UNPRINTABLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+@dataclass(slots=True)
+class _Around:
+    """A quote or an item, and what it puts before its lines."""
+
+    first: str
+    rest: str
+    is_begun: bool = False
+    starts_at: int = 0
+
+
+@dataclass(slots=True)
+class _List:
+    """A list; its number counts up."""
+
+    number: int
+    """Of the next item; -1 where they have none."""
+    mark: str
+    gap: int = 1
+    """Lines to the next item: 2 in a list with empty lines between its items."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A mark that waits for its end. It starts where the first text in it does."""
+
+    kind: Kind
+    info: str = ""
+    start: int | None = None
+    piece: int = 0
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes blocks below each other, each with the space that it needs; positions are counted along."""
+
+    style: Style
+    pieces: list[str] = field(default_factory=list)
+    length: int = 0
+    spans: list[Span] = field(default_factory=list)
+    open: list[_Open] = field(default_factory=list)
+    around: list[_Around] = field(default_factory=list)
+    lists: list[_List] = field(default_factory=list)
+    gap: int = 0
+    """Line ends that are due before the next text."""
+    is_at_start: bool = True
+    """Of a line whose prefix is still to be written."""
+
+    def document(self) -> Document:
+        text = "".join(self.pieces)
+        spans = [trimmed for span in self.spans if (trimmed := _trimmed(span, text)) is not None]
+        spans.reverse()  # of equal extent the outer one was closed last, and comes first
+        spans.sort(key=lambda span: (span.start, -span.end))
+        return Document(text, spans)
+
+    # --- blocks
+
+    def blocks(self, tokens: Sequence[Token]) -> None:
+        at = 0
+        while at < len(tokens):
+            token = tokens[at]
+            if token.type == "table_open":
+                end = next(index for index in range(at, len(tokens)) if tokens[index].type == "table_close")
+                self.table(tokens[at:end])
+                at = end
+            elif token.type == "inline":
+                self.inline(token.children or ())
+            elif token.nesting > 0:
+                self.begin(token)
+            elif token.nesting < 0:
+                self.end(token)
+            elif token.type == "fence":
+                language = _LANGUAGE.search(token.info)
+                self.verbatim(token.content, Kind.BLOCK, language[0] if language else "")
+            elif token.type == "hr" and self.style.rule:
+                self.write(self.style.rule)
+                self.rest()
+            at += 1
+
+    def begin(self, token: Token) -> None:
+        if token.type == "heading_open":
+            self.open.append(_Open(Kind.HEADING, token.tag.removeprefix("h")))
+        elif token.type == "blockquote_open":
+            self.around.append(_Around(self.style.quote, self.style.quote))
+        elif token.type in ("bullet_list_open", "ordered_list_open"):
+            number = int(token.attrs.get("start", 1)) if token.type == "ordered_list_open" else -1
+            self.lists.append(_List(number, token.markup))
+        elif token.type == "list_item_open":
+            self.begin_item()
+
+    def end(self, token: Token) -> None:
+        if token.type == "heading_close":
+            self.close()
+            self.rest()
+        elif token.type == "paragraph_close":
+            if self.lists:
+                self.lists[-1].gap = 1 if token.hidden else 2
+            self.rest()
+        elif token.type == "blockquote_close":
+            quote = self.around.pop()
+            if quote.is_begun:
+                self.spans.append(Span(Kind.QUOTE, quote.starts_at, self.length))
+            self.rest()
+        elif token.type in ("bullet_list_close", "ordered_list_close"):
+            self.lists.pop()
+            self.rest()
+        elif token.type == "list_item_close":
+            if not self.around[-1].is_begun:
+                self.write("")  # an item with nothing in it is still counted
+            self.around.pop()
+            self.rest()
+
+    def begin_item(self) -> None:
+        here = self.lists[-1]
+        mark = self.style.bullet
+        if here.number >= 0:
+            mark = f"{here.number}{here.mark} "
+            here.number += 1
+        self.around.append(_Around(mark, " " * len(mark)))
+
+    def rest(self) -> None:
+        """A block ends: the next one begins on a line of its own."""
+        if self.pieces:
+            self.gap = self.lists[-1].gap if self.lists else 2
+            self.is_at_start = True
+
+    def verbatim(self, text: str, kind: Kind, info: str = "") -> None:
+        """Lines that are what they are, white space too: nothing is put before them, or it would be copied along."""
+        lines = text.rstrip().removeprefix("\n")
+        if not lines:
+            return
+        if any(not around.is_begun for around in self.around):
+            self.write("")  # the item's own mark stands on the line above
+            self.gap, self.is_at_start = 1, True
+        self.put("\n" * self.gap)
+        self.gap, self.is_at_start = 0, False
+        self.spans.append(Span(kind, self.length, self.length + len(lines), info))
+        self.put(lines)
+        self.rest()
+
+    def table(self, tokens: Sequence[Token]) -> None:
+        """Aligned where it fits a phone; else a row is a few lines: what the column is called, and what stands in it."""
+        rows: list[list[Document]] = []
+        sides: list[str] = []
+        for before, token in pairwise(tokens):
+            if before.type == "tr_open":
+                rows.append([])
+            if token.type == "inline":
+                cell = _Writer(self.style)
+                cell.inline(token.children or ())
+                rows[-1].append(cell.document())
+                if len(rows) == 1:
+                    sides.append(str(before.attrs.get("style", "")).removeprefix("text-align:"))
+        lines = aligned([[cell.text for cell in row] for row in rows], sides)
+        if max(map(width_of, lines)) <= self.style.table_width:
+            self.verbatim("\n".join(lines), Kind.TABLE)
+            return
+        for line, starts_row in in_lines(rows):
+            if not starts_row:
+                self.gap = min(self.gap, 1)
+            self.insert(line)
+            self.rest()
+
+    def insert(self, document: Document) -> None:
+        """A line that is a document already."""
+        self.write("")
+        self.spans += [replace(span, start=span.start + self.length, end=span.end + self.length) for span in reversed(document.spans)]
+        self.put(document.text)
+
+    # --- within a line
+
+    def inline(self, tokens: Sequence[Token]) -> None:
+        for token in tokens:
+            if token.type == "text":
+                self.text(token.content)
+            elif token.type in ("softbreak", "hardbreak"):
+                self.write("\n")
+            elif token.type == "code_inline":
+                self.open.append(_Open(Kind.CODE))
+                self.write(token.content)
+                self.close()
+            elif token.type == "image":
+                self.link(str(token.attrs.get("src", "")))
+                self.write(token.content)
+                self.end_link()
+            elif token.type == "link_open":
+                self.link(str(token.attrs.get("href", "")))
+            elif token.type == "link_close":
+                self.end_link()
+            elif token.nesting > 0:
+                self.open.append(_Open(_MARKS[token.tag]))
+            elif token.nesting < 0:
+                self.close()
+
+    def text(self, text: str) -> None:
+        task = _TASK.match(text) if self.lists and self.around and not self.around[-1].is_begun else None
+        if task is not None:
+            self.around[-1].first = "☐ " if task[1] == " " else "☑ "
+            text = text[task.end() :]
+        self.write(_LINE_BREAK.sub("\n", text))
+
+    def link(self, address: str) -> None:
+        self.open.append(_Open(Kind.LINK, address, piece=len(self.pieces)))
+
+    def end_link(self) -> None:
+        """Close a link, by a span or by writing down where it leads."""
+        link = self.open.pop()
+        address = unquote(link.info).removeprefix("mailto:").removeprefix("tel:") if link.info.startswith(_SPOKEN) else link.info
+        is_reachable, is_spoken = address.startswith(_REACHABLE), link.info.startswith(_SPOKEN)
+        if link.start is None:
+            if not (is_reachable or is_spoken):
+                return
+            self.write(address)
+            link.start = self.length - len(address)
+        shown = "".join(self.pieces[link.piece :]).strip()
+        if (is_spoken or (is_reachable and self.style.spell_links)) and not _is_same_address(shown, address):
+            self.write(" (")
+            link.start = self.length
+            self.write(address)
+            if is_reachable:
+                self.spans.append(Span(Kind.LINK, link.start, self.length, address))
+            self.write(")")
+        elif is_reachable:
+            self.spans.append(Span(Kind.LINK, link.start, self.length, address))
+
+    def close(self) -> None:
+        mark = self.open.pop()
+        if mark.start is not None:
+            self.spans.append(Span(mark.kind, mark.start, self.length, mark.info))
+
+    # --- letters
+
+    def write(self, text: str) -> None:
+        """Write text, with what stands before each of its lines."""
+        lines = text.split("\n")
+        for number, line in enumerate(lines):
+            if number:
+                self.put("\n")
+                self.is_at_start = True
+            if self.is_at_start and (line or len(lines) == 1):
+                self.begin_line()
+            if line:
+                for mark in self.open:
+                    if mark.start is None:
+                        mark.start = self.length
+                self.put(line)
+
+    def begin_line(self) -> None:
+        self.put("\n" * self.gap)
+        self.gap, self.is_at_start = 0, False
+        for around in self.around:
+            if not around.is_begun:
+                around.starts_at = self.length
+            self.put(around.rest if around.is_begun else around.first)
+            around.is_begun = True
+
+    def put(self, text: str) -> None:
+        if text:
+            self.pieces.append(text)
+            self.length += len(text)
+
+
+def _trimmed(span: Span, text: str) -> Span | None:
+    """A span without white space at its ends; None where nothing is left of it."""
+    if span.kind in BLOCKS:
+        return span
+    start, end = span.start, span.end
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return replace(span, start=start, end=end) if start < end else None
+
+
+def _is_same_address(shown: str, address: str) -> bool:
+    """Whether a link's text says already where it leads: `example.org` does."""
+
+    def bare(text: str) -> str:
+        return unquote(text).removeprefix("https://").removeprefix("http://").removeprefix("www.").rstrip("/")
+
+    return bare(shown) == bare(address)

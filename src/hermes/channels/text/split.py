@@ -1,15 +1,168 @@
-"""Cut a document to a limit."""
+"""Cut a document to a limit, where it hurts least.
+
+Each part is taken from what is left: as far as it fits, then back to the last good place. What would be cut through although it fits into a
+part of its own begins the next part instead."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from hermes.channels.text.document import Document, Size
+from hermes.channels.text.clusters import is_boundary, last_boundary
+from hermes.channels.text.document import BLOCKS, Document, Kind, Size, Span, clipped
+
+SMALLEST_LIMIT = 16
+
+_SPACE = (
+    "[ \\t\\n\\u1680\\u2000-\\u2006\\u2008-\\u200a\\u2028\\u2029\\u205f\\u3000]"  # where a line may break: no-break spaces are not in it
+)
+_NO_MARKER_BEFORE = r"(?<!\s[•*+\-☐☑])(?<!\s\d[.)])(?<!\s\d\d[.)])"  # an item's mark stays with its item
+_PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
+_LINE = re.compile(r"\n\s*")
+_FULL_STOPS, _COMMAS = r"\u3002\uff01\uff1f\uff61", r"\u3001\uff0c\uff1a\uff1b"  # of Chinese and Japanese, which need no space behind them
+_CLOSERS = r"\u300d\u300f\u3011\u201d\u2019\uff09"
+_SENTENCE = re.compile(
+    rf"(?<=[.!?…]){_NO_MARKER_BEFORE}{_SPACE}+|(?<=[.!?…][\"'\u201d\u2019»)\]]){_SPACE}+|(?<=[{_FULL_STOPS}])(?![{_FULL_STOPS}{_CLOSERS}])"
+)
+_WORD = re.compile(rf"{_NO_MARKER_BEFORE}{_SPACE}+|(?<=[{_COMMAS}{_FULL_STOPS}])(?![{_COMMAS}{_FULL_STOPS}{_CLOSERS}])")
+_SPACES = re.compile(r"\s*")
+_BLANK_LINES = re.compile(r"(?:[ \t]*\n)*")
+_INVISIBLE = re.compile(
+    r"[\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0]*"
+)
 
 
 def split(document: Document, limit: int, size: Size) -> Sequence[Document]:
-    """The document in parts of at most `limit`, as `size` measures them. White space at the joins is left out; nothing else is lost.
+    """The document in parts of at most `limit`, as `size` measures them. White space at the joins is left out; nothing else that can be
+    seen is lost.
 
-    Cut at the end of a paragraph, else of a line, a sentence, a word; never within a character as a reader counts them, nor within a span that
-    fits into a part: only a longer one is closed and opened again. No part is empty or white space only; a blank document has none."""
-    return [document]
+    Cut at the end of a paragraph, else of a line, a sentence, a word; never within a character as a reader counts them, nor within a span
+    that fits into a part: only a longer one is closed and opened again. A heading stays with what it is the heading of. No part is blank; a
+    blank document has none. Only a character that is larger than the limit by itself is cut, between code points. Linear in the length."""
+    if limit < SMALLEST_LIMIT:
+        raise ValueError(f"a limit of {limit} is too small to write anything in; the smallest is {SMALLEST_LIMIT}")
+    parts = []
+    rest = _Rest(document)
+    rest.skip(_join(rest.window(2 * limit), 0))
+    while (window := rest.window(2 * limit)).text:
+        part, done = _first_part(window, limit, size)
+        rest.skip(done)
+        if part is not None:
+            parts.append(part)
+    return parts
+
+
+@dataclass(slots=True)
+class _Rest:
+    """What is left of a document. Looks only at what is near, so that a long document is not walked again for each part."""
+
+    document: Document
+    at: int = 0
+    spans_begun: int = 0
+    spans_open: Sequence[Span] = ()
+    """Those that began before here and end behind it."""
+
+    def window(self, length: int) -> Document:
+        end = self.at + length
+        return Document(self.document.text[self.at : end], clipped(self._spans_before(end), self.at, end))
+
+    def skip(self, length: int) -> None:
+        begun = self._spans_before(self.at + length)
+        self.at += length
+        self.spans_begun += len(begun) - len(self.spans_open)
+        self.spans_open = [span for span in begun if span.end > self.at]
+
+    def _spans_before(self, place: int) -> Sequence[Span]:
+        end = bisect_left(self.document.spans, place, lo=self.spans_begun, key=lambda span: span.start)
+        return [*self.spans_open, *self.document.spans[self.spans_begun : end]]
+
+
+def _first_part(window: Document, limit: int, size: Size) -> tuple[Document | None, int]:
+    """The first part of what is left, None if nothing in it can be seen; and how much of the text is done with."""
+    lead = _end(_INVISIBLE, window.text)
+    most = _furthest(window, limit, size)
+    if lead >= most:
+        return None, lead
+    while True:
+        end = most if most == len(window.text) else _best_cut(window, lead, most, lambda part: size(part) <= limit)
+        part = window.slice(0, len(window.text[:end].rstrip()))
+        # A size that counts markup may be larger for a shorter text, whose marks are closed at another place.
+        if size(part) <= limit or end <= lead + 1:
+            return part, end + _join(window, end)
+        most = end - 1
+
+
+def _furthest(window: Document, limit: int, size: Size) -> int:
+    """How much of the text fits at most."""
+    longest = min(limit, len(window.text))
+    if size(window.slice(0, longest)) <= limit:
+        return longest
+    return max(1, bisect_right(range(longest), limit, key=lambda end: size(window.slice(0, end))) - 1)
+
+
+def _best_cut(window: Document, lead: int, most: int, fits: Callable[[Document], bool]) -> int:
+    """Where to end a part that could end at `most`, and must not end before the first thing that is to be seen, at `lead`."""
+    text = window.text
+    whole = next(
+        (span.start for span in window.spans if lead < span.start < most < span.end and fits(window.slice(span.start, span.end))), most
+    )
+    kept = _Kept.of(window, whole)
+
+    def is_good(place: int) -> bool:
+        return not kept.holds(place) and is_boundary(text, place) and is_boundary(text, place + _join(window, place))
+
+    for ends, least in ((_PARAGRAPH, whole // 3), (_LINE, whole // 3), (_SENTENCE, whole // 3), (_WORD, 0)):
+        for found in reversed(list(ends.finditer(text, 0, min(len(text), whole + 2)))):
+            place = found.start()
+            if place < max(least, lead + 1):
+                break
+            if place <= whole and is_good(place) and (place >= whole // 2 or least or _is_word(window, found.end(), fits)):
+                return place
+    good = next((place for place in range(whole, lead, -1) if is_good(place)), None)
+    return last_boundary(text, lead + 1, most) if good is None else good
+
+
+def _is_word(window: Document, start: int, fits: Callable[[Document], bool]) -> bool:
+    """Whether what begins here has an end that fits into a part; else it is cut anyway, and better late than early."""
+    end = _WORD.search(window.text, start + 1)
+    return fits(window.slice(start, end.start() if end else len(window.text)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What is kept together within a part: spans, and a heading with the beginning of what follows. Disjoint, in order."""
+
+    starts: Sequence[int]
+    ends: Sequence[int]
+
+    @classmethod
+    def of(cls, window: Document, most: int) -> _Kept:
+        starts, ends = [], [0]
+        for span in window.spans:
+            if span.end <= most and span.start >= ends[-1]:
+                starts.append(span.start)
+                follows = span.end + _end(_SPACES, window.text, span.end) + 1 if span.kind is Kind.HEADING and span.start > 0 else span.end
+                ends.append(follows)
+        return cls(starts, ends[1:])
+
+    def holds(self, place: int) -> bool:
+        """Whether a cut here would go through one of them."""
+        last = bisect_left(self.starts, place) - 1
+        return last >= 0 and place < self.ends[last]
+
+
+def _join(window: Document, place: int) -> int:
+    """How much white space is left out after a cut. In code it is lines; what stands before the next line's first word is part of it."""
+    blocks = [span for span in window.spans if span.kind in BLOCKS and span.end > place]
+    if blocks and blocks[0].start < place:
+        return _end(_BLANK_LINES, window.text, place)
+    end = place + _end(_SPACES, window.text, place)
+    return min([end, *(span.start for span in blocks)]) - place
+
+
+def _end(pattern: re.Pattern[str], text: str, start: int = 0) -> int:
+    """How much of a text a pattern takes that also takes nothing."""
+    found = pattern.match(text, start)
+    return found.end() - start if found else 0

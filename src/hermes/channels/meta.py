@@ -1,0 +1,331 @@
+"""What WhatsApp and Instagram have in common: whose webhook it is, how its JSON is read, what an answer means. Pure.
+
+    check_signature   X-Hub-Signature-256 over the raw bytes; several secrets may be live at once
+    challenge         the question with which Meta finds out whether an address is ours
+    parsed …          JSON that somebody else wrote: each value is what it should be, or as good as absent. Nothing here raises for it
+    classify          by `error_subcode`, then `error.code`, then `is_transient`, then words, and by the HTTP status only in the end
+
+The status says little: rate limits come as 400, 403 or 429, and 360dialog's own as a 400 with words. One table holds the codes of both
+platforms, because none of them means two things."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from hermes.ports.channels import Happening, Heard, NotAuthentic, Outcome, Passed, Reply, Verdict, Webhook
+
+VERSION = "v23.0"
+"""Which version of the Graph API is spoken where the settings name none. Meta keeps each for about two years."""
+
+# --- whose webhook it is
+
+
+def check_signature(webhook: Webhook, app_secrets: Sequence[str]) -> None:
+    """Raise NotAuthentic unless Meta signed these very bytes with one of our apps' secrets."""
+    signatures = [f"sha256={hmac.new(_bytes(secret), webhook.body, 'sha256').hexdigest()}" for secret in app_secrets if secret]
+    check_secret(webhook.headers.get("x-hub-signature-256"), signatures)
+
+
+def check_secret(given: str | None, secrets: Sequence[str]) -> None:
+    """Raise NotAuthentic unless one of the secrets was given. All are compared, each in constant time; an empty one is none."""
+    matches = [hmac.compare_digest(_bytes(given or ""), _bytes(secret)) for secret in secrets if secret]
+    if not any(matches):
+        raise NotAuthentic
+
+
+def challenge(query: Mapping[str, str], verify_tokens: Sequence[str]) -> str:
+    """What to answer, as plain text, to Meta's GET: it wants its own words back from whoever knows the token. Raises NotAuthentic."""
+    check_secret(query.get("hub.verify_token"), verify_tokens)
+    if query.get("hub.mode") != "subscribe" or not query.get("hub.challenge"):
+        raise NotAuthentic
+    return query["hub.challenge"]
+
+
+def _bytes(text: str) -> bytes:
+    # A header may hold bytes that are no text; Python keeps those as lone surrogates.
+    return text.encode("utf-8", "surrogatepass")
+
+
+# --- reading what somebody else wrote
+
+
+def parsed(body: bytes) -> dict[str, Any] | None:
+    """A JSON object; None for anything else."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def an_object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list, in order."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+"""What JSON can spell and neither UTF-8 nor a database can hold."""
+
+
+def a_text(value: Any) -> str:
+    """A text that can be stored. A number counts as one, because ids come as either; anything else is empty."""
+    if isinstance(value, str):
+        return UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30 else ""
+
+
+def a_count(value: Any) -> int | None:
+    """A whole number, also one in quotation marks."""
+    text = a_text(value)
+    return int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
+
+
+def moment(value: Any, *, now: datetime) -> datetime | None:
+    """A time in seconds or milliseconds, as a number or a text; None where it is none.
+
+    Never later than now: a clock that is ahead would hold the window for free answers open."""
+    seconds = a_count(value)
+    if seconds is None or seconds <= 0:
+        return None
+    try:
+        at = datetime.fromtimestamp(seconds / 1000 if seconds >= 10**11 else seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return now
+    return min(at, now)
+
+
+def once(found: Iterable[Happening]) -> list[Happening]:
+    """What was found, with each message heard once: the same one may come twice in one POST."""
+    seen: set[str] = set()
+    result: list[Happening] = []
+    for happening in found:
+        if isinstance(happening, Heard):
+            key = happening.envelope.event_key
+            result.append(Passed(reason="duplicate") if key in seen else happening)
+            seen.add(key)
+        else:
+            result.append(happening)
+    return result
+
+
+# --- what an answer means
+
+RATE_LIMITED, UNAVAILABLE, UNAUTHORIZED = Outcome.RATE_LIMITED, Outcome.SERVICE_UNAVAILABLE, Outcome.UNAUTHORIZED
+NOBODY, CLOSED, REJECTED = Outcome.INVALID_RECIPIENT, Outcome.WINDOW_CLOSED, Outcome.REJECTED
+
+CODES: Mapping[int, Outcome] = {
+    # the Graph API, and so both platforms
+    -1: UNAVAILABLE,
+    0: UNAUTHORIZED,  # the token could not be read
+    1: UNAVAILABLE,
+    2: UNAVAILABLE,
+    3: UNAUTHORIZED,  # no permission for this method
+    4: RATE_LIMITED,  # the app
+    10: UNAUTHORIZED,  # no permission; with some subcodes the window, see there
+    17: RATE_LIMITED,  # the user
+    32: RATE_LIMITED,  # the page
+    33: UNAUTHORIZED,  # the number was deleted
+    100: REJECTED,  # a wrong parameter
+    190: UNAUTHORIZED,  # the token is invalid or has expired
+    **dict.fromkeys(range(200, 300), UNAUTHORIZED),  # one permission each
+    341: RATE_LIMITED,
+    368: UNAUTHORIZED,  # blocked for a while, for breaking the rules
+    551: NOBODY,
+    613: RATE_LIMITED,
+    1200: UNAVAILABLE,
+    **dict.fromkeys(range(80000, 80015), RATE_LIMITED),  # one business use case each: 80002 Instagram, 80007 WhatsApp
+    # WhatsApp: limits
+    130429: RATE_LIMITED,  # the number's throughput
+    131048: RATE_LIMITED,  # too much was reported as spam
+    131056: RATE_LIMITED,  # too many to one user
+    133016: RATE_LIMITED,
+    # WhatsApp: our account
+    131005: UNAUTHORIZED,
+    131031: UNAUTHORIZED,  # locked
+    131037: UNAUTHORIZED,  # the display name is not approved
+    131042: UNAUTHORIZED,  # not paid
+    131045: UNAUTHORIZED,  # the number is not registered
+    133010: UNAUTHORIZED,  # nor here
+    # WhatsApp: its own service
+    131000: UNAVAILABLE,
+    131016: UNAVAILABLE,
+    131057: UNAVAILABLE,  # maintenance
+    133004: UNAVAILABLE,
+    # WhatsApp: the recipient
+    130497: NOBODY,  # a country that we may not write to
+    131021: NOBODY,  # ourselves
+    131026: NOBODY,  # no WhatsApp, or not this one
+    131030: NOBODY,  # not on a test number's list
+    131047: CLOSED,
+    # WhatsApp: what was sent
+    130472: REJECTED,  # an experiment in which marketing does not arrive
+    131008: REJECTED,
+    131009: REJECTED,
+    131049: REJECTED,  # Meta found it one marketing message too many
+    131050: REJECTED,  # the user wants no marketing
+    131051: REJECTED,
+    131052: REJECTED,
+    131053: REJECTED,
+    131062: REJECTED,  # not to somebody without a number
+    **dict.fromkeys(range(132000, 133000), REJECTED),  # the template
+    135000: REJECTED,
+}
+PAIR_LIMIT, PAIR_WAIT_S = 131056, 6.0
+"""One user takes a message every six seconds; nobody says so in the answer."""
+
+OUTSIDE = re.compile(r"outside (of )?(the )?allowed window", re.IGNORECASE)
+WORDS = (
+    (re.compile(r"rate limit|too many requests|throttl", re.IGNORECASE), RATE_LIMITED),
+    (re.compile(r"payment|overdue|insufficient (funds|balance|credit)|has been disabled|is blocked", re.IGNORECASE), UNAUTHORIZED),
+    (re.compile(r"(invalid|missing|wrong) api[ _-]?(key|token)|unauthori[sz]ed", re.IGNORECASE), UNAUTHORIZED),
+)
+"""What 360dialog says without a code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What a platform says about something that it did not do."""
+
+    code: int | None = None
+    subcode: int | None = None
+    is_transient: bool = False
+    words: str = ""
+
+
+Taken = Callable[[Mapping[str, Any]], str | None]
+"""From an answer to the id of the message that was taken; empty where it was taken without one, None where it was not."""
+
+
+def classify(reply: Reply, taken: Taken, subcodes: Mapping[int, Outcome], secrets: Sequence[str]) -> Verdict:
+    """What an answer means, whatever it is made of. Of two answers that say nothing, the one with a 2xx may have sent the message."""
+    body = parsed(reply.body)
+    complaint = complaint_in(body) if body is not None else Complaint(words=without_markup(reply.body))
+    if 200 <= reply.status < 300 and (body is None or complaint is None):
+        message_id = taken(body) if body is not None else None
+        if message_id is None:
+            return Verdict(outcome=Outcome.AMBIGUOUS, detail=f"HTTP {reply.status}: an answer that does not say whether it was sent")
+        return Verdict(outcome=Outcome.SENT, message_id=message_id or None)
+    complaint = complaint or Complaint(words=loose_words(body or {}))
+    outcome = outcome_of(complaint, reply.status, subcodes, is_json=body is not None)
+    waits = outcome in {Outcome.RATE_LIMITED, Outcome.SERVICE_UNAVAILABLE}
+    return Verdict(
+        outcome=outcome,
+        retry_after_s=wait_s(reply.headers, complaint) if waits else None,
+        detail=described(complaint, reply.status, secrets),
+    )
+
+
+def outcome_of(complaint: Complaint, status: int, subcodes: Mapping[int, Outcome], *, is_json: bool = True) -> Outcome:
+    """What a complaint amounts to. `subcodes` are those that decide at this platform."""
+    known = CODES.get(complaint.code) if complaint.code is not None else None
+    if status == 429:
+        return RATE_LIMITED
+    if complaint.subcode in subcodes:
+        return subcodes[complaint.subcode]
+    if complaint.code in {None, 10} and OUTSIDE.search(complaint.words):
+        return CLOSED
+    if known not in {None, REJECTED}:
+        return known or REJECTED
+    if complaint.is_transient or status >= 500:
+        return UNAVAILABLE
+    if complaint.code is None:
+        for pattern, outcome in WORDS:
+            if pattern.search(complaint.words):
+                return outcome
+    return REJECTED if complaint.code is not None else by_status(status, is_json=is_json)
+
+
+def by_status(status: int, *, is_json: bool) -> Outcome:
+    """What is left where nothing but a status is known. A page of HTML was not written by the platform, but by somebody in between."""
+    if status in {401, 402} or (is_json and status in {403, 404}):
+        return UNAUTHORIZED
+    is_answer = is_json or status == 413
+    return REJECTED if is_answer and 400 <= status < 500 and status != 408 else UNAVAILABLE
+
+
+def complaint_in(body: Mapping[str, Any]) -> Complaint | None:
+    """The complaint in an answer; None where there is none. Meta's shape, and the two of 360dialog's own."""
+    error, errors, meta = body.get("error"), objects(body.get("errors")), an_object(body.get("meta"))
+    if isinstance(error, dict) or errors:
+        return complaint_of(error if isinstance(error, dict) else errors[0])
+    if isinstance(error, str) and error:
+        return Complaint(words=error)
+    words = a_text(meta.get("developer_message"))
+    return Complaint(words=words) if words or meta.get("success") is False else None
+
+
+def complaint_of(error: Mapping[str, Any]) -> Complaint:
+    """One error, out of an answer or of a webhook."""
+    said = [error.get("message"), error.get("title"), an_object(error.get("error_data")).get("details"), error.get("details")]
+    return Complaint(
+        code=a_count(error.get("code")),
+        subcode=a_count(error.get("error_subcode")),
+        is_transient=error.get("is_transient") is True,
+        words=": ".join(dict.fromkeys(filter(None, map(a_text, said)))),
+    )
+
+
+def loose_words(body: Mapping[str, Any]) -> str:
+    return a_text(body.get("message")) or a_text(body.get("detail")) or a_text(body.get("title"))
+
+
+def without_markup(body: bytes) -> str:
+    """What a text says; nothing for a page of HTML, which says nothing to us."""
+    text = body[:1000].decode("utf-8", "replace").strip()
+    return "" if text.startswith("<") else text
+
+
+# --- how long to wait, and what people are told
+
+
+def wait_s(headers: Mapping[str, str], complaint: Complaint) -> float | None:
+    """How long the platform asks to wait: in so many words, or in its account of what we used up."""
+    stated = _after(headers) or _regained(headers)
+    return PAIR_WAIT_S if stated is None and complaint.code == PAIR_LIMIT else stated
+
+
+def _after(headers: Mapping[str, str]) -> float | None:
+    """A number of seconds, or a date. A date counts from the answer's own: no clock is read."""
+    value = headers.get("retry-after", "").strip()
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value, re.ASCII):
+        return float(value)
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - parsedate_to_datetime(headers["date"])).total_seconds())
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
+        return None
+
+
+def _regained(headers: Mapping[str, str]) -> float | None:
+    """The longest `estimated_time_to_regain_access` of X-Business-Use-Case-Usage, which is in minutes; None where nothing is used up."""
+    usage = parsed(headers.get("x-business-use-case-usage", "").encode("utf-8", "replace")) or {}
+    cases = [case for value in usage.values() for case in (objects(value) or [an_object(value)])]
+    minutes = max((a_count(case.get("estimated_time_to_regain_access")) or 0 for case in cases), default=0)
+    return minutes * 60.0 if minutes > 0 else None
+
+
+LONGEST_QUOTE = 200
+SECRETIVE = re.compile(r"[A-Za-z0-9_|-]{24,}|\+?\d{8,}")
+"""What may be a token, some of which Meta quotes when it does not like them; and what may be somebody's number."""
+
+
+def described(complaint: Complaint, status: int | None, secrets: Sequence[str]) -> str:
+    """Code and words in one short line: without tokens, and without anybody's number."""
+    codes = "/".join(str(code) for code in (complaint.code, complaint.subcode) if code is not None)
+    named = codes or (f"HTTP {status}" if status is not None else "")
+    text = " ".join(a_text(complaint.words).split())
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "***")
+    text = SECRETIVE.sub("***", text)
+    short = text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
+    return ": ".join(filter(None, (named, short)))

@@ -1,0 +1,49 @@
+"""Tables, where there are none: as columns for letters of one width, or as lines."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from hermes.channels.text.document import Document, Kind, Span
+
+
+def aligned(rows: Sequence[Sequence[str]], sides: Sequence[str]) -> Sequence[str]:
+    """Lines whose columns stand below each other. The first row is the heading; a side is `right`, `center`, or else left."""
+    cells = [[" ".join(cell.split()) for cell in row] for row in rows]
+    widths = [max(map(width_of, column)) for column in zip(*cells, strict=True)]
+    head, *body = (" | ".join(map(_padded, row, widths, sides)).rstrip() for row in cells)
+    return [head, "-+-".join("-" * width for width in widths), *body]
+
+
+def in_lines(rows: Sequence[Sequence[Document]]) -> Iterator[tuple[Document, bool]]:
+    """For each row a line for each of its cells, `heading: cell`, the first one bold; and whether the line starts a row."""
+    heads, *body = rows
+    for row in body or [heads]:
+        starts_row = True
+        for head, cell in zip(heads, row, strict=True):
+            if not cell.text.strip():
+                continue
+            lead = f"{head.text}: " if head.text.strip() and row is not heads else ""
+            spans = [replace(span, start=span.start + len(lead), end=span.end + len(lead)) for span in cell.spans]
+            text = lead + cell.text
+            if starts_row:
+                spans.insert(0, Span(Kind.BOLD, 0, len(text)))
+            yield Document(text, spans), starts_row
+            starts_row = False
+
+
+def width_of(text: str) -> int:
+    """How many columns a text takes: signs of East Asia and pictures two, marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        2 if unicodedata.east_asian_width(sign) in "WF" else 0 if unicodedata.category(sign) in ("Mn", "Me", "Cf") else 1 for sign in text
+    )
+
+
+def _padded(text: str, width: int, side: str) -> str:
+    missing = width - width_of(text)
+    before = missing if side == "right" else missing // 2 if side == "center" else 0
+    return " " * before + text + " " * (missing - before)

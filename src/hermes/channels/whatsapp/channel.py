@@ -1,0 +1,77 @@
+"""One number at WhatsApp as the port Channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from hermes.channels import meta
+from hermes.channels.text import read, split
+from hermes.channels.whatsapp.addresses import is_group, recipient
+from hermes.channels.whatsapp.markup import STYLE, marked
+from hermes.channels.whatsapp.parse import happenings
+from hermes.channels.whatsapp.providers import Provider
+from hermes.channels.whatsapp.subcodes import SUBCODES
+from hermes.ports.channels import Call, Happening, Reply, To, Verdict, Webhook
+from hermes.turn import Platform
+
+LIMIT = 4096
+"""The longest text, in characters, its marks included."""
+PRODUCT: Mapping[str, Any] = {"messaging_product": "whatsapp"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatsApp:
+    """The port Channel."""
+
+    account: str
+    provider: Provider
+
+    @property
+    def platform(self) -> Platform:
+        return Platform.WHATSAPP
+
+    def verify(self, webhook: Webhook) -> None:
+        self.provider.verify(webhook)
+
+    def challenge(self, query: Mapping[str, str]) -> str:
+        """What to answer to Meta's GET, as plain text. Raises NotAuthentic; always so at 360dialog, which never asks."""
+        return self.provider.challenge(query)
+
+    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+        return happenings(webhook.body, account=self.account, phone_number_id=self.provider.phone_number_id, now=now)
+
+    def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
+        """Bodies with `text` in WhatsApp's own markup, and `plain` where it differs from that."""
+        parts = [(marked(part), part.plain) for part in split(read(markdown, STYLE), LIMIT, lambda part: len(marked(part)))]
+        return [{"text": text} if text == plain else {"text": text, "plain": plain} for text, plain in parts]
+
+    def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"text": body.get("plain", body["text"])}
+
+    def encode(self, body: Mapping[str, Any], to: To) -> Call:
+        """The call that sends one rendered message, or a `template`."""
+        if "template" in body:
+            message = {"type": "template", "template": body["template"]}
+        else:
+            # Without a preview: what a link's page says about itself is not ours, and it takes up the screen.
+            message = {"type": "text", "text": {"body": body["text"], "preview_url": False}}
+        answered = {"context": {"message_id": to.reply_to}} if to.reply_to else {}
+        return self.provider.post({**PRODUCT, **recipient(to.channel_id), **answered, **message})
+
+    def typing(self, to: To, *, message_id: str | None) -> Call | None:
+        """Marks the message as read, and shows for 25 seconds that somebody types. There is none without a message, and none in groups."""
+        if message_id is None or is_group(to.channel_id):
+            return None
+        return self.provider.post({**PRODUCT, "status": "read", "message_id": message_id, "typing_indicator": {"type": "text"}})
+
+    def classify(self, reply: Reply) -> Verdict:
+        return meta.classify(reply, taken, SUBCODES, self.provider.secrets)
+
+
+def taken(body: Mapping[str, Any]) -> str | None:
+    """The id of the message that WhatsApp took. That it was taken is not that it arrived: a receipt says so, minutes later."""
+    ids = [meta.a_text(message.get("id")) for message in meta.objects(body.get("messages"))]
+    return next(filter(None, ids), "" if body.get("success") is True else None)

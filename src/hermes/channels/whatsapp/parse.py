@@ -1,0 +1,185 @@
+"""What a webhook of WhatsApp holds. Every level is a list, and one POST may hold many messages, receipts and errors at once.
+
+A message starts a turn where somebody said something; what that is, `said` knows. Nothing else does: edits and messages that were taken
+back, echoes of what a person of ours wrote in the app, what another agent on the same number handles (`standby`), news of the account."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from hermes.channels.meta import a_text, an_object, complaint_of, described, moment, objects, once, outcome_of, parsed
+from hermes.channels.whatsapp.addresses import group
+from hermes.channels.whatsapp.said import Said, said_in
+from hermes.channels.whatsapp.subcodes import SUBCODES
+from hermes.ports.channels import Happening, Heard, Outcome, Passed, Rank, Reaction, Receipt, Renamed
+from hermes.turn import Envelope, MessageEvent, Platform
+
+RANKS = {"sent": Rank.SENT, "delivered": Rank.DELIVERED, "read": Rank.READ, "played": Rank.READ, "failed": Rank.FAILED}
+ECHOES = {"smb_message_echoes", "message_echoes"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """The number of ours that a webhook came to, and whom its change is about."""
+
+    account: str
+    phone_number_id: str | None
+    now: datetime
+    own: str = ""
+    """The number itself, as people dial it."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """How senders call themselves, by number and by user id."""
+    user_ids: Mapping[str, str] = field(default_factory=dict)
+    """The user ids of those who also have a number, by number."""
+
+
+def happenings(body: bytes, *, account: str, phone_number_id: str | None, now: datetime) -> Sequence[Happening]:
+    """Everything in a webhook's body, in its order."""
+    payload = parsed(body)
+    if payload is None:
+        return [Passed(reason="not_json")]
+    if payload.get("object", "whatsapp_business_account") != "whatsapp_business_account":
+        return [Passed(reason="other_object")]
+    number = Number(account=account, phone_number_id=phone_number_id, now=now)
+    changes = [change for entry in objects(payload.get("entry")) for change in objects(entry.get("changes"))]
+    return once(happening for change in changes for happening in in_change(change, number)) or [Passed(reason="empty")]
+
+
+def in_change(change: Mapping[str, Any], number: Number) -> Iterator[Happening]:
+    value, kind = an_object(change.get("value")), a_text(change.get("field"))
+    if kind in ECHOES:
+        yield from (Passed(reason="echo") for _ in objects(value.get("message_echoes")) or [value])
+    elif kind == "standby":
+        yield Passed(reason="standby")
+    elif kind not in {"messages", "user_id_update"}:
+        yield Passed(reason="other_field")
+    elif (number := introduced(value, number)).phone_number_id is None or is_ours(value, number):
+        yield from in_value(value, number)
+    else:
+        yield Passed(reason="other_account")
+
+
+def is_ours(value: Mapping[str, Any], number: Number) -> bool:
+    """Whether a change is about our number. One that names none is: it came to our address, and proved itself there."""
+    named = a_text(an_object(value.get("metadata")).get("phone_number_id"))
+    return not named or named == number.phone_number_id
+
+
+def introduced(value: Mapping[str, Any], number: Number) -> Number:
+    """The number, with what a change says about it and about those who wrote to it."""
+    names, user_ids = {}, {}
+    for contact in objects(value.get("contacts")):
+        profile, phone, user_id = an_object(contact.get("profile")), a_text(contact.get("wa_id")), a_text(contact.get("user_id"))
+        name = a_text(profile.get("name")) or a_text(profile.get("username"))
+        names |= dict.fromkeys(filter(None, (phone, user_id)), name)
+        user_ids |= {phone: user_id} if phone and user_id else {}
+    return Number(
+        account=number.account,
+        phone_number_id=number.phone_number_id,
+        now=number.now,
+        own=a_text(an_object(value.get("metadata")).get("display_phone_number")).lstrip("+"),
+        names=names,
+        user_ids=user_ids,
+    )
+
+
+def in_value(value: Mapping[str, Any], number: Number) -> Iterator[Happening]:
+    named = number.phone_number_id or a_text(an_object(value.get("metadata")).get("phone_number_id"))
+    for message in objects(value.get("messages")):
+        yield from in_message(message, number, named)
+    yield from (receipt(status, number.now) for status in objects(value.get("statuses")))
+    yield from (Passed(reason="error") for _ in objects(value.get("errors")))
+    for update in objects(value.get("user_id_update")):
+        ids = an_object(update.get("user_id"))
+        yield from renamed((ids.get("previous"), ids.get("current")))
+
+
+def in_message(message: Mapping[str, Any], number: Number, named: str) -> Iterator[Happening]:
+    phone, user_id, kind = a_text(message.get("from")), a_text(message.get("from_user_id")), a_text(message.get("type"))
+    sender = phone or user_id
+    if kind == "system":
+        yield from in_system(an_object(message.get("system")), phone)
+    elif kind in {"edit", "revoke"}:
+        yield Passed(reason=kind)
+    elif not sender or not a_text(message.get("id")):
+        yield Passed(reason="incomplete")
+    elif sender == number.own:
+        yield Passed(reason="echo")
+    elif kind == "reaction":
+        yield reaction(an_object(message.get("reaction")), sender)
+    elif (said := said_in(message)) is None:
+        yield Passed(reason="unknown_kind")
+    else:
+        yield heard(message, said, sender, number, named)
+
+
+def heard(message: Mapping[str, Any], said: Said, sender: str, number: Number, named: str) -> Heard:
+    message_id, group_id = a_text(message.get("id")), a_text(message.get("group_id"))
+    user_id = a_text(message.get("from_user_id")) or number.user_ids.get(sender, "")
+    event = MessageEvent(
+        platform=Platform.WHATSAPP,
+        sender_id=sender,
+        text=said.text,
+        media_url=said.media.reference if said.media else None,
+        media_type=said.media_type,
+    )
+    return Heard(
+        envelope=Envelope(
+            event=event,
+            account=number.account,
+            channel_id=group(group_id) if group_id else sender,
+            event_key=f"{named}:{message_id}",
+            sent_at=moment(message.get("timestamp"), now=number.now),
+        ),
+        message_id=message_id,
+        media=(said.media,) if said.media else (),
+        reply_to=a_text(an_object(message.get("context")).get("id")) or None,
+        name=number.names.get(sender) or number.names.get(user_id) or None,
+        alias=user_id if user_id and user_id != sender else None,
+    )
+
+
+def reaction(part: Mapping[str, Any], sender: str) -> Happening:
+    message_id = a_text(part.get("message_id"))
+    if not message_id:
+        return Passed(reason="incomplete")
+    return Reaction(message_id=message_id, sender_id=sender, emoji=a_text(part.get("emoji")))
+
+
+def in_system(system: Mapping[str, Any], phone: str) -> Iterator[Happening]:
+    """Somebody has another number, and with it another user id; or only the user id is told, because the number is not shown.
+
+    Where the new number is not shown either, who had the old one goes by the user id from now on."""
+    is_known = a_text(system.get("type")) in {"user_changed_number", "user_changed_user_id"}
+    new_number = system.get("wa_id") or system.get("new_wa_id")
+    new_user_id, old_user_id = system.get("user_id"), system.get("previous_user_id")
+    changes = ((phone, new_number or new_user_id), (old_user_id, new_user_id)) if is_known else ()
+    yield from renamed(*changes)
+
+
+def renamed(*changes: tuple[Any, Any]) -> Sequence[Happening]:
+    """The changes that are some; at least one happening, so that nothing goes uncounted."""
+    ids = [(a_text(old), a_text(new)) for old, new in changes]
+    return [Renamed(old=old, new=new) for old, new in ids if old and new and old != new] or [Passed(reason="system")]
+
+
+def receipt(status: Mapping[str, Any], now: datetime) -> Happening:
+    message_id, rank = a_text(status.get("id")), RANKS.get(a_text(status.get("status")))
+    if not message_id or rank is None:
+        return Passed(reason="status")
+    at = moment(status.get("timestamp"), now=now)
+    if rank is not Rank.FAILED:
+        return Receipt(message_id=message_id, rank=rank, at=at)
+    errors = objects(status.get("errors"))
+    if not errors:
+        return Receipt(message_id=message_id, rank=rank, at=at, error=Outcome.REJECTED)
+    complaint = complaint_of(errors[0])
+    error = outcome_of(complaint, FAILED_STATUS, SUBCODES)
+    return Receipt(message_id=message_id, rank=rank, at=at, error=error, detail=described(complaint, None, ()))
+
+
+FAILED_STATUS = 400
+"""The HTTP status of an error that came too late to have one."""

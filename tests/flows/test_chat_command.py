@@ -1,0 +1,319 @@
+"""`hermes chat` as somebody uses it: a process of its own, a real terminal, real stores, and a server elsewhere."""
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+
+from hermes.cli.chat import printable
+from tests.flows.service import running
+
+PATIENCE_S = 60
+SCRIPT = """
+otherwise = "You said {user}"
+
+[[rule]]
+when = "^slow"
+say = "At last."
+delay_s = 2
+
+[[rule]]
+when = "^orders"
+say = "Look: \\u001b]0;mine\\u0007here"
+"""
+
+
+class Ended(NamedTuple):
+    """How the command ended, and what it said."""
+
+    code: int
+    output: str
+    complaints: str
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """Where somebody types `hermes chat …`."""
+
+    folder: Path
+    environ: Mapping[str, str]
+
+    def run(self, *words: str, typed: bytes | str = b"", **variables: str) -> Ended:
+        """Run it to its end, with this on standard input."""
+        given = typed.encode() if isinstance(typed, str) else typed
+        done = subprocess.run(
+            self.command(*words),
+            env={**self.environ, **variables},
+            cwd=self.folder,
+            input=given,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    @contextmanager
+    def watched(self, *words: str) -> Iterator["Watched"]:
+        """Run it in a terminal, as long as the block lasts."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(self.command(*words), env=self.environ, cwd=self.folder, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        os.set_blocking(ours, False)
+        try:
+            yield Watched(process, ours)
+        finally:
+            process.kill()
+            process.wait()
+            os.close(ours)
+
+    @staticmethod
+    def command(*words: str) -> list[str]:
+        return [sys.executable, "-m", "hermes", "chat", *words]
+
+
+@dataclass
+class Watched:
+    """A chat in a terminal: what is on its screen since one last looked, and hands to type with."""
+
+    process: "subprocess.Popen[bytes]"
+    screen: int
+
+    def type(self, text: str) -> None:
+        os.write(self.screen, text.encode())
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def until(self, text: str) -> str:
+        """What appears, up to and with this text."""
+        seen, deadline = b"", time.monotonic() + PATIENCE_S
+        while text not in (shown := seen.decode(errors="replace")):
+            assert time.monotonic() < deadline, f"{text!r} does not come: {shown!r}"
+            try:
+                seen += os.read(self.screen, 1)
+            except BlockingIOError:
+                time.sleep(0.01)
+        return shown
+
+    def ended(self) -> int:
+        return self.process.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def terminal(database_url: str, redis_url: str, tmp_path: Path) -> Terminal:
+    """A terminal on stores of this test's own, where a short script answers."""
+    (tmp_path / "short.toml").write_text(SCRIPT, encoding="utf-8")
+    stores = {"HERMES_HOME": str(tmp_path / "home"), "HERMES_DATABASE_URL": database_url, "HERMES_REDIS_URL": redis_url}
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("HERMES_")}
+    return Terminal(tmp_path, {**plain, **stores, "HERMES_LLM_SCRIPT": str(tmp_path / "short.toml"), "TERM": "xterm", "COLUMNS": "120"})
+
+
+def rows(database_url: str, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(database_url) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+# --- without anybody watching
+
+
+def test_one_question_is_answered_on_stores_that_start_by_themselves() -> None:
+    with tempfile.TemporaryDirectory(prefix="hermes-") as folder:  # short, because a socket's path must be short
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("HERMES_")}
+        done = Terminal(Path(folder), {**plain, "HERMES_HOME": f"{folder}/home"}).run("What can you do?")
+    assert (done.code, done.complaints) == (0, "")
+    assert done.output.strip()
+
+
+def test_piped_lines_are_answered_one_by_one_and_nothing_else_is_said(terminal: Terminal) -> None:
+    done = terminal.run(typed="one\n\n  two \n")
+    assert done == Ended(0, "You said one\nYou said two\n", "")
+
+
+def test_json_is_one_object_for_each_answer(terminal: Terminal) -> None:
+    done = terminal.run("--json", typed="one\ntwo\n")
+    first, second = (json.loads(line) for line in done.output.splitlines())
+    assert (done.code, done.complaints, first["text"], second["text"]) == (0, "", "You said one", "You said two")
+    assert set(first) == {"turn_id", "text", "tokens_in", "tokens_out", "cost_usd", "tool_calls_made", "backend", "cache_hit"}
+    assert (first["backend"], first["tokens_in"] > 0, first["turn_id"] != second["turn_id"]) == ("scripted", True, True)
+
+
+def test_a_person_stays_themselves_and_a_new_conversation_begins_where_it_is_asked_for(terminal: Terminal, database_url: str) -> None:
+    terminal.run("one", "--user", "ada")
+    terminal.run("--user", "ada", typed="two\n/new\nthree\n")
+    terminal.run("four", "--user", "ada", "--new")
+    terminal.run("five", "--user", "bob")
+    assert rows(database_url, "select account_id, platform, sender_id from user_channels order by sender_id") == [
+        ("terminal", "rest", "ada"),
+        ("terminal", "rest", "bob"),
+    ]
+    channels = [(channel.partition("/")[0], count) for channel, count in rows(database_url, CHANNELS)]
+    assert channels == [("ada", 2), ("ada", 1), ("ada", 1), ("bob", 1)]
+
+
+CHANNELS = """
+select c.channel_id, count(*) from inbox i join conversations c on c.id = i.conversation_id
+group by c.id, c.channel_id, c.created_at order by c.created_at
+"""
+
+
+def test_why_says_how_the_last_answer_came_about(terminal: Terminal) -> None:
+    done = terminal.run(typed="/why\none\n/why\n")
+    nothing, _, why = done.output.splitlines()
+    told = json.loads(why)
+    assert (done.code, json.loads(nothing)) == (0, {})
+    assert (told["llm_backend"], told["outcome"], told["tools"], told["took_ms"] > 0) == ("scripted", "answered", [], True)
+
+
+def test_whoever_reads_no_more_ends_it_without_a_complaint(terminal: Terminal) -> None:
+    command = subprocess.list2cmdline(terminal.command())
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"printf 'one\\ntwo\\nthree\\n' | {command} | head -1"],
+        env=terminal.environ,
+        cwd=terminal.folder,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == (b"You said one\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "typed", "complaint"),
+    [
+        (["--user", ""], b"", "--user '' is no name; expected up to 128 characters, none of them a control character"),
+        (["--user", "a\x1bb"], b"", "--user 'a\\x1bb' is no name; expected up to 128 characters, none of them a control character"),
+        (["  "], b"", 'there is no question; try: hermes chat "What can you do?"'),
+        (["--url", "http://x"], b"", "--url and --key go together; `hermes keys create` makes a key on the server's machine"),
+        (["--url", "x", "--key", "hk_x"], b"", "--url 'x' is no address; expected one such as http://127.0.0.1:8080"),
+        ([], b"x" * 100_001, "a message has at most 100,000 characters"),
+        ([], b"\xff\n", "the message is not UTF-8 text"),
+    ],
+    ids=["no_name", "strange_name", "no_question", "no_key", "no_address", "too_long", "no_text"],
+)
+def test_bad_input_is_one_line_and_code_2(terminal: Terminal, words: list[str], typed: bytes, complaint: str) -> None:
+    assert terminal.run(*words, typed=typed) == Ended(2, "", f"hermes: {complaint}\n")
+
+
+def test_without_a_database_it_is_one_line_and_code_1(terminal: Terminal) -> None:
+    done = terminal.run("hi", HERMES_DATABASE_URL="postgresql:///x?host=/nowhere", HERMES_DATABASE_CONNECT_TIMEOUT_S="1")
+    assert (done.code, done.output, done.complaints.count("\n")) == (1, "", 1)
+    assert done.complaints.startswith("hermes: ")
+
+
+# --- with somebody in front of it
+
+
+def test_a_chat_in_a_terminal(terminal: Terminal, database_url: str) -> None:
+    with terminal.watched("--user", "ada") as chat:
+        assert "You are ada. /new begins" in chat.until("> ")
+        chat.type("hello\n")
+        assert "You said hello" in chat.until("> ")
+        chat.type("/why\n")
+        why = chat.until("> ")
+        assert [name for name in ("backend", "tokens", "cost", "tools", "took", "turn") if name not in why] == []
+        assert "scripted" in why
+        chat.type("/new\n")
+        assert "A new conversation." in chat.until("> ")
+        chat.type("/what\n")
+        assert "/quit or Ctrl-D ends." in chat.until("> ")
+        chat.type("orders\n")
+        shown = chat.until("> ")
+        assert "Look: ]0;minehere" in shown
+        chat.type("\x04")
+        assert chat.ended() == 0
+    assert rows(database_url, "select count(*) from conversations") == [(2,)]
+
+
+def test_ctrl_c_stops_waiting_and_not_the_answer_and_twice_it_ends(terminal: Terminal, database_url: str) -> None:
+    with terminal.watched() as chat:
+        chat.until("> ")
+        chat.type("slow\n")
+        chat.until("Ctrl-C stops waiting")
+        eventually(lambda: rows(database_url, "select count(*) from inbox") == [(1,)])
+        chat.interrupt()
+        assert "Ctrl-C again ends." in chat.until("> ")
+        eventually(lambda: rows(database_url, "select count(*) from outbox") == [(1,)])
+        chat.type("still there?\n")
+        assert "You said still there?" in chat.until("> ")
+        chat.interrupt()
+        assert "Ctrl-C again ends." in chat.until("> ")
+        chat.interrupt()
+        assert chat.ended() == 0
+
+
+def eventually(is_so: Any) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_quit_ends(terminal: Terminal) -> None:
+    with terminal.watched() as chat:
+        chat.until("> ")
+        chat.type("/quit\n")
+        assert chat.ended() == 0
+
+
+# --- with a Hermes elsewhere
+
+
+async def test_a_server_is_talked_to_over_http(database_url: str, redis_url: str, terminal: Terminal) -> None:
+    async with running(database_url, redis_url, answer_timeout_s=20.0) as service:
+        _, _, key = (await service.key("shop"))["Authorization"].partition(" ")
+        there = ("--url", service.url + "/", "--key", key, "--user", "ada")
+        one = await asyncio.to_thread(terminal.run, "hello", *there)
+        two = await asyncio.to_thread(terminal.run, *there, "--json", typed="one\n/new\ntwo\n")
+        wrong = await asyncio.to_thread(terminal.run, "hello", "--url", service.url, "--key", "hk_nobody-has-this-one")
+        assert await service.turns() == 3
+    assert (one.code, one.output != "\n", one.complaints) == (0, True, "")
+    assert [set(json.loads(line)) >= {"turn_id", "text", "backend"} for line in two.output.splitlines()] == [True, True]
+    assert (wrong.code, wrong.output, wrong.complaints.count("\n")) == (2, "", 1)
+    assert wrong.complaints.startswith(f"hermes: {service.url} refuses: ")
+    assert not (terminal.folder / "home").exists(), "no Hermes was started here"
+    assert rows(database_url, "select account_id, sender_id from user_channels") == [("shop", "ada")]
+    assert rows(database_url, "select count(*) from conversations") == [(2,)]
+
+
+async def test_an_answer_that_takes_longer_than_the_server_waits_is_fetched_later(
+    database_url: str, redis_url: str, terminal: Terminal
+) -> None:
+    async with running(database_url, redis_url, answer_timeout_s=0.1) as service:
+        service.thinker.may_answer.clear()
+        _, _, key = (await service.key())["Authorization"].partition(" ")
+        asking = asyncio.create_task(asyncio.to_thread(terminal.run, "hello", "--url", service.url, "--key", key))
+        while not service.thinker.asked:  # noqa: ASYNC110  # it is asked in another process
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
+        service.thinker.may_answer.set()
+        done = await asking
+    assert (done.code, done.output != "\n", done.complaints) == (0, True, "")
+
+
+def test_a_server_that_is_not_there_is_one_line_and_code_1(terminal: Terminal) -> None:
+    done = terminal.run("hello", "--url", "http://127.0.0.1:1", "--key", "hk_x")
+    assert done == Ended(1, "", "hermes: http://127.0.0.1:1 cannot be reached: Connection refused\n")
+
+
+# --- what is shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("two\nlines\tand a tab", "two\nlines\tand a tab"), ("\x1b[2Jgone\x07\x9b", "[2Jgone"), ("👩\u200d🍳 שלום", "👩\u200d🍳 שלום")],
+)
+def test_an_answer_gives_the_terminal_no_orders(text: str, shown: str) -> None:
+    assert printable(text) == shown

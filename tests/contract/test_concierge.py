@@ -252,6 +252,8 @@ async def test_a_table_is_offered_confirmed_looked_up_cancelled(house: House) ->
     assert await house.ask("get_user_bookings") == f"- {line}, requested, note: by the sea"
     assert await house.ask("cancel_booking", code=code) == f"Cancelled: {line}, cancelled, note: by the sea"
     assert await house.ask("cancel_booking", code=code) == f"It was cancelled before: {line}, cancelled, note: by the sea"
+    assert await house.ask("get_user_bookings") == "The user has no upcoming bookings."
+    assert await house.ask("get_user_bookings", which="all") == f"- {line}, cancelled, note: by the sea"
 
 
 async def test_an_order_that_is_driven_again_is_one_order(house: House) -> None:

@@ -318,6 +318,15 @@ async def test_in_development_a_script_stands_in_for_a_backend_without_a_key_and
     assert (answer.message["content"], answer.model) == ("Hello! What can I find for you today?", HAIKU)
 
 
+def test_a_small_local_model_can_stand_in_with_the_script_behind_it_for_what_needs_tools(tmp_path: Path) -> None:
+    said = settings(tmp_path, '[llm]\nstand_in = "local"')
+    catalogue = catalogue_from(said)
+    assert catalogue.tiers["starter"].chain == ("claude-haiku", "ollama", "scripted")
+    assert catalogue.models["claude-haiku"] == catalogue.models["smollm2"]
+    assert catalogue.models["ollama"].backend == "ollama", "it needs no key, so nobody stands in"
+    check_prices(catalogue, prices_from(said), TODAY)
+
+
 def test_written_prices_do_not_bill_a_script(tmp_path: Path) -> None:
     toml = "[[models.claude-haiku.prices]]\ninput = 1\noutput = 5\n"
     assert prices_from(settings(tmp_path, toml)).rate(HAIKU, TODAY, 0) == FREE

@@ -84,6 +84,8 @@ LOCAL_CONTEXT = 4_096
 """Tokens of context that `local` has where no model says; memory grows with it."""
 STAND_IN = BackendKind.SCRIPTED.value
 LOCAL_STAND_IN = "smollm2"
+PLENTY = 1_000_000_000
+"""Tokens a day that nobody uses up."""
 FREE_KINDS = frozenset({BackendKind.SCRIPTED, BackendKind.LOCAL, BackendKind.CLAUDE_LOCAL, BackendKind.CODEX_LOCAL})
 """Kinds that send no bill for tokens, whatever their models are called."""
 ANTHROPIC_URL = "https://api.anthropic.com"
@@ -96,6 +98,10 @@ def catalogue_from(settings: Settings) -> Catalogue:
     refuse_faults(settings)
     known, tiers, stood_for = models_of(settings), tiers_of(settings), stand_ins(settings)
     waiting = {name for name, model in known.items() if model.backend in stood_for}
+    # A script bills nobody, and who tries Hermes without a key is not to be stopped by the tokens of a tier.
+    tiers = {
+        name: replace(tier, day_tokens=PLENTY, own_month_tokens=None) if waiting >= {*tier.chain} else tier for name, tier in tiers.items()
+    }
     if settings.llm.stand_in is StandIn.SCRIPTED:
         return Catalogue(tiers, {name: replace(model, backend=STAND_IN) if name in waiting else model for name, model in known.items()})
     # A small model on this machine has no tools; behind it somebody stands who has.

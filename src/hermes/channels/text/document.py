@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -44,8 +44,8 @@ class Span:
 class Document:
     """A text without any markup, and what its stretches are.
 
-    Spans are in order (an outer one before those in it), lie within the text, are never empty, and of two that overlap one holds the other.
-    But for blocks and tables none begins or ends with white space."""
+    Spans are in order (an outer one before those in it), lie within the text, are never empty, and of two that overlap one holds the other,
+    which is of another kind. But for blocks and tables none begins or ends with white space."""
 
     text: str
     spans: Sequence[Span] = ()
@@ -64,7 +64,7 @@ class Document:
 
 def clipped(spans: Sequence[Span], start: int, end: int) -> Sequence[Span]:
     """Spans that overlap a part of a text, as spans of that part."""
-    return [replace(span, start=max(span.start, start) - start, end=min(span.end, end) - start) for span in spans]
+    return [Span(span.kind, max(span.start, start) - start, min(span.end, end) - start, span.info) for span in spans]
 
 
 Size = Callable[[Document], int]

@@ -19,7 +19,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.state_inline import Delimiter
 from markdown_it.token import Token
 
-DEEPEST = 100
+DEEPEST = 32
 """Quotes and lists within each other. What lies deeper the parser leaves out."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -16,6 +17,7 @@ from hermes.channels.text.tables import aligned, in_lines, width_of
 
 _MARKS = {"strong": Kind.BOLD, "em": Kind.ITALIC, "s": Kind.STRIKE}
 _LINE_BREAK = re.compile(r" ?<br\s{0,9}/?> ?", re.IGNORECASE)
+_BLANK_LINES = re.compile(r"^(?:[ \t]*\n)+")
 _TASK = re.compile(r"\[([ xX])\] ")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,32}")
 _REACHABLE = ("http://", "https://", "tg://")
@@ -71,45 +73,51 @@ class _Around:
     first: str
     rest: str
     is_begun: bool = False
-    starts_at: int = 0
+    start: int = 0
 
 
 @dataclass(slots=True)
 class _List:
-    """A list; its number counts up."""
+    """A list on its way."""
 
     number: int
     """Of the next item; -1 where they have none."""
     mark: str
+    """What stands behind the number."""
     gap: int = 1
     """Lines to the next item: 2 in a list with empty lines between its items."""
 
 
 @dataclass(slots=True)
-class _Open:
+class _Mark:
     """A mark that waits for its end. It starts where the first text in it does."""
 
     kind: Kind
-    info: str = ""
+    info: str
+    first_piece: int
     start: int | None = None
-    piece: int = 0
 
 
 @dataclass(slots=True)
 class _Writer:
-    """Writes blocks below each other, each with the space that it needs; positions are counted along."""
+    """Writes blocks below each other, each with the space that it needs, and counts along."""
 
     style: Style
     pieces: list[str] = field(default_factory=list)
     length: int = 0
     spans: list[Span] = field(default_factory=list)
-    open: list[_Open] = field(default_factory=list)
+    marks: list[_Mark] = field(default_factory=list)
+    """Those that are open."""
+    waiting: list[_Mark] = field(default_factory=list)
+    """Those of them that no text has come for yet."""
+    depths: Counter[Kind] = field(default_factory=Counter)
+    """How many of a kind lie in each other; the outermost is the one that counts."""
     around: list[_Around] = field(default_factory=list)
     lists: list[_List] = field(default_factory=list)
     gap: int = 0
     """Line ends that are due before the next text."""
     is_at_start: bool = True
-    """Of a line whose prefix is still to be written."""
+    """Of a line, and what stands before it is still to be written."""
 
     def document(self) -> Document:
         text = "".join(self.pieces)
@@ -124,12 +132,12 @@ class _Writer:
         at = 0
         while at < len(tokens):
             token = tokens[at]
-            if token.type == "table_open":
+            if token.type == "inline":
+                self.inline(token.children or ())
+            elif token.type == "table_open":
                 end = next(index for index in range(at, len(tokens)) if tokens[index].type == "table_close")
                 self.table(tokens[at:end])
                 at = end
-            elif token.type == "inline":
-                self.inline(token.children or ())
             elif token.nesting > 0:
                 self.begin(token)
             elif token.nesting < 0:
@@ -144,44 +152,37 @@ class _Writer:
 
     def begin(self, token: Token) -> None:
         if token.type == "heading_open":
-            self.open.append(_Open(Kind.HEADING, token.tag.removeprefix("h")))
+            self.mark(Kind.HEADING, token.tag.removeprefix("h"))
         elif token.type == "blockquote_open":
+            self.depths[Kind.QUOTE] += 1
             self.around.append(_Around(self.style.quote, self.style.quote))
-        elif token.type in ("bullet_list_open", "ordered_list_open"):
-            number = int(token.attrs.get("start", 1)) if token.type == "ordered_list_open" else -1
-            self.lists.append(_List(number, token.markup))
+        elif token.type == "bullet_list_open":
+            self.lists.append(_List(-1, ""))
+        elif token.type == "ordered_list_open":
+            self.lists.append(_List(int(token.attrs.get("start", 1)), token.markup))
         elif token.type == "list_item_open":
-            self.begin_item()
+            here = self.lists[-1]
+            before = f"{here.number}{here.mark} " if here.number >= 0 else self.style.bullet
+            here.number += here.number >= 0
+            self.around.append(_Around(before, " " * len(before)))
 
     def end(self, token: Token) -> None:
         if token.type == "heading_close":
-            self.close()
-            self.rest()
-        elif token.type == "paragraph_close":
-            if self.lists:
-                self.lists[-1].gap = 1 if token.hidden else 2
-            self.rest()
+            self.end_mark()
+        elif token.type == "paragraph_close" and self.lists:
+            self.lists[-1].gap = 1 if token.hidden else 2
         elif token.type == "blockquote_close":
             quote = self.around.pop()
-            if quote.is_begun:
-                self.spans.append(Span(Kind.QUOTE, quote.starts_at, self.length))
-            self.rest()
+            self.depths[Kind.QUOTE] -= 1
+            if quote.is_begun and not self.depths[Kind.QUOTE]:
+                self.spans.append(Span(Kind.QUOTE, quote.start, self.length))
         elif token.type in ("bullet_list_close", "ordered_list_close"):
             self.lists.pop()
-            self.rest()
         elif token.type == "list_item_close":
             if not self.around[-1].is_begun:
                 self.write("")  # an item with nothing in it is still counted
             self.around.pop()
-            self.rest()
-
-    def begin_item(self) -> None:
-        here = self.lists[-1]
-        mark = self.style.bullet
-        if here.number >= 0:
-            mark = f"{here.number}{here.mark} "
-            here.number += 1
-        self.around.append(_Around(mark, " " * len(mark)))
+        self.rest()
 
     def rest(self) -> None:
         """A block ends: the next one begins on a line of its own."""
@@ -191,14 +192,13 @@ class _Writer:
 
     def verbatim(self, text: str, kind: Kind, info: str = "") -> None:
         """Lines that are what they are, white space too: nothing is put before them, or it would be copied along."""
-        lines = text.rstrip().removeprefix("\n")
+        lines = _BLANK_LINES.sub("", text.rstrip())
         if not lines:
             return
         if any(not around.is_begun for around in self.around):
             self.write("")  # the item's own mark stands on the line above
-            self.gap, self.is_at_start = 1, True
+            self.gap = 1
         self.put("\n" * self.gap)
-        self.gap, self.is_at_start = 0, False
         self.spans.append(Span(kind, self.length, self.length + len(lines), info))
         self.put(lines)
         self.rest()
@@ -217,7 +217,7 @@ class _Writer:
                 if len(rows) == 1:
                     sides.append(str(before.attrs.get("style", "")).removeprefix("text-align:"))
         lines = aligned([[cell.text for cell in row] for row in rows], sides)
-        if max(map(width_of, lines)) <= self.style.table_width:
+        if width_of(lines[1]) <= self.style.table_width:
             self.verbatim("\n".join(lines), Kind.TABLE)
             return
         for line, starts_row in in_lines(rows):
@@ -241,57 +241,64 @@ class _Writer:
             elif token.type in ("softbreak", "hardbreak"):
                 self.write("\n")
             elif token.type == "code_inline":
-                self.open.append(_Open(Kind.CODE))
+                self.mark(Kind.CODE)
                 self.write(token.content)
-                self.close()
+                self.end_mark()
             elif token.type == "image":
-                self.link(str(token.attrs.get("src", "")))
-                self.write(token.content)
+                self.mark(Kind.LINK, str(token.attrs.get("src", "")))
+                self.inline(token.children or ())
                 self.end_link()
             elif token.type == "link_open":
-                self.link(str(token.attrs.get("href", "")))
+                self.mark(Kind.LINK, str(token.attrs.get("href", "")))
             elif token.type == "link_close":
                 self.end_link()
             elif token.nesting > 0:
-                self.open.append(_Open(_MARKS[token.tag]))
+                self.mark(_MARKS[token.tag])
             elif token.nesting < 0:
-                self.close()
+                self.end_mark()
 
     def text(self, text: str) -> None:
-        task = _TASK.match(text) if self.lists and self.around and not self.around[-1].is_begun else None
+        task = _TASK.match(text) if self.lists and not self.around[-1].is_begun else None
         if task is not None:
             self.around[-1].first = "☐ " if task[1] == " " else "☑ "
             text = text[task.end() :]
         self.write(_LINE_BREAK.sub("\n", text))
 
-    def link(self, address: str) -> None:
-        self.open.append(_Open(Kind.LINK, address, piece=len(self.pieces)))
+    def mark(self, kind: Kind, info: str = "") -> None:
+        self.marks.append(_Mark(kind, info, len(self.pieces)))
+        self.waiting.append(self.marks[-1])
+        self.depths[kind] += 1
+
+    def unmark(self) -> _Mark:
+        mark = self.marks.pop()
+        if mark.start is None:
+            self.waiting.pop()  # nothing was written since, so it is the last one there
+        self.depths[mark.kind] -= 1
+        return mark
+
+    def end_mark(self) -> None:
+        mark = self.unmark()
+        if mark.start is not None and not self.depths[mark.kind]:
+            self.spans.append(Span(mark.kind, mark.start, self.length, mark.info))
 
     def end_link(self) -> None:
         """Close a link, by a span or by writing down where it leads."""
-        link = self.open.pop()
-        address = unquote(link.info).removeprefix("mailto:").removeprefix("tel:") if link.info.startswith(_SPOKEN) else link.info
-        is_reachable, is_spoken = address.startswith(_REACHABLE), link.info.startswith(_SPOKEN)
-        if link.start is None:
-            if not (is_reachable or is_spoken):
-                return
+        link = self.unmark()
+        is_reachable, is_spoken = link.info.startswith(_REACHABLE), link.info.startswith(_SPOKEN)
+        if self.depths[Kind.LINK] or not (is_reachable or is_spoken):
+            return  # a picture that is a link leads where the link does
+        address = unquote(link.info.partition(":")[2]) if is_spoken else link.info
+        start, end = link.start, self.length
+        if start is None:
             self.write(address)
-            link.start = self.length - len(address)
-        shown = "".join(self.pieces[link.piece :]).strip()
-        if (is_spoken or (is_reachable and self.style.spell_links)) and not _is_same_address(shown, address):
-            self.write(" (")
-            link.start = self.length
-            self.write(address)
-            if is_reachable:
-                self.spans.append(Span(Kind.LINK, link.start, self.length, address))
-            self.write(")")
-        elif is_reachable:
-            self.spans.append(Span(Kind.LINK, link.start, self.length, address))
-
-    def close(self) -> None:
-        mark = self.open.pop()
-        if mark.start is not None:
-            self.spans.append(Span(mark.kind, mark.start, self.length, mark.info))
+            start, end = self.length - len(address), self.length
+        elif self.style.spell_links or is_spoken:
+            shown = "".join(self.pieces[link.first_piece :])
+            if not _is_same_address(shown, address):
+                self.write(f" ({address})")
+                start, end = self.length - len(address) - 1, self.length - 1
+        if is_reachable:
+            self.spans.append(Span(Kind.LINK, start, end, address))
 
     # --- letters
 
@@ -305,9 +312,9 @@ class _Writer:
             if self.is_at_start and (line or len(lines) == 1):
                 self.begin_line()
             if line:
-                for mark in self.open:
-                    if mark.start is None:
-                        mark.start = self.length
+                for mark in self.waiting:
+                    mark.start = self.length
+                self.waiting.clear()
                 self.put(line)
 
     def begin_line(self) -> None:
@@ -315,7 +322,7 @@ class _Writer:
         self.gap, self.is_at_start = 0, False
         for around in self.around:
             if not around.is_begun:
-                around.starts_at = self.length
+                around.start = self.length
             self.put(around.rest if around.is_begun else around.first)
             around.is_begun = True
 
@@ -341,6 +348,6 @@ def _is_same_address(shown: str, address: str) -> bool:
     """Whether a link's text says already where it leads: `example.org` does."""
 
     def bare(text: str) -> str:
-        return unquote(text).removeprefix("https://").removeprefix("http://").removeprefix("www.").rstrip("/")
+        return unquote(text.strip()).removeprefix("https://").removeprefix("http://").removeprefix("www.").rstrip("/")
 
     return bare(shown) == bare(address)

@@ -29,7 +29,7 @@ def in_lines(rows: Sequence[Sequence[Document]]) -> Iterator[tuple[Document, boo
             spans = [replace(span, start=span.start + len(lead), end=span.end + len(lead)) for span in cell.spans]
             text = lead + cell.text
             if starts_row:
-                spans.insert(0, Span(Kind.BOLD, 0, len(text)))
+                spans = [Span(Kind.BOLD, 0, len(text)), *(span for span in spans if span.kind is not Kind.BOLD)]
             yield Document(text, spans), starts_row
             starts_row = False
 

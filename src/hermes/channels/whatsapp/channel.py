@@ -10,7 +10,7 @@ from typing import Any
 from hermes.channels import meta
 from hermes.channels.text import read, split
 from hermes.channels.whatsapp.addresses import is_group, recipient
-from hermes.channels.whatsapp.markup import STYLE, marked
+from hermes.channels.whatsapp.markup import STYLE, marked, size
 from hermes.channels.whatsapp.parse import happenings
 from hermes.channels.whatsapp.providers import Provider
 from hermes.channels.whatsapp.subcodes import SUBCODES
@@ -45,7 +45,7 @@ class WhatsApp:
 
     def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
         """Bodies with `text` in WhatsApp's own markup, and `plain` where it differs from that."""
-        parts = [(marked(part), part.plain) for part in split(read(markdown, STYLE), LIMIT, lambda part: len(marked(part)))]
+        parts = [(marked(part), part.plain) for part in split(read(markdown, STYLE), LIMIT, size)]
         return [{"text": text} if text == plain else {"text": text, "plain": plain} for text, plain in parts]
 
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:

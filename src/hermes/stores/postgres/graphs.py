@@ -117,9 +117,7 @@ class PostgresGraphs:
         return standing.head
 
 
-def appended_row(
-    session_id: UUID, head: str, graph: MessageGraph, entries: Sequence[Entry], keys: DataKeys
-) -> dict[str, Any] | None:
+def appended_row(session_id: UUID, head: str, graph: MessageGraph, entries: Sequence[Entry], keys: DataKeys) -> dict[str, Any] | None:
     """What one statement needs to append to a list of which only the head is known; None where a chat is attached to a message.
 
     `graph` goes on from that head, and is empty; the entries are in it afterwards."""

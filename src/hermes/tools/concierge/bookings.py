@@ -88,7 +88,8 @@ async def get_user_bookings(
 ) -> str:
     """List the user's bookings with their codes."""
     since = errand.user.now if which == "upcoming" else None
-    bookings = await concierge.bookings.of(errand.tx, errand.user.user_id, since=since)
+    found = await concierge.bookings.of(errand.tx, errand.user.user_id, since=since)
+    bookings = [booking for booking in found if since is None or booking.state is not BookingState.CANCELLED]
     return "\n".join(f"- {line(booking)}" for booking in bookings) or f"The user has no {'upcoming ' if since else ''}bookings."
 
 

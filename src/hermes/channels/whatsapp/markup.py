@@ -1,0 +1,198 @@
+"""WhatsApp's own marks in a text, and signs that must not become any.
+
+    *bold*  _italic_  ~strike~  `code`  ```lines of code```  > quote  - item  1. item
+
+A heading is bold, an address is written behind its link's text. WhatsApp reads a mark only at the edge of a word and within one line, and
+there is no way to escape one. So:
+
+- A stretch over several lines is marked on each of them.
+- A stretch that begins or ends within a word, or ends with an address (which would swallow the mark), is not marked.
+- A sign that a reader would take for a mark is replaced by one that looks the same: ∗ ˍ ∼ ˋ. A lone asterisk, a sum and a name_like_this
+  stay as they are, and so does every address. In code nothing is replaced.
+- A > at the start of a line gets an invisible sign before it."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hermes.channels.text import BLOCKS, Document, Kind, Span, Style
+
+STYLE = Style(bullet="- ", spell_links=True, table_width=36)
+
+SIGNS = {Kind.HEADING: "*", Kind.BOLD: "*", Kind.ITALIC: "_", Kind.STRIKE: "~"}
+TWINS = {
+    "*": "\N{ASTERISK OPERATOR}",
+    "_": "\N{MODIFIER LETTER LOW MACRON}",
+    "~": "\N{TILDE OPERATOR}",
+    "`": "\N{MODIFIER LETTER GRAVE ACCENT}",
+}
+FENCE = "```"
+QUOTE = "> "
+WORD_JOINER = "\N{WORD JOINER}"
+"""Takes no room, and is not seen."""
+
+ADDRESS = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
+FILLED_LINE = re.compile(r"\S(?:[^\n]*\S)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A stretch of the text that gets a sign before and behind it."""
+
+    start: int
+    end: int
+    sign: str
+
+    @property
+    def is_code(self) -> bool:
+        return self.sign.startswith("`")
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A text with its marks, and the stretches of it that are neither marks nor code."""
+
+    text: str
+    words: Sequence[tuple[int, int]]
+
+
+def marked(document: Document) -> str:
+    """A document as WhatsApp reads it."""
+    return harmless(written(document))
+
+
+def size(document: Document) -> int:
+    """How many characters `marked` gives."""
+    return len(written(document).text)
+
+
+def written(document: Document) -> Writing:
+    """The text with its marks; what could be taken for a mark is still in it, except within a mark of its own kind."""
+    marks = marks_of(document)
+    signs = sorted(
+        [
+            *((mark.end, 0, -mark.start, -number, mark.sign) for number, mark in enumerate(marks)),
+            *((place, 1, 0, 0, prefix) for place, prefix in prefixes(document)),
+            *((mark.start, 2, 0, number, mark.sign) for number, mark in enumerate(marks)),
+            (len(document.text), 3, 0, 0, ""),
+        ]
+    )
+    pieces: list[str] = []
+    words: list[tuple[int, int]] = []
+    inside: list[str] = []
+    at = length = 0
+    for place, order, _, _, sign in signs:
+        piece = spelled(document.text[at:place], inside)
+        if piece and not any(outer.startswith("`") for outer in inside):
+            words.append((length, length + len(piece)))
+        pieces += (piece, sign)
+        at, length = place, length + len(piece) + len(sign)
+        if order == 0:
+            inside.remove(sign)
+        elif order == 2:
+            inside.append(sign)
+    return Writing("".join(pieces), words)
+
+
+def marks_of(document: Document) -> Sequence[Mark]:
+    """What is marked: outer ones before those in them, none twice, and nothing within code."""
+    marks: list[Mark] = []
+    code_end = 0
+    ends = dict.fromkeys(TWINS, -1)
+    for span in document.spans:
+        if span.start < code_end:
+            continue
+        if span.kind in BLOCKS or span.kind is Kind.CODE:
+            code_end = span.end
+            is_fenced = span.kind in BLOCKS or "`" in document.text[span.start : span.end]
+            marks.append(Mark(span.start, span.end, FENCE if is_fenced else "`"))
+        elif span.kind in SIGNS:
+            sign = SIGNS[span.kind]
+            for mark in lines_of(document.text, span, sign):
+                # Within or right behind another of its kind it would be two signs side by side, which WhatsApp reads as text.
+                if mark.start > ends[sign] and can_be_marked(document.text, mark):
+                    marks.append(mark)
+                    ends[sign] = mark.end
+    return marks
+
+
+def lines_of(text: str, span: Span, sign: str) -> Iterator[Mark]:
+    """A span as one mark for each of its lines, without the white space around it."""
+    for line in FILLED_LINE.finditer(text, span.start, span.end):
+        yield Mark(line.start(), line.end(), sign)
+
+
+def can_be_marked(text: str, mark: Mark) -> bool:
+    """Whether WhatsApp reads a mark here: not in the middle of a word, and not behind an address."""
+    before, behind = text[max(0, mark.start - 1) : mark.start], text[mark.end : mark.end + 1]
+    last_word = text[mark.start : mark.end].split()[-1]
+    return not (is_of_word(before) or is_of_word(behind) or ADDRESS.search(last_word))
+
+
+def is_of_word(character: str) -> bool:
+    return character.isalnum() or (character != "" and unicodedata.category(character).startswith("M"))
+
+
+def prefixes(document: Document) -> Iterator[tuple[int, str]]:
+    """What stands before lines, by their places: the sign of a quote, and what keeps a > from being one."""
+    text = document.text
+    quotes = [span for span in document.spans if span.kind is Kind.QUOTE and not text[: span.start].rpartition("\n")[2].strip()]
+    code = [span for span in document.spans if span.kind in BLOCKS]
+    if not quotes and ">" not in text:
+        return
+    for line in re.finditer(r"[^\n]+", text):
+        content = line[0].lstrip()
+        place = line.end() - len(content)
+        if not content or any(span.start <= place < span.end for span in code):
+            continue
+        if any(span.start <= place < span.end for span in quotes):
+            yield line.start(), QUOTE
+        elif content.startswith(">"):
+            yield place, WORD_JOINER
+
+
+def spelled(text: str, inside: Sequence[str]) -> str:
+    """Words without signs that would end the mark around them too early, or begin code."""
+    if FENCE in inside:
+        return text.replace("``", f"`{WORD_JOINER}`")
+    if "`" in inside:
+        return text
+    signs = "".join(dict.fromkeys(["`", *inside]))
+    if not any(sign in text for sign in signs):
+        return text
+    pattern = re.compile(rf"{ADDRESS.pattern}|[{re.escape(signs)}]", re.IGNORECASE)
+    return pattern.sub(lambda found: TWINS.get(found[0], found[0]), text)
+
+
+def harmless(writing: Writing) -> str:
+    """The text in which no sign among the words is taken for a mark: one that could open has nothing behind it, on its line, to close it."""
+    text = writing.text
+    if not any(sign in text[start:end] for start, end in writing.words for sign in SIGNS.values()):
+        return text
+    letters = list(text)
+    is_word = bytearray(len(text))
+    for start, end in writing.words:
+        is_word[start:end] = b"\x01" * (end - start)
+    for address in ADDRESS.finditer(text):
+        is_word[address.start() : address.end()] = bytes(address.end() - address.start())
+    for line in re.finditer(r"[^\n]+", text):
+        for sign in {sign for sign in SIGNS.values() if sign in line[0]}:
+            places = [line.start() + place for place, letter in enumerate(line[0]) if letter == sign]
+            last = max((place for place in places if closes(text, place)), default=-1)
+            for place in places:
+                if is_word[place] and place + 1 < last and opens(text, place):
+                    letters[place] = TWINS[sign]
+    return "".join(letters)
+
+
+def opens(text: str, place: int) -> bool:
+    before, behind = text[max(0, place - 1) : place], text[place + 1 : place + 2]
+    return not before.isalnum() and behind != "" and not behind.isspace()
+
+
+def closes(text: str, place: int) -> bool:
+    before, behind = text[max(0, place - 1) : place], text[place + 1 : place + 2]
+    return before != "" and not before.isspace() and not behind.isalnum()

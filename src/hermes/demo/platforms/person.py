@@ -1,0 +1,124 @@
+"""Somebody with a phone. What they can do is the same everywhere; how it reaches the account is each platform's own."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hermes.demo.platforms.ledger import Received, Said
+from hermes.demo.platforms.platform import Platform
+
+
+class Person(ABC):
+    """One person at one platform. What they do returns what the platform calls it; it is on its way then, and `platform.quiet()` waits for it."""
+
+    platform: Platform
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_blocking = False
+        """They want to hear nothing from the account."""
+        self.last_said_at: float | None = None
+        """In the platform's seconds; what windows are counted from."""
+        self.typing_shown = 0
+        """How often they saw that an answer is on its way."""
+        self.seen_by_account: list[str] = []
+        """Their messages that the account marked as read."""
+        self.is_reader = True
+        """Whether they read what they get, and the platform tells the account so, where it does."""
+
+    @property
+    @abstractmethod
+    def id(self) -> str:
+        """What the platform calls them."""
+
+    @abstractmethod
+    def say(self, text: str, *, reply_to: str | None = None) -> str: ...
+
+    @abstractmethod
+    def send_picture(self, picture: bytes | None = None, caption: str = "") -> str:
+        """Send a picture; without one, a small one of ours."""
+
+    @abstractmethod
+    def send_voice(self, sound: bytes = b"OggS") -> str: ...
+
+    @abstractmethod
+    def send_document(self, data: bytes, name: str = "menu.pdf", mime_type: str = "application/pdf", caption: str = "") -> str: ...
+
+    @abstractmethod
+    def send_location(self, latitude: float, longitude: float) -> str: ...
+
+    @abstractmethod
+    def send_album(self, pictures: Sequence[bytes | None], caption: str = "") -> list[str]:
+        """Several pictures that belong together."""
+
+    @abstractmethod
+    def react(self, message_id: str, emoji: str) -> None:
+        """Put a sign on a message; an empty one takes it back."""
+
+    def block(self) -> None:
+        self.is_blocking = True
+
+    def unblock(self) -> None:
+        self.is_blocking = False
+
+    # --- what reached them
+
+    @property
+    def received(self) -> list[Received]:
+        """What they have got, in order, with every copy."""
+        return self.platform.ledger.of(self.id)
+
+    @property
+    def texts(self) -> list[str]:
+        return [message.text for message in self.received]
+
+    @property
+    def talk(self) -> list[Received | Said]:
+        """Both sides, in order."""
+        return self.platform.ledger.talk(self.id)
+
+    async def gets(self, count: int = 1, timeout_s: float = 5.0) -> list[Received]:
+        """Wait until they have got so many messages in all, and give all of them. Raises TimeoutError; the seconds are real ones."""
+        await self.platform.world.bell.until(lambda: len(self.received) >= count, timeout_s)
+        return self.received
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What a platform tells about a picture beside its bytes."""
+
+    data: bytes
+    mime_type: str
+    width: int
+    height: int
+
+
+def picture_of(data: bytes | None) -> Picture:
+    """Look at a picture; without one, draw one. Sizes are read from PNG only."""
+    data = sample_picture() if data is None else data
+    if data.startswith(b"\x89PNG\r\n\x1a\n") and len(data) >= 24:
+        width, height = struct.unpack(">II", data[16:24])
+        return Picture(data, "image/png", width, height)
+    return Picture(data, "image/jpeg", 640, 480)
+
+
+def sample_picture(width: int = 96, height: int = 64) -> bytes:
+    """A small PNG of a sunset, drawn here."""
+    sun, sky = bytes((255, 230, 120)), [bytes((255 - y, 140 - y, 40 + 2 * y)) for y in range(height)]
+    rows = b"".join(
+        b"\0" + b"".join(sun if (x - width / 2) ** 2 + (y - 40) ** 2 < 196 else sky[y] for x in range(width)) for y in range(height)
+    )
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+        + _chunk(b"IDAT", zlib.compress(rows))
+        + _chunk(b"IEND", b"")
+    )
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

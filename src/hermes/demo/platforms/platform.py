@@ -1,0 +1,294 @@
+"""One fake platform: it checks a call as the real one would, then does what its script says. Knows no wire format.
+
+    check  →  fault?  →  act (the ledger)  →  answer
+
+A call that the platform would refuse is refused before anything of the script is used up. Faults that say that the message arrives
+write it into the ledger although whoever sent it never hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NoReturn
+
+import aiohttp
+from aiohttp import web
+
+from hermes.demo.platforms.bell import Bell
+from hermes.demo.platforms.chance import Chance
+from hermes.demo.platforms.faults import Cue, Fault, Hang, Html, Raw, Refuse, Reset, Script, Slow
+from hermes.demo.platforms.ledger import Ledger
+from hermes.demo.platforms.pace import Pace
+from hermes.demo.platforms.post import Attempt, Disorder, post
+from hermes.demo.platforms.refusal import Refusal
+
+PAGE = b"<!doctype html><html><head><title>Bad Gateway</title></head><body><h1>Bad Gateway</h1></body></html>"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What all platforms share."""
+
+    url: str
+    """Where they are: every platform's paths are its real ones, below this."""
+    pace: Pace
+    chance: Chance
+    bell: Bell
+    client: aiohttp.ClientSession
+    """Posts the webhooks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One call as it came, also one that was refused."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: Any
+    """What was in it; None if it was no JSON."""
+    status: int | None = None
+    """What it was answered with; None if it was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the platform says to a call."""
+
+    body: Any
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that the platform takes."""
+
+    method: str
+    to: str | None
+    act: Callable[[bool], Awaitable[Answer]]
+    """Do it, and say what to answer; told whether whoever called will hear of it."""
+
+
+class Platform(ABC):
+    """One account at one platform, with the people who talk to it."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    patience_s: float
+    """Real seconds that a receiver of webhooks has to answer."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.requests: list[Seen] = []
+        self.attempts: list[Attempt] = []
+        """Every try to deliver a webhook, in order."""
+        self.disorder = Disorder()
+        self.script = Script()
+        self.ledger = Ledger(world.bell.ring)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- what goes wrong
+
+    def fail(
+        self,
+        status: int,
+        code: int | None = None,
+        *,
+        subcode: int | None = None,
+        message: str = "",
+        retry_after: int | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        method: str | None = None,
+        to: object = None,
+        times: int | None = 1,
+    ) -> None:
+        """Refuse the next calls, in the platform's shape."""
+        fault = Refuse(
+            status=status, code=code, subcode=subcode, message=message, retry_after=retry_after, parameters=parameters or {}
+        )
+        self.cue(fault, method=method, to=to, times=times)
+
+    def html(self, status: int = 502, *, method: str | None = None, to: object = None, times: int | None = 1) -> None:
+        """Answer the next calls with a page, as a proxy does."""
+        self.cue(Html(status=status), method=method, to=to, times=times)
+
+    def raw(
+        self, body: str, *, status: int = 200, arrives: bool = True, method: str | None = None, to: object = None, times: int | None = 1
+    ) -> None:
+        """Answer the next calls with exactly this."""
+        self.cue(Raw(status=status, body=body, arrives=arrives), method=method, to=to, times=times)
+
+    def hang(self, *, arrives: bool = True, method: str | None = None, to: object = None, times: int | None = 1) -> None:
+        """Never answer the next calls."""
+        self.cue(Hang(arrives=arrives), method=method, to=to, times=times)
+
+    def reset(self, *, arrives: bool = True, method: str | None = None, to: object = None, times: int | None = 1) -> None:
+        """Read the next calls, and drop their connections. Unless told otherwise the messages arrive."""
+        self.cue(Reset(arrives=arrives), method=method, to=to, times=times)
+
+    def slow(self, over_s: float, *, method: str | None = None, to: object = None, times: int | None = 1) -> None:
+        """Take so many real seconds for the bodies of the next answers."""
+        self.cue(Slow(over_s=over_s), method=method, to=to, times=times)
+
+    def outage(self, seconds: float, fault: Fault | None = None) -> None:
+        """Fail every call for so many of the platform's seconds."""
+        self.script.add(Cue(fault=fault or Html(status=503), times=None, until=self.world.pace.now() + seconds))
+        self.world.bell.ring()
+
+    def heal(self) -> None:
+        """Forget every fault that is still to come."""
+        self.script.clear()
+        self.world.bell.ring()
+
+    def cue(
+        self, fault: Fault, *, method: str | None = None, to: object = None, times: int | None = 1, for_s: float | None = None
+    ) -> None:
+        """Let this happen to the next calls that fit; `to` is a person, a group, or an id."""
+        until = None if for_s is None else self.world.pace.now() + for_s
+        self.script.add(Cue(fault=fault, method=method, to=None if to is None else str(getattr(to, "id", to)), times=times, until=until))
+        self.world.bell.ring()
+
+    # --- people
+
+    @property
+    @abstractmethod
+    def people(self) -> Mapping[str, Any]:
+        """Everybody, by id."""
+
+    @abstractmethod
+    def is_quiet(self) -> bool:
+        """Whether nothing is on its way to the receiver any more."""
+
+    async def quiet(self, timeout_s: float = 10.0) -> None:
+        """Wait until every webhook is delivered or given up. Raises TimeoutError; the seconds are real ones."""
+        await self.world.bell.until(self.is_quiet, timeout_s)
+
+    # --- calls
+
+    @abstractmethod
+    def error(self, refusal: Refusal) -> Answer:
+        """A refusal in the platform's shape."""
+
+    async def serve(self, request: web.Request, read: Callable[[Any], Awaitable[Call]]) -> web.StreamResponse:
+        """Answer one call; `read` checks its body, which is None if it is no JSON."""
+        data = await request.read()
+        try:
+            body = json.loads(data)
+        except ValueError:
+            body = None
+        place = len(self.requests)
+        self.requests.append(Seen(request.method, request.path, dict(request.query), dict(request.headers), body))
+        self.world.bell.ring()
+        try:
+            call = await read(body)
+        except Refusal as refusal:
+            return self._sent(place, self.error(refusal))
+        fault = self.script.take(call.method, call.to, self.world.pace.now())
+        return await self.strike(fault, call, request, place)
+
+    async def strike(self, fault: Fault | None, call: Call, request: web.Request, place: int) -> web.StreamResponse:
+        """Let a fault have its way with a call; without one, just answer it."""
+        match fault:
+            case Refuse():
+                refusal = Refusal(
+                    fault.status,
+                    fault.message or self.words(fault.status, fault.code, fault.retry_after),
+                    code=fault.code,
+                    subcode=fault.subcode,
+                    retry_after=fault.retry_after,
+                    parameters=fault.parameters,
+                )
+                return self._sent(place, self.error(refusal))
+            case Html():
+                self._note(place, fault.status)
+                return web.Response(status=fault.status, body=PAGE, content_type="text/html")
+            case Raw():
+                if fault.arrives:
+                    await call.act(False)  # noqa: FBT003  # one question, answered
+                self._note(place, fault.status)
+                return web.Response(status=fault.status, body=fault.body.encode(), content_type=fault.content_type)
+            case Hang() | Reset():
+                if fault.arrives:
+                    await call.act(False)  # noqa: FBT003
+                await (vanish(request) if isinstance(fault, Reset) else forever())
+            case Slow():
+                return await self._drip(await call.act(True), request, place, fault.over_s)  # noqa: FBT003
+        return self._sent(place, await call.act(True))  # noqa: FBT003
+
+    def words(self, status: int, code: int | None, retry_after: int | None) -> str:
+        """What the platform says when it refuses without a reason of ours."""
+        return f"scripted {status} {code or ''} {retry_after or ''}".strip()
+
+    def _sent(self, place: int, answer: Answer) -> web.Response:
+        self._note(place, answer.status)
+        return web.Response(
+            status=answer.status,
+            body=answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode(),
+            headers={"Content-Type": "application/json", **answer.headers},
+        )
+
+    async def _drip(self, answer: Answer, request: web.Request, place: int, over_s: float) -> web.StreamResponse:
+        data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
+        response = web.StreamResponse(status=answer.status, headers={"Content-Type": "application/json", **answer.headers})
+        response.content_length = len(data)
+        await response.prepare(request)
+        pieces = 8
+        step = -(-len(data) // pieces)
+        for start in range(0, len(data), step):
+            await asyncio.sleep(over_s / pieces)
+            await response.write(data[start : start + step])
+        await response.write_eof()
+        self._note(place, answer.status)
+        return response
+
+    def _note(self, place: int, status: int) -> None:
+        seen = self.requests[place]
+        self.requests[place] = Seen(seen.method, seen.path, seen.query, seen.headers, seen.body, status)
+
+    # --- webhooks
+
+    async def attempt(self, url: str, body: bytes, headers: Mapping[str, str]) -> Attempt:
+        """Post a webhook once, and write down what came of it."""
+        done = await post(self.world.client, url, body, headers, patience_s=self.patience_s, at=self.world.pace.now())
+        self.attempts.append(done)
+        self.world.bell.ring()
+        return done
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something beside. It ends with the platforms at the latest."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self.world.bell.ring()
+        if not task.cancelled() and (error := task.exception()):
+            raise error  # a fault of ours; the loop's handler shows it
+
+    async def aclose(self) -> None:
+        """Stop everything that is under way."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def vanish(request: web.Request) -> NoReturn:
+    """Drop the connection, and wait to be cancelled for it."""
+    if request.transport is not None:
+        request.transport.abort()
+    await forever()
+
+
+async def forever() -> NoReturn:
+    """Wait for the caller to go away."""
+    await asyncio.Event().wait()
+    raise AssertionError("nobody sets this")

@@ -1,0 +1,29 @@
+"""A call that the platform does not take, and the checks that say so. Each platform says it in its own shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class Refusal(Exception):
+    """The platform refuses a call."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: int | None = None,
+        subcode: int | None = None,
+        retry_after: int | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.subcode = status, message, code, subcode
+        self.retry_after, self.parameters = retry_after, dict(parameters or {})
+
+
+def is_whole(value: object) -> bool:
+    """A whole number; True is none, although Python takes it for one."""
+    return isinstance(value, int) and not isinstance(value, bool)

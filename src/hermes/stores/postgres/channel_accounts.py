@@ -1,0 +1,74 @@
+"""Accounts at platforms on PostgreSQL, what opens them sealed under a data key of the account's own, which the master keys wrap."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+
+from hermes.ports.channel_accounts import ChannelAccount
+from hermes.ports.errors import Forgotten, NotThere
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.database import on
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.queries import load
+from hermes.stores.seal import SealError
+from hermes.turn import Platform
+
+log = structlog.get_logger()
+
+SQL = load("channel_accounts")
+
+
+class PostgresChannelAccounts:
+    """The port ChannelAccounts."""
+
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
+    async def put(self, tx: Transaction, account: ChannelAccount) -> bool:
+        place = {"platform": account.platform, "account": account.account}
+        await on(tx).execute(SQL["add_account"], place)
+        known = await (await on(tx).execute(SQL["known"], place)).fetchone()
+        id_ = known[0] if known else account.id
+        if known is None:
+            await self._keyring.make(tx, id_)
+        sealed = (await self._keyring.of(tx, id_)).seal(scope(id_), json.dumps(dict(account.about)).encode())
+        await on(tx).execute(SQL["put"], {**place, "id": id_, "is_polled": account.is_polled, "about": sealed})
+        return known is None
+
+    async def get(self, tx: Transaction, platform: Platform, account: str) -> ChannelAccount:
+        row = await (await on(tx).execute(SQL["get"], {"platform": platform, "account": account})).fetchone()
+        if row is None:
+            raise NotThere(f"there is no {platform} account {account}")
+        return await self._read(tx, row)
+
+    async def list(self, tx: Transaction) -> Sequence[ChannelAccount]:
+        found = []
+        for row in await (await on(tx).execute(SQL["list"])).fetchall():
+            try:
+                found.append(await self._read(tx, row))
+            except (SealError, Forgotten) as error:
+                log.warning("channel_account_unreadable", platform=row[1], account=row[2], error=type(error).__name__)
+        return found
+
+    async def mark(self, tx: Transaction) -> str:
+        [[mark]] = await (await on(tx).execute(SQL["mark"])).fetchall()
+        return str(mark)
+
+    async def remove(self, tx: Transaction, platform: Platform, account: str) -> bool:
+        row = await (await on(tx).execute(SQL["remove"], {"platform": platform, "account": account})).fetchone()
+        if row is not None:
+            await self._keyring.discard(tx, row[0])
+        return row is not None
+
+    async def _read(self, tx: Transaction, row: Any) -> ChannelAccount:
+        id_, platform, account, is_polled, sealed = row
+        about = json.loads((await self._keyring.of(tx, id_)).open(scope(id_), sealed))
+        return ChannelAccount(platform=Platform(platform), account=account, about=about, is_polled=is_polled, id=id_)
+
+
+def scope(id_: Any) -> str:
+    return f"channel_accounts/{id_}"

@@ -206,3 +206,14 @@ async def test_a_reminder_is_said_when_its_time_has_come_and_stands_in_the_histo
     assert [message["role"] for message in graph] == ["user", "assistant", "assistant"]
     await guest.say("thanks, done")
     assert (await guest.meta())["outcome"] == "answered"
+
+
+async def test_what_the_users_of_a_training_key_say_becomes_training_data(service: Service) -> None:
+    for trains in (True, False):
+        await Guest(service, await service.key(f"account {trains}", trains=trains)).say("find me a sunset bar in Canggu")
+    async with service.database.begin() as tx:
+        allowed = [
+            await service.hermes.parts.sessions.may_train(tx, session)
+            for (session,) in await (await on(tx).execute("select id from sessions order by started_at")).fetchall()
+        ]
+    assert allowed == [True, False]

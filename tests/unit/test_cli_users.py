@@ -199,6 +199,13 @@ def test_a_tier_is_one_of_the_settings(users: Console) -> None:
     assert users.read("tier", who, "venue-growth")["tier"] == "venue-growth"
 
 
+def test_a_users_word_on_training_is_recorded_and_taken_back(users: Console) -> None:
+    who = users.read("create")["id"]
+    assert users.said("training", who, "yes") == f"What {who} says may be trained on.\n"
+    assert users.read("show", who)["trains"] is True
+    assert users.said("training", who, "no") == f"What {who} says may not be trained on.\n"
+
+
 def test_a_language_is_one_of_sixteen_or_what_they_write_in(users: Console) -> None:
     who = users.read("create")["id"]
     assert users.said("language", who, "th") == f"{who} is answered in th.\n"

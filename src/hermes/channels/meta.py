@@ -145,30 +145,30 @@ CODES: Mapping[int, Outcome] = {
     613: RATE_LIMITED,
     1200: UNAVAILABLE,
     **dict.fromkeys(range(80000, 80015), RATE_LIMITED),  # one business use case each: 80002 Instagram, 80007 WhatsApp
-    # WhatsApp: limits
+    # limits of WhatsApp
     130429: RATE_LIMITED,  # the number's throughput
     131048: RATE_LIMITED,  # too much was reported as spam
     131056: RATE_LIMITED,  # too many to one user
     133016: RATE_LIMITED,
-    # WhatsApp: our account
+    # our account there
     131005: UNAUTHORIZED,
     131031: UNAUTHORIZED,  # locked
     131037: UNAUTHORIZED,  # the display name is not approved
     131042: UNAUTHORIZED,  # not paid
     131045: UNAUTHORIZED,  # the number is not registered
     133010: UNAUTHORIZED,  # nor here
-    # WhatsApp: its own service
+    # its own service
     131000: UNAVAILABLE,
     131016: UNAVAILABLE,
     131057: UNAVAILABLE,  # maintenance
     133004: UNAVAILABLE,
-    # WhatsApp: the recipient
+    # the recipient
     130497: NOBODY,  # a country that we may not write to
     131021: NOBODY,  # ourselves
     131026: NOBODY,  # no WhatsApp, or not this one
     131030: NOBODY,  # not on a test number's list
     131047: CLOSED,
-    # WhatsApp: what was sent
+    # what was sent
     130472: REJECTED,  # an experiment in which marketing does not arrive
     131008: REJECTED,
     131009: REJECTED,
@@ -228,22 +228,26 @@ def classify(reply: Reply, taken: Taken, subcodes: Mapping[int, Outcome], secret
 
 def outcome_of(complaint: Complaint, status: int, subcodes: Mapping[int, Outcome], *, is_json: bool = True) -> Outcome:
     """What a complaint amounts to. `subcodes` are those that decide at this platform."""
-    known = CODES.get(complaint.code) if complaint.code is not None else None
     if status == 429:
         return RATE_LIMITED
-    if complaint.subcode in subcodes:
+    if (known := decided(complaint, subcodes)) is not None:
+        return known
+    if complaint.is_transient or status >= 500:
+        return UNAVAILABLE
+    if complaint.code is not None:
+        return REJECTED
+    said = (outcome for pattern, outcome in WORDS if pattern.search(complaint.words))
+    return next(said, None) or by_status(status, is_json=is_json)
+
+
+def decided(complaint: Complaint, subcodes: Mapping[int, Outcome]) -> Outcome | None:
+    """What the codes alone decide. That something was rejected they do not: it may yet be said to pass."""
+    if complaint.subcode is not None and complaint.subcode in subcodes:
         return subcodes[complaint.subcode]
     if complaint.code in {None, 10} and OUTSIDE.search(complaint.words):
         return CLOSED
-    if known not in {None, REJECTED}:
-        return known or REJECTED
-    if complaint.is_transient or status >= 500:
-        return UNAVAILABLE
-    if complaint.code is None:
-        for pattern, outcome in WORDS:
-            if pattern.search(complaint.words):
-                return outcome
-    return REJECTED if complaint.code is not None else by_status(status, is_json=is_json)
+    known = CODES.get(complaint.code) if complaint.code is not None else None
+    return None if known is REJECTED else known
 
 
 def by_status(status: int, *, is_json: bool) -> Outcome:

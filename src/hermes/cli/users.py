@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID, uuid4
 
 import typer
@@ -163,6 +163,28 @@ def tier(
         typer.echo(json.dumps(about_user(user)))
         return
     typer.echo(f"{user.id} is in {user.tier}; before, in {before.tier}.")
+
+
+@users.command()
+def training(
+    who: Who,
+    word: Annotated[Literal["yes", "no"], typer.Argument(help="Whether what they said and say may be trained on.")],
+    *,
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Record a user's word on training; exports leave out what they did not allow, also what was said before."""
+
+    async def note(hermes: Hermes, tx: Transaction) -> User:
+        user = await find_user(tx, hermes.parts.people, who)
+        await hermes.parts.people.allow_training(tx, user.id, trains=word == "yes")
+        return await hermes.parts.people.get(tx, user.id)
+
+    user = _do(config, note)
+    if is_json:
+        typer.echo(json.dumps(about_user(user)))
+        return
+    typer.echo(f"What {user.id} says may {'' if user.trains else 'not '}be trained on.")
 
 
 @users.command()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from hermes.ports.errors import PortError
 from hermes.turn import Envelope, Platform
@@ -87,6 +87,8 @@ class Receipt:
     error: Outcome | None = None
     """Of a failed one."""
     detail: str = ""
+    channel_id: str | None = None
+    """Whom it was sent to, where the platform says so: it tells of a message whose id was lost with a connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,4 +232,39 @@ class Channel(Protocol):
 
     def classify(self, reply: Reply) -> Verdict:
         """What an answer to `encode`'s call means. Never raises, whatever the body is."""
+        ...
+
+
+@runtime_checkable
+class Templated(Protocol):
+    """A channel whose platform takes approved templates where it refuses free text."""
+
+    def template(self, name: str, language: str, text: str) -> Mapping[str, Any] | None:
+        """The body of a message made of an approved template with the text as its one variable; None for a text that it cannot hold."""
+        ...
+
+
+class Channels(Protocol):
+    """The accounts that are set up."""
+
+    def get(self, platform: Platform, account: str) -> Channel | None:
+        """Return the channel of an account; None for one that is not set up here."""
+        ...
+
+
+class NotSent(PortError):
+    """Proven not sent: no connection was made, or nothing was written to it. Says why, without addresses and headers."""
+
+
+class MaybeSent(PortError):
+    """The connection was lost, or took too long, after something was written: nobody knows. Says why, without addresses and headers."""
+
+
+class Post(Protocol):
+    """Brings calls to platforms: each once, as it is. No retries, no redirects, nothing remembered from one to the next."""
+
+    async def send(self, call: Call, *, timeout_s: float) -> Reply:
+        """Return the whole answer, whatever its status. Raises NotSent and MaybeSent, and nothing else.
+
+        `timeout_s` bounds everything, from the wait for a connection to the last byte of the answer."""
         ...

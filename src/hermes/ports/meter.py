@@ -25,3 +25,15 @@ class TurnMeter(Protocol):
     def count_turn(self, outcome: str, intent: str) -> None:
         """Count a turn that has ended, by what it ended with and what the user wanted."""
         ...
+
+
+class SendMeter(Protocol):
+    """Counts what is sent to platforms. Never on the message path: it neither raises nor waits."""
+
+    def count_send(self, platform: str, outcome: str) -> None:
+        """Count a try that has ended."""
+        ...
+
+    def show_breaker(self, platform: str, account: str, open_s: float) -> None:
+        """Show that a breaker is open for so long from now on; 0: it is closed."""
+        ...

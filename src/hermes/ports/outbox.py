@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
+from hermes.ports.arrivals import Arrivals
+from hermes.ports.channels import Outcome
+from hermes.ports.dead_letters import DeadLetters
 from hermes.ports.inbox import Claim, Said
 from hermes.ports.transactions import Transaction
 from hermes.turn import Platform
+
+Body = str | Mapping[str, Any]
+"""One part of what is said: a text where people fetch it, a platform's own message where it is sent; the words of that are its `text`."""
 
 
 class ParcelState(StrEnum):
@@ -22,7 +28,9 @@ class ParcelState(StrEnum):
     """Being sent. Found in this state after a crash, nobody knows whether it arrived."""
     SENT = "sent"
     AMBIGUOUS = "ambiguous"
+    """It may have arrived, and is not sent again."""
     DEAD = "dead"
+    """Given up: it lies among the dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +45,53 @@ class Parcel:
     account: str
     platform: Platform
     channel_id: str
-    body: str
+    body: Body
     tries: int
-    """With this one."""
-    is_ambiguous: bool
-    """An earlier try was cut off in the middle: it may have arrived."""
+    """How often it was given out, with this time."""
+    doubts: int = 0
+    """Tries that were cut off in the middle: each of them may have arrived."""
     news: str = ""
     """What it is of, where it is no part of the turn's answer: `reminder/7KQ2`. Nobody was charged for it."""
+    failures: int = 0
+    """How often it was put back because sending failed. Waiting for a breaker is no failure."""
+    thread: str | None = None
+    """Where in the channel, as the platform names it."""
+    is_late: bool = False
+    """It was among the dead letters, and was sent on its way again behind all others."""
+    is_reachable: bool = True
+    """False: the platform said that they left, and they have not written since."""
+    taken_at: datetime | None = None
+    last_inbound_at: datetime | None = None
+    """When somebody wrote in this conversation last."""
+    confirmed_by: str | None = None
+    """Of one in doubt: the platform's id of the message that a receipt told of. It arrived."""
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """An earlier try was cut off in the middle: it may have arrived."""
+        return self.doubts > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """How it went to bring a parcel to its platform."""
+
+    state: ParcelState
+    """SENT, AMBIGUOUS and DEAD end it; PENDING: to be tried again."""
+    outcome: Outcome | None = None
+    reason: str = ""
+    """For people, without a word of what was sent."""
+    retry_in_s: float = 0.0
+    is_failure: bool = False
+    """Of one that is put back: whether that uses up one of its tries."""
+    is_doubtful: bool = False
+    """Of one that is put back: it may have arrived."""
+    message_id: str | None = None
+    """What the platform calls it."""
+    moved_to: str | None = None
+    """The channel's id from now on."""
+    events: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    """What else happened on the way, for the turn's journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +119,37 @@ class News:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How much lies in the outbox that has not simply been sent."""
+
+    failed_sends: int
+    """Put back, to be tried again."""
+    dead_letters: int
+
+
 class Outbox(Protocol):
     """Answers that were promised, and news. Fails closed."""
 
-    async def put(self, tx: Transaction, claim: Claim, parts: Sequence[str], state: ParcelState = ParcelState.PENDING) -> None:
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What was given up."""
+        ...
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """What became of what was sent."""
+        ...
+
+    async def put(self, tx: Transaction, claim: Claim, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING) -> None:
         """Promise an answer, in parts. Part of the turn's last transaction; repeated, it adds nothing.
 
         For a platform that fetches its answers from us the promise is the delivery: `state` is then SENT."""
         ...
 
-    async def put_news(self, tx: Transaction, said: Said, name: str, text: str, state: ParcelState = ParcelState.PENDING) -> None:
+    async def put_news(
+        self, tx: Transaction, said: Said, name: str, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING
+    ) -> None:
         """Promise something that a message of the past asked for, behind all that is promised in its conversation; the turn's answer stays
         what it is. Repeated with the same name, it adds nothing. Holds the conversation until the transaction ends. `state` as in `put`."""
         ...
@@ -101,23 +170,38 @@ class Outbox(Protocol):
         """Take the conversation's oldest parcel that is not settled, and mark it as being sent.
 
         None when there is none, when it is not due yet, or when somebody is sending it right now. A later parcel is never given out
-        while an earlier one waits. A try that was cut off long ago is given out again, marked as ambiguous."""
+        while an earlier one waits. A try that was cut off long ago is given out again, with one more doubt. What nobody can read any
+        more, because its user was deleted, is given up on the way."""
         ...
 
-    async def settle(self, tx: Transaction, parcel: Parcel, state: ParcelState, *, retry_in_s: float | None = None) -> None:
-        """Say how sending went: SENT, AMBIGUOUS or DEAD end it; PENDING with a delay puts it back.
+    async def settle(self, tx: Transaction, parcel: Parcel, sending: Sending) -> ParcelState | None:
+        """Say how sending went, and return what has become of the parcel.
 
-        Whoever comes late, after the parcel was given to another, changes nothing."""
+        That is DEAD for one to be put back where too many of its line wait already: it goes to the dead letters, never nowhere. A
+        recipient who cannot be reached is remembered as that until they write again. Whoever comes late, after the parcel was given to
+        another, changes nothing: None. Unless it was sent, this holds the conversation until the transaction ends."""
         ...
 
-    async def stranded(self, tx: Transaction, older_than_s: float) -> Sequence[UUID]:
-        """Conversations with a due parcel that nobody has touched for so long: their sender died between commit and send."""
+    async def stranded(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:
+        """Conversations whose oldest parcel is due and was touched by nobody for so long, the longest waiting first: its sender died
+        between commit and send, or it was put back and its time has come."""
         ...
 
     async def answer(self, tx: Transaction, turn_id: UUID) -> Answer | None:
-        """What the turn answered; None while it has not."""
+        """What the turn answered, as people read it; None while it has not."""
         ...
 
     async def waiting(self, tx: Transaction) -> int:
         """How many parcels are not settled."""
         ...
+
+    async def lengths(self, tx: Transaction) -> Lengths:
+        """Count what was put back, and what was given up."""
+        ...
+
+
+def words_of(bodies: Sequence[Body]) -> str:
+    """What people read in these parts, one after the other."""
+    texts = [body if isinstance(body, str) else str(body.get("text", "")) for body in bodies]
+    # Messages of a platform were cut at white space, which was left out; parts of a text were not.
+    return ("" if all(isinstance(body, str) for body in bodies) else "\n").join(texts)

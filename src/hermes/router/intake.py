@@ -40,11 +40,12 @@ class Intake:
     promises: Promises
     signup_grant: int
 
-    async def accept(self, envelope: Envelope, *, newcomer: UserState, promise: Promise | None = None) -> Receipt:
+    async def accept(self, envelope: Envelope, *, newcomer: UserState, trains: bool = False, promise: Promise | None = None) -> Receipt:
         """Store a message and have its turn run; a message that is there already is only found.
 
         `newcomer` is the state of a sender whom nobody knows yet: active where somebody vouches for them (an API key, the operator's own
-        page), a stranger elsewhere. Raises InboxFull, KeyReused, StoreUnavailable; then nothing was stored."""
+        page), a stranger elsewhere. With `trains` whoever vouches for a new sender also says that their words may be trained on.
+        Raises InboxFull, KeyReused, StoreUnavailable; then nothing was stored."""
         turn_id = uuid4()
         async with self.transactions.begin() as tx:
             if promise is not None:
@@ -55,6 +56,8 @@ class Intake:
             user, is_new = await self.people.meet(tx, envelope.account, event.platform, event.sender_id, state=newcomer)
             if is_new and newcomer is UserState.ACTIVE and self.signup_grant:
                 await self.credits.grant(tx, user.id, self.signup_grant, signup_event(user.id))
+            if is_new and trains:
+                await self.people.allow_training(tx, user.id, trains=True)
             receipt = await self.inbox.accept(tx, envelope, user, turn_id)
             if receipt.is_new:
                 await self.work.defer_turn(tx, receipt.turn_id, receipt.conversation_id)

@@ -91,7 +91,7 @@ def message_routes(services: WebServices, answers: Answers, doorkeeper: Doorkeep
         promise = None
         if idempotency_key is not None and credentials is not None:
             promise = Promise(key.id, idempotency_key, body_digest(body, credentials.credentials))
-        receipt = await services.intake.accept(envelope(body, key), newcomer=UserState.ACTIVE, promise=promise)
+        receipt = await services.intake.accept(envelope(body, key), newcomer=UserState.ACTIVE, trains=key.trains, promise=promise)
         headers: dict[str, str] = {}
         response: AgentResponse | None = None
         if not receipt.is_new:

@@ -14,6 +14,7 @@ from hermes.channels.whatsapp.markup import STYLE, marked, size
 from hermes.channels.whatsapp.parse import happenings
 from hermes.channels.whatsapp.providers import Provider
 from hermes.channels.whatsapp.subcodes import SUBCODES
+from hermes.channels.whatsapp.template import template, value
 from hermes.ports.channels import Call, Happening, Reply, To, Verdict, Webhook
 from hermes.turn import Platform
 
@@ -24,7 +25,7 @@ PRODUCT: Mapping[str, Any] = {"messaging_product": "whatsapp"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatsApp:
-    """The port Channel."""
+    """The ports Channel and Templated."""
 
     account: str
     provider: Provider
@@ -50,6 +51,11 @@ class WhatsApp:
 
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"text": body.get("plain", body["text"])}
+
+    def template(self, name: str, language: str, text: str) -> Mapping[str, Any] | None:
+        """The port Templated."""
+        filled = value(text)
+        return None if filled is None else template(name, language, [filled], text=text)
 
     def encode(self, body: Mapping[str, Any], to: To) -> Call:
         """The call that sends one rendered message, or a `template`."""

@@ -7,8 +7,8 @@ there is no way to escape one. So:
 
 - A stretch over several lines is marked on each of them.
 - A stretch that begins or ends within a word, or ends with an address (which would swallow the mark), is not marked.
-- A sign that a reader would take for a mark is replaced by one that looks the same: ∗ ˍ ∼ ˋ. A lone asterisk, a sum and a name_like_this
-  stay as they are, and so does every address. In code nothing is replaced.
+- A sign that a reader would take for a mark is replaced by its twin, which looks the same. A lone asterisk, a sum and a
+  name_like_this stay as they are, and so does every address. In code nothing is replaced.
 - A > at the start of a line gets an invisible sign before it."""
 
 from __future__ import annotations
@@ -45,10 +45,6 @@ class Mark:
     start: int
     end: int
     sign: str
-
-    @property
-    def is_code(self) -> bool:
-        return self.sign.startswith("`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +124,7 @@ def lines_of(text: str, span: Span, sign: str) -> Iterator[Mark]:
 def can_be_marked(text: str, mark: Mark) -> bool:
     """Whether WhatsApp reads a mark here: not in the middle of a word, and not behind an address."""
     before, behind = text[max(0, mark.start - 1) : mark.start], text[mark.end : mark.end + 1]
-    last_word = text[mark.start : mark.end].split()[-1]
+    last_word = text[mark.start : mark.end].rsplit(maxsplit=1)[-1]
     return not (is_of_word(before) or is_of_word(behind) or ADDRESS.search(last_word))
 
 
@@ -157,7 +153,8 @@ def prefixes(document: Document) -> Iterator[tuple[int, str]]:
 def spelled(text: str, inside: Sequence[str]) -> str:
     """Words without signs that would end the mark around them too early, or begin code."""
     if FENCE in inside:
-        return text.replace("``", f"`{WORD_JOINER}`")
+        broken = re.sub(r"^`|`$", lambda found: f"{WORD_JOINER}`" if found.start() == 0 else f"`{WORD_JOINER}", text)
+        return broken.replace("``", f"`{WORD_JOINER}`")
     if "`" in inside:
         return text
     signs = "".join(dict.fromkeys(["`", *inside]))
@@ -168,7 +165,7 @@ def spelled(text: str, inside: Sequence[str]) -> str:
 
 
 def harmless(writing: Writing) -> str:
-    """The text in which no sign among the words is taken for a mark: one that could open has nothing behind it, on its line, to close it."""
+    """The text in which no sign among the words is taken for a mark: what could open one, with something behind it that could close it."""
     text = writing.text
     if not any(sign in text[start:end] for start, end in writing.words for sign in SIGNS.values()):
         return text

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from hermes.channels.meta import a_text, an_object, complaint_of, described, moment, objects, once, outcome_of, parsed
+from hermes.channels.meta import Complaint, a_text, an_object, complaint_of, described, moment, objects, once, outcome_of, parsed
 from hermes.channels.whatsapp.addresses import group
 from hermes.channels.whatsapp.said import Said, said_in
 from hermes.channels.whatsapp.subcodes import SUBCODES
-from hermes.ports.channels import Happening, Heard, Outcome, Passed, Rank, Reaction, Receipt, Renamed
+from hermes.ports.channels import Happening, Heard, Passed, Rank, Reaction, Receipt, Renamed
 from hermes.turn import Envelope, MessageEvent, Platform
 
 RANKS = {"sent": Rank.SENT, "delivered": Rank.DELIVERED, "read": Rank.READ, "played": Rank.READ, "failed": Rank.FAILED}
@@ -70,7 +70,8 @@ def is_ours(value: Mapping[str, Any], number: Number) -> bool:
 
 def introduced(value: Mapping[str, Any], number: Number) -> Number:
     """The number, with what a change says about it and about those who wrote to it."""
-    names, user_ids = {}, {}
+    names: dict[str, str] = {}
+    user_ids: dict[str, str] = {}
     for contact in objects(value.get("contacts")):
         profile, phone, user_id = an_object(contact.get("profile")), a_text(contact.get("wa_id")), a_text(contact.get("user_id"))
         name = a_text(profile.get("name")) or a_text(profile.get("username"))
@@ -170,15 +171,22 @@ def receipt(status: Mapping[str, Any], now: datetime) -> Happening:
     message_id, rank = a_text(status.get("id")), RANKS.get(a_text(status.get("status")))
     if not message_id or rank is None:
         return Passed(reason="status")
-    at = moment(status.get("timestamp"), now=now)
-    if rank is not Rank.FAILED:
-        return Receipt(message_id=message_id, rank=rank, at=at)
-    errors = objects(status.get("errors"))
-    if not errors:
-        return Receipt(message_id=message_id, rank=rank, at=at, error=Outcome.REJECTED)
-    complaint = complaint_of(errors[0])
-    error = outcome_of(complaint, FAILED_STATUS, SUBCODES)
-    return Receipt(message_id=message_id, rank=rank, at=at, error=error, detail=described(complaint, None, ()))
+    errors = objects(status.get("errors")) if rank is Rank.FAILED else []
+    complaint = complaint_of(errors[0]) if errors else Complaint()
+    return Receipt(
+        message_id=message_id,
+        rank=rank,
+        at=moment(status.get("timestamp"), now=now),
+        error=outcome_of(complaint, FAILED_STATUS, SUBCODES) if rank is Rank.FAILED else None,
+        detail=described(complaint, None, ()),
+        channel_id=recipient_of(status),
+    )
+
+
+def recipient_of(status: Mapping[str, Any]) -> str | None:
+    """The channel that a message went to."""
+    recipient = a_text(status.get("recipient_id")) or a_text(status.get("recipient_user_id"))
+    return group(recipient) if recipient and a_text(status.get("recipient_type")) == "group" else recipient or None
 
 
 FAILED_STATUS = 400

@@ -2,7 +2,7 @@
 
 Keys travel in headers only. The bytes of a file lie at an address that the provider names; it is asked for only where the key may go:
 
-    360dialog    the address is at Meta (lookaside.fbsbx.com), the key is not for Meta: the host is replaced by 360dialog's, path and query stay
+    360dialog    the address is at Meta (lookaside.fbsbx.com), the key is not for Meta: its host is replaced, path and query stay
     Meta itself  the token goes to the places in `media_urls`, and nowhere else
 
 Who sends such a call follows no redirect: the key would go along."""

@@ -119,7 +119,7 @@ def order_said(part: Any) -> str:
 
 def item_said(item: Mapping[str, Any]) -> str:
     price = " ".join(filter(None, (a_text(item.get("item_price")), a_text(item.get("currency")))))
-    line = f"🛒 {a_text(item.get('quantity')) or '1'} × {a_text(item.get('product_retailer_id'))}"
+    line = f"🛒 {a_text(item.get('quantity')) or '1'} \N{MULTIPLICATION SIGN} {a_text(item.get('product_retailer_id'))}"
     return f"{line} ({price})" if price else line
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+LONGEST_VALUE = 900
+"""A template has 1,024 characters, its own words included."""
+
 
 def template(
     name: str, language: str, values: Sequence[str] = (), *, components: Sequence[Mapping[str, Any]] = (), text: str = ""
@@ -17,3 +20,9 @@ def template(
     filled = [*components, {"type": "body", "parameters": parameters}] if parameters else [*components]
     chosen: dict[str, Any] = {"name": name, "language": {"code": language}}
     return {"text": text, "template": chosen | ({"components": filled} if filled else {})}
+
+
+def value(text: str) -> str | None:
+    """A text as the value of a gap, which takes no line ends and no wide spaces; None for one that is empty, or too long."""
+    line = " ".join(text.split())
+    return line if 0 < len(line) <= LONGEST_VALUE else None

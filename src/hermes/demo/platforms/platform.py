@@ -12,7 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import aiohttp
 from aiohttp import web
@@ -64,14 +64,19 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+class Act(Protocol):
+    """Do what a call asks for, and say what to answer; told whether whoever called will hear of it."""
+
+    async def __call__(self, *, is_answered: bool) -> Answer: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A call that the platform takes."""
 
     method: str
     to: str | None
-    act: Callable[[bool], Awaitable[Answer]]
-    """Do it, and say what to answer; told whether whoever called will hear of it."""
+    act: Act
 
 
 class Platform(ABC):
@@ -187,16 +192,16 @@ class Platform(ABC):
         self.world.bell.ring()
         try:
             call = await read(body)
+            fault = self.script.take(call.method, call.to, self.world.pace.now())
+            return await self.strike(fault, call, request, place)
         except Refusal as refusal:
             return self._sent(place, self.error(refusal))
-        fault = self.script.take(call.method, call.to, self.world.pace.now())
-        return await self.strike(fault, call, request, place)
 
     async def strike(self, fault: Fault | None, call: Call, request: web.Request, place: int) -> web.StreamResponse:
         """Let a fault have its way with a call; without one, just answer it."""
         match fault:
             case Refuse():
-                refusal = Refusal(
+                raise Refusal(
                     fault.status,
                     fault.message or self.words(fault.status, fault.code, fault.retry_after),
                     code=fault.code,
@@ -204,22 +209,21 @@ class Platform(ABC):
                     retry_after=fault.retry_after,
                     parameters=fault.parameters,
                 )
-                return self._sent(place, self.error(refusal))
             case Html():
                 self._note(place, fault.status)
                 return web.Response(status=fault.status, body=PAGE, content_type="text/html")
             case Raw():
                 if fault.arrives:
-                    await call.act(False)  # noqa: FBT003  # one question, answered
+                    await call.act(is_answered=False)
                 self._note(place, fault.status)
                 return web.Response(status=fault.status, body=fault.body.encode(), content_type=fault.content_type)
             case Hang() | Reset():
                 if fault.arrives:
-                    await call.act(False)  # noqa: FBT003
+                    await call.act(is_answered=False)
                 await (vanish(request) if isinstance(fault, Reset) else forever())
             case Slow():
-                return await self._drip(await call.act(True), request, place, fault.over_s)  # noqa: FBT003
-        return self._sent(place, await call.act(True))  # noqa: FBT003
+                return await self._drip(await call.act(is_answered=True), request, place, fault.over_s)
+        return self._sent(place, await call.act(is_answered=True))
 
     def words(self, status: int, code: int | None, retry_after: int | None) -> str:
         """What the platform says when it refuses without a reason of ours."""

@@ -18,6 +18,7 @@ from hermes.turn import MessageEvent
 MOST_CHARACTERS = 20_000_000
 """Of a request, pictures as base64 among them. Vendors take 32 MB, and a soul and tools come along."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
     """A request before it is sent: kept in the journal word for word, so that what was paid for stands under what was asked."""

@@ -1,9 +1,12 @@
--- What goes out, in order: within a conversation by the turn's number, within a turn by part; news behind the answer of the turn that was
--- the newest when they were put.
+-- What goes out, in order: within a conversation by the turn's number, within a turn by part; news, and what comes late, behind the answer
+-- of the turn that was the newest when they were put.
+--
+-- Lock order everywhere: the conversation's row first, then the outbox. Whoever gives a parcel up also gives a credit back, and a turn that
+-- ends holds that balance while it waits for the outbox; so giving up begins with the conversation, which the turn holds before both.
 
 -- name: put
-insert into outbox (account_id, platform, channel_id, conversation_id, user_id, turn_id, seq, part, body, state)
-select account_id, platform, channel_id, id, %(user_id)s, %(turn_id)s, %(seq)s, %(part)s, %(body)s, %(state)s
+insert into outbox (account_id, platform, channel_id, conversation_id, user_id, turn_id, seq, part, body, is_message, thread, state)
+select account_id, platform, channel_id, id, %(user_id)s, %(turn_id)s, %(seq)s, %(part)s, %(body)s, %(is_message)s, %(thread)s, %(state)s
 from conversations where id = %(conversation_id)s
 on conflict (turn_id, news, part) do nothing
 
@@ -12,53 +15,107 @@ on conflict (turn_id, news, part) do nothing
 select from conversations where id = %(conversation_id)s for update
 
 -- name: put_news
-insert into outbox (account_id, platform, channel_id, conversation_id, user_id, turn_id, seq, part, news, body, state)
-select account_id, platform, channel_id, id, %(user_id)s, %(turn_id)s, last_seq, 0, %(news)s, %(body)s, %(state)s
+insert into outbox (account_id, platform, channel_id, conversation_id, user_id, turn_id, seq, part, news, body, is_message, thread, state)
+select account_id, platform, channel_id, id, %(user_id)s, %(turn_id)s, last_seq, %(part)s, %(news)s, %(body)s, %(is_message)s, %(thread)s,
+    %(state)s
 from conversations where id = %(conversation_id)s
 on conflict (turn_id, news, part) do nothing
 
 -- name: take_news
 update outbox set recorded_at = now()
 where conversation_id = %(conversation_id)s and news <> '' and recorded_at is null
-returning id, turn_id, user_id, news, body, put_at
+returning id, turn_id, user_id, news, part, body, is_message, put_at
 
 -- name: news
-select outbox.id, turn_id, outbox.user_id, news, body, put_at
-from conversations join outbox on outbox.conversation_id = conversations.id
-where conversations.account_id = %(account)s and conversations.platform = %(platform)s and conversations.channel_id = %(channel_id)s
-    and news <> '' and outbox.id > %(after)s
-order by outbox.id limit %(limit)s
+with first as (
+    select outbox.id, turn_id, news
+    from conversations join outbox on outbox.conversation_id = conversations.id
+    where conversations.account_id = %(account)s and conversations.platform = %(platform)s and conversations.channel_id = %(channel_id)s
+        and news <> '' and part = 0 and outbox.id > %(after)s
+    order by outbox.id limit %(limit)s
+)
+select outbox.id, turn_id, user_id, news, part, body, is_message, put_at from first join outbox using (turn_id, news) order by outbox.id
 
 -- name: take
 with head as (
     select id, state, not_before, touched_at from outbox
     where conversation_id = %(conversation_id)s and state in ('pending', 'attempting')
-    order by seq, news <> '', id limit 1
+    order by seq, (news <> '' or is_late), coalesce(place, id) limit 1
     for update
 )
-update outbox set state = 'attempting', tries = tries + 1, touched_at = now()
+update outbox set state = 'attempting', tries = tries + 1, touched_at = now(),
+    doubts = doubts + (head.state = 'attempting')::int,
+    doubted_at = case when head.state = 'attempting' then coalesce(doubted_at, head.touched_at) else doubted_at end
 from head
 where outbox.id = head.id and head.not_before <= now()
     and (head.state = 'pending' or head.touched_at < now() - make_interval(secs => %(cut_off_s)s))
-returning outbox.id, outbox.user_id, turn_id, conversation_id, seq, part, account_id, platform, channel_id, body, tries, head.state = 'attempting', news
+returning outbox.id, outbox.user_id, turn_id, seq, part, account_id, platform, channel_id, body, is_message, tries, doubts, news, failures,
+    thread, is_late, outbox.touched_at, doubted_at,
+    (select received_at from inbox where inbox.conversation_id = outbox.conversation_id order by inbox.seq desc limit 1),
+    (select unreachable_since from conversations where conversations.id = outbox.conversation_id)
+
+-- name: confirmed
+-- A receipt for a message that nobody knows, from where this parcel went, since the first try that may have arrived.
+select message_id from early_receipts
+where account_id = %(account)s and platform = %(platform)s and channel_id = %(channel_id)s and received_at >= %(doubted_at)s
+    and rank < %(failed)s
+order by received_at limit 1
+
+-- name: give_up
+update outbox set state = 'dead', died_at = now(), touched_at = now(), outcome = 'invalid_recipient', reason = %(reason)s where id = %(id)s
+
+-- name: lock_line
+-- So that of two parcels that are put back at once, the second is counted behind the first.
+select pg_advisory_xact_lock(hashtextextended('failed_sends/' || %(platform)s || '/' || %(account)s, 0))
+
+-- name: is_full
+select count(*) >= %(cap)s from (
+    select from outbox where account_id = %(account)s and platform = %(platform)s and state = 'pending' and outcome is not null
+    limit %(cap)s
+) as waiting
 
 -- name: settle
-update outbox set state = %(state)s, touched_at = now(), not_before = now() + make_interval(secs => %(retry_in_s)s)
+with early as (  -- one that failed is left for whoever looks for those: here, the conversation is not held
+    delete from early_receipts
+    where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s and rank < %(failed)s
+    returning rank, received_at
+)
+update outbox set state = %(state)s, touched_at = now(), not_before = now() + make_interval(secs => %(retry_in_s)s),
+    failures = failures + %(failures)s, doubts = doubts + %(doubts)s,
+    doubted_at = case when %(doubts)s > 0 then coalesce(doubted_at, touched_at) else doubted_at end,
+    outcome = %(outcome)s, reason = %(reason)s, message_id = %(message_id)s,
+    rank = case when %(state)s = 'sent' then greatest(1, coalesce((select rank from early), 0)) else rank end,
+    ranked_at = case when %(state)s = 'sent' then coalesce((select received_at from early), now()) else ranked_at end,
+    died_at = case when %(state)s = 'dead' then now() end
 where id = %(id)s and state = 'attempting' and tries = %(tries)s
+returning state
+
+-- name: mark_unreachable
+-- As of when the parcel was taken: whoever has written since is reachable.
+update conversations set unreachable_since = %(taken_at)s where id = %(conversation_id)s
 
 -- name: stranded
-select distinct conversation_id from outbox
+select conversation_id from outbox as due
 where not_before <= now() and (
     state = 'pending' and touched_at < now() - make_interval(secs => %(older_than_s)s)
     or state = 'attempting' and touched_at < now() - make_interval(secs => %(cut_off_s)s)
+) and not exists (
+    select from outbox as earlier
+    where earlier.conversation_id = due.conversation_id and earlier.state in ('pending', 'attempting')
+        and (earlier.seq, (earlier.news <> '' or earlier.is_late), coalesce(earlier.place, earlier.id))
+          < (due.seq, (due.news <> '' or due.is_late), coalesce(due.place, due.id))
 )
+order by not_before limit %(limit)s
 
 -- name: answer
-select outbox.user_id, part, body, meta from outbox left join interactions using (turn_id)
+select outbox.user_id, part, body, is_message, meta from outbox left join interactions using (turn_id)
 where turn_id = %(turn_id)s and news = '' order by part
 
 -- name: waiting
 select count(*) from outbox where state in ('pending', 'attempting')
+
+-- name: lengths
+select (select count(*) from outbox where state = 'pending' and outcome is not null), (select count(*) from outbox where state = 'dead')
 
 -- name: log
 insert into interactions (turn_id, account_id, user_id, session_id, platform, meta)

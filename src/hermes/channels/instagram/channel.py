@@ -1,0 +1,99 @@
+"""One Instagram account as the port Channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from hermes.channels import meta
+from hermes.channels.instagram.parse import happenings
+from hermes.channels.text import Style, in_utf8, read, split
+from hermes.ports.channels import Call, Happening, Outcome, Reply, To, Verdict, Webhook
+from hermes.turn import Platform
+
+LIMIT = 1000
+"""The longest text, in bytes of UTF-8."""
+STYLE = Style(quote="> ", spell_links=True, table_width=0)
+"""There is no markup at all, and no letters of one width."""
+
+SUBCODES: Mapping[int, Outcome] = {
+    2534022: Outcome.WINDOW_CLOSED,
+    2018278: Outcome.WINDOW_CLOSED,
+    2534014: Outcome.INVALID_RECIPIENT,  # cannot be found
+    2018001: Outcome.INVALID_RECIPIENT,  # no such user
+    2018108: Outcome.INVALID_RECIPIENT,  # takes no messages from us
+    1545041: Outcome.INVALID_RECIPIENT,  # is not available
+}
+
+
+class Login(StrEnum):
+    """Which of Meta's two products the token is from."""
+
+    PAGE = "page"
+    """A page's token, which does not expire."""
+    INSTAGRAM = "instagram"
+    """The token of an Instagram user: 60 days, unless it is refreshed."""
+
+
+URLS = {Login.PAGE: "https://graph.facebook.com", Login.INSTAGRAM: "https://graph.instagram.com"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instagram:
+    """The port Channel."""
+
+    account: str
+    instagram_id: str
+    """The professional account's own id, as its webhooks name it."""
+    login: Login
+    access_token: str = field(repr=False)
+    app_secrets: Sequence[str] = field(repr=False)
+    """Any of them is right: Instagram's app and Facebook's have one each."""
+    verify_tokens: Sequence[str] = field(default=(), repr=False)
+    """For the challenge with which Meta finds out whether the webhook's address is ours."""
+    version: str = meta.VERSION
+    base_url: str | None = None
+    """None: Meta's own, as the login demands."""
+
+    @property
+    def platform(self) -> Platform:
+        return Platform.INSTAGRAM
+
+    def verify(self, webhook: Webhook) -> None:
+        meta.check_signature(webhook, self.app_secrets)
+
+    def challenge(self, query: Mapping[str, str]) -> str:
+        """What to answer to Meta's GET, as plain text. Raises NotAuthentic."""
+        return meta.challenge(query, self.verify_tokens)
+
+    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+        return happenings(webhook.body, account=self.account, instagram_id=self.instagram_id, now=now)
+
+    def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
+        """Bodies with nothing but `text`; links are spelled out behind their words."""
+        return [{"text": part.plain} for part in split(read(markdown, STYLE), LIMIT, in_utf8)]
+
+    def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"text": body["text"]}
+
+    def encode(self, body: Mapping[str, Any], to: To) -> Call:
+        return self._post({"recipient": {"id": to.channel_id}, "message": {"text": body["text"]}})
+
+    def typing(self, to: To, *, message_id: str | None) -> Call | None:  # noqa: ARG002  # the port's signature
+        return self._post({"recipient": {"id": to.channel_id}, "sender_action": "typing_on"})
+
+    def classify(self, reply: Reply) -> Verdict:
+        return meta.classify(reply, taken, SUBCODES, (self.access_token, *self.app_secrets, *self.verify_tokens))
+
+    def _post(self, message: Mapping[str, Any]) -> Call:
+        # `me` is whoever the token belongs to. The token is no parameter: addresses end up in the logs of whoever forwards them.
+        url = f"{self.base_url or URLS[self.login]}/{self.version}/me/messages"
+        return Call(method="POST", url=url, headers={"Authorization": f"Bearer {self.access_token}"}, json=message)
+
+
+def taken(body: Mapping[str, Any]) -> str | None:
+    """The id of the message that Instagram took; a sign of typing has none, and only names the recipient."""
+    return meta.a_text(body.get("message_id")) or ("" if meta.a_text(body.get("recipient_id")) else None)

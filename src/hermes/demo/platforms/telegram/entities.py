@@ -1,0 +1,116 @@
+"""Telegram's markup: stretches of a text, counted in UTF-16 code units. Refused where the Bot API refuses it, and where it would quietly
+leave something out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes.demo.platforms.refusal import Refusal, is_whole
+
+PLAIN_TYPES = frozenset(
+    "mention hashtag cashtag bot_command url email phone_number bold italic underline strikethrough spoiler blockquote "
+    "expandable_blockquote code pre text_link text_mention custom_emoji".split()
+)
+FURTHER = {"pre": {"language"}, "text_link": {"url"}, "text_mention": {"user"}, "custom_emoji": {"custom_emoji_id"}}
+"""The fields that a type has beside `type`, `offset` and `length`."""
+MAY_LACK = {"language"}
+BARE = {"code", "pre"}
+"""Nothing can be marked inside, and nothing around but a quote."""
+QUOTES = {"blockquote", "expandable_blockquote"}
+KEPT = 100
+"""Telegram keeps so many, and drops the rest without a word."""
+
+
+def bad(words: str) -> Refusal:
+    return Refusal(400, f"Bad Request: {words}")
+
+
+def utf16(text: str) -> int:
+    """How many UTF-16 code units a text takes."""
+    return len(text.encode("utf-16-le")) // 2
+
+
+def check_entities(text: str, entities: object) -> Sequence[Mapping[str, Any]]:
+    """The entities as a user's phone shows them. Raises Refusal."""
+    if not isinstance(entities, list):
+        raise bad("can't parse entities: Expected an Array of MessageEntity")
+    for entity in entities:
+        _check_shape(entity)
+    inside = {0}  # where a character begins; between the two halves of a pair no entity begins or ends
+    at = 0
+    for character in text:
+        at += 2 if ord(character) > 0xFFFF else 1
+        inside.add(at)
+    for entity in entities:
+        start, end = entity["offset"], entity["offset"] + entity["length"]
+        if start >= at:
+            raise bad(f"entity begins after the end of the text at UTF-16 offset {start}")
+        if end > at:
+            raise bad(f"entity beginning at UTF-16 offset {start} ends after the end of the text at UTF-16 offset {end}")
+        if not {start, end} <= inside:
+            word = "begins" if start not in inside else "ends"
+            raise bad(f"entity {word} in a middle of a UTF-16 symbol at byte offset {start if start not in inside else end}")
+    _check_nesting(entities)
+    return entities[:KEPT]
+
+
+def _check_shape(entity: object) -> None:
+    if not isinstance(entity, dict):
+        raise bad("can't parse MessageEntity: Expected an Object")
+    kind = entity.get("type")
+    if kind not in PLAIN_TYPES:
+        raise bad("can't parse MessageEntity: Unsupported type specified")
+    known = {"type", "offset", "length", *FURTHER.get(kind, ())}
+    if unknown := sorted(entity.keys() - known):
+        raise bad(f"can't parse MessageEntity: unexpected field \"{unknown[0]}\" of a {kind} (the stand-in takes none that it does not know)")
+    for name in sorted(known - MAY_LACK):
+        if name not in entity:
+            raise bad(f"can't parse MessageEntity: Can't find field \"{name}\"")
+    for name in ("offset", "length"):
+        if not is_whole(entity[name]):
+            raise bad(f'can\'t parse MessageEntity: Field "{name}" must be of type Number')
+    if entity["offset"] < 0:
+        raise bad(f"receive an entity with incorrect offset {entity['offset']}")
+    if entity["length"] <= 0:
+        raise bad(f"receive an entity with incorrect length {entity['length']}")
+    if kind == "text_link":
+        _check_url(entity["url"])
+    if "language" in entity and not isinstance(entity["language"], str):
+        raise bad('can\'t parse MessageEntity: Field "language" must be of type String')
+
+
+def _check_url(url: object) -> None:
+    if not isinstance(url, str):
+        raise bad('can\'t parse MessageEntity: Field "url" must be of type String')
+    scheme, mark, rest = url.partition("://")
+    host = (rest if mark else url).split("/")[0]
+    if not host:
+        raise bad(f"entity URL '{url}' is invalid: URL host is empty")
+    if mark and scheme.lower() not in {"http", "https", "tg", "ton"}:
+        raise bad(f"entity URL '{url}' is invalid: Unsupported URL protocol")
+    if "." not in host and scheme.lower() not in {"tg", "ton"}:
+        raise bad(f"entity URL '{url}' is invalid: Wrong HTTP URL")
+
+
+def _check_nesting(entities: Sequence[Mapping[str, Any]]) -> None:
+    """Of two that overlap one holds the other; code holds nothing, and a quote no quote."""
+    open_ones: list[Mapping[str, Any]] = []
+    for entity in sorted(entities, key=lambda entity: (entity["offset"], -entity["length"])):
+        while open_ones and _end(open_ones[-1]) <= entity["offset"]:
+            open_ones.pop()
+        for outer in open_ones:
+            if _end(outer) < _end(entity):
+                raise bad(
+                    f"entity beginning at UTF-16 offset {entity['offset']} ends after the end of the text at UTF-16 offset {_end(entity)}"
+                )
+            if outer["type"] in BARE or (entity["type"] in BARE and outer["type"] not in QUOTES):
+                raise bad(f"can't parse entities: {entity['type']} in {outer['type']} (Telegram would drop one of them)")
+            if outer["type"] in QUOTES and entity["type"] in QUOTES:
+                raise bad("can't parse entities: a quote in a quote (Telegram would drop one of them)")
+        open_ones.append(entity)
+
+
+def _end(entity: Mapping[str, Any]) -> int:
+    end: int = entity["offset"] + entity["length"]
+    return end

@@ -1,0 +1,53 @@
+"""Files that people sent: found by id, fetched by a link that holds the token and does not live for ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hermes.demo.platforms.chance import Chance
+from hermes.demo.platforms.telegram.entities import bad
+
+LARGEST = 20 * 1024 * 1024
+LINK_S = 3_600.0
+FOLDERS = {"image/png": "photos/file_{}.png", "image/jpeg": "photos/file_{}.jpg", "audio/ogg": "voice/file_{}.oga"}
+
+
+@dataclass(slots=True)
+class File:
+    """One file."""
+
+    file_id: str
+    unique_id: str
+    data: bytes
+    path: str
+    link_until: float = 0.0
+    """Until when its link works; 0: nobody has asked for one."""
+
+
+@dataclass(slots=True)
+class Files:
+    """Every file that was ever sent."""
+
+    chance: Chance
+    _by_id: dict[str, File] = field(default_factory=dict)
+
+    def add(self, data: bytes, mime_type: str) -> File:
+        number = len(self._by_id) + 1
+        file_id, unique_id = f"AgACAgUAAxkBAAM{self.chance.letters(68, 'file', number)}", f"AQAD{self.chance.letters(12, 'file', number)}"
+        file = File(file_id, unique_id, data, FOLDERS.get(mime_type, "documents/file_{}").format(number))
+        self._by_id[file_id] = file
+        return file
+
+    def link(self, file_id: str, now: float) -> File:
+        """The file, with a link that works for at least an hour from now."""
+        file = self._by_id.get(file_id)
+        if file is None:
+            raise bad("wrong file_id or the file is temporarily unavailable")
+        if len(file.data) > LARGEST:
+            raise bad("file is too big")
+        file.link_until = now + LINK_S
+        return file
+
+    def at(self, path: str, now: float) -> bytes | None:
+        """What lies behind a link, as long as it works."""
+        return next((file.data for file in self._by_id.values() if file.path == path and now <= file.link_until), None)

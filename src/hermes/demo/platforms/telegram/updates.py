@@ -1,0 +1,247 @@
+"""What the bot has not fetched or taken yet, and how it is brought to it.
+
+By webhook: one queue for each chat (and one for each user's button presses). The next update of a queue is posted only after the one
+before it was answered with 2xx, so a stuck receiver blocks that chat and no other. A failed one is tried again at once, then after 2, 4, 8 …
+seconds, at most a random 60 to 120; the receiver's `Retry-After` is honoured. It is given up when the message is a day old, a button press
+after 150 s. Whoever answers 410 for 23 h loses the webhook.
+
+By long polling: `getUpdates`, one caller at a time, and not beside a webhook."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes.demo.platforms.pace import today
+from hermes.demo.platforms.platform import Platform
+from hermes.demo.platforms.refusal import Refusal
+
+A_DAY_S = 86_400.0
+PRESS_S = 150.0
+GONE_S = 23 * 3_600.0
+A_WEEK_S = 7 * A_DAY_S
+LONGEST_DELAY_S = 60
+LONGEST_RETRY_AFTER_S = 3_600
+UNASKED = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
+"""Kinds that come only to who asks for them by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Where updates are posted."""
+
+    url: str
+    secret: str | None = None
+    max_connections: int = 40
+    allowed: Sequence[str] | None = None
+    """None: whatever comes unasked."""
+    ip_address: str | None = None
+
+
+@dataclass(slots=True)
+class Pending:
+    """An update that is not taken yet."""
+
+    update: Mapping[str, Any]
+    queue: str
+    place: int
+    """Its number in its queue, from 0: what its luck is drawn from."""
+    expires_at: float
+    fails: int = 0
+    delay_s: int = 1
+
+    @property
+    def id(self) -> int:
+        number: int = self.update["update_id"]
+        return number
+
+
+@dataclass(slots=True)
+class Queue:
+    """The updates of one chat, and the task that posts them."""
+
+    waiting: deque[int] = field(default_factory=deque)
+    made: int = 0
+    pump: asyncio.Task[None] | None = None
+
+
+class Updates:
+    """Everything on its way to the bot."""
+
+    def __init__(self, platform: Platform, obey: Callable[[Mapping[str, Any]], Coroutine[Any, Any, None]]) -> None:
+        """`obey` does what the receiver asks for in the body of its 2xx."""
+        self._platform, self._obey = platform, obey
+        self.webhook: Webhook | None = None
+        self.allowed: Sequence[str] | None = None
+        self.pending: dict[int, Pending] = {}
+        self.last_error: tuple[int, str] | None = None
+        self._queues: dict[str, Queue] = {}
+        self._slots = asyncio.Semaphore(40)
+        # Over 32 bits from the start: whoever keeps these in a small integer learns of it here.
+        self._next_id = 5_000_000_000 + int(platform.world.chance.digits(6, "update"))
+        self._made = 0
+        self._last_made_at: float | None = None
+        self._gone_since: float | None = None
+        self._poll: asyncio.Future[None] | None = None
+
+    # --- in
+
+    def add(self, kind: str, content: Mapping[str, Any], queue: str) -> None:
+        """Something happened in a chat. Dropped if the bot did not ask for its kind."""
+        if not (kind in self.allowed if self.allowed else kind not in UNASKED):
+            return
+        now = self._platform.world.pace.now()
+        if self._last_made_at is not None and now - self._last_made_at > A_WEEK_S:
+            self._next_id = 4_000_000_000 + int(self._platform.world.chance.digits(9, "update after a week", self._made))
+        self._made, self._last_made_at = self._made + 1, now
+        lane = self._queues.setdefault(queue, Queue())
+        life_s = PRESS_S if kind == "callback_query" else A_DAY_S
+        pending = Pending({"update_id": self._next_id, kind: content}, queue, lane.made, now + life_s)
+        self._next_id += 1
+        lane.made += 1
+        lane.waiting.append(pending.id)
+        self.pending[pending.id] = pending
+        self._platform.world.bell.ring()
+        self._pump(queue)
+
+    def is_quiet(self) -> bool:
+        return self.webhook is None or not any(lane.pump or lane.waiting for lane in self._queues.values())
+
+    # --- by webhook
+
+    def connect(self, webhook: Webhook | None) -> None:
+        """Post updates there from now on, also those that wait; None: nowhere."""
+        for lane in self._queues.values():
+            if lane.pump:
+                lane.pump.cancel()
+                lane.pump = None
+        self.webhook, self._gone_since, self.last_error = webhook, None, None
+        if webhook:
+            self.allowed = webhook.allowed
+            self._slots = asyncio.Semaphore(webhook.max_connections)
+            if self._poll and not self._poll.done():
+                self._poll.set_exception(Refusal(409, "Conflict: terminated by setWebhook request"))
+            for queue in self._queues:
+                self._pump(queue)
+        self._platform.world.bell.ring()
+
+    def drop_all(self) -> None:
+        self.pending.clear()
+        for lane in self._queues.values():
+            lane.waiting.clear()
+
+    def _pump(self, queue: str) -> None:
+        lane = self._queues[queue]
+        if self.webhook and lane.waiting and (lane.pump is None or lane.pump.done()):
+            lane.pump = self._platform.start(self._post_all(self.webhook, queue, lane))
+
+    async def _post_all(self, webhook: Webhook, queue: str, lane: Queue) -> None:
+        while lane.waiting and self.webhook is webhook:
+            pending = self.pending.get(lane.waiting[0])
+            if pending is None or await self._post(webhook, pending):
+                if lane.waiting:
+                    self.pending.pop(lane.waiting.popleft(), None)
+        if self._queues.get(queue) is lane:
+            lane.pump = None
+
+    async def _post(self, webhook: Webhook, pending: Pending) -> bool:
+        """Post one update once, and wait as long as Telegram would before the next try. Whether it is done with."""
+        pace = self._platform.world.pace
+        body = json.dumps(pending.update).encode()
+        headers = {"Accept-Encoding": "gzip, deflate"}
+        if webhook.secret:
+            headers["X-Telegram-Bot-Api-Secret-Token"] = webhook.secret
+        async with self._slots:
+            done = await self._platform.attempt(webhook.url, body, headers)
+        if done.is_taken:
+            self._gone_since = None
+            if self._platform.world.chance.happens(self._platform.disorder.duplicates, "again", pending.queue, pending.place):
+                await self._platform.attempt(webhook.url, body, headers)
+            await self._do_as_told(done.answer)
+            return True
+        self.last_error = (today(), done.error or f"Wrong response from the webhook: {done.status}")
+        if self._is_gone(done.status):
+            self.connect(None)
+            return False
+        wait_s = min(done.retry_after_s, LONGEST_RETRY_AFTER_S)
+        if wait_s == 0 and pending.fails > 0:
+            luck = self._platform.world.chance.fraction("delay", pending.queue, pending.place, pending.fails)
+            pending.delay_s = min(LONGEST_DELAY_S + int(luck * (LONGEST_DELAY_S + 1)), pending.delay_s * 2)
+            wait_s = pending.delay_s
+        if pace.now() + wait_s > pending.expires_at:
+            return True
+        pending.fails += 1
+        await pace.sleep(wait_s)
+        return False
+
+    async def _do_as_told(self, answer: bytes) -> None:
+        """The body of a 2xx may hold one call; what comes of it is told to nobody."""
+        try:
+            told = json.loads(answer)
+        except ValueError:
+            return
+        if isinstance(told, dict) and isinstance(told.get("method"), str):
+            await self._obey(told)
+
+    def _is_gone(self, status: int | None) -> bool:
+        now = self._platform.world.pace.now()
+        if status != 410:
+            self._gone_since = None
+        elif self._gone_since is None:
+            self._gone_since = now
+        else:
+            return now > self._gone_since + GONE_S
+        return False
+
+    # --- by long polling
+
+    async def poll(self, offset: int, limit: int, timeout_s: float, allowed: Sequence[str] | None) -> list[Mapping[str, Any]]:
+        """The updates from `offset` on; everything before it is forgotten. A negative one counts from the end."""
+        if self.webhook:
+            words = "can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first"
+            raise Refusal(409, f"Conflict: {words}")
+        if allowed is not None:
+            self.allowed = allowed or None
+        if self._poll and not self._poll.done():
+            words = "terminated by other getUpdates request; make sure that only one bot instance is running"
+            self._poll.set_exception(Refusal(409, f"Conflict: {words}"))
+        if offset < 0:
+            offset = min(list(self.pending)[offset:], default=0)
+        for number in [number for number in self.pending if number < offset]:
+            self.take(number)
+        ended = self._poll = asyncio.get_running_loop().create_future()
+        try:
+            if not self._due() and timeout_s > 0:
+                await self._wait(ended, timeout_s)
+        except asyncio.CancelledError:
+            ended.cancel()
+            raise
+        if ended.done():
+            ended.result()
+        else:
+            ended.set_result(None)
+        return [self.pending[number].update for number in self._due()[:limit]]
+
+    def _due(self) -> list[int]:
+        now = self._platform.world.pace.now()
+        for number in [number for number, pending in self.pending.items() if pending.expires_at < now]:
+            self.take(number)
+        return sorted(self.pending)
+
+    def take(self, number: int) -> None:
+        """One update is done with."""
+        pending = self.pending.pop(number)
+        self._queues[pending.queue].waiting.remove(number)
+
+    async def _wait(self, ended: asyncio.Future[None], timeout_s: float) -> None:
+        world = self._platform.world
+        news = asyncio.ensure_future(world.bell.until(lambda: bool(self.pending), timeout_s / world.pace.speed))
+        try:
+            await asyncio.wait({news, ended}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            news.cancel()
+            await asyncio.gather(news, return_exceptions=True)

@@ -1,0 +1,68 @@
+"""What became of messages after they were sent: receipts, and whom they can still reach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+from uuid import UUID
+
+from hermes.ports.channels import Outcome, Rank, Receipt
+from hermes.ports.dead_letters import DeadLetter
+from hermes.ports.transactions import Transaction
+from hermes.turn import Platform
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far one part of what was said has come."""
+
+    part: int
+    news: str
+    """What it is of, where it is no part of the turn's answer."""
+    state: str
+    """A ParcelState."""
+    rank: Rank | None
+    """None: no platform has taken it yet."""
+    ranked_at: datetime | None
+    """When that was heard."""
+    outcome: Outcome | None
+    """How the last try ended; None: it was not tried yet, or people fetch it."""
+    reason: str
+    tries: int
+    doubts: int
+    is_late: bool
+    promised_at: datetime
+
+
+class Arrivals(Protocol):
+    """What platforms tell of our messages. Fails closed."""
+
+    async def receive(self, tx: Transaction, account: str, platform: Platform, receipt: Receipt) -> DeadLetter | None:
+        """Note how far a message of ours came. Only a higher rank counts, so receipts may come in any order and more than once.
+
+        A message that failed without ever having been delivered becomes a dead letter, which is returned, once. A receipt that comes
+        before its message is known to be sent is kept for it. Holds the conversation of one that failed."""
+        ...
+
+    async def found(self, tx: Transaction, *, limit: int = 100) -> Sequence[tuple[str, Platform, Receipt]]:
+        """Return receipts that were kept and whose message is known by now, with account and platform; they are to be received again.
+
+        Most find their message by themselves; these came in the very moment in which it was settled. Those that nobody has asked for
+        within a day are thrown away."""
+        ...
+
+    async def reach(self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, is_reachable: bool) -> None:
+        """Note that somebody left, or can be reached again. No change where nobody knows them."""
+        ...
+
+    async def move(self, tx: Transaction, account: str, platform: Platform, old: str, new: str) -> None:
+        """A sender or a channel has another id: what they were and what waits for them goes along. Repeating it changes nothing.
+
+        Where the new id is known already, both stay what they are, and only what waits goes there."""
+        ...
+
+    async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[Standing]:
+        """Return how far all that a turn said has come, in its order."""
+        ...

@@ -1,0 +1,74 @@
+-- What platforms tell of our messages after they were sent. A rank only ever grows.
+
+-- name: receive
+with known as (
+    select id from outbox
+    where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s
+        and (%(channel_id)s::text is null or channel_id = %(channel_id)s)
+), ranked as (
+    update outbox set rank = %(rank)s, ranked_at = now() from known where outbox.id = known.id and outbox.rank < %(rank)s
+)
+insert into early_receipts (account_id, platform, message_id, channel_id, rank, outcome, reason)
+select %(account)s, %(platform)s, %(message_id)s, %(channel_id)s, %(rank)s, %(outcome)s, %(reason)s where not exists (select from known)
+on conflict (account_id, platform, message_id) do update
+set rank = excluded.rank, outcome = excluded.outcome, reason = excluded.reason where early_receipts.rank < excluded.rank
+
+-- name: hold_conversations
+select from conversations
+where id in (
+    select conversation_id from outbox
+    where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s
+        and (%(channel_id)s::text is null or channel_id = %(channel_id)s)
+) order by id for update
+
+-- name: fail
+-- One that was delivered before stays what it is: the platform contradicts itself, and it was there.
+update outbox set state = 'dead', died_at = now(), touched_at = now(), outcome = %(outcome)s, reason = %(reason)s
+where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s
+    and (%(channel_id)s::text is null or channel_id = %(channel_id)s) and state in ('sent', 'ambiguous') and rank < %(delivered)s
+returning id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at
+
+-- name: found
+select account_id, platform, early.message_id, early.channel_id, early.rank, early.outcome, early.reason
+from early_receipts as early
+where exists (
+    select from outbox
+    where outbox.account_id = early.account_id and outbox.platform = early.platform and outbox.message_id = early.message_id
+)
+order by early.received_at limit %(limit)s
+
+-- name: forget_early
+delete from early_receipts where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s
+
+-- name: forget_old
+delete from early_receipts where received_at < now() - make_interval(secs => %(keep_s)s)
+
+-- name: left
+update conversations set unreachable_since = now()
+where account_id = %(account)s and platform = %(platform)s and channel_id = %(channel_id)s
+
+-- name: came_back
+update conversations set unreachable_since = null
+where account_id = %(account)s and platform = %(platform)s and channel_id = %(channel_id)s
+
+-- name: move_sender
+update user_channels set sender_id = %(new)s
+where account_id = %(account)s and platform = %(platform)s and sender_id = %(old)s and not exists (
+    select from user_channels as known
+    where known.account_id = %(account)s and known.platform = %(platform)s and known.sender_id = %(new)s
+)
+
+-- name: move_channel
+update conversations set channel_id = %(new)s
+where account_id = %(account)s and platform = %(platform)s and channel_id = %(old)s and not exists (
+    select from conversations as known
+    where known.account_id = %(account)s and known.platform = %(platform)s and known.channel_id = %(new)s
+)
+
+-- name: move_parcels
+update outbox set channel_id = %(new)s
+where account_id = %(account)s and platform = %(platform)s and channel_id = %(old)s and state in ('pending', 'attempting', 'dead')
+
+-- name: standings
+select part, news, state, rank, ranked_at, outcome, reason, tries, doubts, is_late, put_at
+from outbox where turn_id = %(turn_id)s order by news <> '', id

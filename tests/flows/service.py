@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from hermes.app import Hermes, open_hermes
-from hermes.config import DatabaseSettings, InboxSettings, Secret, Settings, WebSettings, WorkSettings
+from hermes.config import DatabaseSettings, InboxSettings, MemorySettings, Secret, Settings, WebSettings, WorkSettings
 from hermes.stores.postgres.database import Database
 from hermes.web.serving import serve_until_cancelled
 from tests.flows.echo import Echo
@@ -105,7 +105,7 @@ async def running(
             inbox=InboxSettings(cap=cap),
             work=WorkSettings(drain_s=0.1),
             web=WebSettings(**settings),
-            **(more or {}),
+            **{"memory": MemorySettings(asks_models=False), **(more or {})},
         )
         hermes = await stack.enter_async_context(
             open_hermes(chosen, adjust=lambda parts: replace(parts, models=Echo(thinker.think) if echoes else None))

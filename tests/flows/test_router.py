@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.config import CreditSettings, LinkSettings, LlmSettings, MemorySettings
+from hermes.config import CreditSettings, LinkSettings, LlmSettings
 from hermes.ports.credits import Balance
 from hermes.ports.people import UserState
 from hermes.router.replies import ReplyKind, reply
@@ -17,12 +17,10 @@ from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.echo import without_note
 from tests.flows.service import Service, running
 
-QUIET = {"memory": MemorySettings(asks_models=False)}
-
 
 @pytest.fixture
 async def service(database_url: str, redis_url: str) -> AsyncIterator[Service]:
-    async with running(database_url, redis_url, echoes=False, more=QUIET) as found:
+    async with running(database_url, redis_url, echoes=False) as found:
         yield found
 
 
@@ -134,7 +132,7 @@ async def test_two_accounts_with_the_same_sender_share_nothing(service: Service)
 async def test_who_is_not_activated_is_told_how_to_be_and_not_charged(
     database_url: str, redis_url: str, state: UserState, kind: ReplyKind, link: str | None
 ) -> None:
-    more = {**QUIET, "links": LinkSettings(signup=link)}  # type: ignore[arg-type]
+    more = {"links": LinkSettings(signup=link)}  # type: ignore[arg-type]
     async with running(database_url, redis_url, echoes=False, has_worker=False, more=more) as service:
         event = MessageEvent(platform=Platform.TELEGRAM, sender_id="7", text="busco un bar tranquilo para esta noche")
         envelope = Envelope(event=event, account="bot", channel_id="7", event_key="1")
@@ -175,7 +173,7 @@ async def test_steps_turns_intents_and_skipped_recalls_are_counted(service: Serv
 async def test_without_any_model_the_user_hears_to_come_back_and_is_not_charged(database_url: str, redis_url: str, tmp_path: Any) -> None:
     script = tmp_path / "script.toml"
     script.write_text('[[rule]]\nfail = "overloaded"\n', encoding="utf-8")
-    async with running(database_url, redis_url, echoes=False, more={**QUIET, "llm": LlmSettings(script=script)}) as service:
+    async with running(database_url, redis_url, echoes=False, more={"llm": LlmSettings(script=script)}) as service:
         guest = Guest(service, await service.key())
         assert await guest.say("hello there, how are you today?") == reply(ReplyKind.RETRY_LATER, "en")
         meta = await guest.meta()

@@ -17,7 +17,7 @@ from hermes.ports.calls import Call, CallOutcome
 log = structlog.get_logger()
 
 QueueLengths = Callable[[], Awaitable[Mapping[str, int]]]
-"""How much waits in each queue: inbox, outbox, turns, deliveries."""
+"""How much waits in each queue: inbox, outbox, failed_sends, dead_letters, turns, deliveries."""
 
 LATENCIES_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0, 60.0)
 """Up to the longest wait for an answer; 45 s is a model's deadline."""
@@ -78,6 +78,13 @@ class Metrics:
             "Messages too trivial to recall anything for.",
             registry=self.registry,
         )
+        self.sends = Counter("hermes_sends", "Tries to send a message to a platform.", ["platform", "outcome"], registry=self.registry)
+        self.breaker_open = Gauge(
+            "hermes_breaker_open",
+            "1 while this process knows that nothing may be sent on a line.",
+            ["platform", "account"],
+            registry=self.registry,
+        )
         self._queues = QueueReading(queue_lengths, fresh_s, timeout_s) if queue_lengths else None
 
     def count(self, call: Call) -> None:
@@ -102,6 +109,15 @@ class Metrics:
         """The port TurnMeter."""
         self.turns.labels(outcome).inc()
         self.intents.labels(intent).inc()
+
+    def count_send(self, platform: str, outcome: str) -> None:
+        """The port SendMeter."""
+        self.sends.labels(platform, outcome).inc()
+
+    def show_breaker(self, platform: str, account: str, open_s: float) -> None:
+        """The port SendMeter. By itself it goes back to 0: whoever closes a breaker may be another process."""
+        until = time.monotonic() + open_s
+        self.breaker_open.labels(platform, account).set_function(lambda: float(time.monotonic() < until))
 
     def watch_slots(self, used: Callable[[], int], waiting: Callable[[], int]) -> None:
         """Show how many calls run and wait, as of each scrape."""

@@ -46,15 +46,20 @@ class Arrivals(Protocol):
         before its message is known to be sent is kept for it. Holds the conversation of one that failed."""
         ...
 
-    async def found(self, tx: Transaction, *, limit: int = 100) -> Sequence[tuple[str, Platform, Receipt]]:
-        """Return receipts that were kept and whose message is known by now, with account and platform; they are to be received again.
+    async def take_found(self, tx: Transaction) -> tuple[str, Platform, Receipt] | None:
+        """Take a receipt that was kept and whose message is known by now, with account and platform, to be received again in the same
+        transaction; None when there is none.
 
-        Most find their message by themselves; these came in the very moment in which it was settled. Those that nobody has asked for
-        within a day are thrown away."""
+        Most find their message by themselves; such a one came in the very moment in which that was settled. Those that nobody has
+        asked for within a day are thrown away."""
         ...
 
-    async def reach(self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, is_reachable: bool) -> None:
-        """Note that somebody left, or can be reached again. No change where nobody knows them."""
+    async def reach(
+        self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, is_reachable: bool, since: datetime | None = None
+    ) -> None:
+        """Note that somebody left, or can be reached again. No change where nobody knows them.
+
+        Whoever left is reachable again as soon as they have written after `since`; without it, after now."""
         ...
 
     async def move(self, tx: Transaction, account: str, platform: Platform, old: str, new: str) -> None:

@@ -99,6 +99,8 @@ class Reaction:
     sender_id: str
     emoji: str
     """Empty: taken back."""
+    channel_id: str | None = None
+    """Where, at platforms that number the messages of each channel for themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

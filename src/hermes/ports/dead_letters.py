@@ -48,10 +48,13 @@ class Wanted:
     outcome: Outcome | None = None
 
 
+ALL = Wanted()
+
+
 class DeadLetters(Protocol):
     """What was given up. Fails closed."""
 
-    async def list(self, tx: Transaction, wanted: Wanted = Wanted(), *, limit: int = 100) -> Sequence[DeadLetter]:
+    async def list(self, tx: Transaction, wanted: Wanted = ALL, *, limit: int = 100) -> Sequence[DeadLetter]:
         """Return dead letters, the newest first."""
         ...
 

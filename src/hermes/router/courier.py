@@ -8,17 +8,25 @@ from typing import Protocol
 from uuid import UUID
 
 from hermes.ports.inbox import Claim
-from hermes.ports.outbox import Outbox, Parcel, ParcelState
+from hermes.ports.outbox import Body, Outbox, Parcel, ParcelState, Sending
 from hermes.ports.replies import Replies
 from hermes.ports.transactions import Transaction, Transactions
-from hermes.turn import Platform
+from hermes.turn import Envelope, Platform
 
 
 class Sender(Protocol):
-    """Brings one parcel to its platform."""
+    """Brings parcels to a platform."""
 
-    async def send(self, parcel: Parcel) -> ParcelState:
-        """Send it, and say how that went: SENT, AMBIGUOUS, DEAD, or PENDING to try again later. Never raises."""
+    def render(self, platform: Platform, account: str, text: str) -> Sequence[Body]:
+        """An answer as the parts that will be sent, in order. They are stored, so that every try sends the same. Never raises."""
+        ...
+
+    async def send(self, parcel: Parcel) -> Sending:
+        """Send it, and say how that went. Never raises for what a platform or a network does; takes less than two minutes."""
+        ...
+
+    async def note(self, tx: Transaction, parcel: Parcel, sending: Sending, became: ParcelState) -> None:
+        """Write down what follows from it, in the transaction that settles it."""
         ...
 
 
@@ -30,10 +38,15 @@ class Courier:
     outbox: Outbox
     replies: Replies
     senders: Mapping[Platform, Sender]
-    retry_in_s: float = 60.0
 
-    async def promise(self, tx: Transaction, claim: Claim, parts: Sequence[str]) -> Parcel | None:
+    def render(self, envelope: Envelope, text: str) -> Sequence[Body]:
+        """What is promised to whoever sent this: the text as it is, or as the messages of their platform."""
+        sender = self.senders.get(envelope.event.platform)
+        return [text] if sender is None else sender.render(envelope.event.platform, envelope.account, text)
+
+    async def promise(self, tx: Transaction, claim: Claim, texts: Sequence[str]) -> Parcel | None:
         """Put an answer into the outbox, as part of the turn's last transaction; return what is to be sent once that is committed."""
+        parts = [part for text in texts for part in self.render(claim.envelope, text)]
         if claim.envelope.event.platform not in self.senders:
             await self.outbox.put(tx, claim, parts, ParcelState.SENT)
             return None
@@ -53,7 +66,13 @@ class Courier:
             async with self.transactions.begin() as tx:
                 parcel = await self.outbox.take(tx, conversation_id)
         while parcel is not None:
-            state = await self.senders[parcel.platform].send(parcel)
+            sender = self.senders[parcel.platform]
+            sending = await sender.send(parcel)
             async with self.transactions.begin() as tx:
-                await self.outbox.settle(tx, parcel, state, retry_in_s=self.retry_in_s if state is ParcelState.PENDING else None)
+                if sending.moved_to is not None:
+                    where = (parcel.account, parcel.platform, parcel.channel_id, sending.moved_to)
+                    await self.outbox.arrivals.move(tx, *where)
+                became = await self.outbox.settle(tx, parcel, sending)
+                if became is not None:
+                    await sender.note(tx, parcel, sending, became)
                 parcel = await self.outbox.take(tx, conversation_id)

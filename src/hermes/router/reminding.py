@@ -115,7 +115,8 @@ class Reminding:
     async def _promise(self, tx: Transaction, said: Said, due: Due) -> None:
         user = await self.people.get(tx, said.user_id)
         text = reply(due.kind, self.languages.of(user, said.envelope.event.text), zone=None, now=None, **due.values)
-        await self.outbox.put_news(tx, said, due.name, text, ParcelState.PENDING if self._is_sent(said) else ParcelState.SENT)
+        parts = self.courier.render(said.envelope, text)
+        await self.outbox.put_news(tx, said, due.name, parts, ParcelState.PENDING if self._is_sent(said) else ParcelState.SENT)
         if self._is_sent(said):
             await self.work.defer_delivery(tx, said.conversation_id)
         await self.work.defer_news(tx, said.conversation_id)

@@ -3,7 +3,7 @@
 CommonMark with tables and strikethrough, but for this:
 
 - `**Note:**this` is bold: some write no space behind it, and in Chinese, Japanese and Thai nobody does.
-- `2*3*4` and `2**3` are sums.
+- `2*3*4` and `2**3` are sums, `__init__` is a name.
 - A line of dashes is a line across the page, also right under a paragraph, which it would make a heading.
 - `[1]: https://…` stays in the text: a source that nobody refers to would vanish.
 - Indented text is text: models mark code by fences, and indent what belongs to an item.
@@ -11,6 +11,7 @@ CommonMark with tables and strikethrough, but for this:
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -18,6 +19,8 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.state_inline import Delimiter
 from markdown_it.token import Token
+
+_NAME = re.compile(r"(?<![\w_])__[a-z][a-z0-9_]{0,60}__(?![\w_])", re.ASCII)
 
 DEEPEST = 32
 """Quotes and lists within each other. What lies deeper the parser leaves out."""
@@ -34,6 +37,11 @@ def _emphasis(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - the p
     marker = state.src[state.pos]
     if silent or marker not in "*_":
         return False
+    name = _NAME.match(state.src, state.pos)
+    if name is not None:
+        state.append_pending(name[0])
+        state.pos = name.end()
+        return True
     found = state.scanDelims(state.pos, marker == "*")
     before = state.src[state.pos - 1] if state.pos > 0 else " "
     behind = state.pos + found.length

@@ -180,7 +180,7 @@ class _Writer:
             self.lists.pop()
         elif token.type == "list_item_close":
             if not self.around[-1].is_begun:
-                self.write("")  # an item with nothing in it is still counted
+                self.write_mark()  # an item with nothing in it is still counted
             self.around.pop()
         self.rest()
 
@@ -196,12 +196,19 @@ class _Writer:
         if not lines:
             return
         if any(not around.is_begun for around in self.around):
-            self.write("")  # the item's own mark stands on the line above
+            self.write_mark()
             self.gap = 1
         self.put("\n" * self.gap)
         self.spans.append(Span(kind, self.length, self.length + len(lines), info))
         self.put(lines)
         self.rest()
+
+    def write_mark(self) -> None:
+        """An item's mark on a line of its own."""
+        self.write("")
+        mark = self.pieces.pop()
+        self.length -= len(mark)
+        self.put(mark.rstrip())
 
     def table(self, tokens: Sequence[Token]) -> None:
         """Aligned where it fits a phone; else a row is a few lines: what the column is called, and what stands in it."""

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hermes.channels.text import BLOCKS, Document, Kind, Span, Style
@@ -61,8 +62,11 @@ def marked(document: Document) -> str:
 
 
 def size(document: Document) -> int:
-    """How many characters `marked` gives."""
-    return len(written(document).text)
+    """How many characters `marked` gives, without writing them: a long answer is measured many times until it is cut."""
+    marks, text = marks_of(document), document.text
+    signs = sum(2 * len(mark.sign) for mark in marks) + sum(len(prefix) for _, prefix in prefixes(document))
+    fenced = [text[mark.start : mark.end] for mark in marks if mark.sign == FENCE]
+    return len(text) + signs + sum(len(unfenced(code)) - len(code) for code in fenced)
 
 
 def written(document: Document) -> Writing:
@@ -95,37 +99,41 @@ def written(document: Document) -> Writing:
 
 def marks_of(document: Document) -> Sequence[Mark]:
     """What is marked: outer ones before those in them, none twice, and nothing within code."""
+    text = document.text
+    addresses = [(found.start(), found.end()) for found in ADDRESS.finditer(text)]
     marks: list[Mark] = []
     code_end = 0
-    ends = dict.fromkeys(TWINS, -1)
+    ends = dict.fromkeys(SIGNS.values(), -1)
     for span in document.spans:
         if span.start < code_end:
             continue
-        if span.kind in BLOCKS or span.kind is Kind.CODE:
+        if span.kind in BLOCKS:
             code_end = span.end
-            is_fenced = span.kind in BLOCKS or "`" in document.text[span.start : span.end]
-            marks.append(Mark(span.start, span.end, FENCE if is_fenced else "`"))
+            marks.append(Mark(span.start, span.end, FENCE))
+        elif span.kind is Kind.CODE:
+            code_end = span.end
+            if not is_within(addresses, span.start):
+                marks.append(Mark(span.start, span.end, FENCE if "`" in text[span.start : span.end] else "`"))
         elif span.kind in SIGNS:
             sign = SIGNS[span.kind]
-            for mark in lines_of(document.text, span, sign):
+            for line in FILLED_LINE.finditer(text, span.start, span.end):
                 # Within or right behind another of its kind it would be two signs side by side, which WhatsApp reads as text.
-                if mark.start > ends[sign] and can_be_marked(document.text, mark):
-                    marks.append(mark)
-                    ends[sign] = mark.end
+                if line.start() > ends[sign] and can_be_marked(text, line.start(), line.end(), addresses):
+                    marks.append(Mark(line.start(), line.end(), sign))
+                    ends[sign] = line.end()
     return marks
 
 
-def lines_of(text: str, span: Span, sign: str) -> Iterator[Mark]:
-    """A span as one mark for each of its lines, without the white space around it."""
-    for line in FILLED_LINE.finditer(text, span.start, span.end):
-        yield Mark(line.start(), line.end(), sign)
+def can_be_marked(text: str, start: int, end: int, addresses: Sequence[tuple[int, int]]) -> bool:
+    """Whether WhatsApp reads a mark here: neither in the middle of a word nor in an address."""
+    before, behind = text[max(0, start - 1) : start], text[end : end + 1]
+    return not (is_of_word(before) or is_of_word(behind) or is_within(addresses, start) or is_within(addresses, end))
 
 
-def can_be_marked(text: str, mark: Mark) -> bool:
-    """Whether WhatsApp reads a mark here: not in the middle of a word, and not behind an address."""
-    before, behind = text[max(0, mark.start - 1) : mark.start], text[mark.end : mark.end + 1]
-    last_word = text[mark.start : mark.end].rsplit(maxsplit=1)[-1]
-    return not (is_of_word(before) or is_of_word(behind) or ADDRESS.search(last_word))
+def is_within(addresses: Sequence[tuple[int, int]], place: int) -> bool:
+    """Whether a sign here would be read as a part of an address: in it, or right behind it."""
+    last = bisect_left(addresses, (place, 0)) - 1
+    return last >= 0 and place <= addresses[last][1]
 
 
 def is_of_word(character: str) -> bool:
@@ -135,26 +143,45 @@ def is_of_word(character: str) -> bool:
 def prefixes(document: Document) -> Iterator[tuple[int, str]]:
     """What stands before lines, by their places: the sign of a quote, and what keeps a > from being one."""
     text = document.text
-    quotes = [span for span in document.spans if span.kind is Kind.QUOTE and not text[: span.start].rpartition("\n")[2].strip()]
+    quotes = [span for span in document.spans if span.kind is Kind.QUOTE and starts_line(text, span.start)]
     code = [span for span in document.spans if span.kind in BLOCKS]
     if not quotes and ">" not in text:
         return
+    in_quote, in_code = ends_of(quotes), ends_of(code)
     for line in re.finditer(r"[^\n]+", text):
         content = line[0].lstrip()
         place = line.end() - len(content)
-        if not content or any(span.start <= place < span.end for span in code):
+        is_quoted, is_code = place < in_quote(place), place < in_code(place)
+        if not content or is_code:
             continue
-        if any(span.start <= place < span.end for span in quotes):
+        if is_quoted:
             yield line.start(), QUOTE
         elif content.startswith(">"):
             yield place, WORD_JOINER
 
 
+def starts_line(text: str, place: int) -> bool:
+    return not text[text.rfind("\n", 0, place) + 1 : place].strip()
+
+
+def ends_of(spans: Sequence[Span]) -> Callable[[int], int]:
+    """Tells where the last of those ends that began up to a place. To be asked of places in their order."""
+    waiting = list(reversed(spans))
+    end = 0
+
+    def end_at(place: int) -> int:
+        nonlocal end
+        while waiting and waiting[-1].start <= place:
+            end = max(end, waiting.pop().end)
+        return end
+
+    return end_at
+
+
 def spelled(text: str, inside: Sequence[str]) -> str:
     """Words without signs that would end the mark around them too early, or begin code."""
     if FENCE in inside:
-        broken = re.sub(r"^`|`$", lambda found: f"{WORD_JOINER}`" if found.start() == 0 else f"`{WORD_JOINER}", text)
-        return broken.replace("``", f"`{WORD_JOINER}`")
+        return unfenced(text)
     if "`" in inside:
         return text
     signs = "".join(dict.fromkeys(["`", *inside]))
@@ -162,6 +189,14 @@ def spelled(text: str, inside: Sequence[str]) -> str:
         return text
     pattern = re.compile(rf"{ADDRESS.pattern}|[{re.escape(signs)}]", re.IGNORECASE)
     return pattern.sub(lambda found: TWINS.get(found[0], found[0]), text)
+
+
+def unfenced(code: str) -> str:
+    """Code in which nothing ends it: no three ` in a row, and none beside the three that are its own."""
+    if "`" not in code:
+        return code
+    inside = code.replace("``", f"`{WORD_JOINER}`")
+    return f"{WORD_JOINER * inside.startswith('`')}{inside}{WORD_JOINER * inside.endswith('`')}"
 
 
 def harmless(writing: Writing) -> str:

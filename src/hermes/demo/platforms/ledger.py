@@ -1,4 +1,4 @@
-"""What happened between people and the account: what each person really received, and what they said. Both in order; nothing is ever dropped."""
+"""What happened between people and the account: what each person really received, and what they said. In order, and nothing is dropped."""
 
 from __future__ import annotations
 

@@ -13,7 +13,9 @@ from hermes.demo.platforms.platform import Platform
 
 
 class Person(ABC):
-    """One person at one platform. What they do returns what the platform calls it; it is on its way then, and `platform.quiet()` waits for it."""
+    """One person at one platform.
+
+    What they do returns what the platform calls it; it is on its way then, and `platform.quiet()` waits until it has come."""
 
     platform: Platform
 

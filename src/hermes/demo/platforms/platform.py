@@ -12,7 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import aiohttp
 from aiohttp import web
@@ -79,11 +79,20 @@ class Call:
     act: Act
 
 
+def regardless(do: Callable[[], Awaitable[Answer]]) -> Act:
+    """Do something that leaves no message anywhere: it is the same whether anybody hears of it or not."""
+
+    async def act(*, is_answered: bool) -> Answer:  # noqa: ARG001  # that is the point
+        return await do()
+
+    return act
+
+
 class Platform(ABC):
     """One account at one platform, with the people who talk to it."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]
+    name: str
+    title: str
 
     patience_s: float
     """Real seconds that a receiver of webhooks has to answer."""
@@ -114,9 +123,7 @@ class Platform(ABC):
         times: int | None = 1,
     ) -> None:
         """Refuse the next calls, in the platform's shape."""
-        fault = Refuse(
-            status=status, code=code, subcode=subcode, message=message, retry_after=retry_after, parameters=parameters or {}
-        )
+        fault = Refuse(status=status, code=code, subcode=subcode, message=message, retry_after=retry_after, parameters=parameters or {})
         self.cue(fault, method=method, to=to, times=times)
 
     def html(self, status: int = 502, *, method: str | None = None, to: object = None, times: int | None = 1) -> None:
@@ -151,9 +158,7 @@ class Platform(ABC):
         self.script.clear()
         self.world.bell.ring()
 
-    def cue(
-        self, fault: Fault, *, method: str | None = None, to: object = None, times: int | None = 1, for_s: float | None = None
-    ) -> None:
+    def cue(self, fault: Fault, *, method: str | None = None, to: object = None, times: int | None = 1, for_s: float | None = None) -> None:
         """Let this happen to the next calls that fit; `to` is a person, a group, or an id."""
         until = None if for_s is None else self.world.pace.now() + for_s
         self.script.add(Cue(fault=fault, method=method, to=None if to is None else str(getattr(to, "id", to)), times=times, until=until))

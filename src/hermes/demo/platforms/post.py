@@ -36,7 +36,7 @@ class Disorder:
     duplicates: float = 0.0
     """The share of events that come twice, as if the receiver's 200 had been lost."""
     held_back: float = 0.0
-    """The share of events that are held back, so that later ones overtake them. Telegram keeps the order within a chat whatever this says."""
+    """The share of events that are held back, so that later ones overtake them. Telegram keeps the order of a chat whatever this says."""
     held_back_s: float = 5.0
     """How long at most, in the platform's seconds."""
     batch_s: float = 0.0
@@ -60,6 +60,4 @@ async def post(
         status, error = None, "no answer in time"
     except (aiohttp.ClientError, OSError, ValueError) as failure:
         status, error = None, f"{type(failure).__name__}: {failure}"
-    return Attempt(
-        url=url, body=body, headers=sent, status=status, answer=answer, retry_after_s=retry_after, error=error, at=at
-    )
+    return Attempt(url=url, body=body, headers=sent, status=status, answer=answer, retry_after_s=retry_after, error=error, at=at)

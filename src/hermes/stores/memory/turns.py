@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from hermes.ports.inbox import Claim, Said
 from hermes.ports.journal import Effect, Progress
-from hermes.ports.outbox import News, ParcelState
+from hermes.ports.outbox import Answer, Body, News, Parcel, ParcelState, Sending, words_of
 from hermes.ports.transactions import Transaction
 from hermes.turn import Platform
 
@@ -93,19 +93,63 @@ class MemoryInteractions:
 
 @dataclass(slots=True)
 class MemoryOutbox:
-    """Of the port Outbox what a promise needs, and news."""
+    """Of the port Outbox what a promise needs, and a courier, and news. A parcel that was put back waits until
+    `is_due` is set again."""
 
-    said: dict[UUID, list[str]] = field(default_factory=dict)
+    said: dict[UUID, list[Body]] = field(default_factory=dict)
+    parcels: list[Parcel] = field(default_factory=list)
+    """What is to be sent, in order."""
+    settled: list[tuple[Parcel, Sending]] = field(default_factory=list)
     told: list[tuple[Said, News, ParcelState]] = field(default_factory=list)
     """The news, each with the message that asked for it."""
     recorded: set[int] = field(default_factory=set)
+    is_due: bool = True
+    """False: the first parcel waits for its time."""
 
-    async def put(self, _: Transaction, claim: Claim, parts: Sequence[str], _state: ParcelState = ParcelState.PENDING) -> None:
-        self.said.setdefault(claim.turn_id, [*parts])
+    async def put(self, _: Transaction, claim: Claim, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING) -> None:
+        if claim.turn_id in self.said:
+            return
+        self.said[claim.turn_id] = [*parts]
+        if state is ParcelState.PENDING:
+            envelope = claim.envelope
+            where = (envelope.account, envelope.event.platform, envelope.channel_id)
+            for part, body in enumerate(parts):
+                place = (len(self.parcels) + len(self.settled), claim.turn_id, claim.conversation_id, claim.seq, part)
+                self.parcels.append(Parcel(*place, *where, body, 0, thread=envelope.thread, last_inbound_at=datetime.now(UTC)))
 
-    async def put_news(self, _: Transaction, said: Said, name: str, text: str, state: ParcelState = ParcelState.PENDING) -> None:
+    async def take(self, _: Transaction, conversation_id: UUID) -> Parcel | None:
+        for place, parcel in enumerate(self.parcels):
+            if parcel.conversation_id == conversation_id:
+                if not self.is_due:
+                    return None
+                self.parcels[place] = replace(parcel, tries=parcel.tries + 1)
+                return self.parcels[place]
+        return None
+
+    async def settle(self, _: Transaction, parcel: Parcel, sending: Sending) -> ParcelState | None:
+        if parcel not in self.parcels:
+            return None
+        if sending.state is ParcelState.PENDING:
+            place = self.parcels.index(parcel)
+            failures, doubts = parcel.failures + sending.is_failure, parcel.doubts + sending.is_doubtful
+            self.parcels[place] = replace(parcel, failures=failures, doubts=doubts)
+            self.is_due = False
+        else:
+            self.parcels.remove(parcel)
+            self.settled.append((parcel, sending))
+        return sending.state
+
+    async def answer(self, _: Transaction, turn_id: UUID) -> Answer | None:
+        return Answer(turn_id, words_of(self.said[turn_id]), {}) if turn_id in self.said else None
+
+    async def waiting(self, _: Transaction) -> int:
+        return len(self.parcels)
+
+    async def put_news(
+        self, _: Transaction, said: Said, name: str, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING
+    ) -> None:
         if all((news.turn_id, news.name) != (said.turn_id, name) for _, news, _ in self.told):
-            news = News(len(self.told) + 1, said.turn_id, said.user_id, name, text, datetime.now(UTC))
+            news = News(len(self.told) + 1, said.turn_id, said.user_id, name, words_of(parts), datetime.now(UTC))
             self.told.append((said, news, state))
 
     async def take_news(self, _: Transaction, conversation_id: UUID) -> Sequence[News]:

@@ -3,43 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
+import structlog
 from psycopg.types.json import Jsonb
 
+from hermes.ports.arrivals import Arrivals
+from hermes.ports.channels import Outcome, Rank
+from hermes.ports.dead_letters import DeadLetters
 from hermes.ports.errors import Forgotten
 from hermes.ports.inbox import Claim, Said
-from hermes.ports.outbox import Answer, News, Parcel, ParcelState
+from hermes.ports.outbox import Answer, Body, Lengths, News, Parcel, ParcelState, Sending, words_of
 from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.arrivals import PostgresArrivals
 from hermes.stores.postgres.database import on
+from hermes.stores.postgres.dead_letters import PostgresDeadLetters
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.outbox_body import sealed, unsealed
 from hermes.stores.postgres.queries import load
+from hermes.stores.seal import SealBroken
 from hermes.turn import Platform
 
+log = structlog.get_logger()
+
 SQL = load("outbox")
+WEEK_S = 7 * 86_400.0
 
 
 class PostgresOutbox:
-    """The port Outbox. A try that has not ended after `cut_off_s` was cut off: no sender works on one parcel for that long."""
+    """The port Outbox. A try that has not ended after `cut_off_s` was cut off: no sender works on one parcel for that long.
 
-    def __init__(self, keyring: Keyring, *, cut_off_s: float = 120.0) -> None:
-        self._keyring, self._cut_off_s = keyring, cut_off_s
+    `cap` is how many parcels of one account at one platform may wait to be tried again; `keep_dead_s`, how long dead letters are kept."""
 
-    async def put(self, tx: Transaction, claim: Claim, parts: Sequence[str], state: ParcelState = ParcelState.PENDING) -> None:
-        keys = await self._keyring.of(tx, claim.user_id)
+    def __init__(self, keyring: Keyring, *, cut_off_s: float = 120.0, cap: int = 5_000, keep_dead_s: float = WEEK_S) -> None:
+        self._keyring, self._cut_off_s, self._cap = keyring, cut_off_s, cap
+        self.dead_letters: DeadLetters = PostgresDeadLetters(keyring, keep_s=keep_dead_s)
+        self.arrivals: Arrivals = PostgresArrivals()
+
+    async def put(self, tx: Transaction, claim: Claim, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING) -> None:
         row: dict[str, Any] = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "user_id": claim.user_id}
-        row |= {"seq": claim.seq, "state": state}
-        for part, text in enumerate(parts):
-            body = keys.seal(scope(claim.turn_id, part), text.encode())
-            await on(tx).execute(SQL["put"], {**row, "part": part, "body": body})
+        row |= {"seq": claim.seq, "thread": claim.envelope.thread, "state": state, "news": ""}
+        await self._put(tx, "put", row, parts)
 
-    async def put_news(self, tx: Transaction, said: Said, name: str, text: str, state: ParcelState = ParcelState.PENDING) -> None:
-        keys = await self._keyring.of(tx, said.user_id)
+    async def put_news(
+        self, tx: Transaction, said: Said, name: str, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING
+    ) -> None:
         row: dict[str, Any] = {"turn_id": said.turn_id, "conversation_id": said.conversation_id, "user_id": said.user_id}
-        row |= {"news": name, "state": state, "body": keys.seal(scope(said.turn_id, 0, name), text.encode())}
+        row |= {"thread": said.envelope.thread, "state": state, "news": name}
         await on(tx).execute(SQL["hold_conversation"], row)
-        await on(tx).execute(SQL["put_news"], row)
+        await self._put(tx, "put_news", row, parts)
+
+    async def _put(self, tx: Transaction, query: str, row: dict[str, Any], parts: Sequence[Body]) -> None:
+        keys = await self._keyring.of(tx, row["user_id"])
+        for part, body in enumerate(parts):
+            values = {**row, **sealed(keys, row["turn_id"], part, row["news"], body)}
+            if await (await on(tx).execute(SQL[query], values)).fetchone() is None:
+                return  # it was promised before
 
     async def take_news(self, tx: Transaction, conversation_id: UUID) -> Sequence[News]:
         rows = await (await on(tx).execute(SQL["take_news"], {"conversation_id": conversation_id})).fetchall()
@@ -53,30 +74,78 @@ class PostgresOutbox:
 
     async def _opened(self, tx: Transaction, rows: Sequence[Any]) -> list[News]:
         found = []
-        for news_id, turn_id, user_id, name, body, at in rows:
+        for (turn_id, user_id, name), parts in groupby(rows, key=lambda row: row[1:4]):
             try:
                 keys = await self._keyring.of(tx, user_id)
             except Forgotten:
                 continue
-            found.append(News(news_id, turn_id, user_id, name, keys.open(scope(turn_id, 0, name), body).decode(), at))
+            ids, bodies, times = zip(
+                *((row[0], unsealed(keys, turn_id, row[4], name, row[5], is_message=row[6]), row[7]) for row in parts), strict=True
+            )
+            found.append(News(ids[0], turn_id, user_id, name, words_of(bodies), times[0]))
         return found
 
     async def take(self, tx: Transaction, conversation_id: UUID) -> Parcel | None:
         wanted = {"conversation_id": conversation_id, "cut_off_s": self._cut_off_s}
-        row = await (await on(tx).execute(SQL["take"], wanted)).fetchone()
-        if row is None:
-            return None
-        parcel_id, user_id, turn_id, _, seq, part, account, platform, channel_id, body, tries, is_ambiguous, news = row
+        while (row := await (await on(tx).execute(SQL["take"], wanted)).fetchone()) is not None:
+            try:
+                return await self._parcel(tx, conversation_id, row)
+            except (Forgotten, SealBroken) as error:
+                # It would hold back for ever what is behind it.
+                reason = "its user was deleted" if isinstance(error, Forgotten) else "what is stored of it is damaged"
+                log.warning("parcel_not_opened", turn_id=str(row[2]), reason=reason)
+                await on(tx).execute(SQL["give_up"], {"id": row[0], "reason": reason})
+        return None
+
+    async def _parcel(self, tx: Transaction, conversation_id: UUID, row: Any) -> Parcel:
+        parcel_id, user_id, turn_id, seq, part, account, platform, channel_id, body, is_message, tries, doubts, news, failures, *more = row
+        thread, is_late, taken_at, doubted_at, last_inbound_at, unreachable_since = more
         keys = await self._keyring.of(tx, user_id)
-        text = keys.open(scope(turn_id, part, news), body).decode()
-        where = (account, Platform(platform), channel_id)
-        return Parcel(parcel_id, turn_id, conversation_id, seq, part, *where, text, tries, is_ambiguous, news)
+        has_left = unreachable_since is not None and not (last_inbound_at is not None and last_inbound_at > unreachable_since)
+        confirmed_by = None
+        if doubts:
+            wanted = {"account": account, "platform": platform, "channel_id": channel_id, "doubted_at": doubted_at, "failed": Rank.FAILED}
+            found = await (await on(tx).execute(SQL["confirmed"], wanted)).fetchone()
+            confirmed_by = found[0] if found else None
+        return Parcel(
+            *(parcel_id, turn_id, conversation_id, seq, part, account, Platform(platform), channel_id),
+            unsealed(keys, turn_id, part, news, body, is_message=is_message),
+            tries,
+            doubts=doubts,
+            news=news,
+            failures=failures,
+            thread=thread,
+            is_late=is_late,
+            is_reachable=not has_left,
+            taken_at=taken_at,
+            last_inbound_at=last_inbound_at,
+            confirmed_by=confirmed_by,
+        )
 
-    async def settle(self, tx: Transaction, parcel: Parcel, state: ParcelState, *, retry_in_s: float | None = None) -> None:
-        await on(tx).execute(SQL["settle"], {"id": parcel.id, "tries": parcel.tries, "state": state, "retry_in_s": retry_in_s or 0.0})
+    async def settle(self, tx: Transaction, parcel: Parcel, sending: Sending) -> ParcelState | None:
+        state, reason = sending.state, sending.reason
+        line: dict[str, Any] = {"account": parcel.account, "platform": parcel.platform, "cap": self._cap}
+        if state is not ParcelState.SENT:
+            await on(tx).execute(SQL["hold_conversation"], {"conversation_id": parcel.conversation_id})
+        if state is ParcelState.PENDING and await self._is_full(tx, line):
+            state, reason = ParcelState.DEAD, f"{self._cap} others wait to be tried again; {reason}"
+        row = {**line, "id": parcel.id, "tries": parcel.tries, "state": state, "outcome": sending.outcome, "reason": reason}
+        row |= {"retry_in_s": sending.retry_in_s, "failures": int(sending.is_failure), "doubts": int(sending.is_doubtful)}
+        row |= {"message_id": sending.message_id, "failed": Rank.FAILED}
+        if await (await on(tx).execute(SQL["settle"], row)).fetchone() is None:
+            return None
+        if sending.outcome is Outcome.INVALID_RECIPIENT and state is ParcelState.DEAD:
+            gone = {"conversation_id": parcel.conversation_id, "taken_at": parcel.taken_at}
+            await on(tx).execute(SQL["mark_unreachable"], gone)
+        return state
 
-    async def stranded(self, tx: Transaction, older_than_s: float) -> Sequence[UUID]:
-        limits = {"older_than_s": older_than_s, "cut_off_s": self._cut_off_s}
+    async def _is_full(self, tx: Transaction, line: dict[str, Any]) -> bool:
+        await on(tx).execute(SQL["lock_line"], line)
+        row = await (await on(tx).execute(SQL["is_full"], line)).fetchone()
+        return bool(row and row[0])
+
+    async def stranded(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:
+        limits = {"older_than_s": older_than_s, "cut_off_s": self._cut_off_s, "limit": limit}
         rows = await (await on(tx).execute(SQL["stranded"], limits)).fetchall()
         return [row[0] for row in rows]
 
@@ -85,12 +154,16 @@ class PostgresOutbox:
         if not rows:
             return None
         keys = await self._keyring.of(tx, rows[0][0])
-        text = "".join(keys.open(scope(turn_id, part), body).decode() for _, part, body, _ in rows)
-        return Answer(turn_id, text, rows[0][3] or {})
+        bodies = [unsealed(keys, turn_id, part, "", body, is_message=is_message) for _, part, body, is_message, _ in rows]
+        return Answer(turn_id, words_of(bodies), rows[0][4] or {})
 
     async def waiting(self, tx: Transaction) -> int:
         row = await (await on(tx).execute(SQL["waiting"])).fetchone()
         return int(row[0]) if row else 0
+
+    async def lengths(self, tx: Transaction) -> Lengths:
+        row = await (await on(tx).execute(SQL["lengths"])).fetchone()
+        return Lengths(*row) if row else Lengths(0, 0)
 
 
 class PostgresInteractions:
@@ -99,7 +172,3 @@ class PostgresInteractions:
     async def add(self, tx: Transaction, claim: Claim, session_id: UUID, meta: Mapping[str, Any]) -> None:
         row = {"turn_id": claim.turn_id, "account": claim.envelope.account, "user_id": claim.user_id, "session_id": session_id}
         await on(tx).execute(SQL["log"], {**row, "platform": claim.envelope.event.platform, "meta": Jsonb(dict(meta))})
-
-
-def scope(turn_id: UUID, part: int, news: str = "") -> str:
-    return f"outbox/{turn_id}/{news}/{part}" if news else f"outbox/{turn_id}/{part}"

@@ -9,8 +9,27 @@ from typing import Any
 from hermes.demo.platforms.refusal import Refusal, is_whole
 
 PLAIN_TYPES = frozenset(
-    "mention hashtag cashtag bot_command url email phone_number bold italic underline strikethrough spoiler blockquote "
-    "expandable_blockquote code pre text_link text_mention custom_emoji".split()
+    {
+        "mention",
+        "hashtag",
+        "cashtag",
+        "bot_command",
+        "url",
+        "email",
+        "phone_number",
+        "bold",
+        "italic",
+        "underline",
+        "strikethrough",
+        "spoiler",
+        "blockquote",
+        "expandable_blockquote",
+        "code",
+        "pre",
+        "text_link",
+        "text_mention",
+        "custom_emoji",
+    }
 )
 FURTHER = {"pre": {"language"}, "text_link": {"url"}, "text_mention": {"user"}, "custom_emoji": {"custom_emoji_id"}}
 """The fields that a type has beside `type`, `offset` and `length`."""
@@ -63,7 +82,9 @@ def _check_shape(entity: object) -> None:
         raise bad("can't parse MessageEntity: Unsupported type specified")
     known = {"type", "offset", "length", *FURTHER.get(kind, ())}
     if unknown := sorted(entity.keys() - known):
-        raise bad(f"can't parse MessageEntity: unexpected field \"{unknown[0]}\" of a {kind} (the stand-in takes none that it does not know)")
+        raise bad(
+            f'can\'t parse MessageEntity: unexpected field "{unknown[0]}" of a {kind} (the stand-in takes none that it does not know)'
+        )
     for name in sorted(known - MAY_LACK):
         if name not in entity:
             raise bad(f"can't parse MessageEntity: Can't find field \"{name}\"")

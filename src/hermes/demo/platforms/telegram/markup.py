@@ -9,8 +9,18 @@ from hermes.demo.platforms.refusal import is_whole
 from hermes.demo.platforms.telegram.entities import bad
 
 BUTTON_ACTIONS = frozenset(
-    "callback_data url web_app login_url switch_inline_query switch_inline_query_current_chat switch_inline_query_chosen_chat copy_text "
-    "callback_game pay".split()
+    {
+        "callback_data",
+        "url",
+        "web_app",
+        "login_url",
+        "switch_inline_query",
+        "switch_inline_query_current_chat",
+        "switch_inline_query_chosen_chat",
+        "copy_text",
+        "callback_game",
+        "pay",
+    }
 )
 BUTTON = frozenset({"text", "icon_custom_emoji_id", "style", *BUTTON_ACTIONS})
 KEYBOARDS = {
@@ -20,7 +30,16 @@ KEYBOARDS = {
     "force_reply": {"force_reply", "input_field_placeholder", "selective"},
 }
 REPLY = frozenset(
-    "message_id chat_id allow_sending_without_reply quote quote_parse_mode quote_entities quote_position checklist_task_id".split()
+    {
+        "message_id",
+        "chat_id",
+        "allow_sending_without_reply",
+        "quote",
+        "quote_parse_mode",
+        "quote_entities",
+        "quote_position",
+        "checklist_task_id",
+    }
 )
 PREVIEW = {
     "is_disabled": bool,

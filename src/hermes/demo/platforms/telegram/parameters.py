@@ -33,17 +33,16 @@ METHODS: Mapping[str, Mapping[str, Kind]] = {
         "text": Kind.STRING,
         "business_connection_id": Kind.STRING,
         "message_thread_id": Kind.INTEGER,
-        "direct_messages_topic_id": Kind.INTEGER,
         "parse_mode": Kind.STRING,
         "entities": Kind.ARRAY,
         "link_preview_options": Kind.OBJECT,
         "disable_notification": Kind.BOOLEAN,
         "protect_content": Kind.BOOLEAN,
-        "allow_paid_broadcast": Kind.BOOLEAN,
-        "message_effect_id": Kind.STRING,
-        "suggested_post_parameters": Kind.OBJECT,
         "reply_parameters": Kind.OBJECT,
         "reply_markup": Kind.OBJECT,
+        "reply_to_message_id": Kind.INTEGER,
+        "allow_sending_without_reply": Kind.BOOLEAN,
+        "disable_web_page_preview": Kind.BOOLEAN,
     },
     "sendChatAction": {
         "chat_id": Kind.CHAT,
@@ -101,7 +100,7 @@ def checked(method: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters as what they are, without those that are null. Raises Refusal."""
     kinds = METHODS[method]
     if unknown := sorted(found.keys() - kinds.keys()):
-        raise bad(f"{method} has no parameter {unknown[0]} (the real server would ignore it)")
+        raise bad(f"{method} has no parameter {unknown[0]} that the stand-in knows")
     values = {name: _typed(name, value, kinds[name]) for name, value in found.items() if value is not None}
     for (required_by, name), words in REQUIRED.items():
         if required_by == method and values.get(name) in {None, ""}:

@@ -2,13 +2,185 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from hermes.demo.platforms.ledger import Received, Said
+from hermes.demo.platforms.ledger import Received
 from hermes.demo.platforms.pace import today
 from hermes.demo.platforms.person import Person, picture_of
-from hermes.demo.platforms.telegram.entities import utf16
+from hermes.demo.platforms.platform import Platform
+from hermes.demo.platforms.telegram.chats import Chat, Desk, Press, commands_in
 
-if TYPE_CHECKING:
-    from hermes.demo.platforms.telegram.platform import Telegram
+
+class Group:
+    """A group with the bot in it. Everybody in it sees what arrives."""
+
+    def __init__(self, desk: Desk, title: str, number: int) -> None:
+        self._desk, self.title = desk, title
+        self._chat = Chat(-desk.number(10, "group", number), {"type": "group", "title": title})
+        desk.chats[self._chat.id] = self._chat
+
+    @property
+    def id(self) -> str:
+        return str(self._chat.id)
+
+    @property
+    def chat(self) -> Chat:
+        return self._chat
+
+    @property
+    def received(self) -> list[Received]:
+        return self._desk.platform.ledger.of(self.id)
+
+    def open_topic(self) -> int:
+        """Start a thread; only what names it is shown in it."""
+        thread = len(self._chat.messages) + 1
+        self._chat.add(self._desk.bot, {"forum_topic_created": {"name": f"Topic {thread}", "icon_color": 7322096}})
+        self._chat.threads.add(thread)
+        self._chat.about = {**self._chat.about, "is_forum": True}
+        return thread
+
+    def upgrade(self) -> str:
+        """Become a supergroup, with another id: who writes to the old one is told the new one. Returns the new one."""
+        desk, old = self._desk, self._chat
+        new = Chat(
+            -1_000_000_000_000 - desk.number(10, "supergroup", old.id), {"type": "supergroup", "title": self.title}, is_met=old.is_met
+        )
+        desk.chats[new.id], self._chat, old.moved_to = new, new, new.id
+        desk.updates.add("message", old.add(desk.bot, {"migrate_to_chat_id": new.id}), str(old.id))
+        desk.updates.add("message", new.add(desk.bot, {"migrate_from_chat_id": old.id}), str(new.id))
+        desk.platform.ledger.move(str(old.id), str(new.id))
+        return self.id
+
+
+class TelegramPerson(Person):
+    """Somebody on Telegram. Their chat with the bot has their own id."""
+
+    def __init__(self, desk: Desk, name: str, username: str | None, language: str, number: int) -> None:
+        super().__init__(name)
+        self._desk = desk
+        first, _, last = name.partition(" ")
+        more = {"last_name": last} if last else {}
+        more |= {"username": username} if username else {}
+        self._id = 5_000_000_000 + desk.number(9, "person", number)
+        self.about: dict[str, Any] = {"id": self._id, "is_bot": False, "first_name": first, **more, "language_code": language}
+        self.chat = Chat(self._id, {"type": "private", "first_name": first, **more})
+        desk.chats[self._id] = self.chat
+        self.is_deactivated = False
+        """Their account is gone."""
+
+    @property
+    def id(self) -> str:
+        return str(self._id)
+
+    @property
+    def platform(self) -> Platform:  # type: ignore[override]  # it is never set
+        return self._desk.platform
+
+    def start(self) -> str:
+        """Press the button with which every talk to a bot begins."""
+        return self.say("/start")
+
+    def say(self, text: str, *, reply_to: str | None = None, group: Group | None = None, thread: int | None = None) -> str:
+        content: dict[str, Any] = {"text": text}
+        if entities := commands_in(text):
+            content["entities"] = list(entities)
+        return self._send("text", text, content, reply_to=reply_to, group=group, thread=thread)
+
+    def send_picture(self, picture: bytes | None = None, caption: str = "", *, group: Group | None = None) -> str:
+        return self._send("photo", caption, self._photo(picture, caption), group=group)
+
+    def send_album(self, pictures: Sequence[bytes | None], caption: str = "") -> list[str]:
+        album = str(self._desk.number(17, "album", self._id, len(self.chat.messages)))
+        return [
+            self._send("photo", words, {**self._photo(picture, words), "media_group_id": album})
+            for picture, words in zip(pictures, [caption, *[""] * len(pictures)], strict=False)
+        ]
+
+    def send_voice(self, sound: bytes = b"OggS") -> str:
+        return self._send("voice", "", {"voice": self._desk.file(sound, "audio/ogg", duration=2, mime_type="audio/ogg")})
+
+    def send_document(self, data: bytes, name: str = "menu.pdf", mime_type: str = "application/pdf", caption: str = "") -> str:
+        content = {"document": self._desk.file(data, mime_type, file_name=name, mime_type=mime_type)}
+        return self._send("document", caption, {**content, **({"caption": caption} if caption else {})})
+
+    def send_location(self, latitude: float, longitude: float) -> str:
+        return self._send("location", "", {"location": {"latitude": latitude, "longitude": longitude}})
+
+    def send_sticker(self, emoji: str = "👍") -> str:
+        shape = {"width": 512, "height": 512, "type": "regular", "is_animated": True, "is_video": False, "emoji": emoji}
+        return self._send("sticker", emoji, {"sticker": self._desk.file(b"sticker", "application/x-tgsticker", **shape)})
+
+    def edit(self, message_id: str, text: str) -> None:
+        """Say something else than they said."""
+        edited = {**self.chat.messages[int(message_id)], "text": text, "edit_date": today()}
+        self.chat.messages[int(message_id)] = edited
+        self._desk.updates.add("edited_message", edited, self.id)
+
+    def press(self, message_id: str, data: str) -> str:
+        """Press a button below a message of the bot; returns the id that the bot must answer, or the button spins on."""
+        press = Press(str(self._desk.number(18, "press", self._id, len(self._desk.presses))), self.platform.world.pace.now())
+        self._desk.presses[press.id] = press
+        message = self.chat.messages[int(message_id)]
+        query = {"id": press.id, "from": self.about, "message": message, "chat_instance": self.id, "data": data}
+        self._desk.updates.add("callback_query", query, f"press:{self.id}")
+        return press.id
+
+    def react(self, message_id: str, emoji: str) -> None:
+        sign = [{"type": "emoji", "emoji": emoji}] if emoji else []
+        chat = {"id": self._id, **self.chat.about}
+        changed = {
+            "chat": chat,
+            "message_id": int(message_id),
+            "user": self.about,
+            "date": today(),
+            "old_reaction": [],
+            "new_reaction": sign,
+        }
+        self._desk.updates.add("message_reaction", changed, self.id)
+
+    def block(self) -> None:
+        super().block()
+        self._change("member", "kicked")
+
+    def unblock(self) -> None:
+        super().unblock()
+        self._change("kicked", "member")
+
+    def deactivate(self) -> None:
+        """Delete their account."""
+        self.is_deactivated = True
+
+    def _change(self, old: str, new: str) -> None:
+        states = {
+            name: {"user": self._desk.bot, "status": status, **({"until_date": 0} if status == "kicked" else {})}
+            for name, status in (("old_chat_member", old), ("new_chat_member", new))
+        }
+        changed = {"chat": {"id": self._id, **self.chat.about}, "from": self.about, "date": today(), **states}
+        self._desk.updates.add("my_chat_member", changed, self.id)
+
+    def _photo(self, picture: bytes | None, caption: str) -> dict[str, Any]:
+        seen = picture_of(picture)
+        small = self._desk.file(seen.data[:200], seen.mime_type, width=seen.width // 4 or 1, height=seen.height // 4 or 1)
+        whole = self._desk.file(seen.data, seen.mime_type, width=seen.width, height=seen.height)
+        return {"photo": [small, whole], **({"caption": caption} if caption else {})}
+
+    def _send(
+        self,
+        kind: str,
+        text: str,
+        content: dict[str, Any],
+        *,
+        reply_to: str | None = None,
+        group: Group | None = None,
+        thread: int | None = None,
+    ) -> str:
+        chat = group.chat if group else self.chat
+        if reply_to is not None:
+            content["reply_to_message"] = {key: value for key, value in chat.messages[int(reply_to)].items() if key != "reply_to_message"}
+        if thread is not None:
+            content |= {"message_thread_id": thread, "is_topic_message": True}
+        if chat is self.chat:
+            self.last_said_at = self.platform.world.pace.now()
+            self.is_blocking = False  # Telegram shows no field to write in to who blocks a bot; who writes has unblocked it
+        return str(self._desk.hear(chat, self.about, kind, text, content)["message_id"])

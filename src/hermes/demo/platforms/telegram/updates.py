@@ -1,9 +1,9 @@
 """What the bot has not fetched or taken yet, and how it is brought to it.
 
 By webhook: one queue for each chat (and one for each user's button presses). The next update of a queue is posted only after the one
-before it was answered with 2xx, so a stuck receiver blocks that chat and no other. A failed one is tried again at once, then after 2, 4, 8 …
-seconds, at most a random 60 to 120; the receiver's `Retry-After` is honoured. It is given up when the message is a day old, a button press
-after 150 s. Whoever answers 410 for 23 h loses the webhook.
+before it was answered with 2xx, so a stuck receiver blocks that chat and no other. A failed one is tried again at once, then after 2, 4,
+8 … seconds, at most a random 60 to 120; the receiver's `Retry-After` is honoured. It is given up when the message is a day old, a button
+press after 150 s. Whoever answers 410 for 23 h loses the webhook.
 
 By long polling: `getUpdates`, one caller at a time, and not beside a webhook."""
 
@@ -141,10 +141,9 @@ class Updates:
 
     async def _post_all(self, webhook: Webhook, queue: str, lane: Queue) -> None:
         while lane.waiting and self.webhook is webhook:
-            pending = self.pending.get(lane.waiting[0])
-            if pending is None or await self._post(webhook, pending):
-                if lane.waiting:
-                    self.pending.pop(lane.waiting.popleft(), None)
+            pending = self.pending[lane.waiting[0]]
+            if await self._post(webhook, pending) and pending.id in self.pending:
+                self.take(pending.id)
         if self._queues.get(queue) is lane:
             lane.pump = None
 

@@ -1,10 +1,10 @@
--- What platforms tell of our messages after they were sent. A rank only ever grows.
+-- What platforms tell of our messages after they were sent. A rank only ever grows. A message's id is the platform's: unique within an
+-- account wherever there are receipts.
 
 -- name: receive
 with known as (
     select id from outbox
     where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s
-        and (%(channel_id)s::text is null or channel_id = %(channel_id)s)
 ), ranked as (
     update outbox set rank = %(rank)s, ranked_at = now() from known where outbox.id = known.id and outbox.rank < %(rank)s
 )
@@ -18,33 +18,33 @@ select from conversations
 where id in (
     select conversation_id from outbox
     where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s
-        and (%(channel_id)s::text is null or channel_id = %(channel_id)s)
 ) order by id for update
 
 -- name: fail
 -- One that was delivered before stays what it is: the platform contradicts itself, and it was there.
 update outbox set state = 'dead', died_at = now(), touched_at = now(), outcome = %(outcome)s, reason = %(reason)s
 where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s
-    and (%(channel_id)s::text is null or channel_id = %(channel_id)s) and state in ('sent', 'ambiguous') and rank < %(delivered)s
+    and state in ('sent', 'ambiguous') and rank < %(delivered)s
 returning id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at
 
--- name: found
-select account_id, platform, early.message_id, early.channel_id, early.rank, early.outcome, early.reason
-from early_receipts as early
-where exists (
-    select from outbox
-    where outbox.account_id = early.account_id and outbox.platform = early.platform and outbox.message_id = early.message_id
+-- name: take_found
+delete from early_receipts as early
+where (account_id, platform, message_id) in (
+    select account_id, platform, message_id from early_receipts
+    where exists (
+        select from outbox
+        where outbox.account_id = early_receipts.account_id and outbox.platform = early_receipts.platform
+            and outbox.message_id = early_receipts.message_id
+    )
+    order by received_at limit 1 for update skip locked
 )
-order by early.received_at limit %(limit)s
-
--- name: forget_early
-delete from early_receipts where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s
+returning account_id, platform, message_id, channel_id, rank, outcome, reason
 
 -- name: forget_old
 delete from early_receipts where received_at < now() - make_interval(secs => %(keep_s)s)
 
 -- name: left
-update conversations set unreachable_since = now()
+update conversations set unreachable_since = coalesce(%(since)s, now())
 where account_id = %(account)s and platform = %(platform)s and channel_id = %(channel_id)s
 
 -- name: came_back
@@ -58,6 +58,10 @@ where account_id = %(account)s and platform = %(platform)s and sender_id = %(old
     where known.account_id = %(account)s and known.platform = %(platform)s and known.sender_id = %(new)s
 )
 
+-- name: hold_both
+select id from conversations
+where account_id = %(account)s and platform = %(platform)s and channel_id in (%(old)s, %(new)s) order by id for update
+
 -- name: move_channel
 update conversations set channel_id = %(new)s
 where account_id = %(account)s and platform = %(platform)s and channel_id = %(old)s and not exists (
@@ -67,7 +71,7 @@ where account_id = %(account)s and platform = %(platform)s and channel_id = %(ol
 
 -- name: move_parcels
 update outbox set channel_id = %(new)s
-where account_id = %(account)s and platform = %(platform)s and channel_id = %(old)s and state in ('pending', 'attempting', 'dead')
+where conversation_id = any(%(conversations)s) and channel_id = %(old)s and state in ('pending', 'attempting')
 
 -- name: standings
 select part, news, state, rank, ranked_at, outcome, reason, tries, doubts, is_late, put_at

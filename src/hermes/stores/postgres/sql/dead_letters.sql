@@ -34,6 +34,7 @@ with chosen as (
     select outbox.* from outbox join chosen using (id)
 ), again as (
     update outbox set state = 'pending', died_at = null, is_late = true, place = chosen.place, seq = conversations.last_seq,
+        channel_id = conversations.channel_id,
         failures = 0, doubts = 0, doubted_at = null, outcome = null, reason = '', message_id = null, rank = 0, ranked_at = null,
         not_before = now(), touched_at = now()
     from chosen, conversations

@@ -9,6 +9,7 @@ insert into outbox (account_id, platform, channel_id, conversation_id, user_id, 
 select account_id, platform, channel_id, id, %(user_id)s, %(turn_id)s, %(seq)s, %(part)s, %(body)s, %(is_message)s, %(thread)s, %(state)s
 from conversations where id = %(conversation_id)s
 on conflict (turn_id, news, part) do nothing
+returning id
 
 -- name: hold_conversation
 -- So that the ids of news grow in the order of their commits, within a conversation.
@@ -20,6 +21,7 @@ select account_id, platform, channel_id, id, %(user_id)s, %(turn_id)s, last_seq,
     %(state)s
 from conversations where id = %(conversation_id)s
 on conflict (turn_id, news, part) do nothing
+returning id
 
 -- name: take_news
 update outbox set recorded_at = now()

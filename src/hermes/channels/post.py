@@ -1,0 +1,119 @@
+"""The one HTTP client of all channels, on aiohttp. It tells what is proven not sent from what may have arrived.
+
+No retries, no redirects, no cookies, no proxy from the environment. What it raises and logs says nothing of addresses, headers or bodies:
+tokens are in them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+
+from hermes.ports.channels import Call, MaybeSent, NotSent, Reply
+
+LONGEST_BODY = 1024 * 1024
+"""Bytes after which an answer is given up: no platform says that much about one message."""
+SHORTEST_S = 0.001
+"""To aiohttp, 0 would be no limit at all."""
+
+
+@dataclass(slots=True)
+class Trip:
+    """How far a call has come."""
+
+    is_written: bool = False
+    """Something may have been written to the connection."""
+
+
+class HttpPost:
+    """The port Post. Made by `open_post`."""
+
+    def __init__(self, session: aiohttp.ClientSession, connect_timeout_s: float) -> None:
+        self._session, self._connect_timeout_s = session, connect_timeout_s
+
+    async def send(self, call: Call, *, timeout_s: float) -> Reply:
+        trip, timeout_s = Trip(), max(timeout_s, SHORTEST_S)
+        try:
+            return await self._bring(call, trip, timeout_s)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            reason = describe(error, timeout_s)
+        # Outside the except clause: aiohttp's errors hold the address and the headers, and a chained error would show them.
+        raise MaybeSent(reason) if trip.is_written else NotSent(reason)
+
+    async def _bring(self, call: Call, trip: Trip, timeout_s: float) -> Reply:
+        limits = aiohttp.ClientTimeout(
+            total=timeout_s,
+            sock_connect=min(self._connect_timeout_s, timeout_s),
+            ceil_threshold=math.inf,  # by default aiohttp rounds every limit over 5 s up to a whole second
+        )
+        headers, body = dict(call.headers), None
+        if call.json is not None:
+            headers["Content-Type"] = "application/json"
+            body = json.dumps(call.json, ensure_ascii=False, separators=(",", ":")).encode()
+        async with self._session.request(
+            call.method, call.url, headers=headers, data=body, timeout=limits, allow_redirects=False, trace_request_ctx=trip
+        ) as response:
+            said = await whole(response.content)
+            return Reply(status=response.status, headers={name.lower(): value for name, value in response.headers.items()}, body=said)
+
+
+@asynccontextmanager
+async def open_post(*, connections_per_host: int = 32, connect_timeout_s: float = 5.0, idle_s: float = 15.0) -> AsyncIterator[HttpPost]:
+    """The client, as long as the block lasts. One slow platform takes no connection from another: each host has its own.
+
+    `idle_s` is how long an unused connection is kept; shorter than platforms do, because a call that meets one just closed is in doubt."""
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, limit_per_host=connections_per_host, keepalive_timeout=idle_s),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"User-Agent": "hermes"},
+        raise_for_status=False,
+        trust_env=False,
+        trace_configs=[watching()],
+    ) as session:
+        yield HttpPost(session, connect_timeout_s)
+
+
+def watching() -> aiohttp.TraceConfig:
+    """Note on a call's trip that its first bytes are about to be written."""
+
+    async def note(_: aiohttp.ClientSession, context: SimpleNamespace, __: Any) -> None:
+        context.trace_request_ctx.is_written = True
+
+    config = aiohttp.TraceConfig()
+    config.on_request_headers_sent.append(note)
+    return config
+
+
+async def whole(content: aiohttp.StreamReader) -> bytes:
+    body = bytearray()
+    while piece := await content.readany():
+        body += piece
+        if len(body) > LONGEST_BODY:
+            raise aiohttp.ClientPayloadError("the answer does not end")
+    return bytes(body)
+
+
+def describe(error: Exception, timeout_s: float) -> str:
+    """Say what happened, in words that hold no address, header or body."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            what = "no connection in time"
+        case TimeoutError():
+            what = f"no whole answer within {timeout_s:g} s"
+        case aiohttp.ClientConnectorDNSError():
+            what = "the host's name is not known"
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
+            what = "the host's certificate is not accepted"
+        case aiohttp.ClientConnectorError():
+            what = f"cannot connect ({error.os_error.strerror or type(error.os_error).__name__})"
+        case ValueError():
+            what = "the address or a header is not valid"
+        case _:
+            what = f"the connection broke ({type(error).__name__})"
+    return what

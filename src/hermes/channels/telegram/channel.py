@@ -1,0 +1,68 @@
+"""One bot at Telegram as the port Channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from hermes.channels.meta import a_count, check_secret
+from hermes.channels.telegram.api import BotApi, secrets_of
+from hermes.channels.telegram.classify import classify
+from hermes.channels.telegram.entities import body, size
+from hermes.channels.telegram.parse import CALLBACK, happenings
+from hermes.channels.telegram.places import recipient
+from hermes.channels.text import read, split
+from hermes.ports.channels import Call, Happening, Reply, To, Verdict, Webhook
+from hermes.turn import Platform
+
+LIMIT = 4096
+"""The longest text, in UTF-16 code units."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telegram:
+    """The port Channel."""
+
+    account: str
+    api: BotApi
+    secret: str = field(default="", repr=False)
+    """What the webhook was set with. Empty: there is none, and nothing that claims to be one is authentic."""
+    username: str | None = None
+    """The bot's, without the @; for groups, where it is called by it."""
+
+    @property
+    def platform(self) -> Platform:
+        return Platform.TELEGRAM
+
+    def verify(self, webhook: Webhook) -> None:
+        check_secret(webhook.headers.get("x-telegram-bot-api-secret-token"), [self.secret])
+
+    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+        return happenings(webhook.body, account=self.account, bot_id=self.api.bot_id, username=self.username, now=now)
+
+    def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
+        """Bodies with `text`, and `entities` where something in it is marked: nothing is left to a parser of theirs."""
+        return [body(part) for part in split(read(markdown), LIMIT, size)]
+
+    def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"text": body["text"]}
+
+    def encode(self, body: Mapping[str, Any], to: To) -> Call:
+        # Without a preview: what a link's page says about itself is not ours, and it takes up the screen.
+        message = {**recipient(to), **body, "link_preview_options": {"is_disabled": True}}
+        answered = a_count(to.reply_to)
+        if answered is not None:
+            # The message may be gone by now; the answer is still worth sending.
+            message["reply_parameters"] = {"message_id": answered, "allow_sending_without_reply": True}
+        return self.api.call("sendMessage", message)
+
+    def typing(self, to: To, *, message_id: str | None) -> Call | None:
+        """Shows for 5 seconds that somebody types; after a button was pressed, answers that instead."""
+        if message_id is not None and message_id.startswith(CALLBACK):
+            return self.api.answer_callback(message_id.removeprefix(CALLBACK))
+        return self.api.call("sendChatAction", {**recipient(to), "action": "typing"})
+
+    def classify(self, reply: Reply) -> Verdict:
+        return classify(reply, secrets_of(self.api, self.secret))

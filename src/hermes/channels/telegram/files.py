@@ -1,0 +1,38 @@
+"""Files: where one is, and how to get its bytes. Two calls, because the address lives for an hour and holds the token, and the id does not.
+
+    look_up(api, "telegram:FILE_ID")  →  send it  →  file_in(api, reply)  →  send its call: the bytes
+
+A bot gets files of up to 20 MB; for a larger one the answer is a 400."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hermes.channels.meta import a_count, a_text, an_object, parsed
+from hermes.channels.telegram.api import BotApi
+from hermes.channels.telegram.said import SCHEME
+from hermes.ports.channels import Call, Reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file that can be fetched."""
+
+    call: Call
+    """For the bytes. No redirect is followed."""
+    bytes: int | None = None
+    """As the platform says; whoever fetches counts for themselves."""
+
+
+def look_up(api: BotApi, reference: str) -> Call | None:
+    """The call that asks where a file is; None for a reference that is not Telegram's."""
+    file_id = reference.removeprefix(SCHEME)
+    return api.file(file_id) if reference.startswith(SCHEME) and file_id else None
+
+
+def file_in(api: BotApi, reply: Reply) -> File | None:
+    """The file that an answer names; None where it names none."""
+    body = parsed(reply.body) if 200 <= reply.status < 300 else None
+    found = an_object(body.get("result")) if body is not None and body.get("ok") is True else {}
+    call = api.download(a_text(found.get("file_path")))
+    return None if call is None else File(call=call, bytes=a_count(found.get("file_size")))

@@ -1,0 +1,218 @@
+"""What an update holds.
+
+message business_message     heard, if a person wrote it; in a group, if it is for us
+callback_query               heard: a button was pressed, and its data, which we wrote, is what is said
+message_reaction             what somebody thinks of a message
+my_chat_member               somebody blocked or unblocked the bot; a group took it in or threw it out
+any other                    passed: edits never start a turn, posts in channels are for their readers, an answer to a guest's message or an
+                             inline query cannot be sent as a message; and kinds that nobody knows yet
+
+A pressed button's message id is `callback:ID`: what shows that an answer is on its way is then the answer to that press, without which the
+button waits. Items of an album come as updates of their own; in a group only the one with the words that name us is heard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from hermes.channels.meta import a_count, a_text, an_object, moment, objects, parsed
+from hermes.channels.telegram.addressed import is_addressed
+from hermes.channels.telegram.places import channel_of, thread_of
+from hermes.channels.telegram.said import Said, said_in
+from hermes.ports.channels import Happening, Heard, Passed, Reach, Reaction, Renamed
+from hermes.turn import Envelope, MessageEvent, Platform
+
+CALLBACK = "callback:"
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """Whose update it is, and which."""
+
+    account: str
+    bot_id: str
+    username: str | None
+    event_key: str
+    now: datetime
+
+
+def happenings(body: bytes, *, account: str, bot_id: str, username: str | None, now: datetime) -> list[Happening]:
+    """Everything that an update holds. It is one thing, but for an update that is none."""
+    update = parsed(body)
+    if update is None:
+        return [Passed(reason="not JSON")]
+    number = a_count(update.get("update_id"))
+    if number is None:
+        return [Passed(reason="not an update")]
+    here = Here(account, bot_id, username, f"{bot_id}:{number}", now)
+    found = [happening_in(kind, an_object(value), here) for kind, value in update.items() if kind != "update_id"]
+    return found or [Passed(reason="empty update")]
+
+
+def happening_in(kind: str, value: Mapping[str, Any], here: Here) -> Happening:
+    read = READERS.get(kind)
+    if read is not None:
+        return read(value, here)
+    return Passed(reason=kind if kind in KNOWN else "unknown kind")
+
+
+# --- messages
+
+
+def message_read(message: Mapping[str, Any], here: Here) -> Happening:
+    chat, sender = an_object(message.get("chat")), an_object(message.get("from"))
+    moved = moved_in(message)
+    said = said_in(message)
+    if moved is not None:
+        return moved
+    reason = unheard(message, chat, sender) or ("service message" if said is None else "")
+    if not reason and is_group(chat) and not is_addressed(message, bot_id=here.bot_id, username=here.username):
+        reason = "not addressed"
+    if said is None or reason:
+        return Passed(reason=reason)
+    answered = an_object(message.get("reply_to_message"))
+    return Heard(
+        envelope=envelope(message, sender, said, here),
+        message_id=a_text(message.get("message_id")),
+        media=(said.media,) if said.media is not None else (),
+        album=a_text(message.get("media_group_id")) or None,
+        reply_to=a_text(answered.get("message_id")) or None if "forum_topic_created" not in answered else None,
+        name=name_of(sender),
+    )
+
+
+def moved_in(message: Mapping[str, Any]) -> Renamed | None:
+    """A group that became a supergroup says so twice: under its old number, and under its new one."""
+    here = a_text(an_object(message.get("chat")).get("id"))
+    to, come_from = a_text(message.get("migrate_to_chat_id")), a_text(message.get("migrate_from_chat_id"))
+    if here and to:
+        return Renamed(old=here, new=to)
+    return Renamed(old=come_from, new=here) if here and come_from else None
+
+
+def unheard(message: Mapping[str, Any], chat: Mapping[str, Any], sender: Mapping[str, Any]) -> str:
+    """Why nobody is to be answered; empty where somebody is."""
+    if not a_text(chat.get("id")) or not a_text(message.get("message_id")):
+        return "incomplete"
+    if sender.get("is_bot") is True or "sender_business_bot" in message:
+        return "from a bot"  # two bots that answer each other never stop
+    if "sender_chat" in message or not a_text(sender.get("id")):
+        return "from a chat"
+    if message.get("business_connection_id") and a_text(sender.get("id")) != a_text(chat.get("id")):
+        return "from the business itself"
+    if chat.get("is_direct_messages") is True:
+        return "to a channel"
+    return ""
+
+
+def is_group(chat: Mapping[str, Any]) -> bool:
+    """By its type, or by its number where an old update has none."""
+    kind = a_text(chat.get("type"))
+    return kind != "private" if kind else (a_count(chat.get("id")) or 0) < 0
+
+
+def envelope(message: Mapping[str, Any], sender: Mapping[str, Any], said: Said, here: Here) -> Envelope:
+    event = MessageEvent(
+        platform=Platform.TELEGRAM,
+        sender_id=a_text(sender.get("id")),
+        text=said.text,
+        media_url=said.media.reference if said.media is not None else None,
+        media_type=said.media_type,
+    )
+    return Envelope(
+        event=event,
+        account=here.account,
+        channel_id=channel_of(message),
+        event_key=here.event_key,
+        sent_at=moment(message.get("date"), now=here.now),
+        thread=thread_of(message),
+    )
+
+
+def name_of(sender: Mapping[str, Any]) -> str | None:
+    whole = " ".join(filter(None, (a_text(sender.get("first_name")), a_text(sender.get("last_name")))))
+    return whole or a_text(sender.get("username")) or None
+
+
+# --- what is no message
+
+
+def callback_read(callback: Mapping[str, Any], here: Here) -> Happening:
+    """A pressed button. When it was pressed nobody says; the message's own date is that of the question."""
+    message, sender = an_object(callback.get("message")), an_object(callback.get("from"))
+    data, callback_id = a_text(callback.get("data")), a_text(callback.get("id"))
+    if not (data and callback_id and channel_of(message) and a_text(sender.get("id"))) or sender.get("is_bot") is True:
+        return Passed(reason="callback_query")
+    undated = {key: value for key, value in message.items() if key != "date"}
+    return Heard(
+        envelope=envelope(undated, sender, Said(data), here),
+        message_id=f"{CALLBACK}{callback_id}",
+        reply_to=a_text(message.get("message_id")) or None,
+        name=name_of(sender),
+    )
+
+
+def reaction_read(reaction: Mapping[str, Any], here: Here) -> Happening:  # noqa: ARG001 - all readers are called alike
+    """The newest of somebody's reactions to a message; of several that are there at once it is the last."""
+    message_id = a_text(reaction.get("message_id"))
+    who = an_object(reaction.get("user")) or an_object(reaction.get("actor_chat"))
+    if not message_id or not a_text(who.get("id")):
+        return Passed(reason="message_reaction")
+    shown = [emoji_of(kind) for kind in objects(reaction.get("new_reaction"))]
+    return Reaction(
+        message_id=message_id, sender_id=a_text(who.get("id")), emoji=shown[-1] if shown else "", channel_id=channel_of(reaction) or None
+    )
+
+
+def emoji_of(kind: Mapping[str, Any]) -> str:
+    """A reaction as a sign. A picture of somebody's own is one that nobody can name."""
+    return a_text(kind.get("emoji")) or ("⭐" if kind.get("type") == "paid" else "\N{REPLACEMENT CHARACTER}")
+
+
+def membership_read(change: Mapping[str, Any], here: Here) -> Happening:  # noqa: ARG001 - all readers are called alike
+    """The bot's own standing in a chat. For a person the chat's number is theirs; a group is reached, or not, as a whole."""
+    chat_id = a_text(an_object(change.get("chat")).get("id"))
+    member = an_object(change.get("new_chat_member"))
+    status = a_text(member.get("status"))
+    if not chat_id or not status:
+        return Passed(reason="my_chat_member")
+    is_mute = status == "restricted" and (member.get("is_member") is False or member.get("can_send_messages") is False)
+    return Reach(sender_id=chat_id, is_reachable=status not in ("kicked", "left") and not is_mute)
+
+
+READERS: Mapping[str, Callable[[Mapping[str, Any], Here], Happening]] = {
+    "message": message_read,
+    "business_message": message_read,
+    "callback_query": callback_read,
+    "message_reaction": reaction_read,
+    "my_chat_member": membership_read,
+}
+KNOWN = frozenset(
+    {
+        "edited_message",
+        "channel_post",
+        "edited_channel_post",
+        "business_connection",
+        "edited_business_message",
+        "deleted_business_messages",
+        "guest_message",
+        "message_reaction_count",
+        "inline_query",
+        "chosen_inline_result",
+        "shipping_query",
+        "pre_checkout_query",
+        "purchased_paid_media",
+        "poll",
+        "poll_answer",
+        "chat_member",
+        "chat_join_request",
+        "chat_boost",
+        "removed_chat_boost",
+        "managed_bot",
+        "subscription",
+        "stopped_message_generation",
+    }
+)
+"""Kinds that nothing follows from, so that each is counted by its name."""

@@ -1,0 +1,65 @@
+"""How fast one chat, and one account over all its chats, may be written to. Within this process: platforms say the rest themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hermes.ports.breakers import Line
+from hermes.turn import Platform
+
+MOST_KNOWN = 10_000
+"""Chats whose pace is remembered; those that may be written to at once again are forgotten beyond that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """One message every so often, and some at once after a rest."""
+
+    every_s: float
+    burst: int = 1
+
+
+CHATS: Mapping[Platform, Pace] = {
+    Platform.TELEGRAM: Pace(1.0),
+    Platform.WHATSAPP: Pace(6.0, burst=45),
+}
+TELEGRAM_GROUP = Pace(3.0)
+"""Twenty a minute."""
+ACCOUNTS: Mapping[Platform, Pace] = {
+    Platform.TELEGRAM: Pace(1 / 30, burst=30),
+    Platform.WHATSAPP: Pace(1 / 80, burst=80),
+    Platform.INSTAGRAM: Pace(1 / 300, burst=300),
+}
+
+
+@dataclass(slots=True)
+class Pacer:
+    """Gives out turns to write."""
+
+    known: dict[tuple[Line, str], float] = field(default_factory=dict)
+    """When each chat, and under the empty name each account, will have rested fully."""
+
+    def turn(self, line: Line, channel_id: str, now: float, *, longest_s: float) -> float:
+        """Return how long to wait before writing to a chat; the turn is taken unless that is longer than `longest_s`. `now` in seconds."""
+        wanted = [(key, pace) for key, pace in paces(line, channel_id) if pace is not None]
+        wait_s = max((self._wait_s(key, pace, now) for key, pace in wanted), default=0.0)
+        if wait_s <= longest_s:
+            for key, pace in wanted:
+                self.known[key] = max(self.known.get(key, now), now) + pace.every_s
+            self._forget(now)
+        return wait_s
+
+    def _wait_s(self, key: tuple[Line, str], pace: Pace, now: float) -> float:
+        return max(0.0, self.known.get(key, now) - now - (pace.burst - 1) * pace.every_s)
+
+    def _forget(self, now: float) -> None:
+        if len(self.known) > MOST_KNOWN:
+            self.known = {key: rested_at for key, rested_at in self.known.items() if rested_at > now}
+
+
+def paces(line: Line, channel_id: str) -> list[tuple[tuple[Line, str], Pace | None]]:
+    """What applies to a chat: its own pace, and the account's."""
+    is_group = line.platform is Platform.TELEGRAM and channel_id.startswith("-")
+    chat = TELEGRAM_GROUP if is_group else CHATS.get(line.platform)
+    return [((line, channel_id), chat), ((line, ""), ACCOUNTS.get(line.platform))]

@@ -1,0 +1,122 @@
+"""What follows from how a try ended. One table and one function; no clock, no store, no network.
+
+    outcome               tried again            counts for the breaker   otherwise
+    sent                  -                      resets it
+    rate_limited          when the platform says  no
+    service_unavailable   yes                     yes
+    network_timeout       yes                     yes                     proven not sent
+    ambiguous             once                    yes                     it may have arrived, so a second doubt ends it
+    unauthorized          no                      no                      the line is stopped
+    invalid_recipient     no                      no                      they are unreachable until they write again
+    window_closed         no                      no                      a template, where one is set
+    rejected              once, as plain text     no
+
+A try that is proven not sent is repeated within the call after 1, 3 and 9 s, then from the queue after 1, 5 and 25 min, and then given up.
+Nobody sleeps for longer than ten seconds: what has to wait longer, waits in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hermes.ports.channels import Outcome, Verdict
+
+WAITS_S = (0.0, 1.0, 3.0, 9.0)
+"""Before the first, second, … try of one call."""
+QUEUE_S = (60.0, 300.0, 1_500.0)
+"""Before the parcel is taken out again, after its first, second and third failure."""
+LONGEST_WAIT_S = 10.0
+"""What waits longer does so in the queue."""
+LONGEST_CALL_S = 100.0
+"""No try begins that could end later than this: the outbox gives a parcel to somebody else after two minutes."""
+MOST_DOUBTS = 1
+"""How often something is sent again that may have arrived."""
+
+
+class Then(StrEnum):
+    """What to do next with a parcel."""
+
+    DONE = "done"
+    AGAIN = "again"
+    """Once more, in this call."""
+    AS_PLAIN_TEXT = "as_plain_text"
+    ELSEWHERE = "elsewhere"
+    """At once, to where the channel has moved."""
+    LATER = "later"
+    """Put back: that is a failure, or a doubt."""
+    LEAVE = "leave"
+    """It may have arrived; it is left at that."""
+    GIVE_UP = "give_up"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the table."""
+
+    is_retried: bool = False
+    counts: bool = False
+    """Whether the breaker counts it."""
+
+
+RULES: Mapping[Outcome, Rule] = {
+    Outcome.SENT: Rule(),
+    Outcome.RATE_LIMITED: Rule(is_retried=True),
+    Outcome.SERVICE_UNAVAILABLE: Rule(is_retried=True, counts=True),
+    Outcome.NETWORK_TIMEOUT: Rule(is_retried=True, counts=True),
+    Outcome.AMBIGUOUS: Rule(counts=True),
+    Outcome.UNAUTHORIZED: Rule(),
+    Outcome.INVALID_RECIPIENT: Rule(),
+    Outcome.WINDOW_CLOSED: Rule(),
+    Outcome.REJECTED: Rule(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What was tried with a parcel so far, with the try that has just ended."""
+
+    in_call: int
+    """Tries of this call."""
+    spent_s: float = 0.0
+    """How long the call has taken."""
+    failures: int = 0
+    """How often it was put back before this call."""
+    doubts: int = 0
+    """Earlier tries that may have arrived."""
+    is_plain: bool = False
+    has_moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    then: Then
+    wait_s: float = 0.0
+
+
+def what_next(verdict: Verdict, tried: Tried, *, timeout_s: float = 10.0) -> Next:
+    """What follows. `timeout_s` is how long the next try may take."""
+    rule, has_time = RULES[verdict.outcome], tried.spent_s + timeout_s <= LONGEST_CALL_S
+    if verdict.outcome is Outcome.SENT:
+        return Next(Then.DONE)
+    if verdict.moved_to is not None and not tried.has_moved and has_time:
+        return Next(Then.ELSEWHERE)
+    if verdict.outcome is Outcome.REJECTED and verdict.plain_might_help and not tried.is_plain and has_time:
+        return Next(Then.AS_PLAIN_TEXT)
+    if verdict.outcome is Outcome.AMBIGUOUS:
+        return Next(Then.LATER, QUEUE_S[0]) if tried.doubts < MOST_DOUBTS else Next(Then.LEAVE)
+    if rule.is_retried:
+        return again_or_later(verdict, tried, timeout_s)
+    return Next(Then.GIVE_UP)
+
+
+def again_or_later(verdict: Verdict, tried: Tried, timeout_s: float) -> Next:
+    """What is proven not sent: soon, if that is soon enough for the platform and for us; else from the queue, as long as it has tries."""
+    stated_s = verdict.retry_after_s or 0.0
+    if tried.in_call < len(WAITS_S):
+        wait_s = max(WAITS_S[tried.in_call], stated_s)
+        if wait_s <= LONGEST_WAIT_S and tried.spent_s + wait_s + timeout_s <= LONGEST_CALL_S:
+            return Next(Then.AGAIN, wait_s)
+    if tried.failures < len(QUEUE_S):
+        return Next(Then.LATER, max(QUEUE_S[tried.failures], stated_s))
+    return Next(Then.GIVE_UP)

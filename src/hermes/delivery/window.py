@@ -1,0 +1,30 @@
+"""The customer service window: some platforms take free text only within a day of somebody's last message.
+
+A reply that waited in the queue may have fallen out of it. What the platform itself says afterwards stands all the same: its clock is not
+ours, and a message may have reached us late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from hermes.turn import Platform
+
+WINDOWS: Mapping[Platform, timedelta] = {Platform.WHATSAPP: timedelta(hours=24), Platform.INSTAGRAM: timedelta(hours=24)}
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """An approved message with one variable, for what is to be said outside the window."""
+
+    name: str
+    language: str = "en"
+
+
+def is_open(platform: Platform, last_inbound_at: datetime | None, now: datetime) -> bool:
+    """Whether free text may be sent now. A platform without a window is always open; nobody who never wrote has one."""
+    window = WINDOWS.get(platform)
+    if window is None:
+        return True
+    return last_inbound_at is not None and now - last_inbound_at < window

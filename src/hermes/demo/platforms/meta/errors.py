@@ -1,0 +1,24 @@
+"""Meta's errors: the code says what happened, the HTTP status much less."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from hermes.demo.platforms.chance import Chance
+from hermes.demo.platforms.refusal import Refusal
+
+
+class Trouble(NamedTuple):
+    """What Meta says for a code."""
+
+    status: int
+    title: str
+    details: str = ""
+
+
+def error_body(refusal: Refusal, kind: str, chance: Chance, number: int, **further: Any) -> dict[str, Any]:
+    """A refusal as Graph says it; `number` is the call's, for its trace."""
+    error: dict[str, Any] = {"message": refusal.message, "type": kind, "code": refusal.code if refusal.code is not None else 1}
+    if refusal.subcode is not None:
+        error["error_subcode"] = refusal.subcode
+    return {"error": {**error, **further, **refusal.parameters, "fbtrace_id": f"A{chance.letters(22, 'trace', number)}"}}

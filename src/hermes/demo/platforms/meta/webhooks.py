@@ -1,0 +1,144 @@
+"""Meta's webhooks: signed over their raw bytes, tried again for long, and in no order that anybody promises.
+
+Without any disorder the events of one conversation are posted one after the other, each as a webhook of its own. Unlike Telegram's, one that
+fails blocks nothing: it is tried again at once, then after 1, 2, 4 … minutes up to an hour, until it is given up; the next ones overtake it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from hermes.demo.platforms.platform import Platform
+
+FIRST_DELAY_S = 60.0
+LONGEST_DELAY_S = 3_600.0
+
+
+class VerificationFailed(Exception):
+    """The receiver did not give Meta's challenge back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """Who gets the webhooks, and how they know whose they are."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent along as they are: all that 360dialog has to offer."""
+    app_secret: str | None = None
+    """What bodies are signed with."""
+
+    def headers_for(self, body: bytes) -> dict[str, str]:
+        if self.app_secret is None:
+            return dict(self.headers)
+        signed = hmac.new(self.app_secret.encode(), body, hashlib.sha256).hexdigest()
+        return {"User-Agent": "facebookexternalua", **self.headers, "X-Hub-Signature-256": f"sha256={signed}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened."""
+
+    lane: str
+    """The conversation that it belongs to."""
+    place: int
+    """Its number there, from 0: what its luck is drawn from."""
+    part: Any
+
+
+class Posts:
+    """Everything on its way to the receiver."""
+
+    def __init__(self, platform: Platform, compose: Callable[[Sequence[Event]], Mapping[str, Any]], give_up_after_s: float) -> None:
+        """`compose` makes one payload of some events."""
+        self._platform, self._compose, self._give_up_after_s = platform, compose, give_up_after_s
+        self.receiver: Receiver | None = None
+        self.missed = 0
+        """Events that nobody was there for: Meta keeps nothing for a receiver that comes later."""
+        self._made: dict[str, int] = defaultdict(int)
+        self._lanes: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._gathered: list[Event] = []
+        self._under_way = 0
+
+    def add(self, lane: str, part: Any) -> asyncio.Task[None] | None:
+        """Something happened. The task ends when it was posted for the first time."""
+        event = Event(lane, self._made[lane], part)
+        self._made[lane] += 1
+        if self.receiver is None:
+            self.missed += 1
+            return None
+        self._under_way += 1
+        return self._platform.start(self._go(event, self.receiver))
+
+    def is_quiet(self) -> bool:
+        return self._under_way == 0
+
+    async def _go(self, event: Event, receiver: Receiver) -> None:
+        """Hold an event back, gather it with others, or post it at once, as luck has it."""
+        chance, disorder, pace = self._platform.world.chance, self._platform.disorder, self._platform.world.pace
+        try:
+            if chance.happens(disorder.held_back, "held back", event.lane, event.place):
+                await pace.sleep(disorder.held_back_s * (0.2 + 0.8 * chance.fraction("how long", event.lane, event.place)))
+            if disorder.batch_s > 0:
+                self._gathered.append(event)
+                if len(self._gathered) > 1:
+                    return
+                await pace.sleep(disorder.batch_s)
+                events, self._gathered = self._gathered, []
+            else:
+                events = [event]
+            again = [event for event in events if chance.happens(disorder.duplicates, "again", event.lane, event.place)]
+            together = [event for event in again if len(events) > 1 and chance.happens(0.5, "together", event.lane, event.place)]
+            await self._deliver([*events, *together], receiver)
+            if later := [event for event in again if event not in together]:
+                await self._deliver(later, receiver)
+        finally:
+            self._under_way -= 1
+
+    async def _deliver(self, events: Sequence[Event], receiver: Receiver) -> None:
+        """Post some events together, and see to it that they are tried again."""
+        body = encoded(self._compose(events))
+        headers = receiver.headers_for(body)
+        lane = events[0].lane if len(events) == 1 else ""
+        async with self._lanes[lane]:
+            done = await self._platform.attempt(receiver.url, body, headers)
+        if done.status != 200:
+            self._under_way += 1
+            self._platform.start(self._insist(receiver.url, body, headers))
+
+    async def _insist(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+        pace = self._platform.world.pace
+        until, delay_s = pace.now() + self._give_up_after_s, 0.0
+        try:
+            while pace.now() + delay_s < until:
+                await pace.sleep(delay_s)
+                if (await self._platform.attempt(url, body, headers)).status == 200:
+                    return
+                delay_s = min(max(delay_s * 2, FIRST_DELAY_S), LONGEST_DELAY_S)
+        finally:
+            self._under_way -= 1
+
+
+def encoded(payload: Mapping[str, Any]) -> bytes:
+    """A payload as Meta writes it: with nothing but ASCII, and every slash escaped. Who reads and writes it again gets other bytes."""
+    return json.dumps(payload, separators=(",", ":")).replace("/", "\\/").encode()
+
+
+async def verify_receiver(client: aiohttp.ClientSession, url: str, verify_token: str, challenge: str) -> None:
+    """Ask a receiver whether it is the right one, as Meta does before it subscribes it. Raises VerificationFailed."""
+    asked = {"hub.mode": "subscribe", "hub.verify_token": verify_token, "hub.challenge": challenge}
+    try:
+        async with client.get(url, params=asked, allow_redirects=False) as response:
+            status, said = response.status, (await response.text()).strip()
+    except (aiohttp.ClientError, OSError) as error:
+        raise VerificationFailed(f"{url}: {error}") from error
+    if (status, said) != (200, challenge):
+        raise VerificationFailed(f"{url} answered {status} {said[:80]!r} instead of the challenge")

@@ -1,0 +1,168 @@
+"""The Bot API: `/bot<token>/<method>`, and files at `/file/bot<token>/<path>`.
+
+Takes the parameters that the real server takes, and refuses in its words. Stricter in three things: a parameter that does not exist is
+refused instead of ignored, markup that Telegram would drop is refused, and `parse_mode` is not taken, because what a parser makes of a
+model's text is luck: send `entities`. Like the real server run with `--local`, it posts to `http` addresses and to any port."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from hermes.demo.platforms.platform import Answer, Call, Platform, World, regardless
+from hermes.demo.platforms.refusal import Refusal
+from hermes.demo.platforms.telegram.chats import Desk
+from hermes.demo.platforms.telegram.files import Files
+from hermes.demo.platforms.telegram.methods import Flood, Methods
+from hermes.demo.platforms.telegram.parameters import NAMES, given
+from hermes.demo.platforms.telegram.people import Group, TelegramPerson
+from hermes.demo.platforms.telegram.updates import Updates, Webhook
+
+TOKEN = re.compile(r"\d+:[A-Za-z0-9_-]{35}")
+WORDS = {
+    400: "Bad Request: scripted",
+    401: "Unauthorized",
+    403: "Forbidden: bot was blocked by the user",
+    404: "Not Found",
+    409: "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running",
+    500: "Internal Server Error",
+    502: "Bad Gateway",
+    503: "Service Unavailable",
+}
+
+
+class Telegram(Platform):
+    """One bot, and the people who talk to it."""
+
+    name = "telegram"
+    title = "Telegram"
+    patience_s = 60.0
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        number = world.chance.digits(10, "bot")
+        self.token = f"{number}:{world.chance.letters(35, 'bot token')}"
+        self.secret = world.chance.letters(40, "bot secret")
+        """For whoever connects by hand; `setWebhook` brings its own."""
+        bot = {"id": int(number), "is_bot": True, "first_name": "Hermes", "username": "hermes_fake_bot"}
+        self._desk = Desk(self, Updates(self, self._obey), Files(world.chance), bot)
+        self._people: dict[str, TelegramPerson] = {}
+        self._methods = Methods(self._desk, self._people)
+        self.groups: dict[str, Group] = {}
+
+    # --- people
+
+    @property
+    def people(self) -> Mapping[str, TelegramPerson]:
+        return self._people
+
+    def person(self, name: str, *, username: str | None = None, language: str = "en") -> TelegramPerson:
+        """Somebody new. The bot cannot write to them before they have written to it."""
+        person = TelegramPerson(self._desk, name, username, language, len(self._people))
+        self._people[person.id] = person
+        self.world.bell.ring()
+        return person
+
+    def group(self, title: str) -> Group:
+        """A group with the bot in it."""
+        group = Group(self._desk, title, len(self.groups))
+        self.groups[group.id] = group
+        return group
+
+    @property
+    def flood(self) -> Flood:
+        """How much is taken; its rates can be changed."""
+        return self._methods.flood
+
+    # --- the bot's webhook
+
+    @property
+    def webhook(self) -> Webhook | None:
+        return self._desk.updates.webhook
+
+    @property
+    def pending(self) -> int:
+        """Updates that the bot has neither taken nor fetched."""
+        return len(self._desk.updates.pending)
+
+    def connect(self, url: str, *, secret: str | None = None, allowed_updates: list[str] | None = None, max_connections: int = 40) -> None:
+        """Post updates there, as after `setWebhook`."""
+        self._desk.updates.connect(Webhook(url, secret or self.secret, max_connections, allowed_updates))
+
+    def disconnect(self) -> None:
+        """Post no more, as after `deleteWebhook`."""
+        self._desk.updates.connect(None)
+
+    def is_quiet(self) -> bool:
+        return self._desk.updates.is_quiet()
+
+    # --- calls
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.route("*", "/bot{token}/{method}", self.call),
+            web.get("/file/bot{token}/{path:.+}", self.download),
+        ]
+
+    async def call(self, request: web.Request) -> web.StreamResponse:
+        async def read(body: Any) -> Call:
+            self._authorize(request.match_info["token"])
+            method = NAMES.get(request.match_info["method"].lower())
+            if method is None or request.method not in {"GET", "POST"}:
+                raise Refusal(404, "Not Found: method not found")
+            return self._methods.read(method, await given(request, body))
+
+        return await self.serve(request, read)
+
+    async def download(self, request: web.Request) -> web.StreamResponse:
+        async def read(_: Any) -> Call:
+            self._authorize(request.match_info["token"])
+
+            async def act() -> Answer:
+                data = self._desk.files.at(request.match_info["path"], self.world.pace.now())
+                if data is None:
+                    raise Refusal(404, "Not Found")
+                return Answer(data, headers={"Content-Type": "application/octet-stream"})
+
+            return Call("file", None, regardless(act))
+
+        return await self.serve(request, read)
+
+    def error(self, refusal: Refusal) -> Answer:
+        body: dict[str, Any] = {"ok": False, "error_code": refusal.status, "description": refusal.message}
+        parameters = dict(refusal.parameters)
+        headers = {}
+        if refusal.retry_after is not None:
+            parameters["retry_after"] = refusal.retry_after
+            headers["Retry-After"] = str(refusal.retry_after)
+        if parameters:
+            body["parameters"] = parameters
+        return Answer(body, refusal.status, headers)
+
+    def words(self, status: int, code: int | None, retry_after: int | None) -> str:
+        if status == 429:
+            return f"Too Many Requests: retry after {retry_after}"
+        return WORDS.get(status, super().words(status, code, retry_after))
+
+    def _authorize(self, token: str) -> None:
+        if not TOKEN.fullmatch(token):
+            raise Refusal(404, "Not Found")
+        if token != self.token:
+            raise Refusal(401, "Unauthorized")
+
+    async def _obey(self, told: Mapping[str, Any]) -> None:
+        """Do what stood in the answer to a webhook, as far as Telegram does; nobody hears what comes of it."""
+        method = NAMES.get(str(told["method"]).lower())
+        if method is None or method.startswith(("get", "set", "delete")):
+            return
+        try:
+            await self._methods.read(method, {key: value for key, value in told.items() if key != "method"}).act(is_answered=False)
+        except Refusal:
+            return
+
+    def is_spinning(self, press_id: str) -> bool:
+        """Whether a pressed button still waits for an answer."""
+        return self._desk.presses[press_id].answer is None

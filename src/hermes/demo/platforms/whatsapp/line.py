@@ -1,0 +1,84 @@
+"""A WhatsApp number: what arrives there, and the payload in which it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes.demo.platforms.ledger import Said
+from hermes.demo.platforms.meta import Event, Posts
+from hermes.demo.platforms.pace import today
+from hermes.demo.platforms.platform import Platform
+from hermes.demo.platforms.whatsapp.media import Media
+
+SPREAD = 0.3
+"""How likely the next event of a batch stands in another entry, or in another change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing, and where it stands in a payload."""
+
+    field: str
+    """The change's field: `messages`, `user_id_update`."""
+    into: str
+    """The list in its value: `messages`, `statuses`, …"""
+    item: Mapping[str, Any]
+    contact: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Line:
+    """What the people and the calls of one number share."""
+
+    platform: Platform
+    media: Media
+    account_id: str
+    phone_number_id: str
+    display_number: str
+    posts: Posts = field(init=False)
+    heard: dict[str, str] = field(default_factory=dict)
+    """Messages that came from people: whose each is."""
+    made: int = 0
+
+    def message_id(self) -> str:
+        self.made += 1
+        return f"wamid.HBgM{self.platform.world.chance.letters(48, 'wamid', self.platform.name, self.made)}=="
+
+    def hear(self, chat: str, lane: str, kind: str, text: str, item: Mapping[str, Any], contact: Mapping[str, Any]) -> str:
+        """Somebody says something: it is in the ledger, and on its way."""
+        at = self.platform.world.pace.now()
+        self.heard[item["id"]] = chat
+        self.platform.ledger.say(Said(chat=chat, sender=chat, message_id=item["id"], text=text, kind=kind, at=at))
+        self.posts.add(lane, Part("messages", "messages", item, contact))
+        message_id: str = item["id"]
+        return message_id
+
+    def compose(self, events: Sequence[Event]) -> dict[str, Any]:
+        """Some events as one payload; several of them over all of its levels."""
+        chance = self.platform.world.chance
+        entries: list[dict[str, Any]] = []
+        for place, event in enumerate(events):
+            part: Part = event.part
+            if not entries or chance.happens(SPREAD, "entry", event.lane, event.place, place):
+                entries.append({"id": self.account_id, "changes": []})
+            changes = entries[-1]["changes"]
+            last = changes[-1] if changes else None
+            fits = last is not None and last["field"] == part.field and part.into in last["value"]
+            if not fits or chance.happens(SPREAD, "change", event.lane, event.place, place):
+                changes.append({"value": self._value(), "field": part.field})
+            value = changes[-1]["value"]
+            if part.contact is not None and part.contact not in value.setdefault("contacts", []):
+                value["contacts"].append(part.contact)
+            value.setdefault(part.into, []).append(part.item)
+        return {"object": "whatsapp_business_account", "entry": entries}
+
+    def _value(self) -> dict[str, Any]:
+        metadata = {"display_phone_number": self.display_number, "phone_number_id": self.phone_number_id}
+        return {"messaging_product": "whatsapp", "metadata": metadata}
+
+
+def stamp() -> str:
+    """When it happened, as WhatsApp writes it."""
+    return str(today())

@@ -1,0 +1,138 @@
+"""WhatsApp's people: with a number, or with a user name and nothing but an id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hermes.demo.platforms.person import Person, picture_of
+from hermes.demo.platforms.platform import Platform
+from hermes.demo.platforms.whatsapp.line import Line, Part, stamp
+
+LONG_S = 24 * 3_600.0
+"""How long after their last message they can be written to freely."""
+
+
+class WhatsAppPerson(Person):
+    """Somebody on WhatsApp. Known by number; who has a user name may be known by user id only."""
+
+    def __init__(self, line: Line, name: str, phone: str | None, username: str | None, number: int) -> None:
+        super().__init__(name)
+        self._line, self._number = line, number
+        self.phone, self.username = phone, username
+        self._rotations = 0
+        self.user_id = self._new_user_id()
+        """The business-scoped id."""
+
+    @property
+    def id(self) -> str:
+        return self.phone or self.user_id
+
+    @property
+    def platform(self) -> Platform:  # type: ignore[override]  # it is never set
+        return self._line.platform
+
+    @property
+    def lane(self) -> str:
+        """Their conversation, whatever they are called."""
+        return f"person {self._number}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether they can be written to freely: they wrote within the last 24 hours."""
+        return self.last_said_at is not None and self.platform.world.pace.now() - self.last_said_at < LONG_S
+
+    def say(self, text: str, *, reply_to: str | None = None) -> str:
+        return self._send("text", text, {"text": {"body": text}}, reply_to=reply_to)
+
+    def send_picture(self, picture: bytes | None = None, caption: str = "") -> str:
+        seen = picture_of(picture)
+        return self._send_file("image", seen.data, seen.mime_type, caption)
+
+    def send_album(self, pictures: Sequence[bytes | None], caption: str = "") -> list[str]:
+        """WhatsApp knows no albums: these are pictures in a row, the words with the first of them."""
+        return [self.send_picture(picture, caption if place == 0 else "") for place, picture in enumerate(pictures)]
+
+    def send_voice(self, sound: bytes = b"OggS") -> str:
+        return self._send_file("audio", sound, "audio/ogg; codecs=opus", "", voice=True)
+
+    def send_document(self, data: bytes, name: str = "menu.pdf", mime_type: str = "application/pdf", caption: str = "") -> str:
+        return self._send_file("document", data, mime_type, caption, filename=name)
+
+    def send_location(self, latitude: float, longitude: float) -> str:
+        return self._send("location", "", {"location": {"latitude": latitude, "longitude": longitude}})
+
+    def press(self, message_id: str, button_id: str, title: str) -> str:
+        """Press a button of an interactive message."""
+        reply = {"type": "button_reply", "button_reply": {"id": button_id, "title": title}}
+        return self._send("interactive", title, {"interactive": reply}, reply_to=message_id)
+
+    def send_unsupported(self) -> str:
+        """Send something that the API cannot show: a poll, a picture to be seen once."""
+        why = {"code": 131051, "title": "Message type unknown", "message": "Message type unknown"}
+        return self._send("unsupported", "", {"errors": [{**why, "error_data": {"details": "Message type is currently not supported."}}]})
+
+    def react(self, message_id: str, emoji: str) -> None:
+        sign = {"message_id": message_id, **({"emoji": emoji} if emoji else {})}
+        item = {**self._head("reaction"), "reaction": sign}
+        self._line.posts.add(self.lane, Part("messages", "messages", item, self.contact))
+
+    def edit(self, message_id: str, text: str) -> None:
+        """Say something else than they said."""
+        item = {**self._head("edit"), "edit": {"original_message_id": message_id, "message": {"type": "text", "text": {"body": text}}}}
+        self._line.posts.add(self.lane, Part("messages", "messages", item, self.contact))
+
+    def revoke(self, message_id: str) -> None:
+        """Take back what they said."""
+        item = {**self._head("revoke"), "revoke": {"original_message_id": message_id}}
+        self._line.posts.add(self.lane, Part("messages", "messages", item, self.contact))
+
+    def change_number(self, phone: str) -> None:
+        """Get another number, and with it another user id. The account is told, the old number is nobody's."""
+        old_id, old_phone, old_user_id = self.id, self.phone, self.user_id
+        head = self._head("system")
+        self.phone, self.user_id = phone, self._new_user_id()
+        words = f"User {self.name} changed from {old_phone} to {phone}"
+        system = {"body": words, "wa_id": phone, "user_id": self.user_id, "type": "user_changed_number"}
+        self._line.posts.add(self.lane, Part("messages", "messages", {**head, "system": system}))
+        self._tell_user_id(old_user_id)
+        self.platform.ledger.move(old_id, self.id)
+
+    def rotate_user_id(self) -> None:
+        """Get another user id; WhatsApp does so by itself now and then."""
+        old_id, old_user_id = self.id, self.user_id
+        self.user_id = self._new_user_id()
+        self._tell_user_id(old_user_id)
+        if old_id != self.id:
+            self.platform.ledger.move(old_id, self.id)
+
+    @property
+    def contact(self) -> dict[str, Any]:
+        """Who they are, as payloads say it."""
+        profile = {"name": self.name, **({"username": self.username} if self.username else {})}
+        return {"profile": profile, **({"wa_id": self.phone} if self.phone else {}), "user_id": self.user_id}
+
+    def _tell_user_id(self, old: str) -> None:
+        known = {"wa_id": self.phone} if self.phone else {}
+        change = {"detail": f"User id for {self.name} has been updated.", "user_id": {"previous": old, "current": self.user_id}}
+        contact = {key: value for key, value in self.contact.items() if key != "user_id"}
+        self._line.posts.add(self.lane, Part("user_id_update", "user_id_update", {**known, **change, "timestamp": stamp()}, contact))
+
+    def _new_user_id(self) -> str:
+        self._rotations += 1
+        return f"ID.{self.platform.world.chance.digits(16, 'user id', self.platform.name, self._number, self._rotations)}"
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        sender = {"from": self.phone} if self.phone else {}
+        return {**sender, "from_user_id": self.user_id, "id": self._line.message_id(), "timestamp": stamp(), "type": kind}
+
+    def _send_file(self, kind: str, data: bytes, mime_type: str, caption: str, **about: Any) -> str:
+        shown = {**self._line.media.shown(self._line.media.add(data, mime_type)), **about, **({"caption": caption} if caption else {})}
+        return self._send(kind, caption, {kind: shown})
+
+    def _send(self, kind: str, text: str, content: dict[str, Any], *, reply_to: str | None = None) -> str:
+        self.last_said_at = self.platform.world.pace.now()
+        item = {**self._head(kind), **content}
+        if reply_to is not None:
+            item["context"] = {"from": self._line.display_number, "id": reply_to}
+        return self._line.hear(self.id, self.lane, kind, text, item, self.contact)

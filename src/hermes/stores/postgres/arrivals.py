@@ -1,0 +1,84 @@
+"""What became of messages, on PostgreSQL: ranks that only grow, receipts that came too early, people who left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from hermes.ports.arrivals import Standing
+from hermes.ports.channels import Outcome, Rank, Receipt
+from hermes.ports.dead_letters import DeadLetter
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.database import on
+from hermes.stores.postgres.dead_letters import as_letter
+from hermes.stores.postgres.queries import load
+from hermes.turn import Platform
+
+SQL = load("arrivals")
+KEEP_EARLY_S = 86_400.0
+"""How long a receipt waits for its message. That one is settled within minutes, or never."""
+
+
+class PostgresArrivals:
+    """The port Arrivals."""
+
+    async def receive(self, tx: Transaction, account: str, platform: Platform, receipt: Receipt) -> DeadLetter | None:
+        row: dict[str, Any] = {"account": account, "platform": platform, "message_id": receipt.message_id, "rank": receipt.rank}
+        row |= {"channel_id": receipt.channel_id, "outcome": receipt.error, "reason": receipt.detail, "delivered": Rank.DELIVERED}
+        died = []
+        if receipt.rank is Rank.FAILED:
+            await on(tx).execute(SQL["hold_conversations"], row)
+            row["outcome"] = receipt.error or Outcome.REJECTED
+            died = await (await on(tx).execute(SQL["fail"], row)).fetchall()
+        await on(tx).execute(SQL["receive"], row)
+        return as_letter(died[0]) if died else None
+
+    async def take_found(self, tx: Transaction) -> tuple[str, Platform, Receipt] | None:
+        taken = await rows(tx, "take_found", {})
+        if not taken:
+            await on(tx).execute(SQL["forget_old"], {"keep_s": KEEP_EARLY_S})
+            return None
+        [[account, platform, message_id, channel_id, rank, outcome, reason]] = taken
+        error = Outcome(outcome) if outcome else None
+        receipt = Receipt(message_id=message_id, rank=Rank(rank), error=error, detail=reason, channel_id=channel_id)
+        return account, Platform(platform), receipt
+
+    async def reach(
+        self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, is_reachable: bool, since: datetime | None = None
+    ) -> None:
+        where = {"account": account, "platform": platform, "channel_id": channel_id, "since": since}
+        await on(tx).execute(SQL["came_back" if is_reachable else "left"], where)
+
+    async def move(self, tx: Transaction, account: str, platform: Platform, old: str, new: str) -> None:
+        where = {"account": account, "platform": platform, "old": old, "new": new}
+        # Channels before conversations, as whoever takes a message in.
+        await on(tx).execute(SQL["move_sender"], where)
+        held = [row[0] for row in await rows(tx, "hold_both", where)]
+        await on(tx).execute(SQL["move_channel"], where)
+        await on(tx).execute(SQL["move_parcels"], {**where, "conversations": held})
+
+    async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[Standing]:
+        return [as_standing(row) for row in await rows(tx, "standings", {"turn_id": turn_id})]
+
+
+async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> Any:
+    return await (await on(tx).execute(SQL[query], values)).fetchall()
+
+
+def as_standing(row: Any) -> Standing:
+    part, news, state, rank, ranked_at, outcome, reason, tries, doubts, is_late, promised_at = row
+    return Standing(
+        part=part,
+        news=news,
+        state=state,
+        rank=Rank(rank) if rank else None,
+        ranked_at=ranked_at,
+        outcome=Outcome(outcome) if outcome else None,
+        reason=reason,
+        tries=tries,
+        doubts=doubts,
+        is_late=is_late,
+        promised_at=promised_at,
+    )

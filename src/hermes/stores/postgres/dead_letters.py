@@ -1,0 +1,80 @@
+"""Dead letters on PostgreSQL: rows of the outbox that were given up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hermes.ports.channels import Outcome
+from hermes.ports.dead_letters import ALL, DeadLetter, Wanted
+from hermes.ports.errors import NotThere
+from hermes.ports.outbox import words_of
+from hermes.ports.transactions import Transaction
+from hermes.stores.postgres.database import on
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.outbox_body import unsealed
+from hermes.stores.postgres.queries import load
+from hermes.turn import Platform
+
+SQL = load("dead_letters")
+
+
+class PostgresDeadLetters:
+    """The port DeadLetters. They are kept for `keep_s`."""
+
+    def __init__(self, keyring: Keyring, *, keep_s: float) -> None:
+        self._keyring, self._keep_s = keyring, keep_s
+
+    async def list(self, tx: Transaction, wanted: Wanted = ALL, *, limit: int = 100) -> Sequence[DeadLetter]:
+        return [as_letter(row) for row in await rows(tx, "list", {**columns(wanted), "limit": limit})]
+
+    async def text(self, tx: Transaction, letter_id: int) -> str:
+        found = await rows(tx, "text", {"id": letter_id})
+        if not found:
+            raise NotThere(f"there is no dead letter {letter_id}")
+        [[user_id, turn_id, part, news, body, is_message]] = found
+        keys = await self._keyring.of(tx, user_id)
+        return words_of([unsealed(keys, turn_id, part, news, body, is_message=is_message)])
+
+    async def requeue(self, tx: Transaction, wanted: Wanted) -> Sequence[DeadLetter]:
+        held = [row[0] for row in await rows(tx, "hold_conversations", columns(wanted))]
+        # A statement of its own: what was requeued or put while we waited for the conversations counts too.
+        return [as_letter(row) for row in await rows(tx, "requeue", {**columns(wanted), "held": held})]
+
+    async def drop(self, tx: Transaction, wanted: Wanted) -> Sequence[DeadLetter]:
+        return [as_letter(row) for row in await rows(tx, "drop", columns(wanted))]
+
+    async def purge(self, tx: Transaction) -> int:
+        return (await on(tx).execute(SQL["purge"], {"keep_s": self._keep_s})).rowcount
+
+
+async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> Any:
+    return await (await on(tx).execute(SQL[query], values)).fetchall()
+
+
+def columns(wanted: Wanted) -> dict[str, Any]:
+    ids = None if wanted.ids is None else [*wanted.ids]
+    return {"ids": ids, "platform": wanted.platform, "account": wanted.account, "outcome": wanted.outcome}
+
+
+def as_letter(row: Any) -> DeadLetter:
+    """Read a row of a dead letter's columns, in the order in which every query selects them."""
+    letter_id, turn_id, conversation_id, account, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, *times = row
+    promised_at, died_at = times
+    return DeadLetter(
+        id=letter_id,
+        turn_id=turn_id,
+        conversation_id=conversation_id,
+        account=account,
+        platform=Platform(platform),
+        channel_id=channel_id,
+        part=part,
+        news=news,
+        outcome=Outcome(outcome) if outcome else None,
+        reason=reason,
+        tries=tries,
+        doubts=doubts,
+        is_late=is_late,
+        promised_at=promised_at,
+        died_at=died_at,
+    )

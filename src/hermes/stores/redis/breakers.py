@@ -1,0 +1,109 @@
+"""Breakers in Redis: one small value per line, changed by whoever read it last, so that all processes share one state and one probe.
+
+The rules are those of `hermes.delivery.breaker`. A closed breaker without failures is no key at all: then a send costs one read before it
+and one delete after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from hermes.delivery import breaker as rules
+from hermes.delivery.breaker import CLOSED, USUAL, Breaker, BreakerLimits
+from hermes.ports.breakers import Admission, Change, Changed, Line
+from hermes.ports.clock import Clock
+
+log = structlog.get_logger()
+
+UNREACHABLE = (RedisError, OSError, TimeoutError)
+T = TypeVar("T")
+
+MOST_TRIES = 50
+"""How often somebody else may be quicker. Then one failure more or less makes no difference."""
+
+SWAP = """
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
+return 1"""
+
+
+class RedisBreakers:
+    """The port Breakers."""
+
+    def __init__(self, redis: Redis, clock: Clock, limits: BreakerLimits = USUAL) -> None:
+        self._redis, self._clock, self._limits = redis, clock, limits
+        self._swap = redis.register_script(SWAP)
+        self._is_blind = False
+
+    async def admit(self, line: Line) -> Admission:
+        return await self._change(line, lambda breaker, now: rules.admit(breaker, now, self._limits)) or Admission()
+
+    async def succeeded(self, line: Line) -> Changed | None:
+        try:
+            before = read(await self._redis.getdel(place(line)))
+        except UNREACHABLE as error:
+            self._see(error)
+            return None
+        self._see(None)
+        return rules.succeeded(before)[1]
+
+    async def failed(self, line: Line, admission: Admission) -> Changed | None:
+        return await self._change(line, lambda breaker, now: rules.failed(breaker, now, self._limits, is_probe=admission.is_probe))
+
+    async def gave_no_sign(self, line: Line, admission: Admission) -> None:
+        if admission.is_probe:
+            await self._change(line, lambda breaker, _: (rules.gave_no_sign(breaker, is_probe=True), None))
+
+    async def stop(self, line: Line) -> Changed | None:
+        changed = await self._change(line, lambda breaker, now: rules.stopped(breaker, now, self._limits))
+        return changed if changed is not None and changed.change is Change.OPENED else None
+
+    async def _change(self, line: Line, change: Callable[[Breaker, float], tuple[Breaker, T]]) -> T | None:
+        """Change a line's state as nobody else can in between; None without Redis."""
+        key, keep_ms = place(line), round(self._limits.keep_s * 1_000)
+        try:
+            for _ in range(MOST_TRIES):
+                stored: Any = await self._redis.get(key) or b""
+                before = read(stored)
+                after, result = change(before, self._clock.now().timestamp())
+                if after == before or await self._swap(keys=[key], args=[stored, written(after), keep_ms]):
+                    self._see(None)
+                    return result
+        except UNREACHABLE as error:
+            self._see(error)
+            return None
+        log.warning("breaker_contended", platform=str(line.platform), account=line.account)
+        return None
+
+    def _see(self, error: Exception | None) -> None:
+        """Say once that no breaker works, and once that they do again."""
+        if error is not None and not self._is_blind:
+            log.warning("breakers_not_seen", error=type(error).__name__)
+        elif error is None and self._is_blind:
+            log.info("breakers_seen_again")
+        self._is_blind = error is not None
+
+
+def place(line: Line) -> str:
+    return f"hermes:breaker:{line.platform}:{line.account}"
+
+
+def read(stored: bytes | str | None) -> Breaker:
+    """A state as it was written; what is none is a closed one."""
+    if not stored:
+        return CLOSED
+    try:
+        fields = json.loads(stored)
+        return Breaker(tuple(fields["failed_at"]), fields["open_until"], fields["probe_until"])
+    except (ValueError, KeyError, TypeError):
+        return CLOSED
+
+
+def written(breaker: Breaker) -> str:
+    return "" if breaker == CLOSED else json.dumps(asdict(breaker))

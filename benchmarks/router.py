@@ -172,10 +172,15 @@ class Watched:
         return answer
 
 
+queues: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+"""One turn at a time in each conversation, as the job queue would have it."""
+
+
 async def turn(hermes: Hermes, user: int) -> None:
-    receipt = await hermes.intake.accept(message(user), newcomer=UserState.ACTIVE)
-    began = time.perf_counter()
-    await hermes.turns.run(receipt.turn_id)
+    async with queues[user]:
+        receipt = await hermes.intake.accept(message(user), newcomer=UserState.ACTIVE)
+        began = time.perf_counter()
+        await hermes.turns.run(receipt.turn_id)
     meter: Any = hermes.turns.services.models
     meter._spent["turn"].append(time.perf_counter() - began)  # its own list
 

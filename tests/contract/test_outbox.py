@@ -1,14 +1,22 @@
 """The outbox: promised once, handed out in order, one at a time, and never forgotten."""
 
+import asyncio
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
+from hermes.ports.channels import Outcome
 from hermes.ports.inbox import Claim, Said
-from hermes.ports.outbox import Answer, News, Parcel, ParcelState
+from hermes.ports.outbox import Answer, Body, Lengths, News, Parcel, ParcelState, Sending
+from hermes.ports.people import NewUser, UserState
 from hermes.ports.replies import Bell
+from hermes.ports.transactions import Transaction
 from hermes.router.courier import Courier
+from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
@@ -16,7 +24,7 @@ from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
 from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.turn import Platform
-from tests.contract.turns import new_claim
+from tests.contract.turns import new_claim, new_turn
 
 
 @pytest.fixture
@@ -34,9 +42,12 @@ async def put(database: Database, outbox: PostgresOutbox, claim: Claim, *parts: 
         await outbox.put(tx, claim, parts)
 
 
-async def settle(database: Database, outbox: PostgresOutbox, parcel: Parcel, state: ParcelState, retry_in_s: float | None = None) -> None:
+async def settle(
+    database: Database, outbox: PostgresOutbox, parcel: Parcel, state: ParcelState, retry_in_s: float = 0.0, **how: Any
+) -> ParcelState | None:
+    sending = Sending(state=state, retry_in_s=retry_in_s, **{"outcome": Outcome.SERVICE_UNAVAILABLE, **how})
     async with database.begin() as tx:
-        await outbox.settle(tx, parcel, state, retry_in_s=retry_in_s)
+        return await outbox.settle(tx, parcel, sending)
 
 
 async def test_a_parcel_comes_out_as_it_went_in(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
@@ -44,9 +55,11 @@ async def test_a_parcel_comes_out_as_it_went_in(database: Database, keyring: Key
     await put(database, outbox, claim, "Ciao 🌅")
     parcel = await take(database, outbox, claim)
     assert parcel is not None
-    assert parcel == Parcel(
-        parcel.id, claim.turn_id, claim.conversation_id, 1, 0, "shop", Platform.REST, "c1", "Ciao 🌅", 1, is_ambiguous=False
-    )
+    times = {"taken_at": parcel.taken_at, "last_inbound_at": parcel.last_inbound_at}
+    assert parcel == Parcel(parcel.id, claim.turn_id, claim.conversation_id, 1, 0, "shop", Platform.REST, "c1", "Ciao 🌅", 1, **times)
+    assert parcel.taken_at is not None
+    assert parcel.last_inbound_at is not None
+    assert parcel.last_inbound_at < parcel.taken_at
 
 
 async def test_parts_and_turns_leave_in_order_and_a_later_one_never_overtakes(
@@ -153,7 +166,7 @@ async def said_in(database: Database, keyring: Keyring, claim: Claim) -> Said:
 
 async def tell(database: Database, outbox: PostgresOutbox, said: Said, name: str, text: str, **state: ParcelState) -> None:
     async with database.begin() as tx:
-        await outbox.put_news(tx, said, name, text, **state)
+        await outbox.put_news(tx, said, name, [text], **state)
 
 
 async def test_news_are_no_part_of_the_answer_and_are_told_once(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
@@ -245,6 +258,212 @@ async def test_no_word_of_news_is_readable(database: Database, keyring: Keyring,
     assert b"Canggu".hex() not in rows
 
 
+# --- how it went
+
+
+async def parcel_of(database: Database, outbox: PostgresOutbox, claim: Claim) -> Parcel:
+    parcel = await take(database, outbox, claim)
+    assert parcel is not None
+    return parcel
+
+
+async def test_a_platforms_message_comes_out_as_it_went_in_and_its_words_can_be_read(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    claim = await new_claim(database, keyring)
+    parts = [{"text": "Ciao 🌅", "entities": [{"type": "bold", "offset": 0}]}, {"text": "Canggu"}]
+    async with database.begin() as tx:
+        await outbox.put(tx, claim, parts)
+    for part in parts:
+        parcel = await parcel_of(database, outbox, claim)
+        assert parcel.body == part
+        await settle(database, outbox, parcel, ParcelState.SENT)
+    async with database.begin() as tx:
+        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, "Ciao 🌅\nCanggu", {})
+
+
+async def test_a_text_that_looks_like_a_message_is_a_text(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, '{"text": "x"}')
+    assert (await parcel_of(database, outbox, claim)).body == '{"text": "x"}'
+    async with database.begin() as tx:
+        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, '{"text": "x"}', {})
+
+
+async def test_promising_again_in_more_parts_adds_none(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "a")
+    await put(database, outbox, claim, "b", "c")
+    async with database.begin() as tx:
+        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, "a", {})
+
+
+async def test_news_may_have_several_parts_and_are_read_as_one(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    said = await said_in(database, keyring, claim)
+    async with database.begin() as tx:
+        await outbox.put_news(tx, said, "reminder/A", [{"text": "call"}, {"text": "mum"}])
+        await outbox.put_news(tx, said, "reminder/B", ["feed the cat"])
+    async with database.begin() as tx:
+        fetched = await outbox.news(tx, "shop", Platform.REST, "c1", limit=1)
+        taken = await outbox.take_news(tx, claim.conversation_id)
+    assert [(each.name, each.text) for each in taken] == [("reminder/A", "call\nmum"), ("reminder/B", "feed the cat")]
+    assert fetched == taken[:1]
+
+
+async def test_failures_and_doubts_are_counted_and_waiting_is_neither(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "a")
+    counted = []
+    for how in ({}, {"is_failure": True}, {"is_doubtful": True}, {"is_failure": True}):
+        parcel = await parcel_of(database, outbox, claim)
+        assert await settle(database, outbox, parcel, ParcelState.PENDING, **how) is ParcelState.PENDING
+        counted.append((parcel.tries, parcel.failures, parcel.doubts))
+    assert counted == [(1, 0, 0), (2, 0, 0), (3, 1, 0), (4, 1, 1)]
+    last = await parcel_of(database, outbox, claim)
+    assert (last.failures, last.doubts, last.is_ambiguous) == (2, 1, True)
+
+
+async def test_a_parcel_knows_its_thread(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, replace(claim, envelope=replace(claim.envelope, thread="9")), "a")
+    assert (await parcel_of(database, outbox, claim)).thread == "9"
+
+
+async def test_whoever_comes_late_is_told_so(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "a")
+    parcel = await parcel_of(database, outbox, claim)
+    assert await settle(database, outbox, parcel, ParcelState.SENT) is ParcelState.SENT
+    for state in ParcelState.SENT, ParcelState.PENDING, ParcelState.DEAD:
+        assert await settle(database, outbox, parcel, state) is None
+
+
+async def test_of_more_than_may_wait_the_next_one_goes_to_the_dead_letters(database: Database, keyring: Keyring) -> None:
+    outbox, ends = PostgresOutbox(keyring, cap=2), []
+    for channel in ("c1", "c2", "c3"):
+        claim = await new_claim(database, keyring, channel=channel)
+        await put(database, outbox, claim, channel)
+        ends.append(await settle(database, outbox, await parcel_of(database, outbox, claim), ParcelState.PENDING, 60, reason="down"))
+    assert ends == [ParcelState.PENDING, ParcelState.PENDING, ParcelState.DEAD]
+    async with database.begin() as tx:
+        [letter] = await outbox.dead_letters.list(tx)
+        assert (letter.channel_id, letter.outcome, letter.reason) == (
+            "c3",
+            Outcome.SERVICE_UNAVAILABLE,
+            "2 others wait to be tried again; down",
+        )
+        assert await outbox.lengths(tx) == Lengths(failed_sends=2, dead_letters=1)
+        await on(tx).execute("update outbox set account_id = 'elsewhere' where channel_id = 'c1'")
+    claim = await new_claim(database, keyring, channel="c4")
+    await put(database, outbox, claim, "c4")
+    assert await settle(database, outbox, await parcel_of(database, outbox, claim), ParcelState.PENDING) is ParcelState.PENDING
+
+
+async def test_what_was_never_tried_does_not_count_among_those_that_failed(database: Database, keyring: Keyring) -> None:
+    outbox, claim = PostgresOutbox(keyring, cap=1), await new_claim(database, keyring)
+    await put(database, outbox, claim, "a", "b", "c")
+    parcel = await parcel_of(database, outbox, claim)
+    assert await settle(database, outbox, parcel, ParcelState.PENDING) is ParcelState.PENDING
+    async with database.begin() as tx:
+        assert await outbox.lengths(tx) == Lengths(failed_sends=1, dead_letters=0)
+
+
+async def test_of_many_that_are_put_back_at_once_exactly_as_many_wait_as_may(database: Database, keyring: Keyring) -> None:
+    outbox, parcels = PostgresOutbox(keyring, cap=5), []
+    for number in range(12):
+        claim = await new_claim(database, keyring, channel=f"c{number}")
+        await put(database, outbox, claim, "x")
+        parcels.append(await parcel_of(database, outbox, claim))
+    ends = await asyncio.gather(*(settle(database, outbox, parcel, ParcelState.PENDING, 60) for parcel in parcels))
+    assert sorted(map(str, ends)) == ["dead"] * 7 + ["pending"] * 5
+
+
+async def test_whoever_left_is_unreachable_until_they_write_again(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "a", "b", "c")
+    first = await parcel_of(database, outbox, claim)
+    await settle(database, outbox, first, ParcelState.DEAD, outcome=Outcome.INVALID_RECIPIENT)
+    second = await parcel_of(database, outbox, claim)
+    assert (first.is_reachable, second.is_reachable) == (True, False)
+    await settle(database, outbox, second, ParcelState.DEAD, outcome=Outcome.INVALID_RECIPIENT)
+    await new_turn(database, keyring, "I am back")
+    assert (await parcel_of(database, outbox, claim)).is_reachable
+
+
+async def test_whoever_writes_while_they_are_found_to_have_left_is_reachable(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "a", "b")
+    parcel = await parcel_of(database, outbox, claim)
+    await new_turn(database, keyring, "I am back")
+    await settle(database, outbox, parcel, ParcelState.DEAD, outcome=Outcome.INVALID_RECIPIENT)
+    assert (await parcel_of(database, outbox, claim)).is_reachable
+
+
+async def test_what_nobody_can_read_any_more_holds_nobody_back(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim, carols = await new_claim(database, keyring), await new_claim(database, keyring)
+    async with database.begin() as tx:
+        carol = await PostgresPeople(keyring).create(tx, NewUser(state=UserState.ACTIVE))
+        await outbox.put(tx, claim, ["a", "b"])
+        await outbox.put(tx, replace(carols, user_id=carol.id), ["c"])
+        await PostgresPeople(keyring).forget(tx, claim.user_id)
+    assert (await parcel_of(database, outbox, claim)).body == "c"
+    async with database.begin() as tx:
+        assert [letter.reason for letter in await outbox.dead_letters.list(tx)] == ["its user was deleted"] * 2
+
+
+async def test_what_is_damaged_holds_nobody_back(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await put(database, outbox, claim, "a", "b")
+    async with database.begin() as tx:
+        await on(tx).execute("update outbox set body = set_byte(body, 20, 255 - get_byte(body, 20)) where part = 0")
+    assert (await parcel_of(database, outbox, claim)).body == "b"
+
+
+async def test_a_conversation_is_stranded_by_its_oldest_parcel_alone(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    waits, due = await new_claim(database, keyring), await new_claim(database, keyring, channel="c2")
+    for claim in (waits, due):
+        await put(database, outbox, claim, "a", "b")
+    await settle(database, outbox, await parcel_of(database, outbox, waits), ParcelState.PENDING, 60)
+    async with database.begin() as tx:
+        await on(tx).execute("update outbox set touched_at = now() - interval '31 s'")
+        assert list(await outbox.stranded(tx, 30)) == [due.conversation_id]
+        await on(tx).execute("update outbox set not_before = now() - interval '1 min' where conversation_id = %s", [waits.conversation_id])
+        assert list(await outbox.stranded(tx, 30)) == [waits.conversation_id, due.conversation_id]
+        assert list(await outbox.stranded(tx, 30, limit=1)) == [waits.conversation_id]
+
+
+async def test_giving_up_and_the_end_of_a_turn_do_not_wait_for_each_other(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    """Both change the credits of one user and the outbox of one conversation. Both take the conversation first."""
+    bank, first, second = PostgresCredits(), await new_claim(database, keyring), await new_claim(database, keyring)
+    async with database.begin() as tx:
+        await bank.grant(tx, first.user_id, 10, "signup")
+        for claim in (first, second):
+            await bank.reserve(tx, claim.user_id, claim.turn_id)
+        await bank.post(tx, first.turn_id)
+    await put(database, outbox, first, "a")
+    parcel = await parcel_of(database, outbox, first)
+
+    async def give_up() -> None:
+        async with database.begin() as tx:
+            await outbox.settle(tx, parcel, Sending(state=ParcelState.DEAD, outcome=Outcome.REJECTED))
+            await bank.refund(tx, first.turn_id)
+
+    async with database.begin() as tx:
+        await PostgresInbox(keyring).hold(tx, second)
+        await bank.post(tx, second.turn_id)
+        giving_up = asyncio.create_task(give_up())
+        await asyncio.sleep(0.2)
+        await outbox.put(tx, second, ["b"])
+        assert await outbox.take(tx, second.conversation_id) is None, "the first is still being sent"
+    await giving_up
+    assert (await parcel_of(database, outbox, second)).body == "b"
+
+
 # --- the courier
 
 
@@ -254,10 +473,18 @@ class Post:
     def __init__(self, *answers: ParcelState) -> None:
         self.answers = list(answers)
         self.got: list[str] = []
+        self.noted: list[tuple[str, ParcelState]] = []
 
-    async def send(self, parcel: Parcel) -> ParcelState:
+    def render(self, platform: Platform, account: str, text: str) -> Sequence[Body]:
+        return [text]
+
+    async def send(self, parcel: Parcel) -> Sending:
+        assert isinstance(parcel.body, str)
         self.got.append(parcel.body)
-        return self.answers.pop(0) if self.answers else ParcelState.SENT
+        return Sending(state=self.answers.pop(0) if self.answers else ParcelState.SENT, retry_in_s=60)
+
+    async def note(self, tx: Transaction, parcel: Parcel, sending: Sending, became: ParcelState) -> None:
+        self.noted.append((str(parcel.body), became))
 
 
 class Bells:
@@ -319,6 +546,7 @@ async def test_the_courier_stops_at_what_must_wait(database: Database, keyring: 
     for _ in range(2):
         await courier(database, outbox, post).deliver(claim.conversation_id)
     assert post.got == ["a", "b"], "b waits for its time"
+    assert post.noted == [("a", ParcelState.SENT), ("b", ParcelState.PENDING)]
 
 
 async def test_no_word_of_an_answer_is_readable(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:

@@ -283,7 +283,7 @@ async def test_what_waits_is_counted(database: Database, work: PostgresWork) -> 
     await defer(database, work, uuid4(), 3)
     async with database.begin() as tx:
         await work.defer_delivery(tx, uuid4(), in_s=60)
-        await work.defer_memory(tx, uuid4())
+        await work.defer_memory(tx, uuid4(), uuid4())
         assert await work.waiting(tx) == {"turns": 3, "deliveries": 1, "memory": 1}
 
 
@@ -330,17 +330,17 @@ async def test_news_that_cannot_be_written_do_not_hold_their_conversation_for_ev
 # --- memory
 
 
-async def learn_from(database: Database, work: PostgresWork, *turns: UUID) -> None:
+async def learn_from(database: Database, work: PostgresWork, *turns: UUID, user_id: UUID | None = None) -> None:
     for turn_id in turns:
         async with database.begin() as tx:
-            await work.defer_memory(tx, turn_id)
+            await work.defer_memory(tx, turn_id, user_id or uuid4())
 
 
 async def test_a_message_is_learnt_from_exactly_when_its_transaction_was_committed(database: Database, work: PostgresWork) -> None:
 
     async def change_of_mind() -> None:
         async with database.begin() as tx:
-            await work.defer_memory(tx, uuid4())
+            await work.defer_memory(tx, uuid4(), uuid4())
             raise LookupError
 
     with pytest.raises(LookupError):
@@ -381,10 +381,9 @@ async def test_what_kills_whoever_learns_from_it_is_given_up_too(database: Datab
 
 
 async def test_the_messages_of_one_user_are_learnt_from_in_order_and_those_of_others_beside_them(
-    database: Database, keyring: Keyring, work: PostgresWork
+    database: Database, work: PostgresWork
 ) -> None:
-    vegan, fish = [await new_turn(database, keyring, text) for text in ("I'm vegan", "I eat fish now")]
-    other = await new_turn(database, keyring, "hello", channel="c2")
+    vegan, fish, other = uuid4(), uuid4(), uuid4()
     gate = asyncio.Event()
 
     async def act(turn_id: UUID) -> None:
@@ -392,7 +391,8 @@ async def test_the_messages_of_one_user_are_learnt_from_in_order_and_those_of_ot
             await gate.wait()
 
     hands = Recorder(act)
-    await learn_from(database, work, vegan, fish, other)
+    await learn_from(database, work, vegan, fish, user_id=uuid4())
+    await learn_from(database, work, other)
     async with working(work, hands):
         await until(lambda: len(hands.learnt) == 2)
         assert hands.learnt == [vegan, other], "the second one would otherwise be superseded by the first"

@@ -36,8 +36,7 @@ class Point:
     @property
     def is_paid_again(self) -> bool:
         """Between the call of the model and its entry in the journal nobody can know the answer, so the model is asked again."""
-        where = (self.place, self.is_after)
-        return self.place in ("answer", "journal.finish") or where == ("commit:journal.finish", False)
+        return self.place == "answer" or (self.place, self.is_after) == ("journal.finish", False)
 
     @property
     def is_sent_again(self) -> bool:
@@ -55,9 +54,9 @@ class Point:
         return self.is_sent_again or (self.place, self.is_after) in {("commit:inbox.hold", True), ("send", False)}
 
 
-CLAIM = ["inbox.claim", "commit:inbox.claim", "people.get", "commit:people.get", "credits.reserve", "commit:credits.reserve"]
-PREPARE = ["souls.load", "sessions.current", "commit:sessions.current", "histories.read", "images.look"]
-ASK = ["journal.begin", "commit:journal.begin", "answer", "journal.finish", "commit:journal.finish"]
+CLAIM = ["inbox.claim", "people.get", "credits.reserve"]
+PREPARE = ["souls.load", "sessions.go_on", "histories.read", "images.look"]
+ASK = ["journal.begin", "answer", "journal.finish"]
 END = ["inbox.hold", "graphs.append", "credits.post", "interactions.add", "outbox.put", "inbox.finish", "commit:inbox.hold"]
 TELL = ["histories.append", "replies.announce"]
 SEND = ["outbox.take", "send", "outbox.settle", "commit:outbox.settle"]
@@ -67,7 +66,7 @@ POINTS = [
     for turn, platform, places in (
         (2, Platform.REST, ["turn", *CLAIM, *PREPARE, *ASK, *END, *TELL]),
         (2, Platform.TELEGRAM, SEND),
-        (1, Platform.TELEGRAM, [place for place in (*CLAIM, *PREPARE, *ASK, *END, *SEND) if place.startswith("commit")]),
+        (1, Platform.TELEGRAM, [*CLAIM, "sessions.current", "commit:sessions.current", *ASK, "commit:inbox.hold", "commit:outbox.settle"]),
     )
     for place in places
     for is_after in (False, True)

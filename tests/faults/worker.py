@@ -37,7 +37,7 @@ from hermes.ports.backends import Ask
 from hermes.ports.inbox import Claim
 from hermes.ports.journal import Effect
 from hermes.ports.models import Answer, Caller
-from hermes.ports.outbox import Parcel, ParcelState
+from hermes.ports.outbox import Parcel, ParcelState, Sending
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.router.courier import Sender
 from hermes.stores.embeddings import HashedEmbeddings
@@ -251,6 +251,11 @@ class SnaredTransactions:
             self._snare.reached(f"commit:{calls[0]}", is_after=False)
         self._snare.reached(f"commit:{calls[0]}", is_after=True)
 
+    @asynccontextmanager
+    async def once(self) -> AsyncIterator[Transaction]:
+        async with self._inner.once() as tx:
+            yield tx
+
 
 class SnaredHands:
     """Hands that count the turns of this process."""
@@ -290,11 +295,17 @@ class Postman:
     def __init__(self, orders: Orders, snare: Snare) -> None:
         self._snare, self._post = snare, opened(orders.post)
 
-    async def send(self, parcel: Parcel) -> ParcelState:
+    def render(self, _: Platform, __: str, text: str) -> list[str]:
+        return [text]
+
+    async def send(self, parcel: Parcel) -> Sending:
         self._snare.reached("send", is_after=False)
         note(self._post, turn_id=str(parcel.turn_id), body=parcel.body, is_ambiguous=parcel.is_ambiguous, at=time.monotonic())
         self._snare.reached("send", is_after=True)
-        return ParcelState.SENT
+        return Sending(state=ParcelState.SENT)
+
+    async def note(self, *_: object) -> None:
+        """What is written down about it is looked at elsewhere."""
 
 
 SOON = datetime.now(UTC) + timedelta(days=30)

@@ -31,7 +31,7 @@ from hermes.ports.graphs import Entry
 from hermes.ports.inbox import Claim
 from hermes.ports.memories import Depth, Fact, Origin
 from hermes.ports.models import Answer, Caller
-from hermes.ports.outbox import Parcel, ParcelState
+from hermes.ports.outbox import Parcel, ParcelState, Sending
 from hermes.ports.people import User, UserState
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.router.clockwork import Chore, Clockwork
@@ -94,9 +94,16 @@ class Post:
     def __init__(self) -> None:
         self.got: list[str] = []
 
-    async def send(self, parcel: Parcel) -> ParcelState:
+    def render(self, _: Platform, __: str, text: str) -> list[str]:
+        return [text]
+
+    async def send(self, parcel: Parcel) -> Sending:
+        assert isinstance(parcel.body, str)
         self.got.append(parcel.body)
-        return ParcelState.SENT
+        return Sending(state=ParcelState.SENT)
+
+    async def note(self, *_: object) -> None:
+        """Nobody reads it."""
 
 
 @dataclass
@@ -256,7 +263,7 @@ class House:
             await self.journal.begin(tx, claim, "call_model", 0, prompt.to_bytes())
             if result is not None:
                 await self.journal.finish(tx, claim, "call_model", 0, result, facts={})
-            await self.work.defer_memory(tx, claim.turn_id)
+            await self.work.defer_memory(tx, claim.turn_id, claim.user_id)
             await self.inbox.finish(tx, claim)
 
     async def remind_of(self, claim: Claim, text: str = "call mum", at: datetime = NOON) -> None:

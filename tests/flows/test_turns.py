@@ -183,3 +183,33 @@ async def test_a_living_sender_is_answered_where_the_opener_of_the_conversation_
             await hermes.parts.people.forget(tx, alice)
         await hermes.turn(waiting)
         assert await answer(hermes, waiting) == "still there?"
+
+
+async def test_a_paid_answer_is_recorded_where_it_was_asked_although_another_session_has_begun_since(environ: dict[str, str]) -> None:
+    async with opened(environ, lambda parts: replace(parts, graphs=Broken(parts.graphs, 1))) as hermes:
+        turn_id = await say(hermes, "hello")
+        with pytest.raises(LookupError):
+            await hermes.turn(turn_id)
+        async with hermes.database.begin() as tx:
+            await on(tx).execute("update sessions set last_at = last_at - interval '1 day'")
+        await hermes.turn(turn_id)
+        assert (await answer(hermes, turn_id), await available(hermes, turn_id)) == ("hello", 4)
+        async with hermes.database.begin() as tx:
+            lengths = await (await on(tx).execute("select length from sessions order by started_at")).fetchall()
+        assert lengths == [(2,), (0,)]
+
+
+async def test_who_writes_in_a_group_is_answered_although_its_opener_is_deleted_while_the_model_thinks(environ: dict[str, str]) -> None:
+    async def forget_the_opener(text: str) -> None:
+        if text == "still there?":
+            async with hermes.database.begin() as tx:
+                [(alice,)] = await (await on(tx).execute("select user_id from inbox where turn_id = %s", [opened_by])).fetchall()
+                await hermes.parts.people.forget(tx, alice)
+
+    async with opened(environ, lambda parts: replace(parts, models=Echo(forget_the_opener))) as hermes:
+        opened_by = await say(hermes, "mine", user="alice", channel="group")
+        await hermes.turn(opened_by)
+        waiting = await say(hermes, "still there?", user="carol", channel="group")
+        await hermes.turn(waiting)
+        assert (await answer(hermes, waiting), await available(hermes, waiting)) == ("still there?", 4)
+        assert (await state(hermes, waiting))[:2] == ("done", 1)

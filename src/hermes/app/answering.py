@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
-from uuid import UUID
 
 from hermes.app.gateway import SystemClock
 from hermes.app.parts import Parts
@@ -18,6 +17,7 @@ from hermes.gateway.fleet import Fleet
 from hermes.ops.metrics import Metrics
 from hermes.ports.agents import USUAL, Agent
 from hermes.ports.embeddings import EmbeddingsUnavailable
+from hermes.ports.inbox import Claim
 from hermes.ports.models import Models
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.ports.work import Work
@@ -164,9 +164,10 @@ def services_from(
 ) -> Services:
     """Everything around the ten steps."""
 
-    async def learn(tx: Transaction, turn_id: UUID, text: str) -> None:
+    async def learn(tx: Transaction, claim: Claim) -> None:
+        text = claim.envelope.event.text
         if text.strip() and not is_trivial(text):
-            await work.defer_memory(tx, turn_id)
+            await work.defer_memory(tx, claim.turn_id, claim.user_id)
 
     llm, links = settings.llm, settings.links
     model_s = llm.deadline_s + llm.slot_wait_s + UNFORESEEN_S
@@ -193,6 +194,7 @@ def services_from(
         learn=learn,
         model_s=model_s,
         tools_s=model_s + MOST_TOOLS * settings.tools.timeout_s,
+        charges_copies=settings.credits.charge_copies,
         links=Links(links.signup, links.activation, links.upgrade, settings.credits.referral_reward or None),
     )
 

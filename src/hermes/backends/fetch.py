@@ -7,6 +7,7 @@ An address out of a message may point at anything: a database beside us, a cloud
     redirects are followed by hand, three at most, each checked as the first was
     no more bytes than allowed, whatever the head says; nothing is unpacked; nothing takes longer than the whole may take
     no proxy from the environment, no cookies, no connection kept
+    a few at a time, and names are looked up in threads of its own: a name whose server never answers holds up pictures and nothing else
 
 What it raises says nothing of addresses: some hold a token."""
 
@@ -17,6 +18,8 @@ import math
 import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import aiohttp
@@ -31,6 +34,8 @@ Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 PORTS = frozenset({80, 443})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 MOST_REDIRECTS = 3
+MOST_AT_ONCE = 8
+"""Pictures on their way, and threads that look names up. A look-up cannot be broken off: its thread is gone for as long as it takes."""
 LONGEST_URL = 2_048
 TYPES = frozenset({"image/jpeg", "image/jpg", "image/pjpeg", "image/png", "image/x-png", "image/webp", "image/gif"})
 UNTOLD = frozenset({"application/octet-stream", "binary/octet-stream"})
@@ -73,14 +78,18 @@ class PublicWeb:
     ) -> None:
         """`timeout_s` bounds it all, from the first look-up to the last byte; a step of the router has 10 seconds.
 
+        Where `MOST_AT_ONCE` are on their way, the next one waits within that time.
+
         `local_port` is for tests: 127.0.0.1 may be asked on this port, and nothing else that is not public."""
         self._max_bytes, self._connect_timeout_s, self._timeout_s = max_bytes, connect_timeout_s, timeout_s
-        self._lookup, self._local_port = lookup or looked_up, local_port
+        self._lookup, self._local_port = lookup or self._looked_up, local_port
         self._session: aiohttp.ClientSession | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._room = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def fetch(self, url: str) -> Fetched:
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._timeout_s), self._room:
                 return await self._follow(url)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             reason = describe(error)
@@ -92,6 +101,9 @@ class PublicWeb:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def _follow(self, url: str) -> Fetched:
         at = self._checked(url)
@@ -165,6 +177,14 @@ class PublicWeb:
             )
         return self._session
 
+    async def _looked_up(self, host: str, port: int) -> list[str]:
+        """The addresses of a host, as this machine finds them. Not in the threads of the loop: whatever else needs one would wait."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="picture-names")
+        ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        return [str(place[0]) for *_, place in found]
+
     def _socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         """The last gate: every connection passes here with the address that it will have, whichever way that was found."""
         family, kind, protocol, _, (host, port, *_) = info
@@ -204,12 +224,6 @@ class PublicAddresses(AbstractResolver):
 
     async def close(self) -> None:
         """Nothing is open."""
-
-
-async def looked_up(host: str, port: int) -> list[str]:
-    """The addresses of a host, as this machine finds them."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    return [str(place[0]) for *_, place in found]
 
 
 def as_address(host: str) -> IPv4Address | IPv6Address | None:

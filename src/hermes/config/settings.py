@@ -161,6 +161,9 @@ class CreditSettings:
     signup_grant: CountOrNone = 100
     """Credits that a new user starts with."""
 
+    charge_copies: bool = False
+    """Whether an answer that came out of the cache costs a credit. No model was asked for it, and nobody was paid."""
+
     referral_reward: CountOrNone = 20
     """Credits for somebody whose referral code brings a new user, and for that user too; 0: none."""
 

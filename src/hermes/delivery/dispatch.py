@@ -12,7 +12,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -33,7 +32,6 @@ from hermes.turn import Platform
 log = structlog.get_logger()
 
 Events = list[tuple[str, Mapping[str, Any]]]
-NO_TEMPLATES: Mapping[Platform, Template] = MappingProxyType({})
 
 
 def a_little_more(wait_s: float) -> float:
@@ -54,7 +52,7 @@ class Dispatch:
     clock: Clock
     timeout_s: float = 10.0
     """How long one try may take."""
-    templates: Mapping[Platform, Template] = NO_TEMPLATES
+    templates: Mapping[Platform, Template] = field(default_factory=dict)
     """What is sent where the window for free text is closed; nothing for a platform without one."""
     pacer: Pacer = field(default_factory=Pacer)
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from uuid import UUID
 
 from hermes.ports.sessions import Session
 
@@ -32,4 +33,8 @@ class Histories(Protocol):
 
     async def append(self, scope: str, session: Session, before: History, messages: Sequence[Mapping[str, Any]], *, head: str) -> None:
         """Add what was just committed to the hot copy that stood at `before.head`. Never raises; a copy that moved on is dropped."""
+        ...
+
+    async def drop(self, session_ids: Sequence[UUID]) -> None:
+        """Throw the hot copies of sessions away. Never raises: what Redis cannot be told is sealed, and gone when its time is up."""
         ...

@@ -145,7 +145,12 @@ class Memories(Protocol):
         ...
 
     async def delete(self, tx: Transaction, user_id: UUID, fact_id: UUID) -> bool:
-        """Take one fact out for good, whatever superseded it or was superseded by it; False if the user has no such fact."""
+        """Take one fact out for good, whatever superseded it or was superseded by it, and what was dreamt of it; False if the user has no
+        such fact."""
+        ...
+
+    async def learnt_in(self, tx: Transaction, user_id: UUID, account: str) -> frozenset[UUID]:
+        """Return which facts of a user come from what they said to an account; those without a source turn come from none."""
         ...
 
     async def erase(self, tx: Transaction, user_id: UUID) -> int:

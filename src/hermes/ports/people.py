@@ -173,12 +173,27 @@ class People(Protocol):
         """Record the user's word on training; Forgotten for a deleted one."""
         ...
 
-    async def kept(self, tx: Transaction, user_id: UUID) -> Kept:
-        """Count what is kept of a user; nothing for somebody who never was."""
+    async def kept(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Kept:
+        """Count what is kept of a user; nothing for somebody who never was. With an account, what belongs to it: facts, conversations,
+        messages, reminders and price watchers; of bookings, meals and orders nobody knows where they were asked for, so none are counted."""
+        ...
+
+    async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
+        """Let no message of a user's be taken in until the transaction ends, and no turn of theirs that is under way come to its end: its
+        claim is fenced off. With an account, there alone."""
         ...
 
     async def forget(self, tx: Transaction, user_id: UUID) -> None:
         """Delete a user: discard their keys, their channels, what is known of them and what they had done; leave tombstones.
 
-        What was sealed for them can never be read again. Repeating it changes nothing. Money rows stay, they name nobody any more."""
+        What was sealed for them can never be read again. They are held, as `hold` does. Repeating it changes nothing. Money rows stay, they
+        name nobody any more."""
+        ...
+
+    async def leave(self, tx: Transaction, user_id: UUID, account: str) -> None:
+        """Delete what an account has of a user who stays elsewhere: their channels there, what they said and were answered, the graphs in
+        which nobody else spoke, the facts that come from it, and what tools were asked for.
+
+        Their key, their credits and all that other accounts have stay; so do bookings, meals and orders, of which nobody knows where they
+        were asked for. They are held there. Repeating it changes nothing."""
         ...

@@ -38,15 +38,33 @@ class Wanted:
     account: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What one user's turns added to the graph of a session: by ids, without a word of it."""
+
+    session_id: UUID
+    nodes: frozenset[str]
+    """The messages of their turns, answers and tool results among them, as `Appended.nodes` named them."""
+    others: frozenset[str]
+    """Those of everybody else's turns."""
+    news: frozenset[str] = frozenset()
+    """What Hermes said there by itself because they had asked for it, by name."""
+
+
 class Sessions(Protocol):
     """Sessions of conversations. Fails closed."""
 
     async def current(self, tx: Transaction, conversation_id: UUID, user_id: UUID) -> Session:
-        """Return the session that a message belongs to now, and note that it is alive; after 12 h (a setting) of silence it is a new one.
+        """Return the session that a message belongs to now, and note that it is alive; after 12 h (a setting) of silence, or where it was
+        ended, it is a new one.
 
         A new session starts with an empty list and knows its predecessor. Called twice at once, it makes one session. It is sealed for
         whoever opened the conversation; where they were deleted, a new one begins, sealed for `user_id`, who speaks now. Raises NotThere,
         and Forgotten when that one was deleted too."""
+        ...
+
+    async def go_on(self, tx: Transaction, conversation_id: UUID) -> Session | None:
+        """Return the session that a message belongs to now, and note that it is alive; None where a new one must begin. One write."""
         ...
 
     async def get(self, tx: Transaction, session_id: UUID) -> Session:
@@ -58,6 +76,24 @@ class Sessions(Protocol):
 
         A name that several people use for chats of their own stands for all of them. Raises NotThere for a name or an account that is
         not known at all; known ones of which nothing else holds give no session."""
+        ...
+
+    async def end(self, tx: Transaction, user_id: UUID) -> Sequence[UUID]:
+        """End every session of the conversations that a user opened or wrote in; return those that were not ended before.
+
+        The next message, whoever's it is, begins a new one with an empty list, and what this user said until now is not told across
+        sessions either. A turn that is under way still ends in the list it was asked under."""
+        ...
+
+    async def spoken(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[Spoken]:
+        """Return where a user's words stand in graphs that outlive their key, because those are sealed for somebody else.
+
+        With an account: in the graphs of that account, also those that are sealed for the user, where others spoke too. What was noted as
+        erased is left out, and so is what nobody can read any more."""
+        ...
+
+    async def note_erased(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
+        """Note that a user's words are gone from a session's graph."""
         ...
 
     async def may_train(self, tx: Transaction, session_id: UUID) -> bool:

@@ -21,5 +21,6 @@ class Transactions(Protocol):
         ...
 
     def once(self) -> AbstractAsyncContextManager[Transaction]:
-        """For one write that is whole by itself: it is committed when it returns. Cheaper than `begin`, and no frame for a second write."""
+        """For one call of a port that is whole by itself, or for reads: each statement is committed when it returns. Cheaper than `begin`,
+        and no frame for a second write."""
         ...

@@ -27,7 +27,7 @@ class Work(Protocol):
         before, and before those that come. One such job waits at most; a second call changes nothing."""
         ...
 
-    async def defer_memory(self, tx: Transaction, turn_id: UUID) -> None:
+    async def defer_memory(self, tx: Transaction, turn_id: UUID, user_id: UUID) -> None:
         """Have the message of a turn learnt from, after all earlier ones of its user. No turn ever waits for it.
 
         Unlike the others it is given up after a few tries: it is worth some minutes, and no more."""

@@ -43,12 +43,12 @@ class Effects:
 
         `request` is what was prepared now; `run` gets what was prepared first. A repeatable effect (a model call: it costs, but harms
         nobody) that was cut off is run again; any other raises EffectUncertain. Raises Fenced before anything runs."""
-        async with self.transactions.begin() as tx:
+        async with self.transactions.once() as tx:
             effect = await self.journal.begin(tx, claim, step, index, request)
         if effect.result is not None:
             return effect.request, effect.result
         if effect.progress is Progress.STARTED and not is_repeatable:
             raise EffectUncertain(f"{step}[{index}]")
         done = await run(effect.request)
-        async with self.transactions.begin() as tx:
+        async with self.transactions.once() as tx:
             return effect.request, await self.journal.finish(tx, claim, step, index, done.result, facts=done.facts)

@@ -35,6 +35,7 @@ from hermes.router.steps import (
     run_tools,
     take_credit,
 )
+from hermes.router.steps.record import warm_history
 from hermes.router.steps.resolve_user import find_user
 
 log = structlog.get_logger()
@@ -72,7 +73,7 @@ async def handle_message(claim: Claim, services: Services) -> Ended:
         person = person.living_in(soul.timezone)
         run.past = await run.step("load_history", load_history(claim, services))
         picture = await run.step("route_image", route_image(claim, person, services))
-        prompt = run.at_once("build_messages", lambda: build_messages(soul, run.known_past, claim.envelope.event, picture))
+        prompt = run.at_once("build_messages", lambda: build_messages(soul, run.known_past, claim.envelope, picture))
         prompt = run.at_once("gate_tools", lambda: gate_tools(claim, prompt, person, run.known_past, services))
         asked = await run.step("call_model", call_model(claim, prompt, person, run.known_past, services), limit_s=services.model_s)
         run.intent = asked[0].intent or asked[0].gate
@@ -86,9 +87,10 @@ async def handle_message(claim: Claim, services: Services) -> Ended:
         text = say(kind, error, person, services)
         why = {"error": type(error).__name__, "step": run.at}
         ended = Ended(text=text, outcome=str(kind), person=person, past=run.past, meta=why, notes=run.notes)
-    parcel = await run.step("record", record(claim, ended, services))
+    recorded = await run.step("record", record(claim, ended, services))
     services.meter.count_turn(ended.outcome, run.intent)
-    await services.courier.hand_over(claim, parcel)
+    await warm_history(claim, ended, recorded, services)
+    await services.courier.hand_over(claim, recorded.parcel)
     log.info("turn_ended", outcome=ended.outcome, attempt=claim.attempt, waited_s=round(claim.age_s, 3))
     return ended
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
-from uuid import UUID
 
 from hermes.ports.agents import Agent
 from hermes.ports.alerts import Alerts
@@ -14,7 +13,7 @@ from hermes.ports.credits import Credits
 from hermes.ports.graphs import Graphs
 from hermes.ports.histories import Histories
 from hermes.ports.images import Images
-from hermes.ports.inbox import Inbox
+from hermes.ports.inbox import Claim, Inbox
 from hermes.ports.interactions import Interactions
 from hermes.ports.journal import Journal
 from hermes.ports.meter import TurnMeter
@@ -36,7 +35,11 @@ class Languages(Protocol):
         ...
 
     def settled(self, user: User, text: str) -> str | None:
-        """The language that the user is to be known by from now on; None: the one they are known by."""
+        """The language that the user is to be known by from now on; None: the one they are known by. Changes nothing."""
+        ...
+
+    def note(self, user: User, text: str) -> None:
+        """Remember that the user wrote this. Once for each message."""
         ...
 
 
@@ -75,7 +78,7 @@ class Services:
     """Who answers on an account."""
     languages: Languages
     meter: TurnMeter
-    learn: Callable[[Transaction, UUID, str], Awaitable[None]]
+    learn: Callable[[Transaction, Claim], Awaitable[None]]
     """Have a turn's message learnt from, after its end: a job, deferred in the turn's last transaction."""
     step_s: float = 10.0
     """How long a step may take that asks no model and no tool."""
@@ -85,3 +88,5 @@ class Services:
     """How long the tools may take, with the model's last word."""
     warmth: Warmth = field(default_factory=Warmth)
     links: Links = Links()
+    charges_copies: bool = False
+    """Whether an answer out of the cache costs a credit."""

@@ -15,6 +15,7 @@ import structlog
 
 from hermes.ports.errors import Forgotten, PortError, StoreUnavailable
 from hermes.ports.inbox import Claim, Unreadable
+from hermes.ports.people import UserState
 from hermes.router.pipeline import handle_message
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
@@ -47,7 +48,7 @@ class Turns:
 
     async def run(self, turn_id: UUID) -> None:
         """Drive a turn to its end. May be called again for the same turn, at any time, by anybody."""
-        async with self.services.transactions.begin() as tx:
+        async with self.services.transactions.once() as tx:
             claim = await self.services.inbox.claim(tx, turn_id)
         match claim:
             case None:
@@ -59,6 +60,9 @@ class Turns:
                 try:
                     await self._drive(claim)
                 except Forgotten:
+                    # In a group it may also be somebody else who was deleted; then there is somebody to answer.
+                    if not await self._is_gone(claim):
+                        raise
                     await self._bury_unread(claim.turn_id, "its sender was deleted")
                 except StoreUnavailable:
                     await self._excuse(claim)
@@ -105,6 +109,10 @@ class Turns:
                 self.services.alerts.alert("message_unreadable", turn_id=str(message.turn_id), attempt=message.attempt)
             return
         raise MessageUnreadable(message.reason)
+
+    async def _is_gone(self, claim: Claim) -> bool:
+        async with self.services.transactions.once() as tx:
+            return (await self.services.people.get(tx, claim.user_id)).state is UserState.DELETED
 
     async def _excuse(self, claim: Claim) -> None:
         with suppress(StoreUnavailable):

@@ -54,8 +54,12 @@ class Dreamer:
         async with self.transactions.begin() as tx:
             facts = await self.memories.live(tx, user_id, now=now)
             before = await self.dreams.newest(tx, user_id, Depth.DEEP)
-        lines = light_dream(facts, now=now) if depth is Depth.LIGHT else await self._deep(user_id, list(facts), list(before))
-        checked = reviewed(lines, facts, self.sanitize)
+        # In threads: somebody who is known for long has thousands of facts, and nobody else is to wait for their dream.
+        if depth is Depth.LIGHT:
+            lines = await asyncio.to_thread(light_dream, facts, now=now)
+        else:
+            lines = await self._deep(user_id, list(facts), list(before))
+        checked = await asyncio.to_thread(reviewed, lines, facts, self.sanitize)
         async with self.transactions.begin() as tx:
             is_new = await self.dreams.add(tx, user_id, depth, period_of(depth, now), checked, now=now)
         if not is_new:
@@ -66,7 +70,7 @@ class Dreamer:
         return checked
 
     async def _deep(self, user_id: UUID, facts: list[Fact], before: list[Dream]) -> list[Dream]:
-        counted = deep_dream(facts, before)
+        counted = await asyncio.to_thread(deep_dream, facts, before)
         if self.complete is None or len(facts) < LEAST_FACTS:
             return counted
         no_answer: tuple[type[Exception], ...] = (BadAnswer, TimeoutError, *self.fails_with)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -19,11 +19,12 @@ from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
 from hermes.ports.memories import Change, Fact, Memories, Origin
 from hermes.ports.souls import Souls
 from hermes.ports.transactions import Transaction, Transactions
-from hermes.soul.extract_answer import BadAnswer, question, read_answer
+from hermes.soul.excerpt import excerpt
+from hermes.soul.extract_answer import LONGEST_TEXT, BadAnswer, question, read_answer
 from hermes.soul.extract_rules import read_statements
 from hermes.soul.facts import LISTS, BadValue, items, typed
-from hermes.soul.facts_plan import Learnt, after, plan
-from hermes.soul.facts_same import canonical, is_nearly_equal
+from hermes.soul.facts_plan import Learnt, after, outdates, plan
+from hermes.soul.facts_same import canonical, comparable, is_nearly_equal, naming
 from hermes.soul.layers import Sanitize
 from hermes.soul.recall import ranked
 from hermes.soul.recall_terms import terms
@@ -36,6 +37,8 @@ Complete = Callable[[list[dict[str, str]]], Awaitable[str]]
 LEAST_CONFIDENCE = 0.5
 RULE_CONFIDENCE = 0.9
 NEAREST = 10
+LONGEST_LINE = 2_000
+"""Of a line that the model was shown; no fact is that long."""
 JUNK = (
     re.compile(r"https?://|www\.|\S+@\S+\.\w", re.IGNORECASE),
     re.compile(r"\d[\d -]{10,}\d"),  # cards and telephones
@@ -45,6 +48,14 @@ JUNK = (
     re.compile(r"\b(?:john doe|jane doe|lorem ipsum|the assistant|as an ai|language model|system prompt)\b", re.IGNORECASE),
     re.compile(r"[?\uff1f\u061f]\s*$"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is known beside something that is learnt: the free facts to compare it with, and how near those lie that may say the same."""
+
+    facts: Sequence[Fact]
+    cosines: Mapping[UUID, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +86,14 @@ class MemoryWriter:
             return ()
         by_rule = [
             Learnt(text=found.value, key=found.key, op=found.op, origin=Origin.RULE, source_turn=turn_id, confidence=RULE_CONFIDENCE)
-            for found in read_statements(text)
+            for found in await asyncio.to_thread(read_statements, text)
             if self.sanitize(found.quote) is not None
         ]
         by_model = await self._asked(user_id, turn_id, text, now)
         # A model understands the sentence, rules know its words; where both speak of one key, the model is believed.
         decided = {learnt.key for learnt in by_model if learnt.key is not None}
         wanted = by_model + [learnt for learnt in by_rule if learnt.key is None or learnt.key not in decided]
-        return await self.save(user_id, [learnt for learnt in wanted if not is_shown(learnt, shown)], now=now)
+        return await self.save(user_id, await asyncio.to_thread(not_shown, wanted, shown), now=now)
 
     async def save(self, user_id: UUID, wanted: Sequence[Learnt], *, now: datetime) -> Sequence[Fact]:
         """Keep what is clean and new; return it. Also for what tools write: `save_preference`, the last booking."""
@@ -100,41 +111,52 @@ class MemoryWriter:
         return added
 
     async def _planned(self, tx: Transaction, user_id: UUID, ready: Sequence[Learnt], now: datetime) -> list[Change]:
-        """Decide under the user's lock, one after the other: what is learnt twice in one message is learnt once."""
+        """Decide under the user's lock, one after the other: what is learnt twice in one message is learnt once.
+
+        Of the free facts only those are read that make a difference to what is learnt; there may be thousands."""
         await self.memories.lock(tx, user_id)
-        known = list(await self.memories.live(tx, user_id, now=now))
+        known = list(await self.memories.keyed(tx, user_id, now=now))
         changes: list[Change] = []
         own: dict[UUID, Embedding] = {}
+        gone: set[UUID] = set()
         for learnt in ready:
-            cosines = await self._cosines(tx, user_id, learnt, own, now)
-            change = plan(known, learnt, cosines)
+            beside = await self._beside(tx, user_id, learnt, known, now)
+            cosines = {**beside.cosines, **cosines_to(learnt, own)}
+            change = await asyncio.to_thread(plan, [*known, *(fact for fact in beside.facts if fact.id not in gone)], learnt, cosines)
             if change is None:
                 continue
             changes.append(change)
+            gone.update(change.supersedes)
             known = after(known, change, now)
             if change.fact is not None and change.fact.embedding is not None:
                 own[change.fact.id] = change.fact.embedding
         return changes
 
-    async def _cosines(
-        self, tx: Transaction, user_id: UUID, learnt: Learnt, own: Mapping[UUID, Embedding], now: datetime
-    ) -> dict[UUID, float]:
-        if learnt.key is not None or learnt.embedding is None:
-            return {}
-        found = await self.memories.candidates(tx, user_id, learnt.embedding, (), now=now)
-        stored = {row.id: row.cosine for row in found.rows if row.cosine is not None}
-        return stored | {fact_id: dot(learnt.embedding, embedding) for fact_id, embedding in own.items()}
+    async def _beside(self, tx: Transaction, user_id: UUID, learnt: Learnt, known: Sequence[Fact], now: datetime) -> Beside:
+        """The stored free facts that what is learnt must be compared with."""
+        if learnt.key is None:
+            found = await self.memories.candidates(tx, user_id, learnt.embedding, terms(learnt.text), now=now)
+            cosines = await asyncio.to_thread(comparable, found)
+            wanted = [*cosines, *(row.id for row in found.rows if row.id == learnt.replaces and row.id not in cosines)]
+            return Beside(await self.memories.read(tx, user_id, wanted) if wanted else (), cosines)
+        outdated = outdates(known, learnt)
+        if outdated is None:
+            return Beside((), {})
+        found = await self.memories.candidates(tx, user_id, None, terms(outdated), now=now)
+        named = await asyncio.to_thread(naming, found)
+        return Beside(await self.memories.read(tx, user_id, named) if named else (), {})
 
     async def _asked(self, user_id: UUID, turn_id: UUID, text: str, now: datetime) -> list[Learnt]:
         """What a model reads in the text; nothing where there is none, or where it does not answer as it should."""
         if self.complete is None:
             return []
-        near = await self._near(user_id, text, now)
+        near = await self._near(user_id, excerpt(text), now)
+        read = text[:LONGEST_TEXT]  # what the model is shown, and what its quotes are looked for in
         no_answer: tuple[type[Exception], ...] = (BadAnswer, TimeoutError, *self.fails_with)
         try:
             async with asyncio.timeout(self.timeout_s):
-                answer = await self.complete(question(text, [fact.text for fact in near]))
-            said = read_answer(answer, text, len(near))
+                answer = await self.complete(question(read, [fact.text for fact in near]))
+            said = await asyncio.to_thread(read_answer, answer, read, len(near))
         except no_answer as error:
             log.warning("memory_not_extracted", turn_id=str(turn_id), error=type(error).__name__, reason=str(error)[:200])
             return []
@@ -157,7 +179,8 @@ class MemoryWriter:
         embedding = (await self._embedded([text])).get(text)
         async with self.transactions.begin() as tx:
             found = await self.memories.candidates(tx, user_id, embedding, terms(text), now=now)
-            best = ranked(found, vector_weight=self.embeddings.weight if embedding else 0.0, limit=NEAREST)
+            weight = self.embeddings.weight if embedding else 0.0
+            best = await asyncio.to_thread(ranked, found, vector_weight=weight, limit=NEAREST)
             return await self.memories.read(tx, user_id, best)
 
     async def _embedded(self, texts: Sequence[str]) -> dict[str, Embedding]:
@@ -216,13 +239,22 @@ async def re_embed(transactions: Transactions, memories: Memories, embeddings: E
         done, last = done + len(rows), rows[-1].fact_id
 
 
-def is_shown(learnt: Learnt, shown: Sequence[str]) -> bool:
-    """Whether the prompt already said it: a line of it is the fact, or holds it."""
-    if learnt.key is not None:
-        return False  # what a key holds already is no change
-    new = canonical(learnt.text)
-    lines = (canonical(line) for text in shown for line in text.splitlines())
-    return any(new in line or is_nearly_equal(line, new) for line in lines if line)
+def not_shown(wanted: Sequence[Learnt], shown: Sequence[str]) -> list[Learnt]:
+    """Those that the prompt did not say already: no line of it is the fact, or holds it. What a key holds already is no change."""
+    if all(learnt.key is not None for learnt in wanted):
+        return list(wanted)
+    lines = {canonical(line[:LONGEST_LINE]) for text in shown for line in text.splitlines()} - {""}
+    return [learnt for learnt in wanted if learnt.key is not None or not is_among(canonical(learnt.text), lines)]
+
+
+def is_among(new: str, lines: Iterable[str]) -> bool:
+    return any(new in line or is_nearly_equal(line, new) for line in lines)
+
+
+def cosines_to(learnt: Learnt, own: Mapping[UUID, Embedding]) -> dict[UUID, float]:
+    """The cosines of what was learnt in the same breath."""
+    vector = learnt.embedding
+    return {} if vector is None or learnt.key is not None else {fact_id: dot(vector, embedding) for fact_id, embedding in own.items()}
 
 
 def dot(one: Embedding, other: Embedding) -> float:

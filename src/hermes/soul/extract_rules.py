@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
+from hermes.soul.excerpt import excerpt
 from hermes.soul.facts import BadValue, Op, typed
 from hermes.soul.recall_terms import fold, terms
 
-LONGEST_TEXT = 4_000
 MOST_WORDS = 4
 BEFORE = 12
 """Characters before a statement in which a no is looked for."""
@@ -35,14 +35,25 @@ class Found:
     quote: str
 
 
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence as it was written, and as every rule reads it. Folded once, because the rules are many."""
+
+    text: str
+    plain: str
+    """Folded."""
+    source: str
+    """In which the places of `plain` are found: the sentence itself, unless folding changed its length."""
+
+
 def read_statements(text: str) -> list[Found]:
-    """Return what a message says of its writer, sentence by sentence."""
-    return [found for sentence in sentences(text) for rule in RULES for found in rule(sentence)]
+    """Return what a message says of its writer, sentence by sentence. Of a long one its beginning and its end are read."""
+    return [found for sentence in map(aligned, sentences(excerpt(text))) for rule in RULES for found in rule(sentence)]
 
 
 def sentences(text: str) -> Iterator[str]:
     """The statements of a message. Questions are none."""
-    for found in SENTENCE.finditer(text[:LONGEST_TEXT].replace("\u2019", "'")):
+    for found in SENTENCE.finditer(text.replace("\u2019", "'")):
         sentence = " ".join(found.group().split())
         if sentence and not sentence.endswith(QUESTION):
             yield sentence
@@ -50,27 +61,25 @@ def sentences(text: str) -> Iterator[str]:
 
 # --- rules: each reads one sentence
 
-Rule = Callable[[str], list[Found]]
+Rule = Callable[[Sentence], list[Found]]
 
 
-def remembered(sentence: str) -> list[Found]:
+def remembered(sentence: Sentence) -> list[Found]:
     """What a user asks to be remembered, in their own words."""
-    plain, source = aligned(sentence)
-    found = REMEMBER.match(plain)
-    text = source[found.end() :].strip(" .,!:;\u3002") if found else ""
-    return [Found(None, text, Op.SET, sentence)] if len(terms(text)) > 1 else []
+    found = REMEMBER.match(sentence.plain)
+    text = sentence.source[found.end() :].strip(" .,!:;\u3002") if found else ""
+    return [Found(None, text, Op.SET, sentence.text)] if len(terms(text)) > 1 else []
 
 
 def words_of(key: str, after: Sequence[str], values: Mapping[str, Sequence[str]], gap: str = ".{0,20}?", then: str = "") -> Rule:
     """A rule for a key with a few values: somebody speaks of themselves, and soon comes one of the values."""
     compiled = [(any_of(after, f"{unfolded(gap)}(?:{'|'.join(patterns)}){unfolded(then)}"), value) for value, patterns in values.items()]
 
-    def rule(sentence: str) -> list[Found]:
-        plain = fold(sentence)
+    def rule(sentence: Sentence) -> list[Found]:
         for pattern, value in compiled:
-            found = pattern.search(plain)
-            if found and not NEGATED.search(plain[max(0, found.start() - BEFORE) : found.end()]):
-                return [Found(key, value, Op.SET, sentence)]
+            found = pattern.search(sentence.plain)
+            if found and not NEGATED.search(sentence.plain[max(0, found.start() - BEFORE) : found.end()]):
+                return [Found(key, value, Op.SET, sentence.text)]
         return []
 
     return rule
@@ -79,25 +88,25 @@ def words_of(key: str, after: Sequence[str], values: Mapping[str, Sequence[str]]
 def sayings_of(key: str, value: str, patterns: Sequence[str]) -> Rule:
     """A rule for sentences that mean a value without naming it."""
     said = any_of(patterns)
-    return lambda sentence: [Found(key, value, Op.SET, sentence)] if said.search(fold(sentence)) else []
+    return lambda sentence: [Found(key, value, Op.SET, sentence.text)] if said.search(sentence.plain) else []
 
 
 def names_of(key: str, after: Sequence[str], op: str, *, many: bool) -> Rule:
     """A rule for a key that holds names: they follow, up to the end of the thought. One that is none spoils them all."""
     begin, is_negative = any_of(after), key == "dislikes"
 
-    def rule(sentence: str) -> list[Found]:
-        plain, source = aligned(sentence)
+    def rule(sentence: Sentence) -> list[Found]:
+        plain = sentence.plain
         begun = begin.search(plain)
         if begun is None or (not is_negative and NEGATED.search(plain[max(0, begun.start() - BEFORE) : begun.end()])):
             return []
-        rest, folded = source[begun.end() :], plain[begun.end() :]
+        rest, folded = sentence.source[begun.end() :], plain[begun.end() :]
         end = END.search(folded)
         rest = rest[: end.start()] if end else rest
         parts = [ARTICLE.sub("", part.strip()) for part in AND.split(rest)] if many else re.split("[,;]", rest)[:1]
         listed = [part.strip(" .,!:;\"'") for part in parts]
         kept = [name for name in listed if name and len(name.split()) <= MOST_WORDS and fold(name) not in VAGUE and terms(name)]
-        return spelled(key, ", ".join(kept), Op(op), sentence) if kept and kept == [name for name in listed if name] else []
+        return spelled(key, ", ".join(kept), Op(op), sentence.text) if kept and kept == [name for name in listed if name] else []
 
     return rule
 
@@ -106,14 +115,13 @@ def numbers_of(key: str, patterns: Sequence[str]) -> Rule:
     """A rule for a key whose value is the first group of a pattern."""
     said = any_of(patterns)
 
-    def rule(sentence: str) -> list[Found]:
-        plain, source = aligned(sentence)
-        found = said.search(plain)
+    def rule(sentence: Sentence) -> list[Found]:
+        found = said.search(sentence.plain)
         if found is None:
             return []
         place = next(number for number, group in enumerate(found.groups(), 1) if group)
-        value = source[found.start(place) : found.end(place)] if key in ZONES else found[place]
-        return spelled(key, value, Op.SET, sentence)
+        value = sentence.source[found.start(place) : found.end(place)] if key in ZONES else found[place]
+        return spelled(key, value, Op.SET, sentence.text)
 
     return rule
 
@@ -126,10 +134,9 @@ def spelled(key: str, value: str, op: Op, sentence: str) -> list[Found]:
         return []
 
 
-def aligned(sentence: str) -> tuple[str, str]:
-    """The folded sentence, and one in which its places are found: the sentence itself, unless folding changed its length."""
+def aligned(sentence: str) -> Sentence:
     plain = fold(sentence)
-    return plain, sentence if len(sentence) == len(plain) else plain
+    return Sentence(sentence, plain, sentence if len(sentence) == len(plain) else plain)
 
 
 def any_of(patterns: Sequence[str], then: str = "") -> re.Pattern[str]:

@@ -9,6 +9,7 @@ from uuid import UUID
 from hermes.ports.memories import Dream, Dreams, Fact, Memories
 from hermes.ports.souls import Souls
 from hermes.ports.transactions import Transactions
+from hermes.soul.words import Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +26,52 @@ async def my_memory(user_id: UUID, *, transactions: Transactions, memories: Memo
         return MyMemory(await memories.all(tx, user_id), await dreams.all(tx, user_id))
 
 
-async def forget_fact(user_id: UUID, fact_id: UUID, *, transactions: Transactions, memories: Memories, souls: Souls) -> bool:
-    """Take one fact out for good; False if the user has no such fact."""
+async def forget_fact(
+    user_id: UUID,
+    fact_id: UUID,
+    *,
+    transactions: Transactions,
+    memories: Memories,
+    souls: Souls,
+    words: Words | None = None,
+    account: str | None = None,
+) -> bool:
+    """Take one fact out for good; False if the user has no such fact or, with an account, none that was learnt there.
+
+    With `words` the user's sessions end with it: the fact may stand in what models were told before, and the next message begins anew."""
     async with transactions.begin() as tx:
-        was_there = await memories.delete(tx, user_id, fact_id)
+        is_theirs = account is None or fact_id in await memories.learnt_in(tx, user_id, account)
+        was_there = is_theirs and await memories.delete(tx, user_id, fact_id)
+        ended = await words.sessions.end(tx, user_id) if words and was_there else ()
     if was_there:
-        await souls.invalidate(user_id)
+        await _show_no_more(user_id, ended, souls, words)
     return was_there
 
 
-async def forget_memory(user_id: UUID, *, transactions: Transactions, memories: Memories, souls: Souls) -> int:
-    """Take everything out that is known of a user, dreams included; the user stays. Return how many facts there were."""
+async def forget_memory(
+    user_id: UUID,
+    *,
+    transactions: Transactions,
+    memories: Memories,
+    souls: Souls,
+    words: Words | None = None,
+    account: str | None = None,
+) -> int:
+    """Take everything out that is known of a user, dreams included; with an account, what was learnt there. The user stays. Return how many
+    facts there were. With `words` the user's sessions end with it, as with `forget_fact`."""
     async with transactions.begin() as tx:
-        count = await memories.erase(tx, user_id)
-    await souls.invalidate(user_id)
+        if account is None:
+            count = await memories.erase(tx, user_id)
+        else:
+            learnt = await memories.learnt_in(tx, user_id, account)
+            count = sum([await memories.delete(tx, user_id, fact_id) for fact_id in sorted(learnt)])
+        ended = await words.sessions.end(tx, user_id) if words else ()
+    await _show_no_more(user_id, ended, souls, words)
     return count
+
+
+async def _show_no_more(user_id: UUID, ended: Sequence[UUID], souls: Souls, words: Words | None) -> None:
+    """After the commit: no copy that is kept for speed tells of it either."""
+    await souls.invalidate(user_id)
+    if words:
+        await words.histories.drop(ended)

@@ -38,7 +38,10 @@ class Learnt:
 
 
 def plan(known: Sequence[Fact], learnt: Learnt, cosines: Mapping[UUID, float]) -> Change | None:
-    """Return what to change, or None where this is known already. `cosines` are those of the known free facts to the learnt one."""
+    """Return what to change, or None where this is known already. `cosines` are those of the known free facts to the learnt one.
+
+    `known` need not be all: the value of the learnt key, the free facts that may say the same (`comparable`), the one that is replaced and,
+    for what `outdates` says, those that name it."""
     if learnt.key is not None:
         return plan_key(known, learnt, learnt.key)
     free = [fact for fact in known if fact.key is None]
@@ -60,6 +63,11 @@ def plan_key(known: Sequence[Fact], learnt: Learnt, key: str) -> Change | None:
     if old is not None and key in SAYS_WHAT_ONE_IS:
         gone += tuple(fact.id for fact in known if fact.key is None and names(fact.text, old.text))
     return Change(fact=None if value is None else new_fact(learnt, value), supersedes=gone)
+
+
+def outdates(known: Sequence[Fact], learnt: Learnt) -> str | None:
+    """The value that this takes the place of, where free facts that name it are no longer true either; None otherwise."""
+    return next((fact.text for fact in known if fact.key == learnt.key), None) if learnt.key in SAYS_WHAT_ONE_IS else None
 
 
 def after(known: Sequence[Fact], change: Change, now: datetime) -> list[Fact]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from difflib import SequenceMatcher
+from uuid import UUID
 
+from hermes.ports.memories import Candidates
 from hermes.soul.recall_terms import WORD, fold, listed, stem, terms
 
 SHINGLE = 3
@@ -18,6 +20,10 @@ NEAR = 0.82
 """Cosine from which on two sentences with no other difference say the same."""
 RATHER_NEAR, MANY_WORDS = 0.75, 0.6
 """Cosine that is enough where that share of the words is common too, and each has a word of its own."""
+ENOUGH_WORDS = 0.5
+"""Share of the words without which letters are not nearly equal: nine of ten triples leave room for one or two other words."""
+MOST_COMPARED = 100
+"""Facts of either kind that a new one is compared with, the nearest first. Nobody has said the same a hundred times."""
 
 LEADS = listed("i im my the user users a an am is are have has got own yo soy mi je suis ich bin sono ho eu sou ik ben saya aku adalah")
 NEGATIONS = listed(
@@ -57,7 +63,7 @@ def canonical(text: str) -> str:
 def is_nearly_equal(one: str, other: str) -> bool:
     """Whether two canonical forms share nine of ten letter triples. Short ones share them by chance, or by one letter do not."""
     first, second = shingles(one), shingles(other)
-    return not differ(one, other) and len(first & second) >= NEARLY_EQUAL * len(first | second)
+    return len(first & second) >= NEARLY_EQUAL * len(first | second) and not differ(one, other)
 
 
 def is_same(one: str, other: str, cosine: float) -> bool:
@@ -67,6 +73,26 @@ def is_same(one: str, other: str, cosine: float) -> bool:
     first, second = set(terms(one)), set(terms(other))
     has_many = len(first & second) >= MANY_WORDS * len(first | second) and bool(first - second) and bool(second - first)
     return cosine >= NEAR or has_many
+
+
+def comparable(found: Candidates) -> dict[UUID, float]:
+    """The known facts that may say the same as the one asked for, with their cosines; the others cannot, whatever they say.
+
+    Told by what a store can compare without opening them, so that of thousands a few are read. One that is equal but for what makes no
+    difference may have no word in common ("I enjoy it", "I like it"); the store sees that by its canonical form."""
+    asked = set(found.asked)
+    least = max(1, ENOUGH_WORDS * len(asked))
+    near = [row for row in found.rows if row.cosine is not None and row.cosine >= RATHER_NEAR]
+    shared = [(len(asked.intersection(row.terms)), row) for row in found.rows if not asked.isdisjoint(row.terms)]
+    alike = sorted((each for each in shared if each[0] >= least), key=lambda each: -each[0])
+    chosen = [*near[:MOST_COMPARED], *(row for _, row in alike[:MOST_COMPARED])]
+    return {row.id: row.cosine or 0.0 for row in chosen}
+
+
+def naming(found: Candidates) -> list[UUID]:
+    """The known facts that have all words asked for."""
+    asked = set(found.asked)
+    return [row.id for row in found.rows if asked and asked.issubset(row.terms)]
 
 
 def differ(one: str, other: str) -> bool:

@@ -20,6 +20,8 @@ Sanitize = Callable[[str], str | None]
 """Returns a text that is safe to show, or None for one that is dropped whole."""
 
 MOST_GAPS = 3
+LONGEST_PAST = 600
+"""Of a message of an earlier session this much is read: it is shown as 200 characters, and one of those may be three of ours."""
 
 TONES = MappingProxyType(
     {
@@ -63,7 +65,7 @@ def personality(agent: Agent) -> str:
 def base(facts: Sequence[Fact], past: Sequence[PastMessage], dreams: Sequence[Dream], sanitize: Sanitize) -> Base:
     """The layers between personality and recall, in their order; empty ones leave no heading behind."""
     known = {fact.key: fact.text for fact in facts if fact.key is not None}
-    shown = [(message, text) for message in past if (text := sanitize(message.text))]
+    shown = [(message, text) for message in past if (text := sanitize(message.text.lstrip()[:LONGEST_PAST]))]
     layers = (
         layer("What you know about the user:", keyed_lines(known, STRUCTURAL, sanitize)),
         layer("Their fitness context:", keyed_lines(known, FITNESS, sanitize)),

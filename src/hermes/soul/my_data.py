@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime
 from enum import Enum
 from typing import Any
 from uuid import UUID
 
 from hermes.ports.credits import Balance, Credits
-from hermes.ports.errors import Forgotten
+from hermes.ports.errors import Forgotten, PortError
 from hermes.ports.memories import Dreams, Memories
 from hermes.ports.people import Channel, Kept, People, User, UserState
 from hermes.ports.souls import Souls
-from hermes.ports.transactions import Transactions
+from hermes.ports.transactions import Transaction, Transactions
 from hermes.soul.facts_mine import MyMemory
+from hermes.soul.words import Words
+
+TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +31,17 @@ class MyDataParts:
     memories: Memories
     dreams: Dreams
     souls: Souls
+    words: Words | None = None
+    """Where what they said stands among what others said; None: there is no such place, and only facts and keys are taken back."""
+
+
+class SaidMeanwhile(PortError):
+    """They said something while they were being forgotten; it is erased too, and then they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MyData:
-    """What is kept of one user at one moment."""
+    """What is kept of one user at one moment, or what one account may see of it."""
 
     user: User
     balance: Balance
@@ -41,25 +50,88 @@ class MyData:
     memory: MyMemory
 
 
-async def my_data(user_id: UUID, parts: MyDataParts) -> MyData:
-    """Return everything. Raises NotThere, StoreUnavailable, and Forgotten for somebody who was deleted."""
+async def my_data(user_id: UUID, parts: MyDataParts, *, account: str | None = None) -> MyData:
+    """Return everything. Raises NotThere, StoreUnavailable, and Forgotten for somebody who was deleted.
+
+    With an account, for its eyes: of somebody who writes to others too, what they said to this one. What was concluded from all of it is
+    not shown then, nor what nobody knows the source of."""
     async with parts.transactions.begin() as tx:
         user = await parts.people.get(tx, user_id)
         if user.state is UserState.DELETED:
             raise Forgotten
+        channels = (await parts.people.channels(tx, [user_id])).get(user_id, ())
+        scope = account if is_shared(channels, account) else None
+        memory = MyMemory(await parts.memories.all(tx, user_id), await parts.dreams.all(tx, user_id))
+        if scope is not None:
+            memory = learnt_among(memory, await parts.memories.learnt_in(tx, user_id, scope))
         return MyData(
             user=user,
             balance=await parts.credits.balance(tx, user_id),
-            channels=(await parts.people.channels(tx, [user_id])).get(user_id, ()),
-            kept=await parts.people.kept(tx, user_id),
-            memory=MyMemory(await parts.memories.all(tx, user_id), await parts.dreams.all(tx, user_id)),
+            channels=[channel for channel in channels if account in (None, channel.account)],
+            kept=await parts.people.kept(tx, user_id, account=scope),
+            memory=memory,
         )
 
 
 async def forget_me(user_id: UUID, parts: MyDataParts) -> None:
-    """Delete a user for good, as People.forget does; repeating it changes nothing. Raises NotThere and StoreUnavailable."""
+    """Delete a user for good, as People.forget does, after their words were erased from what is sealed for others.
+
+    Repeating it changes nothing. Raises NotThere, and StoreUnavailable; then they are still there, and it is to be repeated."""
+    await _erase_and(user_id, parts, lambda tx: parts.people.forget(tx, user_id))
+
+
+async def forget_here(user_id: UUID, account: str, parts: MyDataParts) -> bool:
+    """Delete a user for one account, as far as it goes: somebody who writes to no other is gone for good. Return whether they are.
+
+    Of anybody else, People.leave deletes what this account has, and no more. Raises as `forget_me` does."""
     async with parts.transactions.begin() as tx:
-        await parts.people.forget(tx, user_id)
+        channels = (await parts.people.channels(tx, [user_id])).get(user_id, ())
+    if not is_shared(channels, account):
+        await forget_me(user_id, parts)
+        return True
+    await _erase_and(user_id, parts, lambda tx: parts.people.leave(tx, user_id, account), account=account)
+    return False
+
+
+async def scope_of(user_id: UUID, account: str, parts: MyDataParts) -> str | None:
+    """How far an account's word on a user's memory goes: None, over all of it, for somebody who writes to no other."""
+    async with parts.transactions.begin() as tx:
+        channels = (await parts.people.channels(tx, [user_id])).get(user_id, ())
+    return account if is_shared(channels, account) else None
+
+
+def is_shared(channels: Sequence[Channel], account: str | None) -> bool:
+    """Whether somebody writes to other accounts than this one."""
+    return account is not None and any(channel.account != account for channel in channels)
+
+
+def learnt_among(memory: MyMemory, ids: frozenset[UUID]) -> MyMemory:
+    """Of a memory these facts alone; what took the place of one of them is named if it is among them too."""
+    facts = [fact for fact in memory.facts if fact.id in ids]
+    return MyMemory([fact if fact.superseded_by in ids else replace(fact, superseded_by=None) for fact in facts], ())
+
+
+async def _erase_and(
+    user_id: UUID, parts: MyDataParts, forget: Callable[[Transaction], Awaitable[None]], *, account: str | None = None
+) -> None:
+    """Erase a user's words, then forget them in one transaction; again, where they said something in between.
+
+    The words first: while somebody still has a channel, whoever was told that a store is away can ask again."""
+    for tries in range(1, TRIES + 1):
+        if parts.words is not None:
+            await parts.words.erase(user_id, parts.transactions, account=account)
+        try:
+            async with parts.transactions.begin() as tx:
+                # From here on no turn of theirs comes to its end: what is there now is all there will be.
+                await parts.people.hold(tx, user_id, account=account)
+                if parts.words is not None and not await parts.words.is_erased(tx, user_id, account=account):
+                    raise SaidMeanwhile
+                await forget(tx)
+        except SaidMeanwhile:
+            if tries == TRIES:
+                raise
+        else:
+            break
     # It is sealed with a key that is gone; but nobody should find it for an hour either.
     await parts.souls.invalidate(user_id)
 

@@ -19,6 +19,7 @@ from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
 from hermes.ports.errors import PortError
 from hermes.ports.memories import Candidates, Fact, Memories
 from hermes.ports.transactions import Transactions
+from hermes.soul.excerpt import excerpt
 from hermes.soul.recall_terms import terms
 
 log = structlog.get_logger()
@@ -29,6 +30,8 @@ FLOOR = 0.12
 to the wrong user is given three facts instead of ten, and in three of ten cases none."""
 SATURATION, LENGTH_PENALTY = 0.9, 0.4
 """BM25's k1 and b. Facts are short, so their length says little."""
+FEW = 200
+"""Rows that are weighed in less time than a thread takes."""
 LEAST_COUNT = 100
 """Facts that a memory is taken to have at least: of two facts, a word in one of them is not a common word."""
 
@@ -68,12 +71,15 @@ class Recall:
         if self._is_trivial(text):
             self._count_skipped()
             return NOTHING
+        text = excerpt(text)
         embedding = await self._embedded(text)
         try:
-            async with asyncio.timeout(self._timeout_s), self._transactions.begin() as tx:
+            async with asyncio.timeout(self._timeout_s), self._transactions.once() as tx:
                 found = await self._memories.candidates(tx, user_id, embedding, terms(text), now=now)
-                best = ranked(found, vector_weight=self._embeddings.weight if embedding else 0.0)
-                return Recalled(await self._memories.read(tx, user_id, best), is_used=True)
+                weight = self._embeddings.weight if embedding else 0.0
+                few = len(found.rows) <= FEW
+                best = ranked(found, vector_weight=weight) if few else await asyncio.to_thread(ranked, found, vector_weight=weight)
+                return Recalled(await self._memories.read(tx, user_id, best) if best else (), is_used=True)
         except (PortError, TimeoutError) as error:
             log.warning("recall_failed", user_id=str(user_id), error=type(error).__name__)
             return NOTHING

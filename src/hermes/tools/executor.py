@@ -1,6 +1,6 @@
 """Carries tool calls out: checked, within their time, their effects once, their results fit for a model. Also the port `Tools`.
 
-    read the arguments  →  (writes, spends) begin the effect  →  do it  →  keep what it brought  →  scan  →  clamp
+    read the arguments  →  (writes, spends) begin the effect  →  do it  →  keep what it brought  →  clamp  →  scan
 
 What a tool changes and the note that it did are one transaction. A tool outside our transactions is noted as begun before, so that a call
 that was cut off is not repeated on a guess."""
@@ -158,14 +158,17 @@ class Toolbox:
         raise ToolProblem(f"there is no tool {name[:60]!r}" + (f"; did you mean {near[0]}?" if near else ""))
 
     def _presentable(self, text: str, name: str) -> str:
-        """A result without lines that would give a model orders, and not longer than a model needs."""
+        """A result not longer than a model needs, and without lines that would give it orders. What is cut off is not looked at."""
+        is_cut = len(text) > self.longest
+        text = text[: self.longest].rstrip() if is_cut else text
         finding = self.scan(text)
         if finding is not None:
             log.warning("tool_result_tripped", tool=name, finding=str(finding)[:80])
             text = "\n".join(line for line in text.splitlines() if self.scan(line) is None)
             # What trips only as a whole is spread over several lines; then none of them is trusted.
-            text = text if text.strip() and self.scan(text) is None else "The result was withheld: it held instructions instead of data."
-        return text if len(text) <= self.longest else f"{text[: self.longest].rstrip()} … (cut)"
+            if not text.strip() or self.scan(text) is not None:
+                return "The result was withheld: it held instructions instead of data."
+        return f"{text} … (cut)" if is_cut else text
 
 
 def confirmation(tool: Tool, call: ToolCall) -> str | None:

@@ -1,11 +1,12 @@
 """What is known about somebody, shown to them and taken back: over the API for the users of an account, on the chat page for the visitor.
 
 A user of the API is (account, REST, the name that `POST /v1/messages` calls `user`); a visitor of the page is their cookie. Whoever is
-not found there is not there: nobody learns who writes to another account."""
+not found there is not there: nobody learns who writes to another account. And somebody who writes to several is shown to each of them as
+far as they spoke there, and forgotten by each for itself."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 from uuid import UUID
 
@@ -17,10 +18,10 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from hermes.ports.api_keys import ApiKey
-from hermes.ports.errors import Forgotten, NotThere, StoreUnavailable
+from hermes.ports.errors import Forgotten, NotThere, StaleHead, StoreUnavailable
 from hermes.ports.people import Channel, User
 from hermes.soul.facts_mine import forget_fact, forget_memory
-from hermes.soul.my_data import MyDataParts, data_as_json, forget_me, my_data
+from hermes.soul.my_data import MyDataParts, SaidMeanwhile, data_as_json, forget_here, my_data, scope_of
 from hermes.turn import Platform
 from hermes.web.chat import ACCOUNT, COOKIE, is_cookie, own_page_only, visitor
 from hermes.web.doorkeeper import Doorkeeper
@@ -47,7 +48,7 @@ class Fact(BaseModel):
 
 
 class Data(BaseModel):
-    """All that is kept of a user."""
+    """All that is kept of a user; of one who writes to other accounts too, what they said to this one."""
 
     id: UUID
     state: str
@@ -60,13 +61,21 @@ class Data(BaseModel):
     channels: list[dict[str, str]] = Field(description="Where they write from, in this account.")
     kept: dict[str, int] = Field(description="How much else there is, by kind.")
     facts: list[Fact] = Field(description="Everything that is or was known, oldest first.")
-    dreams: list[dict[str, Any]] = Field(description="What Hermes concludes from it, and would like to know.")
+    dreams: list[dict[str, Any]] = Field(
+        description="What Hermes concludes from it, and would like to know; from all of it, so not in part."
+    )
 
 
 class Forgot(BaseModel):
     """How many facts are gone."""
 
     forgotten: int
+
+
+class ForgottenHere(BaseModel):
+    """Somebody is gone from this account, and writes to others still."""
+
+    forgotten: Literal["account"]
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 404, 422, 503)}
@@ -90,18 +99,21 @@ def user_data_routes(parts: MyDataParts, doorkeeper: Doorkeeper) -> APIRouter:
         return await shown(known, key.account, parts)
 
     @routes.delete("/v1/users/{user}/memory", responses={200: {"model": Forgot}}, summary="Forget all that is known of a user")
-    async def empty(known: Theirs) -> Response:
-        """Facts and dreams are gone for good; the user stays, with credits and conversations."""
-        return await emptied(known, parts)
+    async def empty(known: Theirs, key: Key) -> Response:
+        """Facts and dreams are gone for good; the user stays, with credits, and the next message begins a new conversation. Of one who
+        writes to other accounts too, what was learnt in this one."""
+        return await emptied(known, key.account, parts)
 
     @routes.delete("/v1/users/{user}/memory/{fact_id}", status_code=204, summary="Forget one fact")
-    async def drop(fact_id: FactId, known: Theirs) -> Response:
-        return await dropped(known, fact_id, parts)
+    async def drop(fact_id: FactId, known: Theirs, key: Key) -> Response:
+        return await dropped(known, fact_id, key.account, parts)
 
-    @routes.delete("/v1/users/{user}", status_code=204, summary="Forget a user")
-    async def forget(known: Theirs) -> Response:
-        """Their key is discarded, and what it sealed can never be read again. Whoever writes under that name later is somebody new."""
-        return await forgotten(known, parts)
+    @routes.delete("/v1/users/{user}", status_code=204, responses={200: {"model": ForgottenHere}}, summary="Forget a user")
+    async def forget(known: Theirs, key: Key) -> Response:
+        """Their key is discarded, and what it sealed can never be read again. Whoever writes under that name later is somebody new.
+
+        Somebody who writes to other accounts too is forgotten in this one alone, and the answer says so, with 200."""
+        return await forgotten(known, key.account, parts)
 
     return routes
 
@@ -123,15 +135,15 @@ def visitor_data_routes(parts: MyDataParts) -> APIRouter:
 
     @routes.delete("/web/my-data/memory")
     async def empty(me: Myself) -> Response:
-        return await emptied(me, parts)
+        return await emptied(me, ACCOUNT, parts)
 
     @routes.delete("/web/my-data/memory/{fact_id}")
     async def drop(fact_id: FactId, me: Myself) -> Response:
-        return await dropped(me, fact_id, parts)
+        return await dropped(me, fact_id, ACCOUNT, parts)
 
     @routes.delete("/web/my-data")
     async def forget(me: Myself, request: Request) -> Response:
-        response = await forgotten(me, parts)
+        response = await forgotten(me, ACCOUNT, parts)
         response.delete_cookie(COOKIE, path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict")
         return response
 
@@ -161,28 +173,32 @@ async def found(channel: Channel, parts: MyDataParts) -> User:
 
 async def shown(user: User, account: str, parts: MyDataParts) -> Response:
     with there():
-        data = await my_data(user.id, parts)
+        data = await my_data(user.id, parts, account=account)
     return JSONResponse(data_as_json(data, account=account), headers={"Cache-Control": "no-store"})
 
 
-async def emptied(user: User, parts: MyDataParts) -> Response:
+async def emptied(user: User, account: str, parts: MyDataParts) -> Response:
     with there():
-        count = await forget_memory(user.id, transactions=parts.transactions, memories=parts.memories, souls=parts.souls)
+        count = await forget_memory(user.id, **memory_of(parts), account=await scope_of(user.id, account, parts))
     return JSONResponse({"forgotten": count}, headers={"Cache-Control": "no-store"})
 
 
-async def dropped(user: User, fact_id: UUID, parts: MyDataParts) -> Response:
+async def dropped(user: User, fact_id: UUID, account: str, parts: MyDataParts) -> Response:
     with there():
-        was_there = await forget_fact(user.id, fact_id, transactions=parts.transactions, memories=parts.memories, souls=parts.souls)
+        was_there = await forget_fact(user.id, fact_id, **memory_of(parts), account=await scope_of(user.id, account, parts))
     if not was_there:
         raise Refused(404, "unknown_fact", "There is no such fact.")
     return Response(status_code=204)
 
 
-async def forgotten(user: User, parts: MyDataParts) -> Response:
+async def forgotten(user: User, account: str, parts: MyDataParts) -> Response:
     with there():
-        await forget_me(user.id, parts)
-    return Response(status_code=204)
+        is_gone = await forget_here(user.id, account, parts)
+    return Response(status_code=204) if is_gone else JSONResponse({"forgotten": "account"}, headers={"Cache-Control": "no-store"})
+
+
+def memory_of(parts: MyDataParts) -> dict[str, Any]:
+    return {"transactions": parts.transactions, "memories": parts.memories, "souls": parts.souls, "words": parts.words}
 
 
 @contextmanager
@@ -192,7 +208,7 @@ def there() -> Iterator[None]:
         yield
     except (NotThere, Forgotten):
         raise nobody() from None
-    except StoreUnavailable:
+    except (StoreUnavailable, StaleHead, SaidMeanwhile):
         raise Refused(503, "store_unavailable", "The data cannot be reached; try it again.", headers={"Retry-After": "1"}) from None
 
 

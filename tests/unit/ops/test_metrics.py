@@ -1,6 +1,7 @@
 """What is counted, under which names, and that a failing queue does not hide the other numbers."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -144,3 +145,23 @@ def test_two_apps_in_one_process_do_not_add_up() -> None:
     one, other = Metrics(), Metrics()
     one.loop_blocked.inc()
     assert (sample(one, "hermes_loop_blocked_total"), sample(other, "hermes_loop_blocked_total")) == (1, 0)
+
+
+def test_sends_are_counted_by_platform_and_outcome() -> None:
+    metrics = Metrics()
+    for outcome in ("sent", "sent", "ambiguous"):
+        metrics.count_send("telegram", outcome)
+    assert sample(metrics, "hermes_sends_total", platform="telegram", outcome="sent") == 2
+    assert sample(metrics, "hermes_sends_total", platform="telegram", outcome="ambiguous") == 1
+
+
+def test_a_breaker_is_shown_as_open_until_its_time_is_over_or_it_is_closed() -> None:
+    metrics, line = Metrics(), {"platform": "telegram", "account": "bali"}
+    assert sample(metrics, "hermes_breaker_open", **line) is None
+    metrics.show_breaker("telegram", "bali", 0.2)
+    assert sample(metrics, "hermes_breaker_open", **line) == 1
+    time.sleep(0.2)
+    assert sample(metrics, "hermes_breaker_open", **line) == 0
+    metrics.show_breaker("telegram", "bali", 120.0)
+    metrics.show_breaker("telegram", "bali", 0.0)
+    assert sample(metrics, "hermes_breaker_open", **line) == 0

@@ -229,8 +229,8 @@ class Away(MemoryGraphs):
 
 
 def test_a_prompt_of_an_older_version_is_read_as_one_without_a_picture() -> None:
-    prompt = Prompt(system="s", history=[], question={"role": "user", "content": "hi"}, head="", offset=0)
-    old = b'{"system":"s","history":[],"question":{"role":"user","content":"hi"},"head":"","offset":0,"tools":[],"gate":""}'
+    prompt = Prompt(system="s", history=[], question={"role": "user", "content": "hi"}, session_id="", head="", offset=0)
+    old = b'{"system":"s","history":[],"question":{"role":"user","content":"hi"},"session_id":"","head":"","offset":0,"tools":[],"gate":""}'
     assert Prompt.from_bytes(old) == replace(prompt, tools=[])
 
 

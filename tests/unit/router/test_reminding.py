@@ -71,6 +71,9 @@ class House:
     async def announce(self, turn_id: UUID) -> None:
         self.rung.append(turn_id)
 
+    def render(self, _: Platform, __: str, text: str) -> list[str]:
+        return [text]
+
     @property
     def reminding(self) -> Reminding:
         anything = cast("Any", self)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hermes.ports.memories import Origin
-from hermes.soul.extract import is_shown
+from hermes.soul.extract import not_shown
 from hermes.soul.extract_answer import BadAnswer, Said, question, read_answer
 from hermes.soul.extract_rules import read_statements
 from hermes.soul.facts import Op
@@ -183,6 +183,6 @@ def test_a_model_sees_the_new_text_and_the_nearest_facts_only() -> None:
 
 def test_what_the_prompt_said_is_not_learnt_from_it() -> None:
     shown = ["You are Bali.\n<user_data>\n- My dog is called Rex (noted 1 week ago)\n</user_data>", "It is Sunday."]
-    assert is_shown(Learnt(text="My dog is named Rex", origin=Origin.SAID), shown)
-    assert not is_shown(Learnt(text="My cat is named Rex", origin=Origin.SAID), shown)
-    assert not is_shown(Learnt(text="vegan", key="diet", origin=Origin.SAID), ["diet: vegan"])
+    dog, cat = (Learnt(text=f"My {pet} is named Rex", origin=Origin.SAID) for pet in ("dog", "cat"))
+    diet = Learnt(text="vegan", key="diet", origin=Origin.SAID)
+    assert not_shown([dog, cat, diet], [*shown, "diet: vegan"]) == [cat, diet]

@@ -90,6 +90,8 @@ class Nowhere:
     async def begin(self) -> AsyncIterator[Transaction]:
         yield object()
 
+    once = begin
+
 
 class Facts:
     """One fact, which is always found; or a store that is down."""

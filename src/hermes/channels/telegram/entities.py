@@ -19,6 +19,8 @@ from hermes.channels.text import Document, Kind, Span, utf16
 MOST_ENTITIES = 100
 """Of one message. Telegram leaves out the others without a word."""
 
+TOO_MUCH = 1 << 20
+
 _TYPES = {
     Kind.HEADING: "bold",
     Kind.BOLD: "bold",
@@ -43,7 +45,11 @@ def body(document: Document) -> Mapping[str, Any]:
 
 def size(document: Document) -> int:
     """How much room a document takes: UTF-16 code units, and more than there is if it has too many entities."""
-    return utf16(document.text) + (1 << 20 if len(entities(document)) > MOST_ENTITIES else 0)
+    length, code = utf16(document.text), sum(1 for span in document.spans if span.kind is Kind.CODE)
+    # Code interrupts at most what each of the four kinds of lettering marks, so few spans are few entities, and need not be counted.
+    if len(document.spans) + len(_INTERRUPTED) * code <= MOST_ENTITIES or sum(1 for _ in _allowed(document)) <= MOST_ENTITIES:
+        return length
+    return length + TOO_MUCH
 
 
 def entities(document: Document) -> Sequence[Mapping[str, Any]]:

@@ -4,7 +4,8 @@
 
 document   the text, its spans, and how much room it takes in each platform's unit
 markdown   a parser that knows how models write
-read       what the parser found, as a document
+style      how things are written for which a platform has no mark
+writer     what the parser found, written down
 tables     rows as aligned columns, or as lines where those are too wide
 split      cut to a limit without breaking what belongs together
 clusters   where a text may be cut at all
@@ -17,7 +18,8 @@ part and counts it:
 """
 
 from hermes.channels.text.document import BLOCKS, Document, Kind, Size, Span, in_characters, in_utf8, in_utf16, utf16
-from hermes.channels.text.read import Style, read
+from hermes.channels.text.read import read
 from hermes.channels.text.split import split
+from hermes.channels.text.style import Style
 
 __all__ = ["BLOCKS", "Document", "Kind", "Size", "Span", "Style", "in_characters", "in_utf8", "in_utf16", "read", "split", "utf16"]

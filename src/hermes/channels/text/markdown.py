@@ -7,6 +7,7 @@ CommonMark with tables and strikethrough, but for this:
 - A line of dashes is a line across the page, also right under a paragraph, which it would make a heading.
 - `[1]: https://…` stays in the text: a source that nobody refers to would vanish.
 - Indented text is text: models mark code by fences, and indent what belongs to an item.
+- `~~~gone~~~` opens no block of code that would swallow everything behind it.
 - HTML is text."""
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block.fence import make_fence_rule
 from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.state_inline import Delimiter
 from markdown_it.token import Token
@@ -75,6 +77,8 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST})
     parser.enable(["table", "strikethrough"]).disable(["code", "lheading", "reference", "html_block", "html_inline"])
     parser.inline.ruler.at("emphasis", _emphasis)
+    fence = make_fence_rule(disallow_marker_in_info=("~", "`"))
+    parser.block.ruler.at("fence", fence, {"alt": ["paragraph", "reference", "blockquote", "list"]})
     return parser
 
 

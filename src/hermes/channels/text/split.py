@@ -38,9 +38,10 @@ def split(document: Document, limit: int, size: Size) -> Sequence[Document]:
     """The document in parts of at most `limit`, as `size` measures them. White space at the joins is left out; nothing else that can be
     seen is lost.
 
-    Cut at the end of a paragraph, else of a line, a sentence, a word; never within a character as a reader counts them, nor within a span
-    that fits into a part: only a longer one is closed and opened again. A heading stays with what it is the heading of. No part is blank; a
-    blank document has none. Only a character that is larger than the limit by itself is cut, between code points. Linear in the length."""
+    Cut at the end of a paragraph, else of a line, a sentence, a word, if that fills half of a part; never within a character as a reader
+    counts them, nor within a span that fits into a part: only a longer one is closed and opened again. A heading stays with what it is the
+    heading of. No part is blank; a blank document has none. Only a character that is larger than the limit by itself is cut, between code
+    points. Linear in the length."""
     if limit < SMALLEST_LIMIT:
         raise ValueError(f"a limit of {limit} is too small to write anything in; the smallest is {SMALLEST_LIMIT}")
     parts = []
@@ -113,13 +114,17 @@ def _best_cut(window: Document, lead: int, most: int, fits: Callable[[Document],
     def is_good(place: int) -> bool:
         return not kept.holds(place) and is_boundary(text, place) and is_boundary(text, place + _join(window, place))
 
-    for ends, least in ((_PARAGRAPH, whole // 3), (_LINE, whole // 3), (_SENTENCE, whole // 3), (_WORD, 0)):
-        for found in reversed(list(ends.finditer(text, 0, min(len(text), whole + 2)))):
-            place = found.start()
-            if place < max(least, lead + 1):
-                break
-            if place <= whole and is_good(place) and (place >= whole // 2 or least or _is_word(window, found.end(), fits)):
-                return place
+    def last_good(ends: re.Pattern[str]) -> re.Match[str] | None:
+        found = reversed(list(ends.finditer(text, 0, min(len(text), whole + 2))))
+        return next((end for end in found if lead < end.start() <= whole and is_good(end.start())), None)
+
+    found = None
+    for ends in (_PARAGRAPH, _LINE, _SENTENCE, _WORD):
+        found = last_good(ends)
+        if found is not None and found.start() >= whole // 2:  # more messages are worse than a paragraph in two
+            return found.start()
+    if found is not None and _is_word(window, found.end(), fits):
+        return found.start()
     good = next((place for place in range(whole, lead, -1) if is_good(place)), None)
     return last_boundary(text, lead + 1, most) if good is None else good
 

@@ -7,6 +7,7 @@ said        what a message says, as text and files
 addresses   numbers, user ids and groups as channel ids
 markup      WhatsApp's own marks in a text, and signs that must not become any
 media       files: where one is, and how to get its bytes
+subcodes    the errors that are told apart by a second number
 template    what may be sent when the user has not written for a day
 """
 

@@ -6,7 +6,8 @@ A heading is bold, an address is written behind its link's text. WhatsApp reads 
 there is no way to escape one. So:
 
 - A stretch over several lines is marked on each of them.
-- A stretch that begins or ends within a word, or ends with an address (which would swallow the mark), is not marked.
+- A stretch that begins or ends within a word, or ends with an address (which would swallow the mark), is not marked; nor is one around an
+  address or code with the mark's own sign in it.
 - A sign that a reader would take for a mark is replaced by its twin, which looks the same. A lone asterisk, a sum and a
   name_like_this stay as they are, and so does every address. In code nothing is replaced.
 - A > at the start of a line gets an invisible sign before it."""
@@ -35,7 +36,7 @@ QUOTE = "> "
 WORD_JOINER = "\N{WORD JOINER}"
 """Takes no room, and is not seen."""
 
-ADDRESS = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
+ADDRESS = re.compile(r"(?:https?://|www\.)[^\s`]+", re.IGNORECASE)
 FILLED_LINE = re.compile(r"\S(?:[^\n]*\S)?")
 
 
@@ -101,6 +102,7 @@ def marks_of(document: Document) -> Sequence[Mark]:
     """What is marked: outer ones before those in them, none twice, and nothing within code."""
     text = document.text
     addresses = [(found.start(), found.end()) for found in ADDRESS.finditer(text)]
+    fixed = sorted([*addresses, *((span.start, span.end) for span in document.spans if span.kind is Kind.CODE)])
     marks: list[Mark] = []
     code_end = 0
     ends = dict.fromkeys(SIGNS.values(), -1)
@@ -118,16 +120,23 @@ def marks_of(document: Document) -> Sequence[Mark]:
             sign = SIGNS[span.kind]
             for line in FILLED_LINE.finditer(text, span.start, span.end):
                 # Within or right behind another of its kind it would be two signs side by side, which WhatsApp reads as text.
-                if line.start() > ends[sign] and can_be_marked(text, line.start(), line.end(), addresses):
-                    marks.append(Mark(line.start(), line.end(), sign))
-                    ends[sign] = line.end()
+                mark = Mark(line.start(), line.end(), sign)
+                if mark.start > ends[sign] and can_be_marked(text, mark, fixed) and not cuts(addresses, mark):
+                    marks.append(mark)
+                    ends[sign] = mark.end
     return marks
 
 
-def can_be_marked(text: str, start: int, end: int, addresses: Sequence[tuple[int, int]]) -> bool:
-    """Whether WhatsApp reads a mark here: neither in the middle of a word nor in an address."""
-    before, behind = text[max(0, start - 1) : start], text[end : end + 1]
-    return not (is_of_word(before) or is_of_word(behind) or is_within(addresses, start) or is_within(addresses, end))
+def can_be_marked(text: str, mark: Mark, fixed: Sequence[tuple[int, int]]) -> bool:
+    """Whether WhatsApp reads a mark here: not in the middle of a word, and not around an address or code that would end it."""
+    if is_of_word(text[max(0, mark.start - 1) : mark.start]) or is_of_word(text[mark.end : mark.end + 1]):
+        return False
+    inside = fixed[bisect_left(fixed, (mark.start, 0)) : bisect_left(fixed, (mark.end, 0))]
+    return not any(mark.sign in text[start:end] for start, end in inside)
+
+
+def cuts(addresses: Sequence[tuple[int, int]], mark: Mark) -> bool:
+    return is_within(addresses, mark.start) or is_within(addresses, mark.end)
 
 
 def is_within(addresses: Sequence[tuple[int, int]], place: int) -> bool:
@@ -137,7 +146,9 @@ def is_within(addresses: Sequence[tuple[int, int]], place: int) -> bool:
 
 
 def is_of_word(character: str) -> bool:
-    return character.isalnum() or (character != "" and unicodedata.category(character).startswith("M"))
+    """Whether a character beside a mark keeps it from being one: a letter, a digit, what stands above or below them; and two signs whose
+    twins are letters."""
+    return character.isalnum() or (character != "" and (character in "_`" or unicodedata.category(character).startswith("M")))
 
 
 def prefixes(document: Document) -> Iterator[tuple[int, str]]:

@@ -6,7 +6,7 @@ back, echoes of what a person of ours wrote in the app, what another agent on th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -27,6 +27,7 @@ class Number:
 
     account: str
     phone_number_id: str | None
+    """None: not known yet, because the settings do not name one."""
     now: datetime
     own: str = ""
     """The number itself, as people dial it."""
@@ -56,20 +57,20 @@ def in_change(change: Mapping[str, Any], number: Number) -> Iterator[Happening]:
         yield Passed(reason="standby")
     elif kind not in {"messages", "user_id_update"}:
         yield Passed(reason="other_field")
-    elif (number := introduced(value, number)).phone_number_id is None or is_ours(value, number):
-        yield from in_value(value, number)
-    else:
+    elif (ours := introduced(value, number)) is None:
         yield Passed(reason="other_account")
+    else:
+        yield from in_value(value, ours)
 
 
-def is_ours(value: Mapping[str, Any], number: Number) -> bool:
-    """Whether a change is about our number. One that names none is: it came to our address, and proved itself there."""
-    named = a_text(an_object(value.get("metadata")).get("phone_number_id"))
-    return not named or named == number.phone_number_id
+def introduced(value: Mapping[str, Any], number: Number) -> Number | None:
+    """The number, with what a change says about it and about those who wrote to it; None where it is about another number.
 
-
-def introduced(value: Mapping[str, Any], number: Number) -> Number:
-    """The number, with what a change says about it and about those who wrote to it."""
+    A change that names no number is about ours: it came to our address, and proved itself there."""
+    metadata = an_object(value.get("metadata"))
+    named = a_text(metadata.get("phone_number_id"))
+    if named and number.phone_number_id and named != number.phone_number_id:
+        return None
     names: dict[str, str] = {}
     user_ids: dict[str, str] = {}
     for contact in objects(value.get("contacts")):
@@ -77,20 +78,13 @@ def introduced(value: Mapping[str, Any], number: Number) -> Number:
         name = a_text(profile.get("name")) or a_text(profile.get("username"))
         names |= dict.fromkeys(filter(None, (phone, user_id)), name)
         user_ids |= {phone: user_id} if phone and user_id else {}
-    return Number(
-        account=number.account,
-        phone_number_id=number.phone_number_id,
-        now=number.now,
-        own=a_text(an_object(value.get("metadata")).get("display_phone_number")).lstrip("+"),
-        names=names,
-        user_ids=user_ids,
-    )
+    own = a_text(metadata.get("display_phone_number")).lstrip("+")
+    return replace(number, phone_number_id=number.phone_number_id or named, own=own, names=names, user_ids=user_ids)
 
 
 def in_value(value: Mapping[str, Any], number: Number) -> Iterator[Happening]:
-    named = number.phone_number_id or a_text(an_object(value.get("metadata")).get("phone_number_id"))
     for message in objects(value.get("messages")):
-        yield from in_message(message, number, named)
+        yield from in_message(message, number)
     yield from (receipt(status, number.now) for status in objects(value.get("statuses")))
     yield from (Passed(reason="error") for _ in objects(value.get("errors")))
     for update in objects(value.get("user_id_update")):
@@ -98,7 +92,7 @@ def in_value(value: Mapping[str, Any], number: Number) -> Iterator[Happening]:
         yield from renamed((ids.get("previous"), ids.get("current")))
 
 
-def in_message(message: Mapping[str, Any], number: Number, named: str) -> Iterator[Happening]:
+def in_message(message: Mapping[str, Any], number: Number) -> Iterator[Happening]:
     phone, user_id, kind = a_text(message.get("from")), a_text(message.get("from_user_id")), a_text(message.get("type"))
     sender = phone or user_id
     if kind == "system":
@@ -114,10 +108,10 @@ def in_message(message: Mapping[str, Any], number: Number, named: str) -> Iterat
     elif (said := said_in(message)) is None:
         yield Passed(reason="unknown_kind")
     else:
-        yield heard(message, said, sender, number, named)
+        yield heard(message, said, sender, number)
 
 
-def heard(message: Mapping[str, Any], said: Said, sender: str, number: Number, named: str) -> Heard:
+def heard(message: Mapping[str, Any], said: Said, sender: str, number: Number) -> Heard:
     message_id, group_id = a_text(message.get("id")), a_text(message.get("group_id"))
     user_id = a_text(message.get("from_user_id")) or number.user_ids.get(sender, "")
     event = MessageEvent(
@@ -132,7 +126,7 @@ def heard(message: Mapping[str, Any], said: Said, sender: str, number: Number, n
             event=event,
             account=number.account,
             channel_id=group(group_id) if group_id else sender,
-            event_key=f"{named}:{message_id}",
+            event_key=f"{number.phone_number_id}:{message_id}",
             sent_at=moment(message.get("timestamp"), now=number.now),
         ),
         message_id=message_id,

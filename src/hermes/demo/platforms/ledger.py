@@ -52,6 +52,7 @@ class Ledger:
         self.received: list[Received] = []
         self.said: list[Said] = []
         self._talks: dict[str, list[Received | Said]] = {}
+        self._counts: Counter[str] = Counter()
         self._on_change = on_change
 
     def arrive(self, *, chat: str, message_id: str, text: str, **about: Any) -> Received:
@@ -59,6 +60,7 @@ class Ledger:
         entry = Received(number=len(self.received) + 1, chat=chat, message_id=message_id, text=text, **about)
         self.received.append(entry)
         self._talks.setdefault(chat, []).append(entry)
+        self._counts[chat] += 1
         self._on_change()
         return entry
 
@@ -72,6 +74,10 @@ class Ledger:
         """What one person or group received, in order."""
         return [entry for entry in self.talk(chat) if isinstance(entry, Received)]
 
+    def count(self, chat: str) -> int:
+        """How many messages one person or group received."""
+        return self._counts[chat]
+
     def talk(self, chat: str) -> list[Received | Said]:
         """Both sides of one conversation, in order."""
         return list(self._talks.get(chat, ()))
@@ -84,3 +90,4 @@ class Ledger:
     def move(self, old: str, new: str) -> None:
         """A chat has another id from now on; its past goes with it."""
         self._talks.setdefault(new, [])[:0] = self._talks.pop(old, [])
+        self._counts[new] += self._counts.pop(old, 0)

@@ -17,8 +17,6 @@ class Person(ABC):
 
     What they do returns what the platform calls it; it is on its way then, and `platform.quiet()` waits until it has come."""
 
-    platform: Platform
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_blocking = False
@@ -31,6 +29,10 @@ class Person(ABC):
         """Their messages that the account marked as read."""
         self.is_reader = True
         """Whether they read what they get, and the platform tells the account so, where it does."""
+
+    @property
+    @abstractmethod
+    def platform(self) -> Platform: ...
 
     @property
     @abstractmethod
@@ -85,7 +87,7 @@ class Person(ABC):
 
     async def gets(self, count: int = 1, timeout_s: float = 5.0) -> list[Received]:
         """Wait until they have got so many messages in all, and give all of them. Raises TimeoutError; the seconds are real ones."""
-        await self.platform.world.bell.until(lambda: len(self.received) >= count, timeout_s)
+        await self.platform.world.bell.until(lambda: self.platform.ledger.count(self.id) >= count, timeout_s)
         return self.received
 
 

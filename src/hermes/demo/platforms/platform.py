@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -171,6 +173,11 @@ class Platform(ABC):
     def people(self) -> Mapping[str, Any]:
         """Everybody, by id."""
 
+    @property
+    @abstractmethod
+    def facts(self) -> Mapping[str, str]:
+        """What whoever connects to it must know: addresses, tokens, secrets."""
+
     @abstractmethod
     def is_quiet(self) -> bool:
         """Whether nothing is on its way to the receiver any more."""
@@ -291,8 +298,11 @@ class Platform(ABC):
 
 
 async def vanish(request: web.Request) -> NoReturn:
-    """Drop the connection, and wait to be cancelled for it."""
+    """Reset the connection, and wait to be cancelled for it."""
     if request.transport is not None:
+        connection = request.transport.get_extra_info("socket")
+        # Closing without lingering is what makes it a reset; otherwise it would look like an orderly end.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         request.transport.abort()
     await forever()
 

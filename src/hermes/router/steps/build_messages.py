@@ -1,22 +1,27 @@
 """Step 6: what the model will be sent, put together. Pure.
 
 The soul's base is the system message and stays the same; what changes with every message is a block in that turn's user message, and stays
-there: so one prompt extends the one before, and the vendor's cache stays warm."""
+there: so one prompt extends the one before, and the vendor's cache stays warm. Where several people write, what is known of one must not
+stand in a list that is shown for another: there the block goes into the system message, which no list keeps.
+
+What is sent is rendered by the overlay that is recorded with the answer, so that they cannot differ."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from hermes.graph.context import KeepReasoning, Overlay
 from hermes.ports.images import Picture
 from hermes.ports.souls import Soul
 from hermes.router.steps.load_history import Past
-from hermes.turn import MessageEvent
+from hermes.turn import Envelope
 
-MOST_CHARACTERS = 20_000_000
-"""Of a request, pictures as base64 among them. Vendors take 32 MB, and a soul and tools come along."""
+SECOND_KEEPS: KeepReasoning = "current_turn"
+MOST_CHARACTERS, CUT_TO = 8_000_000, 4_000_000
+"""Of a request, pictures as base64 among them; one that is heavier is cut to about half, so that it is not cut again with every message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +31,7 @@ class Prompt:
     system: str
     history: Sequence[Mapping[str, Any]]
     question: Mapping[str, Any]
+    session_id: str
     head: str
     """Of the list that the history leads to."""
     offset: int
@@ -40,8 +46,13 @@ class Prompt:
     """The tools that the picture may need, by name; they go along whatever the gate thinks of the words."""
 
     @property
-    def messages(self) -> list[Mapping[str, Any]]:
-        return [{"role": "system", "content": self.system}, *self.history, self.question]
+    def messages(self) -> list[dict[str, Any]]:
+        """What is sent: the soul over the list, without anybody's earlier reasoning."""
+        return Overlay(ephemeral=self.system).render([*self.history, self.question])
+
+    def then(self, said: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """What is sent after that was said: with the reasoning of this turn, which some vendors insist on between a call and its result."""
+        return Overlay(ephemeral=self.system, keep_reasoning=SECOND_KEEPS).render([*self.history, self.question, *said])
 
     @property
     def characters(self) -> int:
@@ -53,20 +64,23 @@ class Prompt:
         return cls(**json.loads(body))
 
     def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}, separators=(",", ":")).encode()
 
 
-def build_messages(soul: Soul, past: Past, event: MessageEvent, picture: Picture | None) -> Prompt:
+def build_messages(soul: Soul, past: Past, envelope: Envelope, picture: Picture | None) -> Prompt:
     """Put history, the note of this turn, the message and its picture together."""
-    text = "\n\n".join(part for part in (soul.note, picture.question if picture else "", event.text) if part)
+    event, note = envelope.event, soul.note or ""
+    is_private = envelope.channel_id == event.sender_id
+    text = "\n\n".join(part for part in (note if is_private else "", picture.question if picture else "", event.text) if part)
     content: Any = [*picture.parts, {"type": "text", "text": text}] if picture and picture.parts else text
     must_call = picture.must_call if picture else None
     messages = past.history.messages
-    left_out = too_heavy(messages, len(str(content)))
+    left_out = unfit(messages, weight(content))
     return Prompt(
-        system=soul.system,
+        system=soul.system if is_private or not note else f"{soul.system}\n\n{note}",
         history=[dict(message) for message in messages[left_out:]],
         question={"role": "user", "content": content},
+        session_id=str(past.session.id),
         head=past.history.head,
         offset=past.history.offset + left_out,
         tool_choice={"type": "function", "function": {"name": must_call}} if must_call else None,
@@ -75,15 +89,24 @@ def build_messages(soul: Soul, past: Past, event: MessageEvent, picture: Picture
     )
 
 
-def too_heavy(messages: Sequence[Mapping[str, Any]], heavy: int) -> int:
-    """How many of the oldest messages are left out, so that all others fit into a request with one that is so heavy: pictures are.
+def unfit(messages: Sequence[Mapping[str, Any]], heavy: int) -> int:
+    """How many of the oldest messages are left out: so that the others fit into a request with one that weighs so much (pictures do), and
+    begin with a user's message: a result without its call is refused by every vendor."""
+    weights = [weight(message.get("content")) for message in messages]
+    first = 0
+    if heavy + sum(weights) > MOST_CHARACTERS:
+        first = len(messages)
+        while first and heavy + weights[first - 1] <= CUT_TO:
+            first -= 1
+            heavy += weights[first]
+    return next((place for place in range(first, len(messages)) if messages[place].get("role") == "user"), len(messages))
 
-    What is left begins with a user's message, and no call is parted from its result."""
-    for at in range(len(messages) - 1, -1, -1):
-        heavy += len(str(messages[at].get("content") or ""))
-        if heavy > MOST_CHARACTERS:
-            return next((place for place in range(at + 1, len(messages)) if messages[place].get("role") == "user"), len(messages))
-    return 0
+
+def weight(content: Any) -> int:
+    """How long a content is, its pictures as they are sent."""
+    if isinstance(content, str) or content is None:
+        return len(content or "")
+    return sum(len(str(part.get("text") or "")) + len(str((part.get("image_url") or {}).get("url") or "")) for part in content)
 
 
 def text_of(message: Mapping[str, Any]) -> str:

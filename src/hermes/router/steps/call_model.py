@@ -55,7 +55,7 @@ async def ask(
     except StoreUnavailable as error:
         # Nobody can say what is left of the budget, so it counts as spent; the store of the turn itself speaks up in its own steps.
         raise NoAnswer(f"the call could not be admitted: {error}") from error
-    if not answered.text and not answered.tool_calls:
+    if not answered.text and (not answered.tool_calls or tool_choice == "none"):
         raise EmptyAnswer(f"{answered.model} said nothing ({answered.finish_reason})")
     return Done(answered.to_bytes(), answered.facts)
 

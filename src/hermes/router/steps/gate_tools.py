@@ -21,6 +21,8 @@ from hermes.router.steps.load_history import Past
 from hermes.router.steps.resolve_user import Person
 
 FULL, PICTURE = "full", "picture"
+SCHEMA_CHARACTERS = 480
+"""Of a tool's schema, on average: seventeen are about 2,000 tokens."""
 QUESTION_MARKS = frozenset("?？؟")  # noqa: RUF001  # of all scripts that we speak
 
 
@@ -32,7 +34,7 @@ def gate_tools(claim: Claim, prompt: Prompt, person: Person, past: Past, service
     if prompt.picture_tools:
         gated = with_picture(gated, prompt, warm, choose(warm=FULL, has_tool_history=True))
     if gated.name != PICTURE:  # a picture's own tools are nothing to stay with: what was warm before may still be
-        services.warmth.note(past.session.id, gated.name, characters=prompt.characters + len(str(gated.schemas)))
+        services.warmth.note(past.session.id, gated.name, characters=prompt.characters + len(gated.schemas) * SCHEMA_CHARACTERS)
     is_there = prompt.tool_choice is not None and set(prompt.picture_tools) <= names(gated)
     choice = prompt.tool_choice if is_there else None
     return replace(prompt, tools=[dict(schema) for schema in gated.schemas], gate=gated.name, tool_choice=choice)

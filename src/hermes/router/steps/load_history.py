@@ -31,8 +31,11 @@ class Past:
 
 async def load_history(claim: Claim, services: Services) -> Past:
     """Return the session's past. Raises Forgotten, and StoreUnavailable for a session that cannot be had at all."""
-    async with services.transactions.begin() as tx:
-        session = await services.sessions.current(tx, claim.conversation_id, claim.user_id)
+    async with services.transactions.once() as tx:
+        session = await services.sessions.go_on(tx, claim.conversation_id)
+    if session is None:
+        async with services.transactions.begin() as tx:
+            session = await services.sessions.current(tx, claim.conversation_id, claim.user_id)
     try:
         return Past(session, await services.histories.read(claim.envelope.scope, session))
     except NotThere:

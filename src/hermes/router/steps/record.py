@@ -8,13 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
+from hermes.graph.context import KeepReasoning
+from hermes.ports.errors import Forgotten
 from hermes.ports.graphs import Appended, Entry
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import Parcel
+from hermes.ports.sessions import Session
 from hermes.ports.transactions import Transaction
-from hermes.router.answered import MICRO
+from hermes.router.answered import MICRO, Answered
 from hermes.router.services import Services
+from hermes.router.steps.build_messages import SECOND_KEEPS, Prompt
 from hermes.router.steps.load_history import Past
 from hermes.router.steps.resolve_user import Person
 from hermes.router.steps.run_tools import Exchange, message_of
@@ -49,40 +54,63 @@ class Ended:
     """What the steps noted on the way, for the journal."""
 
 
-async def record(claim: Claim, ended: Ended, services: Services) -> Parcel | None:
-    """End the turn; return what is to be sent now. Raises Fenced when another worker has taken it over, and StoreUnavailable."""
-    entries, appended = entries_of(ended.exchange), None
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the end of a turn leaves to do."""
+
+    parcel: Parcel | None
+    appended: Appended | None
+
+
+async def record(claim: Claim, ended: Ended, services: Services) -> Recorded:
+    """End the turn; return what is left to do. Raises Fenced when another worker has taken it over, and StoreUnavailable."""
+    exchange, appended = ended.exchange, None
     async with services.transactions.begin() as tx:
         await services.inbox.hold(tx, claim)
-        if ended.past is None:
-            session = await services.sessions.current(tx, claim.conversation_id, claim.user_id)
+        if exchange is None:
+            session_id = (await current(tx, claim, ended, services)).id
         else:
-            session = ended.past.session
-        if ended.exchange is not None:
-            appended = await write_graph(tx, ended, entries, services)
-            await services.credits.post(tx, claim.turn_id)
-            await services.learn(tx, claim.turn_id, claim.envelope.event.text)
-        else:
-            await services.credits.void(tx, claim.turn_id)
+            session_id, appended = await write_graph(tx, claim, exchange, services)
+            await services.learn(tx, claim)
+        is_charged = exchange is not None and (exchange.is_sampled or services.charges_copies)
+        await (services.credits.post if is_charged else services.credits.void)(tx, claim.turn_id)
         await keep_language(tx, claim, ended.person, services)
-        await services.interactions.add(tx, claim, session.id, {**told(ended, appended), "attempt": claim.attempt})
-        paid = "credit_voided" if ended.exchange is None else "credit_posted"
-        await services.journal.note(tx, claim, [*ended.notes, (paid, {})])
+        await services.interactions.add(tx, claim, session_id, {**told(ended, appended), "attempt": claim.attempt})
+        await services.journal.note(tx, claim, [*ended.notes, ("credit_posted" if is_charged else "credit_voided", {})])
         parcel = await services.courier.promise(tx, claim, [ended.text])
         await services.inbox.finish(tx, claim)
-    if ended.past is not None and ended.exchange is not None and appended is not None and not ended.exchange.prompt.offset:
-        said = [entry.message for entry in entries]
-        await services.histories.append(claim.envelope.scope, session, ended.past.history, said, head=appended.head)
-    return parcel
+    services.languages.note(ended.person.user, claim.envelope.event.text)
+    return Recorded(parcel, appended)
 
 
-async def write_graph(tx: Transaction, ended: Ended, entries: Sequence[Entry], services: Services) -> Appended:
-    """Append to the session's list. What the model was not shown of it is first taken off, so that its answer stands under what it saw."""
-    assert ended.past is not None and ended.exchange is not None  # noqa: S101, PT018  # there is no exchange without a past
-    session, prompt = ended.past.session, ended.exchange.prompt
-    if not prompt.offset:
-        return await services.graphs.append(tx, session.id, prompt.head, entries)
-    return await services.graphs.shorten(tx, session.id, prompt.head, prompt.offset, entries)
+async def warm_history(claim: Claim, ended: Ended, recorded: Recorded, services: Services) -> None:
+    """Add to the hot copy what was just committed, where the model was shown all of it. Never raises."""
+    exchange, past, appended = ended.exchange, ended.past, recorded.appended
+    if exchange is None or past is None or appended is None or exchange.prompt.offset or exchange.prompt.head != past.history.head:
+        return
+    said = [entry.message for entry in entries_of(exchange)]
+    await services.histories.append(claim.envelope.scope, past.session, past.history, said, head=appended.head)
+
+
+async def current(tx: Transaction, claim: Claim, ended: Ended, services: Services) -> Session:
+    return ended.past.session if ended.past else await services.sessions.current(tx, claim.conversation_id, claim.user_id)
+
+
+async def write_graph(tx: Transaction, claim: Claim, exchange: Exchange, services: Services) -> tuple[UUID, Appended]:
+    """Append to the list that the model was shown, also where another session has begun since; return its session.
+
+    What the model was not shown of it is first taken off, so that its answer stands under what it saw. A list whose owner was deleted
+    meanwhile can be written by nobody: what was said goes on in a new one, as context."""
+    prompt, entries = exchange.prompt, entries_of(exchange)
+    session_id = UUID(prompt.session_id)
+    try:
+        if prompt.offset:
+            return session_id, await services.graphs.shorten(tx, session_id, prompt.head, prompt.offset, entries)
+        return session_id, await services.graphs.append(tx, session_id, prompt.head, entries)
+    except Forgotten:
+        session = await services.sessions.current(tx, claim.conversation_id, claim.user_id)
+        said = [Entry({**entry.message, "metadata": {"cut_from": "a list that was erased"}}) for entry in entries]
+        return session.id, await services.graphs.append(tx, session.id, session.head, said)
 
 
 async def keep_language(tx: Transaction, claim: Claim, person: Person, services: Services) -> None:
@@ -105,21 +133,25 @@ def entries_of(exchange: Exchange | None) -> list[Entry]:
     if exchange is None:
         return []
     prompt, first = exchange.prompt, exchange.first
-    entries = [Entry(prompt.question), sampled(first, exchange)]
+    entries = [Entry(prompt.question), sampled(first, prompt)]
     entries += [Entry(message_of(result)) for result in exchange.results]
     if exchange.second is not None:
-        entries.append(sampled(exchange.second, exchange))
+        entries.append(sampled(exchange.second, prompt, SECOND_KEEPS))
     elif exchange.raw is not None:
         entries.append(Entry({"role": "assistant", "content": exchange.raw}))
     return entries
 
 
-def sampled(answered: Any, exchange: Exchange) -> Entry:
-    """An answer as a sample; one that was copied out of the cache is context, and names its sample."""
+def sampled(answered: Answered, prompt: Prompt, keep_reasoning: KeepReasoning = "none") -> Entry:
+    """An answer as a sample, under exactly what was sent. One that was copied out of the cache is context, and names its sample; so is one
+    that calls tools again, which nobody will run: without those calls, because no vendor takes a list with a call that has no result."""
     if answered.copy_of is not None:
         return Entry({**answered.message, "metadata": {"copy_of": answered.copy_of}})
-    call = answered.record(exchange.prompt.tools)
-    return Entry(answered.message, is_sampled=True, call=call, ephemeral=exchange.prompt.system)
+    if keep_reasoning == SECOND_KEEPS and answered.tool_calls:
+        kept = {name: value for name, value in answered.message.items() if name != "tool_calls"}
+        return Entry({**kept, "metadata": {"cut_from": answered.call_id}})
+    call = answered.record(prompt.tools)
+    return Entry(answered.message, is_sampled=True, call=call, ephemeral=prompt.system, keep_reasoning=keep_reasoning)
 
 
 def provenance(exchange: Exchange | None) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Person:
 
 async def find_user(claim: Claim, services: Services) -> Person:
     """Return who wrote, whatever their state: also somebody who is refused is answered in their language."""
-    async with services.transactions.begin() as tx:
+    async with services.transactions.once() as tx:
         user = await services.people.get(tx, claim.user_id)
     if user.state is UserState.DELETED:
         raise Forgotten

@@ -14,9 +14,9 @@ from hermes.router.steps.resolve_user import Person
 async def route_image(claim: Claim, person: Person, services: Services) -> Picture | None:
     """Look at the picture. Raises ImageTooLarge and ImageUnreadable.
 
-    Not again where the model has answered already: what it was shown is in the journal, and its address may be gone by now."""
+    Not again where the model was asked already: what it was shown is in the journal, and its address may be gone by now."""
     if claim.attempt > 1 and claim.envelope.event.media_url is not None:
-        async with services.transactions.begin() as tx:
-            if await services.journal.has_result(tx, claim, "call_model", 0):
+        async with services.transactions.once() as tx:
+            if await services.journal.effect(tx, claim.turn_id, "call_model", 0) is not None:
                 return None
     return await services.images.look(claim.envelope.event, person.user, person.language)

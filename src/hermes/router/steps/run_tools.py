@@ -4,6 +4,7 @@ Where it cannot say it any more, the user is told what the tools brought, with a
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +25,10 @@ from hermes.router.steps.call_model import ask, caller_of
 from hermes.router.steps.load_history import Past
 from hermes.router.steps.resolve_user import Person
 
+MOST_CALLS = 12
+"""Calls of one round; each of them may take its whole time, and the user waits for all of them."""
+TOO_MANY = "Error: this was not done; there were too many calls at once. Ask for the rest in the next message."
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -41,6 +46,11 @@ class Exchange:
         return self.raw or (self.second or self.first).text
 
     @property
+    def is_sampled(self) -> bool:
+        """Whether a model or a tool did something for it: an answer out of the cache alone is a copy."""
+        return bool(self.results) or self.first.copy_of is None
+
+    @property
     def answers(self) -> list[Answered]:
         return [self.first] if self.second is None else [self.first, self.second]
 
@@ -52,18 +62,20 @@ async def run_tools(claim: Claim, asked: tuple[Prompt, Answered], person: Person
     if not calls:
         return Exchange(prompt, answered)
     user = ToolUser(claim.user_id, claim.envelope.account, person.language, str(person.zone), claim.turn_id, services.clock.now())
-    results = [await run_tool(claim, at, call, user, services) for at, call in enumerate(calls)]
-    said = [*prompt.messages, answered.message, *(message_of(result) for result in results)]
+    results = [await run_tool(claim, at, call, user, services) for at, call in enumerate(calls[:MOST_CALLS])]
+    results += [ToolResult(call.id, call.name, TOO_MANY, is_error=True, ms=0) for call in calls[MOST_CALLS:]]
+    said = prompt.then([answered.message, *(message_of(result) for result in results)])
 
     async def conclude(_: bytes) -> Done:
-        return await ask(services, said, caller_of(claim, person, past), tools=prompt.tools, tool_choice="none")
+        async with asyncio.timeout(services.model_s):
+            return await ask(services, said, caller_of(claim, person, past), tools=prompt.tools, tool_choice="none")
 
     effects = Effects(services.transactions, services.journal)
     try:
         concluded = await effects.once(
             claim, "call_model", 1, json.dumps(said, separators=(",", ":")).encode(), conclude, is_repeatable=True
         )
-    except (NoAnswer, BackendError, BudgetSpent, Paused):
+    except (NoAnswer, BackendError, BudgetSpent, Paused, TimeoutError):
         return Exchange(prompt, answered, results, raw=raw_output(results, person.language))
     return Exchange(prompt, answered, results, Answered.from_bytes(concluded))
 

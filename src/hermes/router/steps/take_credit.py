@@ -8,5 +8,5 @@ from hermes.router.services import Services
 
 async def take_credit(claim: Claim, services: Services) -> None:
     """Reserve; a turn that is driven again keeps what it has. Raises OutOfCredit."""
-    async with services.transactions.begin() as tx:
+    async with services.transactions.once() as tx:
         await services.credits.reserve(tx, claim.user_id, claim.turn_id)

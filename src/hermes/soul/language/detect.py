@@ -6,7 +6,7 @@ The model is read at the first message in Latin letters, or by `warm`: about a t
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-untyped]  # it has no types
@@ -40,7 +40,12 @@ def detect_language(text: str, *, known: str | None = None) -> str | None:
     """The language of a message, one of the sixteen; what is known of its writer if the message does not tell, else None.
 
     Names, links and numbers tell nothing. In Chinese characters alone a Japanese stays Japanese."""
-    words = _NOT_WORDS.sub(" ", text[:LONGEST])
+    return detected(text[:LONGEST], known)
+
+
+@lru_cache(maxsize=1024)  # a turn asks twice: what to answer in, and what the user has come to write in
+def detected(text: str, known: str | None) -> str | None:
+    words = _NOT_WORDS.sub(" ", text)
     script = script_of(words)
     if script is None or is_another_language(words, script):
         return known

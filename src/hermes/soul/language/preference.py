@@ -7,7 +7,7 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 
-from hermes.soul.language.detect import detect_language
+from hermes.soul.language.detect import LONGEST, detect_language
 
 LONG_ENOUGH = 12
 """Characters that a message needs before it can change a preference. A wide one (中, あ, 한) says as much as three."""
@@ -36,5 +36,5 @@ class Preference:
 
 
 def width(text: str) -> int:
-    """How much a message says, in letters."""
-    return sum(3 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text if character.isalpha())
+    """How much a message says, in letters; of a long one, its beginning."""
+    return sum(3 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text[:LONGEST] if character.isalpha())

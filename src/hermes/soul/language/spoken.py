@@ -23,10 +23,12 @@ class SpokenLanguages:
         return detect_language(text, known=user.language) or user.language or USUAL
 
     def settled(self, user: User, text: str) -> str | None:
-        before = Preference(user.language, self._seen.pop(user.id, None))
-        after = before.after(text)
+        after = Preference(user.language, self._seen.get(user.id)).after(text)
+        return after.language if after.language != user.language else None
+
+    def note(self, user: User, text: str) -> None:
+        after = Preference(user.language, self._seen.pop(user.id, None)).after(text)
         if after.seen is not None:
             self._seen[user.id] = after.seen
             while len(self._seen) > MOST_USERS:
                 self._seen.popitem(last=False)
-        return after.language if after.language != user.language else None

@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 
 from hermes.soul.sanitize.fold import fold
@@ -23,7 +23,12 @@ def is_trivial(text: str, language: str | None = None) -> bool:
     """Whether a message tells nothing, in the language given or else in any one of the sixteen; English is understood in all.
 
     Emoji, punctuation, case, accents, stretching ("okkkk") and laughter ("haahaha", "kkkk", "555", "wkwkwk") do not count."""
-    if len(text) > LONGEST or _QUESTION.search(text):
+    return len(text) <= LONGEST and tells_nothing(text, language)
+
+
+@lru_cache(maxsize=1024)  # a turn asks more than once: before recall, and before learning
+def tells_nothing(text: str, language: str | None) -> bool:
+    if _QUESTION.search(text):
         return False
     if is_laughing_number(text, language):
         return True
@@ -39,7 +44,9 @@ def languages_of(text: str) -> frozenset[str]:
     """The languages in which a message tells nothing, each by its own words alone: "danke" is German, "hello" is English and others."""
     words = words_of(plain_of(text))
     return frozenset(
-        language for language, book in books().items() if words and is_row(words, book.own_alone, book.own_beside, book.longest, " ")
+        language
+        for language, book in books().items()
+        if words and book.words.issuperset(words) and is_row(words, book.own_alone, book.own_beside, book.longest, " ")
     )
 
 

@@ -14,7 +14,7 @@ from hermes.ports.embeddings import Embedding
 
 DIMENSION = 512
 LENGTHS = (3, 4, 5)
-LONGEST = 8_000
+LONGEST = 2_000
 """Characters of a text that count; what comes after them makes no difference."""
 
 

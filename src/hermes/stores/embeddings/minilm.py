@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 from threading import Lock
@@ -28,6 +29,9 @@ SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 MOST_TOKENS = 256
 """What the model was trained with; longer texts are cut."""
 BATCH = 16
+THREADS = 2
+LONGEST = 8_000
+"""Characters of a text that are read; 256 tokens are fewer in every language."""
 ERRORS_ONLY = 3
 
 
@@ -40,11 +44,14 @@ class MiniLmEmbeddings:
 
     def __init__(self) -> None:
         self._loading, self._loaded = Lock(), None
+        # Of its own: in the loop's threads it would wait for names that are looked up there, and a message waits for it half a second.
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="embeddings")
 
     async def embed(self, texts: Sequence[str]) -> Sequence[Embedding]:
         if not texts:
             return []
-        vectors = await asyncio.to_thread(self._embed, list(texts))
+        cut = [text[:LONGEST] for text in texts]
+        vectors = await asyncio.get_running_loop().run_in_executor(self._threads, self._embed, cut)
         return [Embedding(self.model, vector.tolist()) for vector in vectors]
 
     def _embed(self, texts: list[str]) -> list[NDArray[np.float32]]:

@@ -91,8 +91,8 @@ class MemoryHouse:
             links=self.links,
         )
 
-    async def _learn(self, _: Transaction, turn_id: UUID, __: str) -> None:
-        self.learnt_from.append(turn_id)
+    async def _learn(self, _: Transaction, claim: Claim) -> None:
+        self.learnt_from.append(claim.turn_id)
 
 
 def claim_for(user: User, conversation_id: UUID, text: str, **event: Any) -> Claim:
@@ -135,6 +135,9 @@ class Steady:
 
     def settled(self, _: User, __: str) -> str | None:
         return None
+
+    def note(self, _: User, __: str) -> None:
+        return
 
 
 class Now:

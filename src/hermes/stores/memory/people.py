@@ -103,8 +103,11 @@ class MemoryPeople:
     async def allow_training(self, tx: Transaction, user_id: UUID, *, trains: bool) -> None:
         self.users[user_id] = replace(await self._there(tx, user_id), trains=trains)
 
-    async def kept(self, _: Transaction, __: UUID) -> Kept:
+    async def kept(self, _: Transaction, __: UUID, *, account: str | None = None) -> Kept:  # noqa: ARG002  # the port's
         return Kept()
+
+    async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
+        """Nothing happens at once here."""
 
     async def forget(self, tx: Transaction, user_id: UUID) -> None:
         user = await self.get(tx, user_id)
@@ -114,6 +117,10 @@ class MemoryPeople:
         self.addresses = {channel: owner for channel, owner in self.addresses.items() if owner != user_id}
         brought = [other for other in self.users.values() if other.referred_by == user_id]
         self.users.update({other.id: replace(other, referred_by=None) for other in brought})
+
+    async def leave(self, tx: Transaction, user_id: UUID, account: str) -> None:
+        await self.get(tx, user_id)
+        self.addresses = {channel: owner for channel, owner in self.addresses.items() if (owner, channel.account) != (user_id, account)}
 
     def _add(self, newcomer: NewUser) -> User:
         code, now = secrets.token_hex(5), datetime.now(UTC)

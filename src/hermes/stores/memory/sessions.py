@@ -69,6 +69,9 @@ class MemorySessions:
     graphs: MemoryGraphs
     sessions: dict[UUID, Session] = field(default_factory=dict)
 
+    async def go_on(self, _: Transaction, conversation_id: UUID) -> Session | None:
+        return await self.current(_, conversation_id, self.sessions[conversation_id].user_id) if conversation_id in self.sessions else None
+
     async def current(self, _: Transaction, conversation_id: UUID, user_id: UUID) -> Session:
         if conversation_id not in self.sessions:
             graph, session_id = MessageGraph(), uuid4()
@@ -77,6 +80,12 @@ class MemorySessions:
         session = self.sessions[conversation_id]
         graph = self.graphs.graphs[session.id]
         return replace(session, head=graph.head, length=len(graph))
+
+    async def end(self, _: Transaction, user_id: UUID) -> Sequence[UUID]:
+        ended = [session for session in self.sessions.values() if session.user_id == user_id]
+        for session in ended:
+            del self.sessions[session.conversation_id]
+        return [session.id for session in ended]
 
 
 @dataclass(slots=True)
@@ -94,3 +103,6 @@ class MemoryHistories:
 
     async def append(self, scope: str, session: Session, before: History, messages: Sequence[Mapping[str, Any]], *, head: str) -> None:
         """The list itself is the history."""
+
+    async def drop(self, session_ids: Sequence[UUID]) -> None:
+        """There is no copy to drop."""

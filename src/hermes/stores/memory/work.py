@@ -26,7 +26,7 @@ class MemoryWork:
     async def defer_news(self, _: Transaction, conversation_id: UUID) -> None:
         self._one("news", conversation_id)
 
-    async def defer_memory(self, _: Transaction, turn_id: UUID) -> None:
+    async def defer_memory(self, _: Transaction, turn_id: UUID, __: UUID) -> None:
         self.jobs.append(("memory", turn_id))
 
     def _one(self, task: str, conversation_id: UUID) -> None:

@@ -33,7 +33,6 @@ class PostgresCredits:
 
     async def reserve(self, tx: Transaction, user_id: UUID, turn_id: UUID, amount: int = 1) -> bool:
         reserve = {"user_id": user_id, "turn_id": turn_id, "amount": positive(amount)}
-        await first(tx, "lock_user", reserve)
         outcome = await first(tx, "reserve", reserve)
         if outcome == "out of credit":
             raise OutOfCredit
@@ -42,7 +41,7 @@ class PostgresCredits:
         return bool(outcome == "reserved")
 
     async def post(self, tx: Transaction, turn_id: UUID) -> bool:
-        outcome = await self._change(tx, "post", turn_id)
+        outcome = await first(tx, "post", {"turn_id": turn_id})
         if outcome is None:
             raise NotThere(f"the turn {turn_id} has no open reserve")
         return bool(outcome == "posted")

@@ -5,6 +5,7 @@ who reads the database can neither read a word nor test a guess, and a question 
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
@@ -30,6 +31,8 @@ log = structlog.get_logger()
 SQL = load("memories")
 TERM_BYTES = 8
 FIRST = UUID(int=0)
+AT_ONCE = 500
+"""Rows that are read without a pause."""
 
 
 class PostgresMemories:
@@ -57,8 +60,12 @@ class PostgresMemories:
         asked = {"user_id": user_id, "now": now, "model": None, "vector": None}
         if embedding is not None:
             asked |= {"model": embedding.model, "vector": as_vector(embedding.vector)}
-        rows = await (await on(tx).execute(SQL["candidates"], asked, binary=True)).fetchall()
-        found = [Candidate(fact_id, None if distance is None else 1 - distance, unpacked(packed)) for fact_id, distance, packed in rows]
+        cursor = await on(tx).execute(SQL["candidates"], asked, binary=True)
+        found: list[Candidate] = []
+        while rows := await cursor.fetchmany(AT_ONCE):
+            found += [Candidate(id_, None if distance is None else 1 - distance, unpacked(packed)) for id_, distance, packed in rows]
+            if len(rows) == AT_ONCE:
+                await asyncio.sleep(0)  # reading thousands takes a while, and others want to go on
         return Candidates(unpacked(packed_terms(keys, user_id, terms)), found)
 
     async def read(self, tx: Transaction, user_id: UUID, fact_ids: Sequence[UUID]) -> Sequence[Fact]:
@@ -85,6 +92,10 @@ class PostgresMemories:
 
     async def delete(self, tx: Transaction, user_id: UUID, fact_id: UUID) -> bool:
         return await (await on(tx).execute(SQL["delete"], {"user_id": user_id, "id": fact_id})).fetchone() is not None
+
+    async def learnt_in(self, tx: Transaction, user_id: UUID, account: str) -> frozenset[UUID]:
+        rows = await (await on(tx).execute(SQL["learnt_in"], {"user_id": user_id, "account": account})).fetchall()
+        return frozenset(fact_id for (fact_id,) in rows)
 
     async def erase(self, tx: Transaction, user_id: UUID) -> int:
         row = await (await on(tx).execute(SQL["erase"], {"user_id": user_id})).fetchone()

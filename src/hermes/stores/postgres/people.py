@@ -19,16 +19,26 @@ from hermes.turn import Platform
 SQL = load("people")
 SIGNED_UP = frozenset({UserState.INVITED, UserState.ACTIVE})
 FORGETTING = (
-    # Channels before their user, as whoever takes a message in; conversations before what lies below them, as everywhere.
+    # After `hold`. Conversations before what lies below them, as everywhere; and their user behind all of it, as the end of a turn has it.
     "forget_channels",
-    "forget",
-    "forget_referrals",
     "forget_conversations",
     "forget_event_keys",
     "forget_addresses",
+    "forget_asked",
     "forget_memory",
     "forget_errands",
     "forget_chats",
+    "forget",
+    "forget_referrals",
+)
+LEAVING = (
+    "leave_channels",
+    "leave_facts",
+    "leave_errands",
+    "forget_asked",
+    "leave_turns",
+    "leave_graphs",
+    "leave_conversations",
 )
 
 
@@ -125,16 +135,28 @@ class PostgresPeople:
     async def allow_training(self, tx: Transaction, user_id: UUID, *, trains: bool) -> None:
         await self._changes(tx, "allow_training", {"user_id": user_id, "trains": trains})
 
-    async def kept(self, tx: Transaction, user_id: UUID) -> Kept:
-        [counts] = await rows(tx, "kept", {"user_id": user_id})
+    async def kept(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Kept:
+        [counts] = await rows(tx, "kept" if account is None else "kept_in", {"user_id": user_id, "account": account})
         names = ("facts", "conversations", "messages", "bookings", "reminders", "price_watchers", "meals", "orders")
         return Kept(**dict(zip(names, counts, strict=True)))
 
+    async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
+        # Channels before conversations, as whoever takes a message in.
+        for query in ("hold_channels", "fence"):
+            await on(tx).execute(SQL[query], {"user_id": user_id, "account": account})
+
     async def forget(self, tx: Transaction, user_id: UUID) -> None:
         await self.get(tx, user_id)
+        await self.hold(tx, user_id)
         await self._keyring.discard(tx, user_id)
         for query in FORGETTING:
-            await on(tx).execute(SQL[query], {"user_id": user_id})
+            await on(tx).execute(SQL[query], {"user_id": user_id, "account": None})
+
+    async def leave(self, tx: Transaction, user_id: UUID, account: str) -> None:
+        await self.get(tx, user_id)
+        await self.hold(tx, user_id, account=account)
+        for query in LEAVING:
+            await on(tx).execute(SQL[query], {"user_id": user_id, "account": account})
 
     async def _add(self, tx: Transaction, row: dict[str, Any]) -> User:
         """Add a user with a key, or find the one who has that id."""

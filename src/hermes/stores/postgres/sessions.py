@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from hermes.graph.node import root_id
 from hermes.ports.errors import Forgotten, NotThere
-from hermes.ports.sessions import Session, Wanted
+from hermes.ports.sessions import Session, Spoken, Wanted
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.graph_rows import Kind, Vault
@@ -27,14 +27,14 @@ class PostgresSessions:
         self._keyring, self._idle_s = keyring, idle_s
 
     async def current(self, tx: Transaction, conversation_id: UUID, user_id: UUID) -> Session:
-        wanted = {"conversation_id": conversation_id, "idle_s": self._idle_s}
-        session = await self._go_on(tx, wanted)
+        session = await self.go_on(tx, conversation_id)
         if session is not None:
             return session
+        wanted = {"conversation_id": conversation_id}
         conversation = await (await on(tx).execute(SQL["lock_conversation"], wanted)).fetchone()
         if conversation is None:
             raise NotThere(f"there is no conversation {conversation_id}")
-        session = await self._go_on(tx, wanted)  # somebody else may have begun it while this one waited
+        session = await self.go_on(tx, conversation_id)  # somebody else may have begun it while this one waited
         if session is not None:
             return session
         owner_id, account_id = conversation
@@ -59,8 +59,8 @@ class PostgresSessions:
         self._keyring.note_owner(session_id, owner_id)
         return session
 
-    async def _go_on(self, tx: Transaction, wanted: dict[str, Any]) -> Session | None:
-        """Return the newest session, noted as alive, unless it has been silent for too long."""
+    async def go_on(self, tx: Transaction, conversation_id: UUID) -> Session | None:
+        wanted = {"conversation_id": conversation_id, "idle_s": self._idle_s}
         row = await (await on(tx).execute(SQL["go_on"], wanted)).fetchone()
         if row is None:
             return None
@@ -96,6 +96,19 @@ class PostgresSessions:
         if not rows:
             raise NotThere(f"there is no conversation or session {name!r}")
         return [session_id for (session_id,) in rows]
+
+    async def end(self, tx: Transaction, user_id: UUID) -> Sequence[UUID]:
+        # Sessions before their user, as a turn's end has it.
+        ended = await (await on(tx).execute(SQL["end"], {"user_id": user_id})).fetchall()
+        await on(tx).execute(SQL["show_from_now"], {"user_id": user_id})
+        return [session_id for (session_id,) in ended]
+
+    async def spoken(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[Spoken]:
+        rows = await (await on(tx).execute(SQL["spoken"], {"user_id": user_id, "account": account})).fetchall()
+        return [Spoken(session_id, *map(frozenset, named)) for session_id, *named in rows]
+
+    async def note_erased(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
+        await on(tx).execute(SQL["note_erased"], {"user_id": user_id, "session_id": session_id})
 
     async def may_train(self, tx: Transaction, session_id: UUID) -> bool:
         row = await (await on(tx).execute(SQL["may_train"], {"session_id": session_id})).fetchone()

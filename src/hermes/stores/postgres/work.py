@@ -78,10 +78,8 @@ class PostgresWork:
         lock, once = f"in:{conversation_id}", f"news:{conversation_id}"
         await self._defer_one(tx, conversation_id, "news", queue=TURNS, lock=lock, queueing_lock=once)
 
-    async def defer_memory(self, tx: Transaction, turn_id: UUID) -> None:
-        speaker = await (await on(tx).execute(SQL["speaker"], {"turn_id": turn_id})).fetchone()
-        lock = None if speaker is None else f"memory:{speaker[0]}"
-        task = self._app.configure_task("memory", queue=MEMORY, lock=lock, connection=on(tx))
+    async def defer_memory(self, tx: Transaction, turn_id: UUID, user_id: UUID) -> None:
+        task = self._app.configure_task("memory", queue=MEMORY, lock=f"memory:{user_id}", connection=on(tx))
         with queue_unavailable():
             await task.defer_async(id=str(turn_id))
 

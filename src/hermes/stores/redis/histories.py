@@ -67,6 +67,14 @@ class RedisHistories:
             # Not at its session's head any more, the copy is not believed: to leave it is as good as to drop it.
             log.warning("hot_history_not_extended", session_id=str(session.id), error=type(error).__name__)
 
+    async def drop(self, session_ids: Sequence[UUID]) -> None:
+        if not session_ids:
+            return
+        try:
+            await self._redis.delete(*map(key_of, session_ids))
+        except UNREACHABLE as error:
+            log.warning("hot_history_not_dropped", sessions=len(session_ids), error=type(error).__name__)
+
     async def _keys(self, user_id: UUID) -> DataKeys:
         """The user's keys, mostly without asking the database."""
         known = self._keyring.known(user_id)

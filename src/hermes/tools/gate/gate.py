@@ -53,6 +53,8 @@ SUBSETS: Mapping[str, frozenset[str]] = {
 
 CODE = re.compile(r"\b[2-9A-HJKMNP-TV-Z]{6}\b")
 """What the code of a booking or an offer looks like."""
+FIRST, LAST = 700, 300
+"""Characters of a long message that are read: a wish stands before or behind what is pasted, and the words are hundreds to look for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Gate:
 
 def needed(text: str, *, language: str) -> str:
     """The smallest set that surely has what a message needs."""
+    text = text if len(text) <= FIRST + LAST else f"{text[:FIRST]}\n{text[-LAST:]}"
     folded = fold(text)
     if OTHER.is_in(folded) or CODE.search(text):
         return "full"

@@ -11,7 +11,8 @@ import re
 from hermes.tools.vocabulary import GLUED, Lexicon, read_words, words_of
 
 WORDS = read_words(__package__, "smalltalk.toml")
-LONGEST_WORDS, LONGEST_GLUED = 16, 40
+LONGEST, LONGEST_WORDS, LONGEST_GLUED = 300, 16, 40
+"""Characters of the longest small talk; words, and characters of a script that glues them, of a question about Hermes itself."""
 SAYS_SOMETHING = re.compile(r"[^\W_]")
 LAUGH = re.compile(
     r"(?<!\w)(?:(?:ha|he|hi|ah|ja|je|xa|ха|хе){2,}h?|l+o+l+|lmao|rofl|(?:wk){2,}|k{3,}|5{3,}|mdr|x+d+)(?!\w)"
@@ -30,6 +31,8 @@ def is_small_talk(folded: str, language: str) -> bool:
     """Whether a folded message is small talk and nothing else. `language` is tried first; a greeting in another one is understood, too."""
     if not SAYS_SOMETHING.search(folded):
         return True  # an emoji, a full stop
+    if len(folded) > LONGEST:
+        return False
     return is_covered(folded, language) or (is_short(folded) and TOPICS.is_in(folded))
 
 

@@ -18,14 +18,13 @@ from hermes.tools.vocabulary import GLUED, Lexicon, fold, read_words, words_of
 
 WORDS = read_words(__package__, "captions.toml")
 CALORIES, DUPES, UNLESS = (Lexicon(words_of(WORDS[name])) for name in ("calories", "dupes", "unless"))
-LONGEST_WORDS, LONGEST_GLUED = 25, 60
+LONGEST, LONGEST_WORDS, LONGEST_GLUED = 400, 25, 60
 """A longer caption tells a story, and one word of it does not say how it ends."""
 
 
 def intent_of(caption: str) -> ImageIntent | None:
     """What a caption asks for; None where it does not say so beyond doubt."""
-    folded = fold(caption)
-    if is_long(folded):
+    if len(caption) > LONGEST or is_long(folded := fold(caption)):
         return None
     is_about_food, is_about_goods = CALORIES.is_in(folded), DUPES.is_in(folded)
     if is_about_food == is_about_goods or any(words.is_in(folded) for words in (UNLESS, BOOKING, VENUE)):

@@ -34,17 +34,18 @@ panel.addEventListener("click", (event) => {
 });
 document.getElementById("no").addEventListener("click", keepIt);
 document.getElementById("forget-all").addEventListener("click", () => {
-  askFirst("Forget everything that is listed here? Your conversation stays.", async () => {
+  askFirst("Forget everything that is listed here? Hermes begins a new conversation then.", async () => {
     await take("/web/my-data/memory");
     await look("Forgotten.");
   });
 });
 document.getElementById("forget-me").addEventListener("click", () => {
   askFirst("Forget you for good? What you said here can never be read again, by anybody. This cannot be undone.", async () => {
-    await take("/web/my-data");
+    const response = await take("/web/my-data");
     startAnew();
     panel.close();
-    say("You are forgotten. Whoever writes here now is somebody new.");
+    // A body says: only here. They write from elsewhere too.
+    say(`You are forgotten${response.status === 200 ? " here; where else you write from, you are not" : ""}. Whoever writes here now is somebody new.`);
     field.focus();
   });
 });
@@ -136,6 +137,7 @@ async function take(path) {
   });
   // What is not there any more was forgotten before.
   if (!response.ok && response.status !== 404) throw await refusal(response);
+  return response;
 }
 
 // --- a question before what cannot be undone

@@ -1,6 +1,10 @@
 """Answers as models write them, and as nobody does: for what must hold of every text."""
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Others may be busy beside us."""
 
 CLUSTERS = (
     *("a", "Z", "9", "ß", "é", "e\u0301", "漢", "ก็", "กำ", "한", "\u1112\u1161\u11ab", "\uac00\u11a8", "\U0001d518", "\u0600\u0661"),

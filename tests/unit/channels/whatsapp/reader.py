@@ -41,7 +41,7 @@ def in_line(line: str, marks: frozenset[str]) -> list[Shown]:
     result: list[Shown] = []
     at = 0
     while at < len(line):
-        code, address = re.compile(r"`([^`]+)`").match(line, at), re.compile(r"https?://\S+").match(line, at)
+        code, address = re.compile(r"`([^`]+)`").match(line, at), re.compile(r"https?://[^\s`]+").match(line, at)
         if address:
             result += [Shown(character, marks) for character in address[0]]
             at = address.end()

@@ -184,7 +184,7 @@ def test_without_a_number_in_the_settings_all_are_taken_and_kept_apart() -> None
                     {"name": {"first_name": "Bo"}, "emails": [{"email": "bo@e.example"}]},
                 ],
             ),
-            "👤 Ida Berg, Berg AG, +1, +2\n👤 Bo, bo@e.example",
+            "👤 Ida Berg, Berg AG, +49 1, +49 2\n👤 Bo, bo@e.example",
         ),
         (
             message(

@@ -1,7 +1,8 @@
 """Meta's webhooks: signed over their raw bytes, tried again for long, and in no order that anybody promises.
 
-Without any disorder the events of one conversation are posted one after the other, each as a webhook of its own. Unlike Telegram's, one that
-fails blocks nothing: it is tried again at once, then after 1, 2, 4 … minutes up to an hour, until it is given up; the next ones overtake it."""
+Without any disorder the events of one conversation are posted one after the other, each as a webhook of its own. Unlike Telegram's, one
+that fails blocks nothing: it is tried again at once, then after 1, 2, 4 … minutes up to an hour, until it is given up, and later ones
+overtake it."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from typing import Any
 import aiohttp
 
 from hermes.demo.platforms.platform import Platform
+from hermes.demo.platforms.post import Attempt
 
 FIRST_DELAY_S = 60.0
 LONGEST_DELAY_S = 3_600.0
@@ -77,6 +79,13 @@ class Posts:
             return None
         self._under_way += 1
         return self._platform.start(self._go(event, self.receiver))
+
+    async def post(self, payload: Mapping[str, Any]) -> Attempt | None:
+        """Post anything once, as Meta would; None if nobody is there."""
+        if self.receiver is None:
+            return None
+        body = encoded(payload)
+        return await self._platform.attempt(self.receiver.url, body, self.receiver.headers_for(body))
 
     def is_quiet(self) -> bool:
         return self._under_way == 0

@@ -47,13 +47,18 @@ class Flood:
     overall: Bucket
 
     def check(self, chat: Chat, now: float) -> None:
-        """Take one, or refuse it for as long as it takes."""
-        buckets = ((self.group if chat.is_group else self.chat, chat.id), (self.overall, None))
-        wait_s = max(bucket.wait_s(who, now) for bucket, who in buckets)
+        """Refuse what is too much, for as long as it takes."""
+        wait_s = max(bucket.wait_s(who, now) for bucket, who in self._buckets(chat))
         if wait_s > 0:
             raise too_many(math.ceil(wait_s))
-        for bucket, who in buckets:
+
+    def take(self, chat: Chat, now: float) -> None:
+        """Count what was taken."""
+        for bucket, who in self._buckets(chat):
             bucket.take(who, now)
+
+    def _buckets(self, chat: Chat) -> tuple[tuple[Bucket, int | None], ...]:
+        return ((self.group if chat.is_group else self.chat, chat.id), (self.overall, None))
 
 
 def too_many(retry_after: int) -> Refusal:
@@ -103,6 +108,7 @@ class Methods:
         self.flood.check(chat, self._world.pace.now())
 
         async def act(*, is_answered: bool) -> Answer:
+            self.flood.take(chat, self._world.pace.now())
             content = {"text": text, **({"entities": list(entities)} if entities else {})}
             thread = values.get("message_thread_id")
             if thread is not None:
@@ -134,6 +140,7 @@ class Methods:
         self.flood.check(chat, self._world.pace.now())
 
         async def act() -> Answer:
+            self.flood.take(chat, self._world.pace.now())
             if (person := self._people.get(str(chat.id))) and values["action"] == "typing":
                 person.typing_shown += 1
                 self._world.bell.ring()

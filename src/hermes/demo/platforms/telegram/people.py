@@ -74,7 +74,7 @@ class TelegramPerson(Person):
         return str(self._id)
 
     @property
-    def platform(self) -> Platform:  # type: ignore[override]  # it is never set
+    def platform(self) -> Platform:
         return self._desk.platform
 
     def start(self) -> str:

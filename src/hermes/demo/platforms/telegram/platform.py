@@ -77,6 +77,11 @@ class Telegram(Platform):
         """How much is taken; its rates can be changed."""
         return self._methods.flood
 
+    @property
+    def facts(self) -> Mapping[str, str]:
+        posted = {"webhooks are posted to": self.webhook.url} if self.webhook else {}
+        return {"API base URL": self.world.url, "bot token": self.token, "webhook secret": self.secret, **posted}
+
     # --- the bot's webhook
 
     @property
@@ -95,6 +100,10 @@ class Telegram(Platform):
     def disconnect(self) -> None:
         """Post no more, as after `deleteWebhook`."""
         self._desk.updates.connect(None)
+
+    def happen(self, kind: str, content: Mapping[str, Any]) -> None:
+        """Let anything be an update, also a kind that nobody knows yet."""
+        self._desk.updates.add(kind, content, "anything")
 
     def is_quiet(self) -> bool:
         return self._desk.updates.is_quiet()

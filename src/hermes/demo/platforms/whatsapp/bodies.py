@@ -160,8 +160,8 @@ def has(value: Mapping[str, Any], name: str, kind: type, where: str = "") -> Any
     if value.get(name) is None:
         raise wrong(f"The parameter {param} is required.")
     if not isinstance(value[name], kind):
-        names = {str: "a string", dict: "a JSON object", list: "an array"}
-        raise wrong(f"Param {param} must be {names[kind]}.")
+        names = {"str": "a string", "dict": "a JSON object", "list": "an array"}
+        raise wrong(f"Param {param} must be {names[kind.__name__]}.")
     return value[name]
 
 

@@ -39,21 +39,19 @@ class Line:
     display_number: str
     posts: Posts = field(init=False)
     heard: dict[str, str] = field(default_factory=dict)
-    """Messages that came from people: whose each is."""
+    """Messages that came from people: the conversation that each belongs to."""
     made: int = 0
 
     def message_id(self) -> str:
         self.made += 1
         return f"wamid.HBgM{self.platform.world.chance.letters(48, 'wamid', self.platform.name, self.made)}=="
 
-    def hear(self, chat: str, lane: str, kind: str, text: str, item: Mapping[str, Any], contact: Mapping[str, Any]) -> str:
+    def hear(self, said: Said, lane: str, item: Mapping[str, Any], contact: Mapping[str, Any]) -> str:
         """Somebody says something: it is in the ledger, and on its way."""
-        at = self.platform.world.pace.now()
-        self.heard[item["id"]] = chat
-        self.platform.ledger.say(Said(chat=chat, sender=chat, message_id=item["id"], text=text, kind=kind, at=at))
+        self.heard[said.message_id] = lane
+        self.platform.ledger.say(said)
         self.posts.add(lane, Part("messages", "messages", item, contact))
-        message_id: str = item["id"]
-        return message_id
+        return said.message_id
 
     def compose(self, events: Sequence[Event]) -> dict[str, Any]:
         """Some events as one payload; several of them over all of its levels."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hermes.demo.platforms.ledger import Said
 from hermes.demo.platforms.person import Person, picture_of
 from hermes.demo.platforms.platform import Platform
 from hermes.demo.platforms.whatsapp.line import Line, Part, stamp
@@ -29,7 +30,7 @@ class WhatsAppPerson(Person):
         return self.phone or self.user_id
 
     @property
-    def platform(self) -> Platform:  # type: ignore[override]  # it is never set
+    def platform(self) -> Platform:
         return self._line.platform
 
     @property
@@ -135,4 +136,5 @@ class WhatsAppPerson(Person):
         item = {**self._head(kind), **content}
         if reply_to is not None:
             item["context"] = {"from": self._line.display_number, "id": reply_to}
-        return self._line.hear(self.id, self.lane, kind, text, item, self.contact)
+        said = Said(chat=self.id, sender=self.id, message_id=item["id"], text=text, kind=kind, at=self.last_said_at)
+        return self._line.hear(said, self.lane, item, self.contact)

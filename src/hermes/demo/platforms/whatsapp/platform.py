@@ -14,21 +14,19 @@ from typing import Any
 from aiohttp import web
 
 from hermes.demo.platforms.faults import FailLater, Fault
-from hermes.demo.platforms.limits import Bucket, Rate
 from hermes.demo.platforms.meta import Posts, Receiver, error_body, verify_receiver
 from hermes.demo.platforms.platform import Answer, Call, Platform, World, regardless
+from hermes.demo.platforms.post import Attempt
 from hermes.demo.platforms.refusal import Refusal
-from hermes.demo.platforms.whatsapp.bodies import MEDIA, check_message, check_read, recipient_of
 from hermes.demo.platforms.whatsapp.line import Line, Part, stamp
 from hermes.demo.platforms.whatsapp.media import Media
 from hermes.demo.platforms.whatsapp.people import WhatsAppPerson
-from hermes.demo.platforms.whatsapp.words import REFERENCE, TROUBLES, trouble, wrong
+from hermes.demo.platforms.whatsapp.sending import Rules, Sending
+from hermes.demo.platforms.whatsapp.words import TROUBLES, wrong
 
 AN_HOUR_S = 3_600.0
 MEDIA_ERRORS = 20
 MEDIA_BLOCK_S = 1_800.0
-STEPS = (("sent", 0.5), ("delivered", 1.0), ("read", 3.0))
-"""When each status comes, in the platform's seconds after the message was accepted."""
 
 
 class Door(StrEnum):
@@ -36,13 +34,6 @@ class Door(StrEnum):
 
     DIALOG360 = "360dialog"
     CLOUD = "cloud"
-
-
-class When(StrEnum):
-    """When WhatsApp says that somebody cannot be written to; it does both."""
-
-    AT_ONCE = "at once"
-    LATER = "later"
 
 
 class WhatsApp(Platform):
@@ -61,11 +52,6 @@ class WhatsApp(Platform):
         self.verify_token = chance.letters(24, self.name, "verify token")
         self.secret_header = ("X-Hermes-Secret", chance.letters(40, self.name, "header"))
         """What 360dialog sends along with webhooks, unless it is told otherwise."""
-        self.refuses = When.AT_ONCE
-        self.templates: dict[tuple[str, str], int] = {("hello_world", "en_US"): 0, ("still_there", "en"): 1}
-        """Approved templates: name and language, with how many parameters their body takes."""
-        self.pair = Bucket(Rate(6.0, 45))
-        self.throughput = Bucket(Rate(1 / 80, 80))
         self._line = Line(
             self,
             Media(chance, self.name),
@@ -77,7 +63,7 @@ class WhatsApp(Platform):
         # 360dialog's links name Meta's host, where its key must never go: who fetches puts 360dialog's own host in its place.
         self.media_url = media_url or ("https://lookaside.fbsbx.com" if door is Door.DIALOG360 else world.url)
         self._members: list[WhatsAppPerson] = []
-        self._telling = 0
+        self._sending = Sending(self._line, self._members)
         self._media_errors: list[float] = []
         self._media_blocked_until = 0.0
 
@@ -112,6 +98,20 @@ class WhatsApp(Platform):
         """The WhatsApp business account."""
         return self._line.account_id
 
+    @property
+    def rules(self) -> Rules:
+        """What is taken; all of it can be changed."""
+        return self._sending.rules
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        if self.door is Door.DIALOG360:
+            own = {"API key": self.key, "webhook header": ": ".join(self.secret_header)}
+        else:
+            own = {"access token": self.key, "app secret": self.app_secret, "verify token": self.verify_token}
+        posted = {"webhooks are posted to": self.receiver.url} if self.receiver else {}
+        return {"API base URL": self.world.url, "phone number id": self.phone_number_id, **own, **posted}
+
     # --- webhooks
 
     @property
@@ -131,8 +131,21 @@ class WhatsApp(Platform):
         await verify_receiver(self.world.client, url, verify_token or self.verify_token, self.world.chance.digits(10, self.name, url))
         self.connect(url)
 
+    async def deliver(self, payload: Mapping[str, Any]) -> Attempt | None:
+        """Post anything once, also what nobody knows yet, signed as always."""
+        return await self._line.posts.post(payload)
+
+    def answer_by_hand(self, person: WhatsAppPerson, text: str) -> str:
+        """Somebody answers in the app, past the API: the person reads it, and the account is told."""
+        message_id = self._line.message_id()
+        self.ledger.arrive(chat=person.id, message_id=message_id, text=text, kind="by hand", at=self.world.pace.now())
+        to = {"to": person.phone} if person.phone else {"to_user_id": person.user_id}
+        echo = {"from": self.display_number, **to, "id": message_id, "timestamp": stamp(), "type": "text", "text": {"body": text}}
+        self._line.posts.add(person.lane, Part("smb_message_echoes", "message_echoes", echo))
+        return message_id
+
     def is_quiet(self) -> bool:
-        return self._line.posts.is_quiet() and self._telling == 0
+        return self._line.posts.is_quiet() and self._sending.telling == 0
 
     def fail_later(self, code: int = 131026, *, to: object = None, times: int | None = 1) -> None:
         """Accept the next messages, and say a while later that they failed."""
@@ -162,7 +175,7 @@ class WhatsApp(Platform):
                 raise wrong("The body must be a JSON object (Content-Type: application/json).")
             if body.get("messaging_product") != "whatsapp":
                 raise wrong("The parameter messaging_product is required.")
-            return self._mark(body) if "status" in body else self._message(body)
+            return self._sending.mark(body) if "status" in body else self._sending.message(body)
 
         return await self.serve(request, read)
 
@@ -180,7 +193,8 @@ class WhatsApp(Platform):
             now = self.world.pace.now()
             if now < self._media_blocked_until:
                 raise Refusal(400, "You have exceeded the endpoint rate limit.")
-            found = self._line.media.link(request.match_info["media_id"], self.media_url, now)
+            is_own = request.query.get("phone_number_id", self.phone_number_id) == self.phone_number_id
+            found = self._line.media.link(request.match_info["media_id"], self.media_url, now) if is_own else None
             if found is None:
                 self._count_media_error(now)
                 words = f"Unsupported get request. Object with ID '{request.match_info['media_id']}' does not exist"
@@ -238,114 +252,8 @@ class WhatsApp(Platform):
 
     async def strike(self, fault: Fault | None, call: Call, request: web.Request, place: int) -> web.StreamResponse:
         if isinstance(fault, FailLater) and call.method == "messages" and call.to is not None:
-            return self._sent(place, self._accept(call.to, failing=fault.code))
+            return self._sent(place, self._sending.accept(call.to, failing=fault.code))
         return await super().strike(None if isinstance(fault, FailLater) else fault, call, request, place)
-
-    # --- messages
-
-    def _message(self, body: Mapping[str, Any]) -> Call:
-        kind, text = check_message(body)
-        wanted, is_number = recipient_of(body)
-        if kind == "template":
-            self._check_template(body["template"])
-        elif kind in MEDIA and "id" in body[kind]:
-            raise wrong(f"Param {kind}['id'] is not a valid whatsapp business account media attachment ID")
-        person = next((one for one in self._members if wanted == (one.phone if is_number else one.user_id)), None)
-        self._check_rates(wanted)
-        failing = None
-        if person is None:
-            failing = 131026
-        elif kind != "template" and not person.is_open:
-            failing = 131047
-        if failing is not None and self.refuses is When.AT_ONCE:
-            raise trouble(failing)
-
-        async def act(*, is_answered: bool) -> Answer:
-            answer = self._accept(wanted, failing=failing)
-            if person is not None and failing is None and not person.is_blocking:
-                self.ledger.arrive(
-                    chat=person.id,
-                    message_id=answer.body["messages"][0]["id"],
-                    text=text,
-                    kind=kind,
-                    reply_to=body.get("context", {}).get("message_id"),
-                    is_answered=is_answered,
-                    at=self.world.pace.now(),
-                    body=body,
-                )
-            return answer
-
-        return Call("messages", person.id if person else wanted, act)
-
-    def _accept(self, wanted: str, *, failing: int | None) -> Answer:
-        """Say that a message was taken, and see to it that its statuses follow."""
-        message_id = self._line.message_id()
-        person = next((one for one in self._members if wanted in {one.phone, one.user_id}), None)
-        if failing is not None:
-            steps: tuple[tuple[str, float], ...] = (("failed", 1.0),)
-        elif person is None or person.is_blocking:
-            steps = STEPS[:1]
-        else:
-            steps = STEPS if person.is_reader else STEPS[:2]
-        for status, after_s in steps:
-            self._telling += 1
-            self.start(self._tell(person, wanted, message_id, status, after_s, failing))
-        contact = {"input": wanted, **({"user_id": wanted} if "." in wanted else {"wa_id": wanted})}
-        accepted = [{"id": message_id, "message_status": "accepted"}]
-        return Answer({"messaging_product": "whatsapp", "contacts": [contact], "messages": accepted})
-
-    async def _tell(
-        self, person: WhatsAppPerson | None, wanted: str, message_id: str, status: str, after_s: float, failing: int | None
-    ) -> None:
-        """Tell the account what became of a message."""
-        try:
-            await self.world.pace.sleep(after_s)
-            item: dict[str, Any] = {"id": message_id, "status": status, "timestamp": stamp()}
-            item |= {"recipient_user_id": wanted} if "." in wanted else {"recipient_id": wanted}
-            if failing is not None:
-                title = TROUBLES[failing].title
-                why = {"code": failing, "title": title, "message": title, "error_data": {"details": TROUBLES[failing].details}}
-                item["errors"] = [{**why, "href": REFERENCE}]
-            elif status == "sent":
-                item |= {"pricing": {"billable": False, "pricing_model": "PMP", "category": "service", "type": "free_customer_service"}}
-            contact = person.contact if person and failing is None else None
-            self._line.posts.add(person.lane if person else wanted, Part("messages", "statuses", item, contact))
-        finally:
-            self._telling -= 1
-
-    def _mark(self, body: Mapping[str, Any]) -> Call:
-        message_id = check_read(body)
-        person = self.people.get(self._line.heard.get(message_id, ""))
-        if person is None:
-            raise trouble(131009, f"There is no message {message_id} from a person.")
-        is_typing = "typing_indicator" in body
-        self._check_rates(person.id)
-
-        async def act() -> Answer:
-            if message_id not in person.seen_by_account:
-                person.seen_by_account.append(message_id)
-            person.typing_shown += is_typing
-            self.world.bell.ring()
-            return Answer({"success": True})
-
-        return Call("typing" if is_typing else "read", person.id, regardless(act))
-
-    def _check_rates(self, wanted: str) -> None:
-        now = self.world.pace.now()
-        if self.throughput.wait_s(None, now) > 0:
-            raise trouble(130429)
-        if self.pair.wait_s(wanted, now) > 0:
-            raise trouble(131056)
-        self.throughput.take(None, now)
-        self.pair.take(wanted, now)
-
-    def _check_template(self, template: Mapping[str, Any]) -> None:
-        key = (template["name"], template["language"]["code"])
-        if key not in self.templates:
-            raise trouble(132001, f"template name ({key[0]}) does not exist in {key[1]}")
-        given = sum(len(part.get("parameters", ())) for part in template.get("components", ()) if part["type"] == "body")
-        if given != self.templates[key]:
-            raise trouble(132000, f"body: number of localizable_params ({given}) does not match the expected ({self.templates[key]})")
 
     def _count_media_error(self, now: float) -> None:
         """Twenty within an hour, and 360dialog answers nothing for half an hour."""

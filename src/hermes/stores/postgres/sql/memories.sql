@@ -50,7 +50,12 @@ returning id
 update user_memory set superseded_by = %(id)s where user_id = %(user_id)s and id = any(%(ids)s) and superseded_by is null
 
 -- name: delete
+with lines as (delete from dreams where user_id = %(user_id)s and evidence @> array[%(id)s::uuid])
 delete from user_memory where user_id = %(user_id)s and id = %(id)s returning id
+
+-- name: learnt_in
+select user_memory.id from user_memory join inbox on inbox.turn_id = source_turn
+where user_memory.user_id = %(user_id)s and inbox.account_id = %(account)s
 
 -- name: erase
 with nights as (delete from dream_nights where user_id = %(user_id)s),
@@ -104,11 +109,14 @@ select id, kind, key, value, evidence, review, reason, depth, period from dreams
 update dreams set review = %(review)s, reason = %(reason)s, reviewed_at = now() where user_id = %(user_id)s and id = %(id)s returning id
 
 -- name: past_messages
--- A session is over when it has been silent for too long, or when the conversation went on in another one.
+-- A session is over when it has been silent for too long, when it was ended, or when the conversation went on in another one. Whoever
+-- took something back is not told what they said before.
 select inbox.turn_id, inbox.envelope, inbox.received_at
 from interactions join inbox on inbox.turn_id = interactions.turn_id join sessions on sessions.id = interactions.session_id
-where interactions.user_id = %(user_id)s and inbox.user_id = %(user_id)s and (
-    sessions.last_at <= clock_timestamp() - %(idle_s)s * interval '1 second'
+    join users on users.id = inbox.user_id
+where interactions.user_id = %(user_id)s and inbox.user_id = %(user_id)s and (shown_from is null or inbox.received_at > shown_from) and (
+    sessions.ended_at is not null
+    or sessions.last_at <= clock_timestamp() - %(idle_s)s * interval '1 second'
     or exists (select from sessions as later where later.previous = sessions.id)
 )
 order by interactions.created_at desc limit %(limit)s

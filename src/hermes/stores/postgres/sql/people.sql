@@ -100,6 +100,30 @@ select
     (select count(*) from meals where user_id = %(user_id)s),
     (select count(*) from orders where user_id = %(user_id)s)
 
+-- name: kept_in
+select
+    (select count(*) from user_memory join inbox on turn_id = source_turn where user_memory.user_id = %(user_id)s and account_id = %(account)s),
+    (select count(*) from conversations where user_id = %(user_id)s and account_id = %(account)s),
+    (select count(*) from inbox where user_id = %(user_id)s and account_id = %(account)s),
+    0,
+    (select count(*) from reminders join inbox using (turn_id) where reminders.user_id = %(user_id)s and account_id = %(account)s),
+    (select count(*) from price_watchers join inbox using (turn_id) where price_watchers.user_id = %(user_id)s and account_id = %(account)s),
+    0,
+    0
+
+-- name: hold_channels
+-- Whoever takes a message in notes it in these rows first, and waits here.
+select from user_channels where user_id = %(user_id)s and (%(account)s::text is null or account_id = %(account)s)
+order by account_id, platform, sender_id for update
+
+-- name: fence
+-- Whoever works on a turn of theirs, or waits to, finds that it is not theirs to end any more.
+update conversations set epoch = epoch + 1
+where id in (
+    select conversation_id from inbox
+    where user_id = %(user_id)s and state = 'waiting' and (%(account)s::text is null or account_id = %(account)s)
+)
+
 -- name: forget
 update users
 set state = 'deleted', deleted_at = now(), trains = false, language = null, referral_code = 'deleted/' || id, referred_by = null
@@ -142,6 +166,62 @@ delete from orders where user_id = %(user_id)s
 -- name: forget_chats
 -- How the OpenAI door would know their chats again. The chats themselves are sealed, and stay as what nobody can read.
 delete from door_samples where user_id = %(user_id)s
+
+-- name: forget_asked
+-- What models were asked in turns of others who spoke where they did: their words were in the history. The line in the journal stays.
+update run_events set type = 'llm_called', request = null
+from interactions
+where run_events.turn_id = interactions.turn_id and step = 'call_model' and type = 'effect' and interactions.user_id <> %(user_id)s
+    and interactions.turn_id in (
+        select other.turn_id
+        from interactions as theirs join sessions on sessions.id = theirs.session_id
+            join inbox as other on other.conversation_id = sessions.conversation_id
+        where theirs.user_id = %(user_id)s and (%(account)s::text is null or theirs.account_id = %(account)s)
+    )
+
+-- name: leave_channels
+delete from user_channels where user_id = %(user_id)s and account_id = %(account)s
+
+-- name: leave_facts
+with gone as (
+    delete from user_memory using inbox
+    where user_memory.user_id = %(user_id)s and inbox.turn_id = source_turn and inbox.account_id = %(account)s
+    returning user_memory.id
+)
+delete from dreams where user_id = %(user_id)s and evidence && array(select id from gone)
+
+-- name: leave_errands
+with turns as (select turn_id from inbox where user_id = %(user_id)s and account_id = %(account)s),
+    effects as (delete from tool_effects where user_id = %(user_id)s and turn_id in (select turn_id from turns)),
+    offers as (delete from tool_offers where user_id = %(user_id)s and turn_id in (select turn_id from turns)),
+    alarms as (delete from reminders where user_id = %(user_id)s and turn_id in (select turn_id from turns))
+delete from price_watchers where user_id = %(user_id)s and turn_id in (select turn_id from turns)
+
+-- name: leave_turns
+-- With their journal, their log and their answers. What was paid for them is in the ledger and in `calls`.
+delete from inbox where user_id = %(user_id)s and account_id = %(account)s
+
+-- name: leave_graphs
+-- Where nobody else spoke, the whole graph; the session stays as an empty frame. Where others did, it is for them to keep, without the words.
+with theirs as (
+    update sessions set length = 0, live = 0, erased = null, ended_at = coalesce(ended_at, clock_timestamp())
+    where user_id = %(user_id)s and account_id = %(account)s
+        and not exists (select from inbox where inbox.conversation_id = sessions.conversation_id)
+    returning id
+),
+    a as (delete from graph_messages where session_id in (select id from theirs)),
+    b as (delete from graph_log where session_id in (select id from theirs)),
+    c as (delete from graph_versions where session_id in (select id from theirs)),
+    d as (delete from graph_overlays where session_id in (select id from theirs)),
+    e as (delete from graph_samples where session_id in (select id from theirs)),
+    f as (delete from graph_annotations where session_id in (select id from theirs)),
+    g as (delete from graph_chats where session_id in (select id from theirs))
+delete from door_samples where session_id in (select id from theirs)
+
+-- name: leave_conversations
+update conversations set channel_id = 'forgotten/' || id
+where user_id = %(user_id)s and account_id = %(account)s and channel_id <> 'forgotten/' || id
+    and not exists (select from inbox where inbox.conversation_id = conversations.id)
 
 -- name: add_key
 insert into data_keys (user_id, generation, master, wrapped)

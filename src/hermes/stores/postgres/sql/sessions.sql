@@ -3,7 +3,7 @@
 -- name: go_on
 update sessions set last_at = clock_timestamp()
 where id = (select id from sessions where conversation_id = %(conversation_id)s order by number desc limit 1)
-    and last_at > clock_timestamp() - %(idle_s)s * interval '1 second'
+    and last_at > clock_timestamp() - %(idle_s)s * interval '1 second' and ended_at is null
 returning id, conversation_id, user_id, previous, head, length
 
 -- name: lock_conversation
@@ -41,6 +41,45 @@ where (%(among)s::uuid[] is null or id = any(%(among)s::uuid[]))
     and (%(since)s::timestamptz is null or last_at >= %(since)s or id in (select session_id from calls where created_at >= %(since)s))
     and (%(account)s::text is null or account_id = %(account)s)
 order by number
+
+-- name: end
+update sessions set ended_at = clock_timestamp()
+where id in (
+    select id from sessions
+    where ended_at is null
+        and (user_id = %(user_id)s or conversation_id in (select conversation_id from inbox where inbox.user_id = %(user_id)s))
+    order by id for no key update  -- in one order, so that two who end the same ones do not wait for each other
+)
+returning id
+
+-- name: show_from_now
+update users set shown_from = clock_timestamp() where id = %(user_id)s
+
+-- name: spoken
+-- A turn's log says what it added to the list. Of a user who is gone altogether, their own sessions are as good as gone.
+with theirs as (
+    select session_id, array_agg(node) as nodes
+    from interactions join sessions on sessions.id = session_id join users as owner on owner.id = sessions.user_id,
+        jsonb_array_elements_text(meta -> 'nodes') as node
+    where interactions.user_id = %(user_id)s and owner.state <> 'deleted'
+        and case when %(account)s::text is null then sessions.user_id <> %(user_id)s else interactions.account_id = %(account)s and exists (
+            select from inbox where inbox.conversation_id = sessions.conversation_id and inbox.user_id <> %(user_id)s
+        ) end
+    group by session_id
+)
+select session_id, nodes, array(
+    select node
+    from sessions join inbox on inbox.conversation_id = sessions.conversation_id join interactions as other on other.turn_id = inbox.turn_id,
+        jsonb_array_elements_text(other.meta -> 'nodes') as node
+    where sessions.id = theirs.session_id and other.session_id = sessions.id and other.user_id <> %(user_id)s
+), array(
+    select distinct news from outbox join sessions on sessions.conversation_id = outbox.conversation_id
+    where sessions.id = theirs.session_id and outbox.user_id = %(user_id)s and news <> ''
+)
+from theirs order by session_id
+
+-- name: note_erased
+update interactions set meta = meta - 'nodes' where user_id = %(user_id)s and session_id = %(session_id)s and meta ? 'nodes'
 
 -- name: may_train
 -- Whoever opened a conversation need not be alone in it: a turn's log says who spoke, and in which session.

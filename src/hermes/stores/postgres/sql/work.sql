@@ -64,9 +64,6 @@ select id from procrastinate_jobs where status = 'doing' and worker_id = any(%(w
 -- name: is_waiting
 select from procrastinate_jobs where queueing_lock = %(queueing_lock)s and status = 'todo'
 
--- name: speaker
-select user_id from inbox where turn_id = %(turn_id)s
-
 -- name: lost_turns
 select inbox.turn_id, inbox.conversation_id
 from inbox left join procrastinate_jobs as job

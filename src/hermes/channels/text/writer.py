@@ -1,0 +1,323 @@
+"""What a Markdown parser found, written down: marks become spans, and what has no mark (lists, lines across) becomes text."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from urllib.parse import unquote
+
+from markdown_it.token import Token
+
+from hermes.channels.text.document import BLOCKS, Document, Kind, Span
+from hermes.channels.text.style import Style
+from hermes.channels.text.tables import aligned, in_lines, width_of
+
+_MARKS = {"strong": Kind.BOLD, "em": Kind.ITALIC, "s": Kind.STRIKE}
+_LINE_BREAK = re.compile(r" ?<br\s{0,9}/?> ?", re.IGNORECASE)
+_BLANK_LINES = re.compile(r"^(?:[ \t]*\n)+")
+_TASK = re.compile(r"\[([ xX])\] ")
+_LANGUAGE = re.compile(r"[\w+#.-]{1,32}")
+_REACHABLE = ("http://", "https://", "tg://")
+_SPOKEN = ("mailto:", "tel:")
+
+
+@dataclass(slots=True)
+class _Around:
+    """A quote or an item, and what it puts before its lines."""
+
+    first: str
+    rest: str
+    is_begun: bool = False
+    start: int = 0
+
+
+@dataclass(slots=True)
+class _List:
+    """A list on its way."""
+
+    number: int
+    """Of the next item; -1 where they have none."""
+    mark: str
+    """What stands behind the number."""
+    level: int
+    gap: int = 1
+    """Lines to the next item: 2 in a list with empty lines between its items."""
+
+
+@dataclass(slots=True)
+class _Mark:
+    """A mark that waits for its end. It starts where the first text in it does."""
+
+    kind: Kind
+    info: str
+    first_piece: int
+    start: int | None = None
+
+
+@dataclass(slots=True)
+class Writer:
+    """Writes blocks below each other, each with the space that it needs, and counts along."""
+
+    style: Style
+    pieces: list[str] = field(default_factory=list)
+    length: int = 0
+    spans: list[Span] = field(default_factory=list)
+    marks: list[_Mark] = field(default_factory=list)
+    """Those that are open."""
+    waiting: list[_Mark] = field(default_factory=list)
+    """Those of them that no text has come for yet."""
+    depths: Counter[Kind] = field(default_factory=Counter)
+    """How many of a kind lie in each other; the outermost is the one that counts."""
+    around: list[_Around] = field(default_factory=list)
+    lists: list[_List] = field(default_factory=list)
+    gap: int = 0
+    """Line ends that are due before the next text."""
+    is_at_start: bool = True
+    """Of a line, and what stands before it is still to be written."""
+
+    def document(self) -> Document:
+        text = "".join(self.pieces)
+        spans = [trimmed for span in self.spans if (trimmed := _trimmed(span, text)) is not None]
+        spans.reverse()  # of equal extent the outer one was closed last, and comes first
+        spans.sort(key=lambda span: (span.start, -span.end))
+        return Document(text, spans)
+
+    # --- blocks
+
+    def blocks(self, tokens: Sequence[Token]) -> None:
+        at = 0
+        while at < len(tokens):
+            token = tokens[at]
+            if token.type == "inline":
+                self.inline(token.children or ())
+            elif token.type == "table_open":
+                end = next(index for index in range(at, len(tokens)) if tokens[index].type == "table_close")
+                self.table(tokens[at:end])
+                at = end
+            elif token.nesting > 0:
+                self.begin(token)
+            elif token.nesting < 0:
+                self.end(token)
+            elif token.type == "fence":
+                language = _LANGUAGE.search(token.info)
+                self.verbatim(token.content, Kind.BLOCK, language[0] if language else "")
+            elif token.type == "hr" and self.style.rule:
+                self.write(self.style.rule)
+                self.rest()
+            at += 1
+
+    def begin(self, token: Token) -> None:
+        if token.type == "heading_open":
+            self.mark(Kind.HEADING, token.tag.removeprefix("h"))
+        elif token.type == "blockquote_open":
+            self.depths[Kind.QUOTE] += 1
+            self.around.append(_Around(self.style.quote, self.style.quote))
+        elif token.type == "bullet_list_open":
+            self.lists.append(_List(-1, "", token.level))
+        elif token.type == "ordered_list_open":
+            self.lists.append(_List(int(token.attrs.get("start", 1)), token.markup, token.level))
+        elif token.type == "list_item_open":
+            here = self.lists[-1]
+            before = f"{here.number}{here.mark} " if here.number >= 0 else self.style.bullet
+            here.number += here.number >= 0
+            self.around.append(_Around(before, " " * len(before)))
+
+    def end(self, token: Token) -> None:
+        if token.type == "heading_close":
+            self.end_mark()
+        elif token.type == "paragraph_close":
+            if self.lists and token.level == self.lists[-1].level + 2:  # an item's own, not one of a quote in it
+                self.lists[-1].gap = 1 if token.hidden else 2
+        elif token.type == "blockquote_close":
+            quote = self.around.pop()
+            self.depths[Kind.QUOTE] -= 1
+            if quote.is_begun and not self.depths[Kind.QUOTE]:
+                self.spans.append(Span(Kind.QUOTE, quote.start, self.length))
+        elif token.type in ("bullet_list_close", "ordered_list_close"):
+            self.lists.pop()
+        elif token.type == "list_item_close":
+            if not self.around[-1].is_begun:
+                self.write_mark()  # an item with nothing in it is still counted
+            self.around.pop()
+        self.rest()
+
+    def rest(self) -> None:
+        """A block ends: the next one begins on a line of its own."""
+        if self.pieces:
+            self.gap = self.lists[-1].gap if self.lists else 2
+            self.is_at_start = True
+
+    def verbatim(self, text: str, kind: Kind, info: str = "") -> None:
+        """Lines that are what they are, white space too: nothing is put before them, or it would be copied along."""
+        lines = _BLANK_LINES.sub("", text.rstrip())
+        if not lines:
+            return
+        if any(around.first.strip() for around in self.around if not around.is_begun):
+            self.write_mark()
+            self.gap = 1
+        self.put("\n" * self.gap)
+        for around in self.around:
+            if not around.is_begun:
+                around.start, around.is_begun = self.length, True
+        self.spans.append(Span(kind, self.length, self.length + len(lines), info))
+        self.put(lines)
+        self.rest()
+
+    def write_mark(self) -> None:
+        """An item's mark on a line of its own."""
+        self.write("")
+        mark = self.pieces.pop() if self.pieces else ""
+        self.length -= len(mark)
+        self.put(mark.rstrip(" "))
+
+    def table(self, tokens: Sequence[Token]) -> None:
+        """Aligned where it fits a phone; else a row is a few lines: what the column is called, and what stands in it."""
+        rows: list[list[Document]] = []
+        sides: list[str] = []
+        for before, token in pairwise(tokens):
+            if before.type == "tr_open":
+                rows.append([])
+            if token.type == "inline":
+                cell = Writer(self.style)
+                cell.inline(token.children or ())
+                rows[-1].append(cell.document())
+                if len(rows) == 1:
+                    sides.append(str(before.attrs.get("style", "")).removeprefix("text-align:"))
+        lines = aligned([[cell.text for cell in row] for row in rows], sides)
+        if width_of(lines[1]) <= self.style.table_width:
+            self.verbatim("\n".join(lines), Kind.TABLE)
+            return
+        for line, starts_row in in_lines(rows):
+            if not starts_row:
+                self.gap = min(self.gap, 1)
+            self.insert(line)
+            self.rest()
+
+    def insert(self, document: Document) -> None:
+        """A line that is a document already."""
+        self.write("")
+        self.spans += [replace(span, start=span.start + self.length, end=span.end + self.length) for span in reversed(document.spans)]
+        self.put(document.text)
+
+    # --- within a line
+
+    def inline(self, tokens: Sequence[Token]) -> None:
+        for token in tokens:
+            if token.type == "text":
+                self.text(token.content)
+            elif token.type in ("softbreak", "hardbreak"):
+                self.write("\n")
+            elif token.type == "code_inline":
+                self.mark(Kind.CODE)
+                self.write(token.content)
+                self.end_mark()
+            elif token.type == "image":
+                self.mark(Kind.LINK, str(token.attrs.get("src", "")))
+                self.inline(token.children or ())
+                self.end_link()
+            elif token.type == "link_open":
+                self.mark(Kind.LINK, str(token.attrs.get("href", "")))
+            elif token.type == "link_close":
+                self.end_link()
+            elif token.nesting > 0:
+                self.mark(_MARKS[token.tag])
+            elif token.nesting < 0:
+                self.end_mark()
+
+    def text(self, text: str) -> None:
+        task = _TASK.match(text) if self.lists and not self.around[-1].is_begun else None
+        if task is not None:
+            self.around[-1].first = "☐ " if task[1] == " " else "☑ "
+            text = text[task.end() :]
+        self.write(_LINE_BREAK.sub("\n", text))
+
+    def mark(self, kind: Kind, info: str = "") -> None:
+        self.marks.append(_Mark(kind, info, len(self.pieces)))
+        self.waiting.append(self.marks[-1])
+        self.depths[kind] += 1
+
+    def unmark(self) -> _Mark:
+        mark = self.marks.pop()
+        if mark.start is None:
+            self.waiting.pop()  # nothing was written since, so it is the last one there
+        self.depths[mark.kind] -= 1
+        return mark
+
+    def end_mark(self) -> None:
+        mark = self.unmark()
+        if mark.start is not None and not self.depths[mark.kind]:
+            self.spans.append(Span(mark.kind, mark.start, self.length, mark.info))
+
+    def end_link(self) -> None:
+        """Close a link, by a span or by writing down where it leads."""
+        link = self.unmark()
+        is_reachable, is_spoken = link.info.startswith(_REACHABLE), link.info.startswith(_SPOKEN)
+        if self.depths[Kind.LINK] or not (is_reachable or is_spoken):
+            return  # a picture that is a link leads where the link does
+        address = unquote(link.info.partition(":")[2]) if is_spoken else link.info
+        start, end = link.start, self.length
+        if start is None:
+            self.write(address)
+            start, end = self.length - len(address), self.length
+        elif self.style.spell_links or is_spoken:
+            shown = "".join(self.pieces[link.first_piece :])
+            if not _is_same_address(shown, address):
+                self.write(f" ({address})")
+                start, end = self.length - len(address) - 1, self.length - 1
+        if is_reachable:
+            self.spans.append(Span(Kind.LINK, start, end, address))
+
+    # --- letters
+
+    def write(self, text: str) -> None:
+        """Write text, with what stands before each of its lines."""
+        lines = text.split("\n")
+        for number, line in enumerate(lines):
+            if number:
+                self.put("\n")
+                self.is_at_start = True
+            if self.is_at_start and (line or len(lines) == 1):
+                self.begin_line()
+            if line:
+                for mark in self.waiting:
+                    mark.start = self.length
+                self.waiting.clear()
+                self.put(line)
+
+    def begin_line(self) -> None:
+        self.put("\n" * self.gap)
+        self.gap, self.is_at_start = 0, False
+        for around in self.around:
+            if not around.is_begun:
+                around.start = self.length
+            self.put(around.rest if around.is_begun else around.first)
+            around.is_begun = True
+
+    def put(self, text: str) -> None:
+        if text:
+            self.pieces.append(text)
+            self.length += len(text)
+
+
+def _trimmed(span: Span, text: str) -> Span | None:
+    """A span without white space at its ends; None where nothing is left of it."""
+    if span.kind in BLOCKS:
+        return span
+    start, end = span.start, span.end
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return replace(span, start=start, end=end) if start < end else None
+
+
+def _is_same_address(shown: str, address: str) -> bool:
+    """Whether a link's text says already where it leads: `example.org` does."""
+
+    def bare(text: str) -> str:
+        return unquote(text.strip()).removeprefix("https://").removeprefix("http://").removeprefix("www.").rstrip("/")
+
+    return bare(shown) == bare(address)

@@ -1,0 +1,67 @@
+"""`hermes platforms`: Telegram, WhatsApp and Instagram on this machine, to try Hermes without any account."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from hermes.cli.commands import app
+from hermes.cli.errors import fail
+from hermes.cli.running import run, until_told
+from hermes.demo.platforms import Platforms, open_platforms
+
+platforms = typer.Typer(no_args_is_help=True, help="Platforms to try Hermes with: fake.")
+app.add_typer(platforms, name="platforms")
+
+
+@platforms.command()
+def fake(
+    *,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Where to listen; 0 takes a free port.")] = 8090,
+    host: Annotated[str, typer.Option(help="The address to listen on. Whoever reaches it can read and break everything.")] = "127.0.0.1",
+    hermes: Annotated[str, typer.Option(metavar="URL", help="The Hermes that webhooks are posted to.")] = "http://127.0.0.1:8080",
+    account: Annotated[str, typer.Option(help="What the account is called in Hermes' settings.")] = "fake",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same tokens, ids and luck.")] = 0,
+    speed: Annotated[float, typer.Option(min=0.001, help="So many of the platforms' seconds go by in a real one.")] = 1.0,
+    is_json: Annotated[bool, typer.Option("--json", help="Print what Hermes must know as JSON, on one line.")] = False,
+) -> None:
+    """Run Telegram, WhatsApp (360dialog and Cloud API) and Instagram as strict stand-ins. Ctrl-C stops them; nothing is kept.
+
+    The page at / lets you talk as anybody, see what really arrives, and break things on cue."""
+
+    async def serve() -> None:
+        try:
+            async with open_platforms(seed=seed, speed=speed, host=host, port=port) as opened:
+                opened.connect(hermes, account)
+                for platform in (opened.telegram, opened.whatsapp, opened.whatsapp_cloud, opened.instagram, opened.instagram_page):
+                    platform.person("Ada")
+                show_json(opened) if is_json else show(opened)
+                await asyncio.Event().wait()
+        except OSError as error:
+            words = os.strerror(error.errno) if error.errno else str(error)  # the error has more of them here than a person needs
+            fail(f"cannot listen on {host}:{port}: {words}; choose another port with --port")
+
+    run(until_told(serve()))
+
+
+def show(opened: Platforms) -> None:
+    """Say where everything is, and what must be entered where."""
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"Talk as anybody, and break things: [bold]{opened.url}/[/]\n")
+    for platform in opened:
+        console.print(f"[bold]{escape(platform.title)}[/]")
+        for name, value in platform.facts.items():
+            console.print(f"  {name:<24}{escape(value)}")
+        console.print()
+    console.print("[dim]Enter these in Hermes' settings. Ctrl-C stops; nothing is kept.[/]")
+
+
+def show_json(opened: Platforms) -> None:
+    """The same for programs."""
+    typer.echo(json.dumps({"url": opened.url, "platforms": {platform.name: dict(platform.facts) for platform in opened}}))

@@ -1,0 +1,73 @@
+"""Telegram, WhatsApp and Instagram on this machine: strict stand-ins that speak the real wire protocols, and need no account.
+
+    async with open_platforms(speed=1000) as p:
+        p.telegram.connect("http://127.0.0.1:8080/webhooks/telegram/bali", secret="s3cret")
+        ada = p.telegram.person("Ada")
+        ada.say("find me a sunset bar")                # on its way to the webhook
+        [answer] = await ada.gets(1)                   # what really arrived on her phone
+        p.telegram.fail(429, retry_after=3)            # the next call; or .html() .hang() .reset() .slow(5) .raw("") .outage(600)
+        p.telegram.reset(to=ada)                       # she gets the message, who sent it sees a broken connection
+        p.whatsapp.disorder = Disorder(duplicates=0.1, held_back=0.2, batch_s=2)
+        p.skip(25 * 3600)                              # the window is closed now
+
+opened       all of them at one server
+platform     what they have in common: a call is checked, struck by a fault, done, answered
+person       somebody with a phone
+ledger       what each person really received
+faults       what goes wrong on cue
+post         a webhook, posted once; how untidy they come
+pace         time, as fast as wanted
+chance       luck that comes out the same each time
+limits       how much a platform takes in a while
+telegram/    the Bot API
+meta/        what WhatsApp and Instagram have in common
+whatsapp/    360dialog and the Cloud API
+instagram/   Instagram login and Page login
+graph        the host that Meta's products share
+control      all of it over HTTP, below /_control
+page/        all of it for a person, at /
+
+Nothing here knows Hermes' own channels: a stand-in that shared their code would make their mistakes, and prove nothing."""
+
+from hermes.demo.platforms.faults import FailLater, Fault, Hang, Html, Raw, Refuse, Reset, Slow
+from hermes.demo.platforms.instagram import Instagram, InstagramPerson
+from hermes.demo.platforms.ledger import Received, Said
+from hermes.demo.platforms.meta import VerificationFailed
+from hermes.demo.platforms.opened import Platforms, open_platforms, webhook_url
+from hermes.demo.platforms.person import Person, sample_picture
+from hermes.demo.platforms.platform import Platform, Seen
+from hermes.demo.platforms.post import Attempt, Disorder
+from hermes.demo.platforms.telegram import Group, Telegram, TelegramPerson
+from hermes.demo.platforms.whatsapp import Door, WhatsApp, WhatsAppPerson, When
+
+__all__ = [
+    "Attempt",
+    "Disorder",
+    "Door",
+    "FailLater",
+    "Fault",
+    "Group",
+    "Hang",
+    "Html",
+    "Instagram",
+    "InstagramPerson",
+    "Person",
+    "Platform",
+    "Platforms",
+    "Raw",
+    "Received",
+    "Refuse",
+    "Reset",
+    "Said",
+    "Seen",
+    "Slow",
+    "Telegram",
+    "TelegramPerson",
+    "VerificationFailed",
+    "WhatsApp",
+    "WhatsAppPerson",
+    "When",
+    "open_platforms",
+    "sample_picture",
+    "webhook_url",
+]

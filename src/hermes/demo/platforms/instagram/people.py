@@ -1,0 +1,104 @@
+"""Instagram's people. Their ids are scoped: the same person has another one at another account."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes.demo.platforms.instagram.inbox import Inbox
+from hermes.demo.platforms.ledger import Said
+from hermes.demo.platforms.person import Person, picture_of
+from hermes.demo.platforms.platform import Platform
+
+REACTIONS = {"❤": "love", "❤️": "love", "😂": "haha", "😮": "wow", "😢": "sad", "😡": "angry", "👍": "like"}
+
+
+class InstagramPerson(Person):
+    """Somebody on Instagram."""
+
+    def __init__(self, inbox: Inbox, name: str, username: str, number: int) -> None:
+        super().__init__(name)
+        self._inbox, self.username = inbox, username
+        self._id = inbox.platform.world.chance.digits(16, inbox.platform.name, "person", number)
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def platform(self) -> Platform:
+        return self._inbox.platform
+
+    def silent_s(self) -> float:
+        """How long ago they wrote for the last time; for ever if they never did."""
+        return float("inf") if self.last_said_at is None else self.platform.world.pace.now() - self.last_said_at
+
+    def say(self, text: str, *, reply_to: str | None = None) -> str:
+        return self._send("text", text, {"text": text, **({"reply_to": {"mid": reply_to}} if reply_to else {})})
+
+    def send_picture(self, picture: bytes | None = None, caption: str = "") -> str:
+        """Instagram knows no captions: the words are a message of their own, after the picture."""
+        seen = picture_of(picture)
+        sent = self._send_file("image", seen.data, seen.mime_type)
+        if caption:
+            self.say(caption)
+        return sent
+
+    def send_album(self, pictures: Sequence[bytes | None], caption: str = "") -> list[str]:
+        """Several pictures in one message."""
+        seen = [picture_of(picture) for picture in pictures]
+        attachments = [{"type": "image", "payload": {"url": self._inbox.asset(one.data, one.mime_type)}} for one in seen]
+        sent = [self._send("image", "", {"attachments": attachments})]
+        return [*sent, self.say(caption)] if caption else sent
+
+    def send_voice(self, sound: bytes = b"OggS") -> str:
+        return self._send_file("audio", sound, "audio/mp4")
+
+    def send_document(self, data: bytes, name: str = "menu.pdf", mime_type: str = "application/pdf", caption: str = "") -> str:  # noqa: ARG002  # Instagram shows neither
+        return self._send_file("file", data, mime_type)
+
+    def send_location(self, latitude: float, longitude: float) -> str:
+        """Instagram sends no places: it is a link."""
+        return self.say(f"https://maps.google.com/?q={latitude},{longitude}")
+
+    def mention_in_story(self) -> str:
+        """Name the account in a story of theirs."""
+        seen = picture_of(None)
+        attachment = {"type": "story_mention", "payload": {"url": self._inbox.asset(seen.data, seen.mime_type)}}
+        return self._send("story_mention", "", {"attachments": [attachment]})
+
+    def send_unsupported(self) -> str:
+        """Send something that the API cannot show."""
+        return self._send("unsupported", "", {"is_unsupported": True})
+
+    def press(self, title: str, payload: str) -> str:
+        """Press a button: an ice breaker, or one of a template."""
+        mid = self._inbox.message_id()
+        self.last_said_at = self.platform.world.pace.now()
+        self._inbox.platform.ledger.say(self._said(mid, "postback", title))
+        self._inbox.tell(self.id, self.id, {"postback": {"mid": mid, "title": title, "payload": payload}})
+        return mid
+
+    def unsend(self, message_id: str) -> None:
+        """Take back what they said."""
+        self._inbox.tell(self.id, self.id, {"message": {"mid": message_id, "is_deleted": True}})
+
+    def react(self, message_id: str, emoji: str) -> None:
+        sign: dict[str, Any] = {"mid": message_id, "action": "react" if emoji else "unreact"}
+        if emoji:
+            sign |= {"reaction": REACTIONS.get(emoji, "other"), "emoji": emoji}
+        self._inbox.tell(self.id, self.id, {"reaction": sign})
+
+    def read(self, message_id: str) -> None:
+        """See a message of the account's."""
+        self._inbox.tell(self.id, self.id, {"read": {"mid": message_id}})
+
+    def _send_file(self, kind: str, data: bytes, mime_type: str) -> str:
+        return self._send(kind, "", {"attachments": [{"type": kind, "payload": {"url": self._inbox.asset(data, mime_type)}}]})
+
+    def _send(self, kind: str, text: str, message: Mapping[str, Any]) -> str:
+        self.last_said_at = self.platform.world.pace.now()
+        return self._inbox.hear(self._said(self._inbox.message_id(), kind, text), self.id, message)
+
+    def _said(self, mid: str, kind: str, text: str) -> Said:
+        return Said(chat=self.id, sender=self.id, message_id=mid, text=text, kind=kind, at=self.platform.world.pace.now())

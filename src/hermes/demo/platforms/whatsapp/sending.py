@@ -1,0 +1,158 @@
+"""What the account sends over WhatsApp: checked, accepted, put on somebody's phone, and reported on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from hermes.demo.platforms.limits import Bucket, Rate
+from hermes.demo.platforms.platform import Answer, Call, regardless
+from hermes.demo.platforms.whatsapp.bodies import MEDIA, check_message, check_read, recipient_of
+from hermes.demo.platforms.whatsapp.line import Line, Part, stamp
+from hermes.demo.platforms.whatsapp.people import WhatsAppPerson
+from hermes.demo.platforms.whatsapp.words import REFERENCE, TROUBLES, trouble, wrong
+
+STEPS = (("sent", 0.5), ("delivered", 1.0), ("read", 3.0))
+"""When each status comes, in the platform's seconds after the message was accepted."""
+
+
+class When(StrEnum):
+    """When WhatsApp says that somebody cannot be written to; it does both."""
+
+    AT_ONCE = "at once"
+    LATER = "later"
+
+
+@dataclass(slots=True)
+class Rules:
+    """What WhatsApp takes."""
+
+    refuses: When = When.AT_ONCE
+    templates: dict[tuple[str, str], int] = field(default_factory=lambda: {("hello_world", "en_US"): 0, ("still_there", "en"): 1})
+    """Approved templates: name and language, with how many parameters their body takes."""
+    pair: Bucket = field(default_factory=lambda: Bucket(Rate(6.0, 45)))
+    """To one person: 45 at once, and then one every six seconds."""
+    throughput: Bucket = field(default_factory=lambda: Bucket(Rate(1 / 80, 80)))
+    """From the number: 80 a second."""
+
+
+class Sending:
+    """The way from a call to a phone."""
+
+    def __init__(self, line: Line, members: Sequence[WhatsAppPerson]) -> None:
+        self._line, self._members, self._world = line, members, line.platform.world
+        self.rules = Rules()
+        self.telling = 0
+        """Statuses that are still to come."""
+
+    def message(self, body: Mapping[str, Any]) -> Call:
+        kind, text = check_message(body)
+        wanted, is_number = recipient_of(body)
+        if kind == "template":
+            self._check_template(body["template"])
+        elif kind in MEDIA and "id" in body[kind]:
+            raise wrong(f"Param {kind}['id'] is not a valid whatsapp business account media attachment ID")
+        person = next((one for one in self._members if wanted == (one.phone if is_number else one.user_id)), None)
+        self._check_rates(wanted)
+        failing = None
+        if person is None:
+            failing = 131026
+        elif kind != "template" and not person.is_open:
+            failing = 131047
+        if failing is not None and self.rules.refuses is When.AT_ONCE:
+            raise trouble(failing)
+
+        async def act(*, is_answered: bool) -> Answer:
+            self._count(wanted)
+            answer = self.accept(wanted, failing=failing)
+            if person is not None and failing is None and not person.is_blocking:
+                self._line.platform.ledger.arrive(
+                    chat=person.id,
+                    message_id=answer.body["messages"][0]["id"],
+                    text=text,
+                    kind=kind,
+                    reply_to=body.get("context", {}).get("message_id"),
+                    is_answered=is_answered,
+                    at=self._world.pace.now(),
+                    body=body,
+                )
+            return answer
+
+        return Call("messages", person.id if person else wanted, act)
+
+    def accept(self, wanted: str, *, failing: int | None) -> Answer:
+        """Say that a message was taken, and see to it that its statuses follow."""
+        message_id = self._line.message_id()
+        person = next((one for one in self._members if wanted in {one.phone, one.user_id}), None)
+        if failing is not None:
+            steps: tuple[tuple[str, float], ...] = (("failed", 1.0),)
+        elif person is None or person.is_blocking:
+            steps = STEPS[:1]
+        else:
+            steps = STEPS if person.is_reader else STEPS[:2]
+        for status, after_s in steps:
+            self.telling += 1
+            self._line.platform.start(self._tell(person, wanted, {"id": message_id, "status": status}, after_s=after_s, failing=failing))
+        contact = {"input": wanted, **({"user_id": wanted} if "." in wanted else {"wa_id": wanted})}
+        accepted = [{"id": message_id, "message_status": "accepted"}]
+        return Answer({"messaging_product": "whatsapp", "contacts": [contact], "messages": accepted})
+
+    async def _tell(
+        self, person: WhatsAppPerson | None, wanted: str, told: Mapping[str, Any], *, after_s: float, failing: int | None
+    ) -> None:
+        """Tell the account what became of a message."""
+        try:
+            await self._world.pace.sleep(after_s)
+            item: dict[str, Any] = {**told, "timestamp": stamp()}
+            item |= {"recipient_user_id": wanted} if "." in wanted else {"recipient_id": wanted}
+            if failing is not None:
+                title = TROUBLES[failing].title
+                why = {"code": failing, "title": title, "message": title, "error_data": {"details": TROUBLES[failing].details}}
+                item["errors"] = [{**why, "href": REFERENCE}]
+            elif told["status"] == "sent":
+                item |= {"pricing": {"billable": False, "pricing_model": "PMP", "category": "service", "type": "free_customer_service"}}
+            contact = person.contact if person and failing is None else None
+            self._line.posts.add(person.lane if person else wanted, Part("messages", "statuses", item, contact))
+        finally:
+            self.telling -= 1
+
+    def mark(self, body: Mapping[str, Any]) -> Call:
+        message_id = check_read(body)
+        sender = self._line.heard.get(message_id)
+        person = next((one for one in self._members if one.lane == sender), None)
+        if person is None:
+            raise trouble(131009, f"There is no message {message_id} from a person.")
+        is_typing = "typing_indicator" in body
+        self._check_rates(person.id)
+
+        async def act() -> Answer:
+            self._count(person.id)
+            if message_id not in person.seen_by_account:
+                person.seen_by_account.append(message_id)
+            person.typing_shown += is_typing
+            self._world.bell.ring()
+            return Answer({"success": True})
+
+        return Call("typing" if is_typing else "read", person.id, regardless(act))
+
+    def _check_rates(self, wanted: str) -> None:
+        now = self._world.pace.now()
+        if self.rules.throughput.wait_s(None, now) > 0:
+            raise trouble(130429)
+        if self.rules.pair.wait_s(wanted, now) > 0:
+            raise trouble(131056)
+
+    def _count(self, wanted: str) -> None:
+        now = self._world.pace.now()
+        self.rules.throughput.take(None, now)
+        self.rules.pair.take(wanted, now)
+
+    def _check_template(self, template: Mapping[str, Any]) -> None:
+        key = (template["name"], template["language"]["code"])
+        if key not in self.rules.templates:
+            raise trouble(132001, f"template name ({key[0]}) does not exist in {key[1]}")
+        given = sum(len(part.get("parameters", ())) for part in template.get("components", ()) if part["type"] == "body")
+        if given != self.rules.templates[key]:
+            raise trouble(132000, f"body: number of localizable_params ({given}) does not match the expected ({self.rules.templates[key]})")

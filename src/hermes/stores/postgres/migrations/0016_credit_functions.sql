@@ -1,0 +1,59 @@
+-- Reserving and posting in one trip each. A function of several statements sees in its second what the holder of the lock before us
+-- committed, as two statements would: each of them has a snapshot of its own.
+
+create function reserve_credit(of_user uuid, of_turn uuid, wanted integer) returns text language plpgsql as $$
+declare
+    outcome text;
+begin
+    perform from credit_balances where user_id = of_user for update;
+    with turn as (
+        select count(*) filter (where kind = 'reserve') as reserves,
+               count(*) filter (where kind = 'void') as voids,
+               count(*) filter (where kind = 'post') as posts,
+               count(*) filter (where user_id <> of_user) as of_others
+        from credit_entries where turn_id = of_turn
+    ), entry as (
+        insert into credit_entries (user_id, event, kind, amount, turn_id, attempt)
+        select user_id, of_turn || '/' || (reserves + 1), 'reserve', wanted, of_turn, reserves + 1
+        from turn, credit_balances
+        where user_id = of_user and available >= wanted and of_others = 0 and reserves = voids
+        on conflict (event, kind) do nothing  -- somebody else reserves the same turn right now
+        returning user_id, amount
+    ), balance as (
+        update credit_balances set available = available - entry.amount, reserved = reserved + entry.amount
+        from entry where credit_balances.user_id = entry.user_id
+    )
+    select case
+        when exists (select from entry) then 'reserved'
+        when of_others > 0 then 'of another user'
+        when posts > 0 then 'paid'
+        when reserves > voids then 'reserved'
+        when coalesce(available, 0) < wanted then 'out of credit'
+        else 'of another user'
+    end into outcome from turn left join credit_balances on user_id = of_user;
+    return outcome;
+end $$;
+
+create function post_credit(of_turn uuid) returns text language plpgsql as $$
+declare
+    outcome text;
+begin
+    perform from credit_balances
+    where user_id = (select user_id from credit_entries where turn_id = of_turn limit 1) for update;
+    if not found then
+        return null;
+    end if;
+    with entry as (
+        insert into credit_entries (user_id, event, kind, amount, turn_id, attempt)
+        select user_id, event, 'post', amount, turn_id, attempt from open_reserves where turn_id = of_turn
+        returning user_id, amount
+    ), balance as (
+        update credit_balances set reserved = reserved - entry.amount
+        from entry where credit_balances.user_id = entry.user_id
+    )
+    select case
+        when exists (select from entry) then 'posted'
+        when exists (select from credit_entries where turn_id = of_turn and kind = 'post') then 'posted before'
+    end into outcome;
+    return outcome;
+end $$;

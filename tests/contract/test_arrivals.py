@@ -1,0 +1,271 @@
+"""What became of what was sent: ranks that only grow, receipts that come too early, people who leave and channels that move."""
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+
+from hermes.ports.arrivals import Standing
+from hermes.ports.channels import Outcome, Rank, Receipt
+from hermes.ports.dead_letters import DeadLetter
+from hermes.ports.inbox import Claim
+from hermes.ports.outbox import Parcel, ParcelState, Sending
+from hermes.ports.people import Channel
+from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.outbox import PostgresOutbox
+from hermes.stores.postgres.people import PostgresPeople
+from hermes.turn import Platform
+from tests.contract.turns import new_claim, new_turn
+
+
+@pytest.fixture
+def outbox(keyring: Keyring) -> PostgresOutbox:
+    return PostgresOutbox(keyring, cut_off_s=60)
+
+
+async def promised(database: Database, keyring: Keyring, outbox: PostgresOutbox, *parts: str) -> tuple[Claim, Parcel]:
+    """An answer whose first part is being sent."""
+    claim = await new_claim(database, keyring)
+    async with database.begin() as tx:
+        await outbox.put(tx, claim, parts or ["hello"])
+        parcel = await outbox.take(tx, claim.conversation_id)
+    assert parcel is not None
+    return claim, parcel
+
+
+async def is_sent(database: Database, outbox: PostgresOutbox, parcel: Parcel, message_id: str | None = "wamid.1") -> None:
+    async with database.begin() as tx:
+        await outbox.settle(tx, parcel, Sending(state=ParcelState.SENT, outcome=Outcome.SENT, message_id=message_id))
+
+
+async def hear(database: Database, outbox: PostgresOutbox, rank: Rank, message_id: str = "wamid.1", **more: object) -> DeadLetter | None:
+    receipt = Receipt(message_id=message_id, rank=rank, **more)
+    async with database.begin() as tx:
+        return await outbox.arrivals.receive(tx, "shop", Platform.REST, receipt)
+
+
+async def standing(database: Database, outbox: PostgresOutbox, claim: Claim) -> list[tuple[str, Rank | None]]:
+    async with database.begin() as tx:
+        return [(each.state, each.rank) for each in await outbox.arrivals.standings(tx, claim.turn_id)]
+
+
+async def test_how_far_each_part_came_is_shown(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim, parcel = await promised(database, keyring, outbox, "one", "two")
+    await is_sent(database, outbox, parcel)
+    await hear(database, outbox, Rank.DELIVERED)
+    async with database.begin() as tx:
+        first, second = await outbox.arrivals.standings(tx, claim.turn_id)
+        assert await outbox.arrivals.standings(tx, uuid4()) == []
+    nothing = {"news": "", "reason": "", "doubts": 0, "is_late": False}
+    times = {"ranked_at": first.ranked_at, "promised_at": first.promised_at}
+    assert first == Standing(part=0, state="sent", rank=Rank.DELIVERED, outcome=Outcome.SENT, tries=1, **nothing, **times)
+    times = {"ranked_at": None, "promised_at": second.promised_at}
+    assert second == Standing(part=1, state="pending", rank=None, outcome=None, tries=0, **nothing, **times)
+
+
+@pytest.mark.parametrize("order", [(2, 3), (3, 2), (3, 3, 1), (1, 2, 3), (2, 1, 3, 2)])
+async def test_receipts_come_in_any_order_and_only_a_higher_rank_counts(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox, order: tuple[int, ...]
+) -> None:
+    claim, parcel = await promised(database, keyring, outbox)
+    await is_sent(database, outbox, parcel)
+    for rank in order:
+        assert await hear(database, outbox, Rank(rank)) is None
+    assert await standing(database, outbox, claim) == [("sent", Rank.READ)]
+
+
+async def test_a_receipt_that_comes_before_its_message_is_noted_waits_for_it(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    claim, parcel = await promised(database, keyring, outbox)
+    await hear(database, outbox, Rank.READ)
+    await hear(database, outbox, Rank.DELIVERED)
+    await is_sent(database, outbox, parcel)
+    assert await standing(database, outbox, claim) == [("sent", Rank.READ)]
+    async with database.begin() as tx:
+        assert await (await on(tx).execute("select count(*) from early_receipts")).fetchone() == (0,)
+
+
+async def test_receipts_of_another_account_or_platform_are_nobodys(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim, parcel = await promised(database, keyring, outbox)
+    await is_sent(database, outbox, parcel)
+    receipt = Receipt(message_id="wamid.1", rank=Rank.READ)
+    async with database.begin() as tx:
+        await outbox.arrivals.receive(tx, "elsewhere", Platform.REST, receipt)
+        await outbox.arrivals.receive(tx, "shop", Platform.WEB, receipt)
+    assert await standing(database, outbox, claim) == [("sent", Rank.SENT)]
+
+
+async def test_a_message_that_the_platform_gives_up_becomes_a_dead_letter_once(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    claim, parcel = await promised(database, keyring, outbox)
+    await is_sent(database, outbox, parcel)
+    letter = await hear(database, outbox, Rank.FAILED, error=Outcome.WINDOW_CLOSED, detail="131047")
+    assert letter is not None
+    assert (letter.id, letter.outcome, letter.reason) == (parcel.id, Outcome.WINDOW_CLOSED, "131047")
+    assert await hear(database, outbox, Rank.FAILED) is None
+    assert await standing(database, outbox, claim) == [("dead", Rank.FAILED)]
+    async with database.begin() as tx:
+        assert await outbox.dead_letters.list(tx) == [letter]
+
+
+async def test_one_that_was_delivered_is_not_given_up(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim, parcel = await promised(database, keyring, outbox)
+    await is_sent(database, outbox, parcel)
+    await hear(database, outbox, Rank.DELIVERED)
+    assert await hear(database, outbox, Rank.FAILED) is None
+    assert await standing(database, outbox, claim) == [("sent", Rank.FAILED)]
+
+
+async def test_a_failure_that_came_too_early_is_found_later(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim, parcel = await promised(database, keyring, outbox)
+    failed = Receipt(message_id="wamid.1", rank=Rank.FAILED, error=Outcome.REJECTED, detail="131051", channel_id="c1")
+    async with database.begin() as tx:
+        assert await outbox.arrivals.receive(tx, "shop", Platform.REST, failed) is None
+        assert await outbox.arrivals.take_found(tx) is None, "its message is not known yet"
+    await is_sent(database, outbox, parcel)
+    async with database.begin() as tx:
+        assert await outbox.arrivals.take_found(tx) == ("shop", Platform.REST, failed)
+        letter = await outbox.arrivals.receive(tx, "shop", Platform.REST, failed)
+        assert await outbox.arrivals.take_found(tx) is None
+    assert letter is not None
+    assert await standing(database, outbox, claim) == [("dead", Rank.FAILED)]
+
+
+async def test_receipts_that_nobody_asks_for_are_thrown_away_after_a_day(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    await promised(database, keyring, outbox)
+    for number in range(2):
+        await hear(database, outbox, Rank.READ, f"wamid.{number}")
+    async with database.begin() as tx:
+        await on(tx).execute("update early_receipts set received_at = now() - interval '25 h' where message_id = 'wamid.0'")
+        await outbox.arrivals.take_found(tx)
+        assert await (await on(tx).execute("select message_id from early_receipts")).fetchall() == [("wamid.1",)]
+
+
+# --- what was in doubt
+
+
+async def in_doubt(database: Database, outbox: PostgresOutbox, parcel: Parcel) -> Parcel:
+    """The answer to a call was lost; its parcel is taken again."""
+    sending = Sending(state=ParcelState.PENDING, outcome=Outcome.AMBIGUOUS, is_doubtful=True)
+    async with database.begin() as tx:
+        await outbox.settle(tx, parcel, sending)
+    async with database.begin() as tx:
+        again = await outbox.take(tx, parcel.conversation_id)
+    assert again is not None
+    return again
+
+
+async def test_a_receipt_for_an_unknown_message_confirms_what_was_in_doubt(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    claim, parcel = await promised(database, keyring, outbox)
+    await hear(database, outbox, Rank.DELIVERED, "wamid.9", channel_id="c1")
+    again = await in_doubt(database, outbox, parcel)
+    assert (again.doubts, again.confirmed_by) == (1, "wamid.9")
+    await is_sent(database, outbox, again, again.confirmed_by)
+    assert await standing(database, outbox, claim) == [("sent", Rank.DELIVERED)]
+
+
+@pytest.mark.parametrize("more", [{"channel_id": "c2"}, {}, {"channel_id": "c1", "rank": Rank.FAILED}])
+async def test_no_other_receipt_confirms_it(database: Database, keyring: Keyring, outbox: PostgresOutbox, more: dict[str, object]) -> None:
+    _, parcel = await promised(database, keyring, outbox)
+    await hear(database, outbox, **{"rank": Rank.DELIVERED, "message_id": "wamid.9", **more})
+    assert (await in_doubt(database, outbox, parcel)).confirmed_by is None
+
+
+async def test_a_receipt_from_before_the_try_does_not_confirm_it(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    await hear(database, outbox, Rank.DELIVERED, "wamid.0", channel_id="c1")
+    async with database.begin() as tx:
+        await outbox.put(tx, claim, ["hello"])
+    await asyncio.sleep(0.01)
+    async with database.begin() as tx:
+        parcel = await outbox.take(tx, claim.conversation_id)
+    assert parcel is not None
+    assert (await in_doubt(database, outbox, parcel)).confirmed_by is None
+
+
+async def test_a_try_that_was_cut_off_is_confirmed_too(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim, _ = await promised(database, keyring, outbox)
+    await hear(database, outbox, Rank.DELIVERED, "wamid.9", channel_id="c1")
+    async with database.begin() as tx:
+        await on(tx).execute("update outbox set touched_at = now() - interval '61 s'")
+        again = await outbox.take(tx, claim.conversation_id)
+    assert again is not None
+    assert (again.doubts, again.confirmed_by) == (1, "wamid.9")
+
+
+# --- who is where
+
+
+async def test_somebody_who_left_and_came_back(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim = await new_claim(database, keyring)
+    async with database.begin() as tx:
+        await outbox.put(tx, claim, ["a", "b", "c"])
+    seen = []
+    for is_reachable in (False, True, False):
+        async with database.begin() as tx:
+            await outbox.arrivals.reach(tx, "shop", Platform.REST, "c1", is_reachable=is_reachable)
+            await outbox.arrivals.reach(tx, "shop", Platform.REST, "nobody", is_reachable=is_reachable)
+        async with database.begin() as tx:
+            parcel = await outbox.take(tx, claim.conversation_id)
+            assert parcel is not None
+            seen.append(parcel.is_reachable)
+            await outbox.settle(tx, parcel, Sending(state=ParcelState.PENDING))
+    assert seen == [False, True, False]
+    await new_turn(database, keyring, "here I am")
+    async with database.begin() as tx:
+        parcel = await outbox.take(tx, claim.conversation_id)
+    assert parcel is not None
+    assert parcel.is_reachable
+
+
+async def test_somebody_who_wrote_after_they_are_said_to_have_left_is_there(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    claim, parcel = await promised(database, keyring, outbox, "a", "b")
+    await new_turn(database, keyring, "here I am")
+    async with database.begin() as tx:
+        await outbox.arrivals.reach(tx, "shop", Platform.REST, "c1", is_reachable=False, since=parcel.taken_at)
+        await outbox.settle(tx, parcel, Sending(state=ParcelState.SENT))
+    async with database.begin() as tx:
+        following = await outbox.take(tx, claim.conversation_id)
+    assert following is not None
+    assert following.is_reachable
+
+
+async def test_whoever_has_another_id_stays_who_they_are(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim, parcel = await promised(database, keyring, outbox, "a", "b")
+    for _ in range(2):
+        async with database.begin() as tx:
+            await outbox.arrivals.move(tx, "shop", Platform.REST, "c1", "c9")
+    async with database.begin() as tx:
+        await outbox.settle(tx, parcel, Sending(state=ParcelState.SENT))
+        following = await outbox.take(tx, claim.conversation_id)
+        user = await PostgresPeople(keyring).find(tx, Channel("shop", Platform.REST, "c9"))
+        assert await PostgresPeople(keyring).find(tx, Channel("shop", Platform.REST, "c1")) is None
+    assert following is not None
+    assert user is not None
+    assert (following.channel_id, user.id) == ("c9", claim.user_id)
+    again = await new_claim(database, keyring, channel="c9")
+    assert (again.conversation_id, again.user_id) == (claim.conversation_id, claim.user_id)
+
+
+async def test_where_the_new_id_is_known_both_stay_and_what_waits_goes_there(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    known = await new_claim(database, keyring, channel="c9")
+    claim, parcel = await promised(database, keyring, outbox, "a", "b")
+    async with database.begin() as tx:
+        await outbox.arrivals.move(tx, "shop", Platform.REST, "c1", "c9")
+        await outbox.settle(tx, parcel, Sending(state=ParcelState.SENT))
+        following = await outbox.take(tx, claim.conversation_id)
+        user = await PostgresPeople(keyring).find(tx, Channel("shop", Platform.REST, "c9"))
+    assert following is not None
+    assert user is not None
+    assert (following.channel_id, user.id) == ("c9", known.user_id)

@@ -1,0 +1,191 @@
+"""Delivery put together on real stores and a real connection: what tests share, and a process that dies between a send and its note.
+
+python -m tests.flows.delivering DATABASE_URL MASTER_KEY CONVERSATION BOT_API_URL
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+from redis.asyncio import Redis
+
+from hermes.channels.directory import Directory
+from hermes.channels.post import HttpPost, open_post
+from hermes.delivery.books import Books
+from hermes.delivery.dispatch import Dispatch
+from hermes.delivery.receipts import Receipts
+from hermes.ops.alerts import LogAlerts
+from hermes.ops.metrics import Metrics
+from hermes.ports.inbox import Claim
+from hermes.ports.outbox import Parcel, Sending
+from hermes.ports.people import UserState
+from hermes.router.courier import Courier
+from hermes.stores.memory.breakers import MemoryBreakers
+from hermes.stores.postgres.credits import PostgresCredits
+from hermes.stores.postgres.database import Database, on, open_database
+from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.journal import PostgresJournal
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.outbox import PostgresOutbox
+from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.redis.breakers import RedisBreakers
+from hermes.stores.seal import MasterKeys
+from hermes.turn import Envelope, MessageEvent, Platform
+from tests.fakes.simple_channel import SimpleChannel
+
+
+@dataclass(slots=True)
+class Clock:
+    """The time, which a test can move."""
+
+    ahead: timedelta = timedelta()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+
+@dataclass
+class House:
+    """One process that delivers."""
+
+    database: Database
+    keyring: Keyring
+    post: HttpPost
+    url: str
+    redis: Redis | None = None
+    cap: int = 5_000
+    clock: Clock = field(default_factory=Clock)
+    alerted: list[str] = field(default_factory=list)
+    slept_s: float = 0.0
+    """What would have been waited for."""
+
+    def __post_init__(self) -> None:
+        self.metrics, self.credits, self.inbox = Metrics(), PostgresCredits(), PostgresInbox(self.keyring)
+        self.people, self.journal = PostgresPeople(self.keyring), PostgresJournal(self.keyring)
+        self.outbox = PostgresOutbox(self.keyring, cut_off_s=60, cap=self.cap)
+        self.books = Books(self.credits, self.journal, self)
+        breakers = MemoryBreakers(self.clock) if self.redis is None else RedisBreakers(self.redis, self.clock)
+        self.dispatch = Dispatch(
+            channels=Directory([SimpleChannel(url=self.url)]),
+            post=self.post,
+            breakers=breakers,
+            books=self.books,
+            alerts=self,
+            meter=self.metrics,
+            clock=self.clock,
+            pause=self.pause,
+            timer=lambda: time.monotonic() + self.slept_s,
+        )
+        self.courier = Courier(self.database, self.outbox, cast("Any", None), {Platform.TELEGRAM: self.dispatch})
+        self.receipts = Receipts(
+            transactions=self.database,
+            arrivals=self.outbox.arrivals,
+            dead_letters=self.outbox.dead_letters,
+            books=self.books,
+            meter=self.metrics,
+        )
+
+    async def pause(self, seconds: float) -> None:
+        self.slept_s += seconds
+
+    def alert(self, event: str, **facts: object) -> None:
+        self.alerted.append(event)
+        LogAlerts(self.metrics).alert(event, **facts)
+
+    async def hear(self, text: str = "hi", chat: str = "42") -> Claim:
+        """Take a message in, reserve its credit, and claim its turn."""
+        event = MessageEvent(platform=Platform.TELEGRAM, sender_id=chat, text=text)
+        envelope = Envelope(event=event, account="bali", channel_id=chat, event_key=str(uuid4()))
+        async with self.database.begin() as tx:
+            user, is_new = await self.people.meet(tx, "bali", Platform.TELEGRAM, chat, state=UserState.ACTIVE)
+            if is_new:
+                await self.credits.grant(tx, user.id, 10, f"signup:{user.id}")
+            receipt = await self.inbox.accept(tx, envelope, user, uuid4())
+            claim = await self.inbox.claim(tx, receipt.turn_id)
+            await self.credits.reserve(tx, user.id, receipt.turn_id)
+        assert isinstance(claim, Claim)
+        return claim
+
+    async def end(self, claim: Claim, answer: str) -> Parcel | None:
+        """End a turn, as `record` does."""
+        async with self.database.begin() as tx:
+            await self.credits.post(tx, claim.turn_id)
+            parcel = await self.courier.promise(tx, claim, [answer])
+            await self.inbox.finish(tx, claim)
+        return parcel
+
+    async def answer(self, answer: str, chat: str = "42") -> Claim:
+        """A whole turn."""
+        claim = await self.hear(chat=chat)
+        await self.courier.hand_over(claim, await self.end(claim, answer))
+        return claim
+
+    async def time_passes(self) -> None:
+        """Whatever waits is due now, and whoever was at it has died."""
+        async with self.database.begin() as tx:
+            await on(tx).execute(
+                "update outbox set not_before = least(not_before, now()), touched_at = touched_at - interval '2 min' "
+                "where state in ('pending', 'attempting')"
+            )
+
+    async def sweep(self) -> list[UUID]:
+        """Deliver what is due, as a worker's sweep has it done."""
+        async with self.database.begin() as tx:
+            stranded = list(await self.outbox.stranded(tx, 10))
+        for conversation_id in stranded:
+            await self.courier.deliver(conversation_id)
+        return stranded
+
+    async def rows(self, query: str, *values: Any) -> list[Any]:
+        async with self.database.begin() as tx:
+            return await (await on(tx).execute(query.encode(), values)).fetchall()
+
+    async def events(self, claim: Claim) -> list[tuple[str, dict[str, Any]]]:
+        async with self.database.begin() as tx:
+            return [(event.type, dict(event.facts)) for event in await self.journal.read(tx, claim.turn_id)]
+
+    async def available(self, claim: Claim) -> int:
+        async with self.database.begin() as tx:
+            assert await self.credits.audit(tx) == []
+            return (await self.credits.balance(tx, claim.user_id)).available
+
+    def sends(self) -> dict[str, float]:
+        """How many tries ended how."""
+        found = [sample for family in self.metrics.registry.collect() for sample in family.samples]
+        return {sample.labels["outcome"]: sample.value for sample in found if sample.name == "hermes_sends_total"}
+
+
+@asynccontextmanager
+async def open_house(database_url: str, master_key: str, url: str, **options: Any) -> AsyncIterator[House]:
+    async with open_database(database_url, pool_min=1, pool_max=8) as database, open_post() as post:
+        yield House(database, Keyring(MasterKeys.parse([master_key])), post, url, **options)
+
+
+async def die_after_sending(database_url: str, master_key: str, conversation: str, url: str) -> None:
+    async with open_house(database_url, master_key, url) as house:
+        real = house.dispatch.send
+
+        class Doomed:
+            render, note = house.dispatch.render, house.dispatch.note
+
+            async def send(self, parcel: Parcel) -> Sending:
+                await real(parcel)
+                os.kill(os.getpid(), signal.SIGKILL)
+                raise AssertionError("still alive")
+
+        courier = Courier(house.database, house.outbox, cast("Any", None), {Platform.TELEGRAM: Doomed()})
+        await courier.deliver(UUID(conversation))
+
+
+if __name__ == "__main__":
+    asyncio.run(die_after_sending(*sys.argv[1:]))

@@ -131,7 +131,7 @@ async def test_all_facts_are_forgotten_only_after_a_second_word(page: Page, serv
     await open_panel(page)
     await page.click("#forget-all")
     assert await page.see("document.getElementById('question').textContent") == (
-        "Forget everything that is listed here? Your conversation stays."
+        "Forget everything that is listed here? Hermes begins a new conversation then."
     )
     assert await page.see(FOCUS) == "No, keep it", "the harmless answer comes first"
     await page.press("Enter")

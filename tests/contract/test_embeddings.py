@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -103,6 +105,19 @@ async def test_the_event_loop_goes_on_while_a_model_loads_and_works() -> None:
         longest = max(longest, time.perf_counter() - started)
     assert len(await task) == 32
     assert longest < 0.3
+
+
+async def test_a_model_works_while_all_threads_of_the_loop_wait_for_something() -> None:
+    threads, may_end = ThreadPoolExecutor(1), threading.Event()
+    asyncio.get_running_loop().set_default_executor(threads)
+    waiting = asyncio.create_task(asyncio.to_thread(may_end.wait, 60))
+    try:
+        [made] = await MiniLmEmbeddings().embed(["My dog is called Rex"])
+        assert not waiting.done()
+    finally:
+        may_end.set()
+        await waiting
+    assert len(made.vector) == MiniLmEmbeddings.dimension
 
 
 async def test_weights_that_are_not_the_known_ones_are_refused(tmp_path: Any) -> None:

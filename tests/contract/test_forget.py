@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from hermes.ports.concierge import Eaten, OrderKind
+from hermes.ports.errors import Fenced
 from hermes.ports.memories import Change, Depth, Dream, DreamKind, NewFact, Origin
 from hermes.ports.people import Channel, Kept, UserState
 from hermes.ports.tools import Pending
@@ -172,3 +173,65 @@ async def test_somebody_new_on_a_forgotten_channel_inherits_nothing(database: Da
         assert await people.find(tx, channel) is None
         newcomer, is_new = await people.meet(tx, channel.account, channel.platform, channel.sender_id, state=UserState.ACTIVE)
         assert (is_new, newcomer.id == claim.user_id, await people.kept(tx, newcomer.id)) == (True, False, Kept())
+
+
+@pytest.mark.parametrize("account", [None, "shop"])
+async def test_whoever_works_on_a_turn_of_somebody_who_is_held_cannot_end_it(
+    database: Database, keyring: Keyring, account: str | None
+) -> None:
+    claim, other = await new_claim(database, keyring, channel="alice"), await new_claim(database, keyring, channel="ben")
+    people, inbox = PostgresPeople(keyring), PostgresInbox(keyring)
+    async with database.begin() as tx:
+        await people.hold(tx, claim.user_id, account="elsewhere")
+        await inbox.hold(tx, claim)
+        await people.hold(tx, claim.user_id, account=account)
+    async with database.begin() as tx:
+        await inbox.hold(tx, other)
+        with pytest.raises(Fenced):
+            await inbox.hold(tx, claim)
+
+
+LEFT = frozenset(
+    [
+        "bookings",
+        "calls",
+        "conversations",
+        "credit_balances",
+        "credit_entries",
+        "data_keys",
+        "dream_nights",
+        "meals",
+        "orders",
+        "sessions",
+        "tool_effects",
+        "tool_offers",
+    ]
+)
+"""What names a user who left an account as before: their own, money, empty frames, and what was asked for in no turn of that account."""
+
+
+@pytest.mark.usefixtures("shop")
+async def test_who_leaves_one_account_leaves_their_own_behind_and_nothing_of_that_account(database: Database, keyring: Keyring) -> None:
+    alice, ben = await live(database, keyring, "alice"), await live(database, keyring, "ben")
+    people, elsewhere = PostgresPeople(keyring), Channel("other", Platform.REST, "alice")
+    async with database.begin() as tx:
+        await people.link(tx, alice, elsewhere)
+        [[turn_id]] = await (await on(tx).execute("select turn_id from inbox where user_id = %s", [alice])).fetchall()
+        memories = PostgresMemories(keyring)
+        said = NewFact(text="has a dog", origin=Origin.SAID, source_turn=turn_id)
+        [fact] = await memories.change(tx, alice, [Change(fact=said)], now=NOW)
+        assert await memories.learnt_in(tx, alice, "shop") == {fact.id}
+        await on(tx).execute("update dreams set evidence = %s where user_id = %s", [[fact.id], alice])
+        assert await people.kept(tx, alice, account="shop") == Kept(facts=1, conversations=1, messages=1, reminders=1, price_watchers=1)
+        assert await people.kept(tx, alice, account="other") == Kept()
+    before, bens = await rows_of(database, alice), await rows_of(database, ben)
+    async with database.begin() as tx:
+        await people.leave(tx, alice, "shop")
+        await people.leave(tx, alice, "shop")
+        assert (await people.channels(tx, [alice]))[alice] == [elsewhere]
+        assert (await people.get(tx, alice)).state is UserState.ACTIVE
+        assert [fact.text for fact in await memories.all(tx, alice)] == ["vegetarian", "vegan"], "nobody knows where those come from"
+        assert await (await on(tx).execute("select count(*) from dreams where user_id = %s", [alice])).fetchone() == (0,)
+    after = {table: count for table, count in (await rows_of(database, alice)).items() if count}
+    assert after == {**{table: before[table] for table in LEFT}, "user_channels": 1, "user_memory": 2}
+    assert await rows_of(database, ben) == bens

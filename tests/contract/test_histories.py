@@ -269,6 +269,25 @@ async def test_without_redis_everything_comes_from_the_graph_store(talk: Talk, h
     server.close()
 
 
+async def test_a_copy_that_was_dropped_is_gone_and_nobody_elses_is(talk: Talk, keyring: Keyring, user: User, redis: Redis) -> None:
+    other = Talk(talk.database, keyring, redis, await new_session(talk.database, keyring, user, "43"))
+    await talk.say("mine")
+    await other.say("theirs")
+    await talk.hot.drop([])
+    await talk.hot.drop([talk.session.id])
+    assert await redis.keys("*") == [other.key.encode()]
+    assert await talk.texts() == ["mine"]
+    assert (talk.graphs.loads, other.graphs.loads) == (1, 0)
+
+
+async def test_without_redis_a_copy_is_dropped_by_nobody_and_nobody_fails(talk: Talk) -> None:
+    async with Redis(host="127.0.0.1", port=1, socket_connect_timeout=0.05, retry=None) as client:
+        talk.hot = RedisHistories(client, talk.database, talk.graphs, talk.keyring)
+        with structlog.testing.capture_logs() as lines:
+            await talk.hot.drop([talk.session.id])
+    assert lines == [{"event": "hot_history_not_dropped", "log_level": "warning", "sessions": 1, "error": "ConnectionError"}]
+
+
 async def test_a_session_that_moved_on_is_read_where_it_is(talk: Talk) -> None:
     await talk.say("one")
     stale = talk.session

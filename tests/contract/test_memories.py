@@ -19,9 +19,12 @@ from hermes.ports.inbox import Receipt
 from hermes.ports.memories import Change, Damaged, Depth, Dream, DreamKind, Fact, NewFact, Origin, Review
 from hermes.ports.people import User, UserState
 from hermes.ports.souls import PastMessage
+from hermes.ports.transactions import Transaction
 from hermes.soul.dream_run import Dreamer
 from hermes.soul.extract import MemoryWriter, re_embed
 from hermes.soul.facts_mine import forget_fact, forget_memory, my_memory
+from hermes.soul.facts_plan import Learnt
+from hermes.soul.facts_same import MOST_COMPARED
 from hermes.soul.recall import Recall
 from hermes.soul.recall_terms import terms
 from hermes.stores.embeddings import HashedEmbeddings, local_embeddings
@@ -235,6 +238,45 @@ async def test_what_differs_in_a_word_a_number_or_a_no_is_another_fact(database:
     for text in texts:
         await mind.told(text)
     assert [fact.text for fact in await mind.all()] == texts
+
+
+class Counting(PostgresMemories):
+    """Counts the facts that are opened."""
+
+    opened, everything = 0, 0
+
+    async def read(self, tx: Transaction, user_id: UUID, fact_ids: Sequence[UUID]) -> Sequence[Fact]:
+        self.opened += len(fact_ids)
+        return await super().read(tx, user_id, fact_ids)
+
+    async def live(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
+        self.everything += 1
+        return await super().live(tx, user_id, now=now)
+
+
+async def test_of_a_thousand_facts_only_those_are_opened_that_may_say_what_is_learnt(
+    database: Database, keyring: Keyring, user: User
+) -> None:
+    mind = Mind(database, keyring, user)
+    mind.memories = memories = Counting(keyring)
+    texts = [f"likes the restaurant number {n} near the {n % 97} street with a friend named F{n}" for n in range(1_000)]
+    vectors = await mind.embeddings.embed(texts)  # type: ignore[attr-defined]
+    await mind.add(*(free(text, embedding=vector) for text, vector in zip(texts, vectors, strict=True)))
+    await mind.add(NewFact(text="vegan", key="diet", origin=Origin.RULE), free("I have been vegan since I was ten"))
+    learnt = [
+        "wants to see the temple of Besakih some day soon",
+        "wants to see the temple of Besakih some day very soon",
+        "has been to the old harbour of Rotterdam",
+    ]
+    wanted = [Learnt(text=text, origin=Origin.SAID) for text in learnt]
+    fish = Learnt(text="pescatarian", key="diet", origin=Origin.SAID)
+    added = await mind.writer().save(user.id, [*wanted, fish, Learnt(text=texts[7].upper(), origin=Origin.SAID)], now=NOW + DAY)
+    assert [fact.text for fact in added] == [learnt[0], learnt[2], "pescatarian"]
+    # For each text no more than a hundred near ones and a hundred with its words, and no fact that names no diet.
+    assert memories.opened <= 2 * MOST_COMPARED + 20
+    assert memories.everything == 0
+    gone = [fact.text for fact in await mind.all() if fact.superseded_at is not None]
+    assert gone == ["vegan", "I have been vegan since I was ten"]
 
 
 async def test_trivial_messages_and_questions_write_nothing_and_ask_nobody(mind: Mind) -> None:

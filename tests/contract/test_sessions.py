@@ -10,7 +10,7 @@ from hermes.graph.node import root_id
 from hermes.ports.errors import Forgotten, NotThere
 from hermes.ports.graphs import Entry
 from hermes.ports.people import User, UserState
-from hermes.ports.sessions import Session, Wanted
+from hermes.ports.sessions import Session, Spoken, Wanted
 from hermes.stores.postgres.chats import PostgresChats
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.graphs import PostgresGraphs
@@ -257,3 +257,61 @@ async def test_who_was_deleted_has_no_word_any_more(database: Database, keyring:
             await sessions.may_train(tx, session.id)
         with pytest.raises(NotThere):
             await sessions.may_train(tx, uuid4())
+
+
+# --- taking back
+
+
+async def speak(database: Database, keyring: Keyring, sender: str, channel: str, nodes: tuple[str, ...] = ()) -> tuple[UUID, Session]:
+    """Let somebody say something on a channel, and the log name what it added; return who, and in which session."""
+    event = MessageEvent(platform=Platform.TELEGRAM, sender_id=sender, text="hello")
+    envelope = Envelope(event=event, account="bali", channel_id=channel, event_key=str(uuid4()))
+    async with database.begin() as tx:
+        speaker, _ = await PostgresPeople(keyring).meet(tx, "bali", Platform.TELEGRAM, sender, state=UserState.ACTIVE)
+        accepted = await PostgresInbox(keyring).accept(tx, envelope, speaker, uuid4())
+    claim = await claim_turn(database, keyring, accepted.turn_id)
+    session = await current(database, PostgresSessions(keyring), claim.conversation_id, speaker.id)
+    async with database.begin() as tx:
+        await PostgresInteractions().add(tx, claim, session.id, {"nodes": list(nodes)} if nodes else {})
+        await PostgresInbox(keyring).finish(tx, claim)
+    return speaker.id, session
+
+
+async def test_a_session_that_was_ended_is_gone_on_with_by_nobody(database: Database, keyring: Keyring, sessions: PostgresSessions) -> None:
+    ann, own = await speak(database, keyring, "ann", "ann")
+    _, group = await speak(database, keyring, "bob", "group")
+    await speak(database, keyring, "ann", "group")
+    _, others = await speak(database, keyring, "bob", "bob")
+    async with database.begin() as tx:
+        assert set(await sessions.end(tx, ann)) == {own.id, group.id}
+        assert await sessions.end(tx, ann) == []
+        assert await sessions.go_on(tx, own.conversation_id) is None
+        await PostgresGraphs(keyring).append(tx, own.id, own.head, [Entry({"role": "user", "content": "late"})])
+        assert await sessions.go_on(tx, own.conversation_id) is None, "also where a turn that was under way ended in it"
+    second = await current(database, sessions, own.conversation_id)
+    assert second == Session(second.id, own.conversation_id, ann, own.id, second.head, 0)
+    assert (await current(database, sessions, group.conversation_id)).previous == group.id
+    assert await current(database, sessions, others.conversation_id) == others
+
+
+async def test_where_somebody_spoke_among_others_is_known_until_it_is_erased(
+    database: Database, keyring: Keyring, sessions: PostgresSessions
+) -> None:
+    ann, own = await speak(database, keyring, "ann", "group", ("a1", "a2"))
+    bob, _ = await speak(database, keyring, "bob", "group", ("b1", "b2"))
+    await speak(database, keyring, "bob", "group", ("b3",))
+    await speak(database, keyring, "bob", "bob", ("alone",))
+    await speak(database, keyring, "ann", "group")
+    of_bob = Spoken(own.id, frozenset({"b1", "b2", "b3"}), frozenset({"a1", "a2"}))
+    of_ann = Spoken(own.id, frozenset({"a1", "a2"}), frozenset({"b1", "b2", "b3"}))
+    async with database.begin() as tx:
+        assert (list(await sessions.spoken(tx, bob)), list(await sessions.spoken(tx, ann))) == ([of_bob], [])
+        assert list(await sessions.spoken(tx, bob, account="bali")) == [of_bob]
+        assert list(await sessions.spoken(tx, ann, account="bali")) == [of_ann], "an account forgets also what is sealed for them"
+        assert list(await sessions.spoken(tx, bob, account="other")) == []
+        await sessions.note_erased(tx, bob, own.id)
+        assert (list(await sessions.spoken(tx, bob)), len(await sessions.spoken(tx, ann, account="bali"))) == ([], 1)
+    second, _ = await speak(database, keyring, "cid", "group", ("c1",))
+    async with database.begin() as tx:
+        await PostgresPeople(keyring).forget(tx, ann)
+        assert list(await sessions.spoken(tx, second)) == [], "what is sealed for somebody who is gone is gone"

@@ -217,6 +217,8 @@ class Down:
     def begin(self) -> Any:
         raise StoreUnavailable
 
+    once = begin
+
 
 async def test_without_the_store_there_is_the_personality_the_time_and_no_recall(house: House, keyring: Keyring) -> None:
     house.bases = RedisBases(unreachable(), Down(), keyring)

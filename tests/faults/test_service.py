@@ -99,6 +99,8 @@ def processes_of(home: Path) -> dict[int, str]:
 def environ() -> Iterator[dict[str, str]]:
     """The settings of a service that has its home and its port for itself. In a short folder, because a socket's path must be short."""
     with tempfile.TemporaryDirectory(prefix="hermes-") as folder:
+        script = Path(folder) / "echo.toml"
+        script.write_text('otherwise = "{words}"', encoding="utf-8")
         yield {
             **{name: value for name, value in os.environ.items() if not name.startswith("HERMES_")},
             **QUICK,
@@ -106,6 +108,7 @@ def environ() -> Iterator[dict[str, str]]:
             "HERMES_WEB_PORT": "0",
             "HERMES_MASTER_KEYS": new_master_key(),
             "HERMES_LOG_FORMAT": "json",
+            "HERMES_LLM_SCRIPT": str(script),
         }
 
 

@@ -16,7 +16,7 @@ TURN = UUID("11111111-1111-4111-8111-111111111111")
 async def learn(service: Service, channel: Channel, *texts: str, **about: Any) -> list[Fact]:
     """Know free facts about whoever writes from a channel."""
     user = await user_on(service, channel)
-    changes = [Change(fact=NewFact(text=text, origin=Origin.SAID, source_turn=TURN, **about)) for text in texts]
+    changes = [Change(fact=NewFact(text=text, origin=Origin.SAID, **{"source_turn": TURN, **about})) for text in texts]
     async with service.database.begin() as tx:
         return list(await service.hermes.parts.memories.change(tx, user.id, changes, now=NOW))
 

@@ -268,6 +268,35 @@ def test_quit_ends(terminal: Terminal) -> None:
         assert chat.ended() == 0
 
 
+# --- among others
+
+
+async def test_a_chat_answers_what_was_asked_in_it_and_leaves_others_messages_to_others(
+    database_url: str, redis_url: str, terminal: Terminal
+) -> None:
+    async with running(database_url, redis_url, has_worker=False) as service:
+        waiting = await service.post("/v1/messages", {"text": "find me a bar"}, {**await service.key(), "Prefer": "respond-async"})
+        master = (service.hermes.settings.home or Path()) / "master.key"
+        keys = {"HERMES_MASTER_KEYS": master.read_text(encoding="ascii")}
+        done = await asyncio.to_thread(terminal.run, "--user", "ada", typed="I am vegan\nslow\n", **keys)
+    assert (waiting.status, done) == (202, Ended(0, "You said I am vegan\nAt last.\n", ""))
+    states = rows(database_url, "select account_id, state, attempts from inbox order by received_at")
+    assert states == [("shop", "waiting", 0), ("terminal", "done", 1), ("terminal", "done", 1)]
+    jobs = rows(database_url, "select queue_name, args ->> 'id' from procrastinate_jobs where status = 'todo'")
+    assert jobs == [("turns", waiting.body["turn_id"])], "what was asked in the chat is nobody else's to do"
+    assert rows(database_url, "select key, u.sender_id from user_memory join user_channels u using (user_id)") == [("diet", "ada")]
+
+
+async def test_beside_a_worker_each_answers_its_own(database_url: str, redis_url: str, terminal: Terminal) -> None:
+    async with running(database_url, redis_url) as service:
+        master = (service.hermes.settings.home or Path()) / "master.key"
+        keys = {"HERMES_MASTER_KEYS": master.read_text(encoding="ascii")}
+        done = await asyncio.to_thread(terminal.run, "hello", **keys)
+        theirs = await service.post("/v1/messages", {"text": "hello"}, await service.key())
+        asked = list(service.thinker.asked)
+    assert (done.output, theirs.body["text"], asked) == ("You said hello\n", "hello", ["hello"])
+
+
 # --- with a Hermes elsewhere
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Mapping
 from urllib.parse import quote
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from yarl import URL
@@ -240,6 +240,61 @@ async def test_where_else_somebody_writes_from_is_not_told(service: Service) -> 
     answer = await service.get("/v1/users/alice/data", key)
     assert answer.body["channels"] == [{"account": "shop", "platform": "rest", "sender_id": "alice"}]
     assert "628123456" not in json.dumps(answer.body)
+
+
+# --- one person, two accounts
+
+
+async def linked(service: Service) -> tuple[dict[str, str], dict[str, str], UUID, UUID]:
+    """Somebody who said something to the clinic, and something else to the shop; return both keys, and what is known from each."""
+    clinic, shop = await service.key("clinic"), await service.key("shop")
+    at_clinic = await service.post("/v1/messages", {"text": "I take pills", "user": "ada"}, clinic)
+    user = await user_on(service, ADA)
+    async with service.database.begin() as tx:
+        await service.hermes.parts.people.link(tx, user.id, ALICE)
+    at_shop = await service.post("/v1/messages", {"text": "I wear size 43", "user": "alice"}, shop)
+    [pills] = await learn(service, ADA, "takes pills", source_turn=UUID(at_clinic.body["turn_id"]))
+    [shoes] = await learn(service, ADA, "wears size 43", source_turn=UUID(at_shop.body["turn_id"]))
+    await learn(service, ADA, "nobody knows where this was said", source_turn=None)
+    await dream(service, ADA)
+    return clinic, shop, pills.id, shoes.id
+
+
+ADA = Channel("clinic", Platform.REST, "ada")
+
+
+async def texts(service: Service, path: str, key: Mapping[str, str]) -> list[str]:
+    return [fact["text"] for fact in (await service.get(path, key)).body["facts"]]
+
+
+async def test_an_account_sees_what_was_said_to_it_and_no_more(service: Service) -> None:
+    clinic, shop, *_ = await linked(service)
+    data = (await service.get("/v1/users/alice/data", shop)).body
+    assert ([fact["text"] for fact in data["facts"]], data["dreams"], data["kept"]) == (["wears size 43"], [], {**KEPT, "facts": 1})
+    assert await texts(service, "/v1/users/ada/data", clinic) == ["takes pills"]
+
+
+async def test_an_account_takes_back_what_was_said_to_it_and_no_more(service: Service) -> None:
+    clinic, shop, pills, shoes = await linked(service)
+    assert error(await delete(service, f"/v1/users/alice/memory/{pills}", shop)) == (404, "unknown_fact", None)
+    assert (await delete(service, "/v1/users/alice/memory", shop)).body == {"forgotten": 1}
+    assert error(await delete(service, f"/v1/users/alice/memory/{shoes}", shop)) == (404, "unknown_fact", None)
+    assert await texts(service, "/v1/users/ada/data", clinic) == ["takes pills"]
+    assert (await delete(service, f"/v1/users/ada/memory/{pills}", clinic)).status == 204
+
+
+async def test_an_account_forgets_somebody_for_itself_and_the_last_one_for_good(service: Service) -> None:
+    clinic, shop, *_ = await linked(service)
+    user = await user_on(service, ADA)
+    gone = await delete(service, "/v1/users/alice", shop)
+    assert (gone.status, gone.body, gone.headers["Cache-Control"]) == (200, {"forgotten": "account"}, "no-store")
+    assert error(await service.get("/v1/users/alice/data", shop)) == (404, "unknown_user", None)
+    assert await texts(service, "/v1/users/ada/data", clinic) == ["takes pills", "nobody knows where this was said"]
+    await say(service, shop)
+    assert (await user_on(service, ALICE)).id != user.id
+    assert (await delete(service, "/v1/users/ada", clinic)).status == 204
+    async with service.database.begin() as tx:
+        assert (await service.hermes.parts.people.get(tx, user.id)).state is UserState.DELETED
 
 
 # --- the chat page's visitor

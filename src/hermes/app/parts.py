@@ -15,9 +15,11 @@ from hermes.ops.alerts import LogAlerts
 from hermes.ports.agents import Agents
 from hermes.ports.alerts import Alerts
 from hermes.ports.api_keys import ApiKeys, Promises
+from hermes.ports.breakers import Breakers
 from hermes.ports.budgets import Budgets, Spend
 from hermes.ports.cache import Cache
 from hermes.ports.calls import Calls
+from hermes.ports.channel_accounts import ChannelAccounts
 from hermes.ports.chats import Chats
 from hermes.ports.concierge import Bookings, Nutrition, Orders, Products, Reminders, Venues, Watchers
 from hermes.ports.credits import Credits
@@ -41,6 +43,7 @@ from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
 from hermes.stores.postgres.agents import PostgresAgents
 from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresPromises
 from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
+from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
 from hermes.stores.postgres.chats import PostgresChats
 from hermes.stores.postgres.concierge_desk import (
     PostgresBookings,
@@ -63,6 +66,7 @@ from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.rota import PostgresRota
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.redis.batch import Batch
+from hermes.stores.redis.breakers import RedisBreakers
 from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.cache import RedisCache
 from hermes.stores.redis.histories import RedisHistories
@@ -109,6 +113,8 @@ class Parts:
     bases: Bases
     embeddings: Embeddings
     rota: Rota
+    breakers: Breakers
+    channel_accounts: ChannelAccounts
     web: Fetch
     models: Models | None = None
     """Who answers in turns; None: the gateway, with the models of the settings."""
@@ -164,6 +170,8 @@ def behind_ports(
         bases=RedisBases(client, database, keyring),
         embeddings=embeddings_from(settings, http),
         rota=PostgresRota(),
+        breakers=RedisBreakers(client, SystemClock()),
+        channel_accounts=PostgresChannelAccounts(keyring),
         web=web,
     )
 

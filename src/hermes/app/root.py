@@ -24,21 +24,26 @@ from redis.backoff import NoBackoff
 
 from hermes.app.afterwards import Afterwards, afterwards_from
 from hermes.app.answering import Answering, Mind, open_answering, services_from, warm
+from hermes.app.channels import SENT_TO, Lines, Pollers, dispatch_from, following_lines, receipts_from
 from hermes.app.gateway import ModelParts, Models, SystemClock, open_models
 from hermes.app.home import StartRefused, home_of, master_keys
 from hermes.app.parts import Parts, behind_ports
 from hermes.backends import HttpClient
 from hermes.backends.fetch import PublicWeb
+from hermes.channels.post import open_post
 from hermes.config import Environment, Settings
+from hermes.delivery.receipts import Receipts
 from hermes.gateway.door import Door
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
 from hermes.ports.budgets import Spend
+from hermes.ports.channels import Post
 from hermes.ports.errors import StoreUnavailable
 from hermes.router.clockwork import Clockwork
 from hermes.router.courier import Courier
+from hermes.router.hearing import Hearing
 from hermes.router.intake import Intake
 from hermes.router.turns import Limits, Turns
 from hermes.soul.my_data import MyDataParts
@@ -78,6 +83,10 @@ class Hermes:
     fleet: Fleet
     gateway: Gateway
     door: Door
+    lines: Lines
+    post: Post
+    hearing: Hearing
+    receipts: Receipts
 
     @property
     def spend(self) -> Spend:
@@ -110,10 +119,13 @@ class Hermes:
             drain_s=work.drain_s,
         )
         clockwork = Clockwork(self.database, self.parts.rota, self.afterwards.chores)
+        polling = asyncio.create_task(Pollers(self.lines, self.post, self.hearing).run(), name="polling")
         try:
             await self.work.run(self, pace, Housekeeping(self, clockwork).sweep)
         finally:
+            polling.cancel()
             await clockwork.aclose()
+            await asyncio.wait({polling}, timeout=5.0)
 
     async def prepare(self) -> None:
         """Have at hand what the first message would wait for, and in development something to talk about."""
@@ -144,9 +156,12 @@ class Hermes:
     async def queue_lengths(self) -> dict[str, int]:
         """How much waits where."""
         async with self.database.begin() as tx:
+            sends = await self.parts.outbox.lengths(tx)
             return {
                 "inbox": await self.parts.inbox.waiting(tx),
                 "outbox": await self.parts.outbox.waiting(tx),
+                "failed_sends": sends.failed_sends,
+                "dead_letters": sends.dead_letters,
                 **await self.work.waiting(tx),
             }
 
@@ -176,6 +191,7 @@ class Housekeeping:
         async with hermes.database.begin() as tx:
             await parts.credits.expire(tx, settings.credits.reserve_ttl_s)
             await parts.promises.clean(tx)
+        await hermes.receipts.tidy()
 
 
 def as_it_is(parts: Parts) -> Parts:
@@ -213,7 +229,10 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
             )
         )
         models = await stack.enter_async_context(open_models(settings, model_parts(parts), database, metrics, http))
-        held = Held(database=database, redis=client, keyring=keyring, work=work, metrics=metrics)
+        lines = Lines(parts.channel_accounts, database)
+        await stack.enter_async_context(following_lines(lines))
+        post = await stack.enter_async_context(open_post())
+        held = Held(database=database, redis=client, keyring=keyring, work=work, metrics=metrics, lines=lines, post=post)
         answering = await stack.enter_async_context(open_answering(settings, parts, database, metrics))
         hermes = assembled(settings, parts, held, models, answering)
         yield hermes
@@ -259,6 +278,8 @@ class Held:
     keyring: Keyring
     work: PostgresWork
     metrics: Metrics
+    lines: Lines
+    post: Post
 
 
 def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answering: Answering) -> Hermes:
@@ -271,7 +292,9 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         promises=parts.promises,
         signup_grant=settings.credits.signup_grant,
     )
-    courier = Courier(held.database, parts.outbox, parts.replies, senders={})
+    dispatch = dispatch_from(parts, held.lines, held.post, held.metrics)
+    courier = Courier(held.database, parts.outbox, parts.replies, senders=dict.fromkeys(SENT_TO, dispatch))
+    receipts = receipts_from(parts, held.database, held.metrics)
     services = services_from(
         settings,
         parts,
@@ -300,6 +323,10 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         fleet=models.fleet,
         gateway=models.gateway,
         door=models.door,
+        lines=held.lines,
+        post=held.post,
+        hearing=Hearing(intake, receipts),
+        receipts=receipts,
     )
 
 

@@ -182,7 +182,9 @@ class PublicWeb:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="picture-names")
         ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        # aiohttp lets a look-up go on when nobody waits for it any more; one that still has no thread by then is given up here.
+        async with asyncio.timeout(self._connect_timeout_s):
+            found = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
         return [str(place[0]) for *_, place in found]
 
     def _socket(self, info: aiohttp.AddrInfoType) -> socket.socket:

@@ -1,7 +1,7 @@
 """`hermes chat`: talk to Hermes in the terminal; to one in this process, or to one that runs elsewhere.
 
 The terminal has the main thread, so that a line can be edited while it is typed, and Ctrl-C is what it is everywhere. Everything else runs
-on an event loop in another thread: also while somebody thinks about what to write, the worker in there works."""
+on an event loop in another thread: also while somebody thinks about what to write, an answer under way comes to its end."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ with suppress(ModuleNotFoundError):  # Windows has none
     import readline  # noqa: F401  # with it, `input` lets a line be edited and has those before it
 
 LONGEST_TEXT, LONGEST_NAME = 100_000, 128
-CONCURRENCY = 4
 DRAIN_S = 5.0
-"""How long the end of a chat waits for turns under way. Another worker takes them over then, or the next chat."""
+"""How long the end of a chat waits for answers under way. A worker takes them over then, as soon as one runs."""
 INTERRUPTED = 130
 PROMPT = "> "
 COMMANDS = "/new begins a new conversation, /why says how the last answer came about, /quit or Ctrl-D ends."
@@ -63,7 +62,8 @@ def chat(
 ) -> None:
     """Chat in the terminal. What is piped in is answered line by line:  echo "hello" | hermes chat
 
-    Without --url a Hermes runs in this process, on the stores of `hermes up`: your conversation and your memory are there the next time."""
+    Without --url a Hermes in this process answers you, and nobody else, on the stores of `hermes up`: your conversation and your memory are
+    there the next time."""
     name = checked_name(user if user is not None else login_name())
     if question is not None:
         checked_text(question)
@@ -212,11 +212,10 @@ def opened(url: str | None, key: str | None, name: str, config: Path | None) -> 
 
 
 def quiet_settings(config: Path | None) -> Settings:
-    """The settings, for a worker that is only here for one person, and for a log that does not speak into their chat."""
+    """The settings, for somebody who does not wait long at the end, and for a log that does not speak into their chat."""
     settings = settings_from(config)
     start_log(replace(settings, log=replace(settings.log, level=LogLevel.ERROR)))
-    work = replace(settings.work, concurrency=min(CONCURRENCY, settings.work.concurrency), drain_s=min(DRAIN_S, settings.work.drain_s))
-    return replace(settings, work=work)
+    return replace(settings, work=replace(settings.work, drain_s=min(DRAIN_S, settings.work.drain_s)))
 
 
 @contextmanager

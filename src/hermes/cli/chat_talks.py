@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 import aiohttp
 
 from hermes.app import Hermes, open_hermes
+from hermes.cli.chat_turns import Driving
 from hermes.cli.errors import BAD_INPUT
 from hermes.cli.running import CANNOT_RUN
 from hermes.config import Settings
@@ -57,10 +58,11 @@ class Talk(Protocol):
 
 @dataclass(slots=True)
 class Here:
-    """The Hermes of this process, which has a worker of its own."""
+    """The Hermes of this process. It answers what was asked here, and nothing else: others' messages are for others' workers."""
 
     hermes: Hermes
     answers: Answers
+    driving: Driving
     name: str
     seen: int = 0
     """The last news that was told."""
@@ -69,7 +71,8 @@ class Here:
         event = MessageEvent(platform=Platform.REST, sender_id=self.name, text=text)
         envelope = Envelope(event=event, account=ACCOUNT, channel_id=channel, event_key=str(uuid4()))
         try:
-            receipt = await self.hermes.intake.accept(envelope, newcomer=UserState.ACTIVE)
+            receipt = await self.driving.intake.accept(envelope, newcomer=UserState.ACTIVE)
+            self.driving.start(receipt)
             response = await self.answers.wait(receipt.turn_id, PATIENCE_S)
         except PortError as error:
             raise Trouble(str(error)) from None
@@ -95,16 +98,15 @@ class Here:
 
 @asynccontextmanager
 async def here(settings: Settings, name: str) -> AsyncIterator[Here]:
-    """Run a Hermes as long as the block lasts."""
+    """Have a Hermes in this process as long as the block lasts."""
     async with open_hermes(settings) as hermes:
         parts = hermes.parts
         answers = Answers(hermes.database, parts.inbox, parts.outbox, parts.replies, ping_s=PATIENCE_S, closing=asyncio.Event())
-        worker = asyncio.create_task(hermes.run_worker())
+        driving = Driving(hermes)
         try:
-            yield Here(hermes, answers, name)
+            yield Here(hermes, answers, driving, name)
         finally:
-            worker.cancel()
-            await asyncio.wait([worker])
+            await driving.drain(settings.work.drain_s)
 
 
 # --- a Hermes elsewhere

@@ -175,7 +175,7 @@ class People(Protocol):
 
     async def kept(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Kept:
         """Count what is kept of a user; nothing for somebody who never was. With an account, what belongs to it: facts, conversations,
-        messages, reminders and price watchers; of bookings, meals and orders nobody knows where they were asked for, so none are counted."""
+        messages, reminders and price watchers. Of bookings, meals and orders nobody knows where they were asked for: none are counted."""
         ...
 
     async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 from uuid import UUID
 
 from hermes.ports.credits import Balance, Credits
-from hermes.ports.errors import Forgotten, PortError
+from hermes.ports.errors import Forgotten
 from hermes.ports.memories import Dreams, Memories
 from hermes.ports.people import Channel, Kept, People, User, UserState
 from hermes.ports.souls import Souls
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.soul.facts_mine import MyMemory
-from hermes.soul.words import Words
+from hermes.soul.words import SaidMeanwhile, Words
 
 TRIES = 3
 
@@ -33,10 +33,6 @@ class MyDataParts:
     souls: Souls
     words: Words | None = None
     """Where what they said stands among what others said; None: there is no such place, and only facts and keys are taken back."""
-
-
-class SaidMeanwhile(PortError):
-    """They said something while they were being forgotten; it is erased too, and then they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +120,8 @@ async def _erase_and(
             async with parts.transactions.begin() as tx:
                 # From here on no turn of theirs comes to its end: what is there now is all there will be.
                 await parts.people.hold(tx, user_id, account=account)
-                if parts.words is not None and not await parts.words.is_erased(tx, user_id, account=account):
-                    raise SaidMeanwhile
+                if parts.words is not None:
+                    await parts.words.refuse_unerased(tx, user_id, account=account)
                 await forget(tx)
         except SaidMeanwhile:
             if tries == TRIES:

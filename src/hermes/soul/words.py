@@ -20,7 +20,7 @@ from hermes.graph import MessageGraph
 from hermes.graph.message import SIDE
 from hermes.graph.node import Node
 from hermes.graph.revive import history_of
-from hermes.ports.errors import Forgotten, NotThere, StaleHead
+from hermes.ports.errors import Forgotten, NotThere, PortError, StaleHead
 from hermes.ports.graphs import Graphs
 from hermes.ports.histories import Histories
 from hermes.ports.memories import Damaged
@@ -31,6 +31,10 @@ log = structlog.get_logger()
 
 TRIES = 5
 """How often a graph is erased in while others write to it."""
+
+
+class SaidMeanwhile(PortError):
+    """They said something while they were being forgotten; it is to be erased too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,10 @@ class Words:
             await self._erase_in(each, user_id, transactions)
         await self.histories.drop([*ended, *(each.session_id for each in spoken)])
 
-    async def is_erased(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> bool:
-        """Whether nothing is left to erase."""
-        return not await self.sessions.spoken(tx, user_id, account=account)
+    async def refuse_unerased(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
+        """Raise SaidMeanwhile if something is left to erase."""
+        if await self.sessions.spoken(tx, user_id, account=account):
+            raise SaidMeanwhile
 
     async def _erase_in(self, spoken: Spoken, user_id: UUID, transactions: Transactions) -> None:
         for tries in range(1, TRIES + 1):

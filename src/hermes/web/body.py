@@ -15,14 +15,18 @@ class LimitedBody:
     """ASGI middleware that refuses a body with 413 as soon as it is known to be too large; what is read never exceeds the limit."""
 
     def __init__(self, app: App, max_bytes: int, wider: Mapping[str, int] | None = None) -> None:
-        """`wider` are paths with a limit of their own."""
+        """`wider` are paths with a limit of their own; one that ends with a slash is for all below it."""
         self._app, self._max_bytes, self._wider = app, max_bytes, wider or {}
+
+    def _most(self, path: str) -> int:
+        above = (limit for prefix, limit in self._wider.items() if prefix.endswith("/") and path.startswith(prefix))
+        return self._wider.get(path) or next(above, self._max_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] in BODILESS:
             await self._app(scope, receive, send)
             return
-        announced, read, most = declared_length(scope), 0, self._wider.get(scope["path"], self._max_bytes)
+        announced, read, most = declared_length(scope), 0, self._most(scope["path"])
 
         async def limited() -> Message:
             nonlocal read

@@ -19,6 +19,7 @@ from hermes.web.messages import message_routes
 from hermes.web.my_data import user_data_routes, visitor_data_routes
 from hermes.web.news import news_routes, visitor_news_routes
 from hermes.web.services import WebServices
+from hermes.web.webhooks import WEBHOOK_BYTES, webhook_routes
 
 DESCRIPTION = "Send messages to Hermes, and get its answers: at once, later, or as a stream of events."
 
@@ -38,6 +39,8 @@ def create_web(services: WebServices) -> FastAPI:
     if services.has_chat:
         web.include_router(chat_routes(services.intake, answers))
         web.include_router(visitor_news_routes(services.transactions, services.outbox))
+    if services.lines is not None and services.hearing is not None:
+        web.include_router(webhook_routes(services.lines, services.hearing))
     if services.my_data is not None:
         web.include_router(user_data_routes(services.my_data, doorkeeper))
         if services.has_chat:
@@ -48,7 +51,7 @@ def create_web(services: WebServices) -> FastAPI:
         return web.openapi()
 
     answer_errors(web)
-    wider = {CHAT: services.door_settings.max_body_bytes}
+    wider = {CHAT: services.door_settings.max_body_bytes, "/webhooks/": WEBHOOK_BYTES}
     web.add_middleware(FrontDoor, completions=completions)
     web.add_middleware(LimitedBody, max_bytes=services.settings.max_body_bytes, wider=wider)
     web.add_middleware(CountedRequests, metrics=services.metrics)  # the last one is the outermost: it sees every answer

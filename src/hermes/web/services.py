@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from hermes.app.channels import Lines
 from hermes.config import DoorSettings, WebSettings
 from hermes.gateway.door import Door
 from hermes.ops.metrics import Metrics
@@ -14,6 +15,7 @@ from hermes.ports.inbox import Inbox
 from hermes.ports.outbox import Outbox
 from hermes.ports.replies import Replies
 from hermes.ports.transactions import Transactions
+from hermes.router.hearing import Hearing
 from hermes.router.intake import Intake
 from hermes.soul.my_data import MyDataParts
 
@@ -42,6 +44,8 @@ class WebServices:
     has_chat: bool = True
     """Whether the chat page is served."""
     my_data: MyDataParts | None = None
+    lines: Lines | None = None
+    hearing: Hearing | None = None
     """Where users see and take back what is kept of them; None: there are no such routes."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by whoever runs the server when it is about to stop."""

@@ -69,6 +69,8 @@ def services_of(hermes: Hermes) -> WebServices:
         api_keys=parts.api_keys,
         door=hermes.door,
         my_data=hermes.my_data,
+        lines=hermes.lines,
+        hearing=hermes.hearing,
         metrics=hermes.metrics,
         probes={"postgres": hermes.database.ping, "redis": hermes.ping_redis},
         settings=hermes.settings.web,

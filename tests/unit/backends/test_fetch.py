@@ -5,6 +5,7 @@ import asyncio
 import gzip
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from hermes.backends.fetch import NotPublic, PublicWeb, is_public
+from hermes.backends.fetch import MOST_AT_ONCE, NotPublic, PublicWeb, is_public
 from hermes.ports.images import Fetched, ImageTooLarge, ImageUnreadable
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
@@ -397,6 +398,50 @@ async def test_a_look_up_that_hangs_takes_no_longer_than_connecting_may(server: 
     fetcher = server.fetcher(lookup=lookup, connect_timeout_s=0.1)
     async with asyncio.timeout(2):
         assert await refusal(fetcher, server.at("/picture", "slow.example.com")) == "it did not come in time"
+
+
+async def test_names_whose_servers_never_answer_take_no_thread_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, may_end = list[str](), threading.Event()
+
+    def getaddrinfo(host: str, *_: object, **__: object) -> list[object]:
+        asked.append(threading.current_thread().name)
+        may_end.wait(30)
+        raise socket.gaierror(host)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    fetcher = PublicWeb(max_bytes=LIMIT, timeout_s=0.2)
+    pictures = [fetcher.fetch(f"http://n{n}.example.com/a.png") for n in range(40)]  # the loop has fewer threads on any machine
+    try:
+        refused = await asyncio.gather(*pictures, return_exceptions=True)
+        assert {str(error) for error in refused} == {"it did not come in time"}
+        # All look-ups that were begun are still hanging, and there is a thread for whoever needs one.
+        assert not await asyncio.to_thread(may_end.is_set)
+    finally:
+        await fetcher.aclose()
+        may_end.set()
+    assert len(asked) == MOST_AT_ONCE
+    assert {name.rpartition("_")[0] for name in asked} == {"picture-names"}
+
+
+async def test_a_few_pictures_are_on_their_way_at_once_and_the_others_wait_in_their_own_time(server: Server) -> None:
+    asked, is_full, may_go_on = list[str](), asyncio.Event(), asyncio.Event()
+
+    async def lookup(host: str, port: int) -> list[str]:
+        asked.append(host)
+        if len(asked) >= MOST_AT_ONCE:
+            is_full.set()
+        await may_go_on.wait()
+        return ["127.0.0.1"]
+
+    fetcher = server.fetcher(lookup=lookup)
+    pictures = [asyncio.create_task(fetcher.fetch(server.at("/picture", f"n{n}.example.com"))) for n in range(MOST_AT_ONCE + 3)]
+    await is_full.wait()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(asked) == MOST_AT_ONCE
+    may_go_on.set()
+    assert [each.body for each in await asyncio.gather(*pictures)] == [PNG] * (MOST_AT_ONCE + 3)
+    await fetcher.aclose()
 
 
 async def test_errors_hold_no_address(server: Server) -> None:

@@ -397,3 +397,11 @@ def new_claim() -> Claim:
     event = MessageEvent(platform=Platform.TELEGRAM, sender_id="42", text="hi")
     envelope = Envelope(event=event, account="bali", channel_id="42", event_key="k")
     return Claim(uuid4(), uuid4(), uuid4(), seq=1, epoch=1, attempt=1, envelope=envelope, age_s=0.0)
+
+
+def test_an_account_has_one_channel_at_a_platform() -> None:
+    directory = Directory([SimpleChannel(), SimpleChannel(account="lombok")])
+    assert directory.get(Platform.TELEGRAM, "lombok") == SimpleChannel(account="lombok")
+    assert (directory.get(Platform.WHATSAPP, "bali"), directory.get(Platform.TELEGRAM, "ubud")) == (None, None)
+    with pytest.raises(ValueError, match="telegram has two channels of the account 'bali'"):
+        Directory([SimpleChannel(), SimpleChannel()])

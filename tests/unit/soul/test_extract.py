@@ -13,6 +13,7 @@ from hermes.soul.extract_answer import BadAnswer, Said, question, read_answer
 from hermes.soul.extract_rules import read_statements
 from hermes.soul.facts import Op
 from hermes.soul.facts_plan import Learnt
+from hermes.soul.recall_terms import fold
 
 
 @pytest.mark.parametrize(
@@ -95,6 +96,19 @@ def test_what_is_no_statement_about_the_writer_is_not_read(text: str) -> None:
 def test_long_text_is_read_in_little_time() -> None:
     assert read_statements("i'm a now a now " * 20_000) == []
     assert read_statements("I'm vegan. " * 400)[0].value == "vegan"
+
+
+def test_of_a_long_text_the_beginning_and_the_end_are_read_and_each_sentence_is_folded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    folded = list[str]()
+
+    def noted(text: str) -> str:
+        folded.append(text)
+        return fold(text)
+
+    monkeypatch.setattr("hermes.soul.extract_rules.fold", noted)
+    found = read_statements(f"I'm vegan. {'We had rain again. ' * 5_000}I'm allergic to nuts.")
+    assert [(each.key, each.value) for each in found] == [("diet", "vegan"), ("allergies", "nuts")]
+    assert sum(map(len, folded)) < 2_100
 
 
 TEXT = "We moved: I live in Ubud now, with my dog Rex. I no longer eat meat!"

@@ -6,11 +6,14 @@ from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hermes.ports.memories import Fact, Origin
+from hermes.ports.memories import Candidate, Candidates, Fact, Origin
 from hermes.soul.facts import FITNESS, STRUCTURAL, BadValue, Op, merged, typed
-from hermes.soul.facts_plan import Learnt, after, plan
-from hermes.soul.facts_same import canonical, is_nearly_equal, is_same
+from hermes.soul.facts_plan import Learnt, after, plan, says_the_same
+from hermes.soul.facts_same import MOST_COMPARED, canonical, comparable, is_nearly_equal, is_same, naming
+from hermes.soul.recall_terms import terms
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -153,3 +156,39 @@ def test_a_free_fact_takes_the_place_of_the_one_it_replaces_and_of_no_other() ->
     assert change.fact is not None
     assert (change.fact.text, change.fact.canonical, change.supersedes) == ("I work at the airport", "work at the airport", (old.id,))
     assert plan([old, other], learnt("I work at the harbour", replaces=old.id), {}) is None
+
+
+WORDS = "i like love enjoy my dog cat sister lives in Rome a blue board every saturday 12 never golden retriever Rex 寿司が好き the harbour"
+
+
+@given(st.lists(st.sampled_from(WORDS.split()), min_size=2, max_size=14), st.data())
+def test_no_fact_that_says_the_same_is_left_out_of_those_that_are_compared(words: list[str], data: st.DataObject) -> None:
+    """One is the other with a few words left out, put in or moved: what people do to a sentence that they say again."""
+    others = list(words)
+    for _ in range(data.draw(st.integers(0, 3))):
+        place = data.draw(st.integers(0, len(others) - 1))
+        match data.draw(st.sampled_from(["leave out", "put in", "move"])):
+            case "leave out" if len(others) > 1:
+                others.pop(place)
+            case "put in":
+                others.insert(place, data.draw(st.sampled_from(WORDS.split())))
+            case _:
+                others.append(others.pop(place))
+    cosine = data.draw(st.sampled_from([None, 0.0, 0.74, 0.75, 0.9]))
+    known, new = fact(" ".join(words)), learnt(" ".join(others))
+    row = Candidate(known.id, cosine, [hash(term) for term in terms(known.text)])
+    compared = comparable(Candidates([hash(term) for term in terms(new.text)], [row]))
+    if says_the_same(known, new, cosine or 0.0):
+        assert compared == {known.id: cosine or 0.0} or canonical(known.text) == canonical(new.text)
+
+
+def test_of_thousands_that_lie_near_the_nearest_hundred_are_compared_and_those_that_share_most() -> None:
+    rows = [Candidate(UUID(int=n), 0.99 - n / 100_000, [1]) for n in range(5_000)]
+    rows += [Candidate(UUID(int=10_000 + n), None, [1, 2, 3] if n == 3_000 else [1, 2]) for n in range(5_000)]
+    compared = comparable(Candidates([1, 2, 3], rows))
+    assert len(compared) == 2 * MOST_COMPARED
+    assert [number in {fact_id.int for fact_id in compared} for number in (0, 99, 100, 13_000)] == [True, True, False, True]
+    assert compared[UUID(int=0)] == 0.99
+    assert comparable(Candidates([], rows)).keys() == {UUID(int=n) for n in range(MOST_COMPARED)}
+    assert naming(Candidates([2, 3], rows)) == [UUID(int=13_000)]
+    assert naming(Candidates([], rows)) == []

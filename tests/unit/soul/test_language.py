@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes.soul.language import LANGUAGES, Preference, detect_language
+from hermes.soul.language.detect import LONGEST, detected
+from hermes.soul.language.preference import width
 
 SENTENCES = {
     "en": "could you find me a quiet place for dinner tonight",
@@ -104,3 +106,13 @@ def test_four_chinese_characters_are_a_long_message() -> None:
 @given(st.text(max_size=100), st.sampled_from([None, *LANGUAGES]))
 def test_any_text_is_answered_with_one_of_ours_or_with_what_is_known(text: str, known: str | None) -> None:
     assert detect_language(text, known=known) in {*LANGUAGES, known}
+
+
+def test_a_long_message_is_judged_by_its_beginning_and_not_kept() -> None:
+    detected.cache_clear()
+    text = SENTENCES["de"] * 2_000
+    assert (detect_language(text), Preference("en").after(text)) == ("de", Preference("en", seen="de"))
+    assert detected.cache_info().currsize == 2
+    assert detect_language(text[:LONGEST] + SENTENCES["zh"] * 9_000) == "de"
+    assert detected.cache_info().currsize == 2
+    assert (width("x" * 100_000), width("中" * 100_000)) == (LONGEST, 3 * LONGEST)

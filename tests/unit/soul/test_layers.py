@@ -11,7 +11,7 @@ from hermes.ports.agents import Agent, Tone
 from hermes.ports.memories import Dream, DreamKind, Fact, Origin
 from hermes.ports.souls import PastMessage
 from hermes.soul.base import decoded, encoded
-from hermes.soul.layers import DATA_RULE, TONES, Base, ago, base, block, note, personality, system, time_of_day
+from hermes.soul.layers import DATA_RULE, LONGEST_PAST, TONES, Base, ago, base, block, note, personality, system, time_of_day
 
 NOW = datetime(2026, 11, 15, 10, 30, tzinfo=UTC)
 
@@ -151,3 +151,17 @@ def test_a_base_is_the_same_out_of_the_cache_and_what_is_none_is_not_read() -> N
     known = base(FACTS, PAST, DREAMS, clean)
     assert decoded(encoded(known)) == known
     assert [decoded(value) for value in (None, b"", b"junk", b'{"text": 1}', b'["x"]')] == [None] * 5
+
+
+def test_of_a_long_message_of_an_earlier_session_no_more_is_read_than_may_be_shown() -> None:
+    read = list[str]()
+
+    def noted(text: str) -> str:
+        read.append(text)
+        return text[:200]
+
+    past = [PastMessage(f"{' ' * 1_000}{n} " + "ผม" * 50_000, NOW) for n in range(5)]
+    shown = base([], past, [], noted)
+    assert [text[:2] for text in read] == [f"{n} " for n in range(5)]
+    assert {len(text) for text in read} == {LONGEST_PAST}
+    assert shown.text.splitlines()[2] == f"[1] 0 {'ผม' * 99}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -15,7 +16,8 @@ from hermes.ports.embeddings import Embedding, EmbeddingsUnavailable
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.memories import Candidate, Candidates, Fact, Origin
 from hermes.ports.transactions import Transaction
-from hermes.soul.recall import NOTHING, Recall, ranked, word_scores
+from hermes.soul.excerpt import FIRST, LAST, excerpt
+from hermes.soul.recall import FEW, NOTHING, Recall, ranked, word_scores
 from hermes.soul.recall_terms import terms
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -96,8 +98,9 @@ class Nowhere:
 class Facts:
     """One fact, which is always found; or a store that is down."""
 
-    def __init__(self, *, is_down: bool = False) -> None:
-        self.is_down, self.asked = is_down, list[Embedding | None]()
+    def __init__(self, *, is_down: bool = False, others: int = 0) -> None:
+        self.is_down, self.others = is_down, others
+        self.asked, self.terms = list[Embedding | None](), list[Sequence[str]]()
         self.fact = Fact(
             id=uuid4(), text="I have a dog", key=None, origin=Origin.SAID, source_turn=None, confidence=1.0, valid_from=NOW
         )  # fmt: skip
@@ -108,7 +111,8 @@ class Facts:
         if self.is_down:
             raise StoreUnavailable
         self.asked.append(embedding)
-        return Candidates([1], [Candidate(self.fact.id, None, [1])])
+        self.terms.append(terms)
+        return Candidates([1], [Candidate(self.fact.id, None, [1]), *(Candidate(uuid4(), None, [2]) for _ in range(self.others))])
 
     async def read(self, tx: Transaction, user_id: UUID, fact_ids: Sequence[UUID]) -> Sequence[Fact]:
         return [self.fact] if list(fact_ids) == [self.fact.id] else []
@@ -120,9 +124,10 @@ class Letters:
     model, dimension, weight = "letters", 2, 0.4
 
     def __init__(self, *, is_down: bool = False) -> None:
-        self.is_down = is_down
+        self.is_down, self.texts = is_down, list[str]()
 
     async def embed(self, texts: Sequence[str]) -> Sequence[Embedding]:
+        self.texts += texts
         if self.is_down:
             raise EmbeddingsUnavailable
         return [Embedding(self.model, (1.0, 0.0)) for _ in texts]
@@ -149,3 +154,27 @@ async def test_without_a_store_nothing_comes_to_mind_and_nothing_is_raised(is_do
     facts = Facts(is_down=is_down)
     result = await recall(facts, Letters(), []).find(uuid4(), "my dog", now=NOW)
     assert result == NOTHING if is_down else result.facts == [facts.fact]
+
+
+async def test_of_a_long_message_the_beginning_and_the_end_are_searched_for() -> None:
+    facts, letters = Facts(), Letters()
+    await recall(facts, letters, []).find(uuid4(), f"my dog {'x ' * 50_000} where is Rex?", now=NOW)
+    [text] = letters.texts
+    assert (len(text), text[:6], text[-13:]) == (FIRST + LAST + 1, "my dog", "where is Rex?")
+    assert facts.terms[0][:1] + facts.terms[0][-1:] == ["dog", "rex"]
+    assert len(facts.terms[0]) <= len(text)
+    assert excerpt("x" * (FIRST + LAST)) == "x" * (FIRST + LAST)
+
+
+async def test_thousands_of_facts_are_weighed_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[str]()
+
+    def noted(found: Candidates, *, vector_weight: float) -> list[UUID]:
+        threads.append(threading.current_thread().name)
+        return ranked(found, vector_weight=vector_weight)
+
+    monkeypatch.setattr("hermes.soul.recall.ranked", noted)
+    for others in (0, FEW):
+        facts = Facts(others=others)
+        assert (await recall(facts, Letters(), []).find(uuid4(), "my dog", now=NOW)).facts == [facts.fact]
+    assert [name == threading.main_thread().name for name in threads] == [True, False]

@@ -327,3 +327,15 @@ def test_an_entry_knows_its_first_words() -> None:
     assert first_words("(the |)above text") == {"the", "above"}
     assert first_words("do (it|that)") == {"do"}
     assert first_words("jail* break") == {"jail*"}
+
+
+def test_what_cannot_be_stored_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = list[int]()
+
+    def noted(text: str) -> Finding | None:
+        looked_at.append(len(text))
+        return scan(text)
+
+    monkeypatch.setattr("hermes.soul.sanitize.value.scan", noted)
+    assert sanitize_memory_value("sunset " * 20_000) == ("sunset " * 29)[:VALUE_LIMIT]
+    assert looked_at == [VALUE_LIMIT * LONGEST_CLUSTER, VALUE_LIMIT]

@@ -31,11 +31,11 @@ class Prompt:
     system: str
     history: Sequence[Mapping[str, Any]]
     question: Mapping[str, Any]
-    session_id: str
     head: str
     """Of the list that the history leads to."""
     offset: int
     """How many messages of that list the model is not shown."""
+    session_id: str = ""
     tools: Sequence[Mapping[str, Any]] = ()
     gate: str = ""
     tool_choice: str | Mapping[str, Any] | None = None

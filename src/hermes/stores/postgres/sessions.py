@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 from uuid import UUID, uuid4
 
 from hermes.graph.node import root_id

@@ -5,7 +5,7 @@ import pytest
 
 from hermes.ports.images import ImageIntent
 from hermes.tools.pictures.captions import WORDS, intent_of
-from hermes.tools.vocabulary import LANGUAGES
+from hermes.tools.vocabulary import LANGUAGES, fold
 
 FOOD = {
     "en": ["How many calories is this?", "calories??", "can you estimate the kcal in my bowl", "log my lunch please", "macros on this one"],
@@ -118,3 +118,9 @@ def test_captions_that_say_nothing_decide_nothing(caption: str) -> None:
 
 def test_every_language_has_its_words() -> None:
     assert [set(WORDS[name]) for name in ("calories", "dupes", "unless")] == [set(LANGUAGES)] * 3
+
+
+def test_a_caption_that_is_far_too_long_is_not_even_folded() -> None:
+    fold.cache_clear()
+    assert intent_of("calories?" + "x" * 100_000) is None
+    assert fold.cache_info().misses == 0

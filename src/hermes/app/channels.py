@@ -1,0 +1,230 @@
+"""Put together what speaks to platforms: the accounts of the database as channels, and those that must be asked for what is new."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import structlog
+
+from hermes.app.gateway import SystemClock
+from hermes.app.parts import Parts
+from hermes.channels.instagram import Instagram, Login
+from hermes.channels.meta import VERSION
+from hermes.channels.telegram import BotApi, Telegram, polled
+from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
+from hermes.delivery.books import Books
+from hermes.delivery.dispatch import Dispatch
+from hermes.delivery.receipts import Receipts
+from hermes.ops.metrics import Metrics
+from hermes.ports.channel_accounts import ChannelAccount, ChannelAccounts
+from hermes.ports.channels import Channel, MaybeSent, NotSent, Post
+from hermes.ports.errors import StoreUnavailable
+from hermes.ports.people import UserState
+from hermes.ports.transactions import Transactions
+from hermes.router.hearing import Hearing
+from hermes.turn import Platform
+
+log = structlog.get_logger()
+
+POLL_S = 25
+"""How long Telegram is asked to wait for something new."""
+FOLLOW_S = 2.0
+SENT_TO = (Platform.TELEGRAM, Platform.WHATSAPP, Platform.INSTAGRAM)
+"""Platforms that answers are sent to; on the others people fetch them from us."""
+
+
+class BadAccount(ValueError):
+    """What is known of an account is not enough to speak to its platform. Says what is missing, and shows nothing of it."""
+
+
+def channel_from(account: ChannelAccount) -> Channel:
+    """The codec of an account. Raises BadAccount."""
+    about = account.about
+    try:
+        match account.platform:
+            case Platform.TELEGRAM:
+                return Telegram(
+                    account=account.account,
+                    api=BotApi(token=about["token"], **optional(about, "base_url")),
+                    secret=about.get("secret", ""),
+                    username=about.get("username"),
+                )
+            case Platform.WHATSAPP if "access_token" in about:
+                cloud = CloudApi(
+                    access_token=about["access_token"],
+                    phone_number_id=about["phone_number_id"],
+                    app_secrets=several(about["app_secrets"]),
+                    verify_tokens=several(about.get("verify_tokens", "")),
+                    version=about.get("version", VERSION),
+                    **optional(about, "base_url"),
+                )
+                return WhatsApp(account=account.account, provider=cloud)
+            case Platform.WHATSAPP:
+                dialog = Dialog360(
+                    api_key=about["api_key"],
+                    webhook_secrets=several(about["webhook_secrets"]),
+                    secret_header=about.get("secret_header"),
+                    phone_number_id=about.get("phone_number_id"),
+                    **optional(about, "base_url"),
+                )
+                return WhatsApp(account=account.account, provider=dialog)
+            case Platform.INSTAGRAM:
+                return Instagram(
+                    account=account.account,
+                    instagram_id=about["instagram_id"],
+                    login=Login(about.get("login", "instagram")),
+                    access_token=about["access_token"],
+                    app_secrets=several(about["app_secrets"]),
+                    verify_tokens=several(about.get("verify_tokens", "")),
+                    version=about.get("version", VERSION),
+                    base_url=about.get("base_url"),
+                )
+    except KeyError as error:
+        raise BadAccount(f"{account.platform} account {account.account}: {error.args[0]} is missing") from None
+    except ValueError as error:
+        raise BadAccount(f"{account.platform} account {account.account}: {error}") from None
+    raise BadAccount(f"{account.platform} has no accounts")
+
+
+def optional(about: Mapping[str, str], name: str) -> dict[str, str]:
+    return {name: about[name]} if about.get(name) else {}
+
+
+def several(text: str) -> tuple[str, ...]:
+    """Secrets that are all right, with commas between them."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+class Lines:
+    """The port Channels, and what else is known of each account; follows the database, which other processes may change."""
+
+    def __init__(self, accounts: ChannelAccounts, transactions: Transactions) -> None:
+        self._accounts, self._transactions = accounts, transactions
+        self._channels: dict[tuple[Platform, str], Channel] = {}
+        self._known: dict[tuple[Platform, str], ChannelAccount] = {}
+        self._mark: str | None = None
+
+    def get(self, platform: Platform, account: str) -> Channel | None:
+        return self._channels.get((platform, account))
+
+    def newcomer(self, platform: Platform, account: str) -> UserState:
+        """How far somebody is known whom nobody knows yet: active where the account is open to all."""
+        known = self._known.get((platform, account))
+        return UserState.ACTIVE if known is not None and known.about.get("is_open") == "yes" else UserState.STRANGER
+
+    @property
+    def polled(self) -> list[ChannelAccount]:
+        """The accounts that must be asked for what is new."""
+        return [account for account in self._known.values() if account.is_polled]
+
+    async def refresh(self) -> None:
+        """Read the accounts again, if somebody changed them. What cannot be read stays as it was."""
+        try:
+            async with self._transactions.begin() as tx:
+                mark = await self._accounts.mark(tx)
+                if mark == self._mark:
+                    return
+                found = await self._accounts.list(tx)
+        except StoreUnavailable as error:
+            log.warning("channels_not_read", error=type(error).__name__)
+            return
+        self._mark = mark
+        channels: dict[tuple[Platform, str], Channel] = {}
+        for account in found:
+            try:
+                channels[account.platform, account.account] = channel_from(account)
+            except BadAccount as error:
+                log.warning("channel_not_set_up", reason=str(error))
+        self._channels = channels
+        self._known = {(account.platform, account.account): account for account in found if (account.platform, account.account) in channels}
+
+    async def follow(self) -> None:
+        """Read again and again, for ever."""
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            await self.refresh()
+
+
+@asynccontextmanager
+async def following_lines(lines: Lines) -> AsyncIterator[None]:
+    """Follow the accounts as long as the block lasts."""
+    await lines.refresh()
+    task = asyncio.create_task(lines.follow(), name="channels")
+    try:
+        yield
+    finally:
+        # Again and again: a query whose connection dies while it is cancelled says that the connection died, and the cancelling is lost.
+        while not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=0.5)
+
+
+def dispatch_from(parts: Parts, lines: Lines, post: Post, metrics: Metrics) -> Dispatch:
+    """What brings answers to platforms."""
+    return Dispatch(
+        channels=lines,
+        post=post,
+        breakers=parts.breakers,
+        books=Books(parts.credits, parts.journal, parts.alerts),
+        alerts=parts.alerts,
+        meter=metrics,
+        clock=SystemClock(),
+    )
+
+
+def receipts_from(parts: Parts, transactions: Transactions, metrics: Metrics) -> Receipts:
+    """What keeps account of what platforms tell afterwards."""
+    return Receipts(
+        transactions=transactions,
+        arrivals=parts.outbox.arrivals,
+        dead_letters=parts.outbox.dead_letters,
+        books=Books(parts.credits, parts.journal, parts.alerts),
+        meter=metrics,
+    )
+
+
+class Pollers:
+    """Asks Telegram for what is new, for accounts that it cannot reach. In one process at a time: Telegram gives a conflict to a second
+    one, who then waits."""
+
+    def __init__(self, lines: Lines, post: Post, hearing: Hearing) -> None:
+        self._lines, self._post, self._hearing = lines, post, hearing
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Poll every such account, for ever."""
+        try:
+            while True:
+                wanted = {account.account: account for account in self._lines.polled if account.platform is Platform.TELEGRAM}
+                for name in [name for name in self._tasks if name not in wanted or self._tasks[name].done()]:
+                    self._tasks.pop(name).cancel()
+                for name in wanted.keys() - self._tasks.keys():
+                    self._tasks[name] = asyncio.create_task(self._poll(name), name=f"polling {name}")
+                await asyncio.sleep(FOLLOW_S)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _poll(self, name: str) -> None:
+        offset: int | None = None
+        while True:
+            channel = self._lines.get(Platform.TELEGRAM, name)
+            if not isinstance(channel, Telegram):
+                return
+            try:
+                reply = await self._post.send(channel.api.updates(offset, wait_s=POLL_S), timeout_s=POLL_S + 10)
+                found = polled(reply)
+                if found is None:
+                    log.warning("polling_refused", account=name, reason=channel.classify(reply).detail[:200])
+                    await asyncio.sleep(5)
+                    continue
+                for webhook in found.webhooks:
+                    happenings = channel.parse(webhook, now=SystemClock().now())
+                    await self._hearing.hear(channel, happenings, newcomer=self._lines.newcomer(Platform.TELEGRAM, name))
+                offset = found.offset
+            except (NotSent, MaybeSent, StoreUnavailable) as error:
+                log.warning("polling_failed", account=name, error=type(error).__name__)
+                await asyncio.sleep(5)

@@ -30,6 +30,7 @@ PARTS = (
     Part("hermes.cli.chat", ("chat",), "serve"),
     Part("hermes.cli.users", ("users",), "serve"),
     Part("hermes.cli.kill_switch", ("kill-switch",), "serve"),
+    Part("hermes.cli.channels", ("channels",), "serve"),
     Part("hermes.cli.platforms", ("platforms",), "serve"),
     Part("hermes.cli.dead_letters", ("dead-letters",), "serve"),
 )

@@ -1,0 +1,225 @@
+"""`hermes channels`: accounts at Telegram, WhatsApp and Instagram."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hermes.app import Hermes
+from hermes.app.channels import BadAccount, channel_from
+from hermes.channels.telegram import BotApi, Profile, profile_in
+from hermes.cli.commands import app
+from hermes.cli.errors import fail
+from hermes.cli.running import Config, run, with_hermes
+from hermes.ports.channel_accounts import ChannelAccount
+from hermes.ports.channels import Call, MaybeSent, NotSent, Reply
+from hermes.turn import Platform
+
+channels = typer.Typer(no_args_is_help=True, help="Accounts at platforms: add telegram, whatsapp or instagram; list, remove.")
+add = typer.Typer(no_args_is_help=True, help="Add an account: telegram, whatsapp, instagram.")
+channels.add_typer(add, name="add")
+app.add_typer(channels, name="channels")
+
+Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+Name = Annotated[str, typer.Option("--name", help="What you call it: the account of its conversations, and part of the webhook's address.")]
+Open = Annotated[
+    bool,
+    typer.Option("--open", help="Whoever writes is a user at once, with the credits of a new one. Without it, they hear how to sign up."),
+]
+Url = Annotated[str | None, typer.Option("--url", help="The https address under which this Hermes is reached from outside.")]
+Base = Annotated[
+    str | None, typer.Option("--base-url", help="Another server that speaks the platform's API, such as `hermes platforms fake`.")
+]
+TRY_S = 15.0
+
+
+@add.command()
+def telegram(
+    *,
+    name: Name = "telegram",
+    token: Annotated[str | None, typer.Option(help="The bot's token; better in HERMES_TELEGRAM_TOKEN, or typed when asked.")] = None,
+    url: Url = None,
+    is_open: Open = False,
+    base_url: Base = None,
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Add a bot. With --url its webhook is set; without, Hermes asks Telegram for what is new, which works on a laptop too.
+
+    The token comes from @BotFather: /newbot, then copy what it says."""
+    given = secret_of("the bot's token", token, "HERMES_TELEGRAM_TOKEN")
+    about = {"token": given, "secret": secrets.token_urlsafe(32), **({"base_url": base_url} if base_url else {})}
+    account = told(name, Platform.TELEGRAM, about, is_open=is_open, is_polled=url is None)
+
+    async def connect(hermes: Hermes) -> Profile:
+        api = BotApi(token=given, **({"base_url": base_url} if base_url else {}))
+        profile = profile_in(await asked(hermes, api.me()))
+        if profile is None:
+            fail("Telegram does not know this token; copy it again from @BotFather")
+        address = None if url is None else f"{url.rstrip('/')}/webhooks/telegram/{name}"
+        call = api.delete_webhook() if address is None else api.set_webhook(address, about["secret"])
+        reply = await asked(hermes, call)
+        if reply.status != 200:
+            fail(f"Telegram refused the webhook: {channel_from(account).classify(reply).detail}")
+        await keep(hermes, told(name, Platform.TELEGRAM, {**about, "username": profile.username}, is_open=is_open, is_polled=url is None))
+        return profile
+
+    profile = run(with_hermes(config, connect))
+    if is_json:
+        typer.echo(json.dumps({"platform": "telegram", "account": name, "username": profile.username, "is_polled": url is None}))
+        return
+    how = "Hermes asks for its messages" if url is None else f"its messages come to {url}"
+    typer.echo(f"@{profile.username} is connected; {how}. Write to it: https://t.me/{profile.username}")
+
+
+@add.command()
+def whatsapp(
+    *,
+    name: Name = "whatsapp",
+    url: Url = None,
+    api_key: Annotated[str | None, typer.Option(help="360dialog's key; better in HERMES_WHATSAPP_API_KEY, or typed when asked.")] = None,
+    phone_number_id: Annotated[str | None, typer.Option(help="For Meta's own Cloud API: the number's id there.")] = None,
+    access_token: Annotated[str | None, typer.Option(help="For the Cloud API; better in HERMES_WHATSAPP_ACCESS_TOKEN.")] = None,
+    app_secret: Annotated[str | None, typer.Option(help="For the Cloud API; better in HERMES_WHATSAPP_APP_SECRET.")] = None,
+    is_open: Open = False,
+    base_url: Base = None,
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Add a number: through 360dialog, or with --phone-number-id directly at Meta's Cloud API. Says what to enter where."""
+    about = {"base_url": base_url} if base_url else {}
+    if phone_number_id is None:
+        about["api_key"] = secret_of("360dialog's API key", api_key, "HERMES_WHATSAPP_API_KEY")
+        about["webhook_secrets"] = secret = secrets.token_urlsafe(32)
+        address = f"{(url or 'https://YOUR-HERMES').rstrip('/')}/webhooks/whatsapp/{name}/{secret}"
+        enter = f"At 360dialog, set the number's webhook to:\n\n  {address}\n\nNobody else must know it: its end is what proves a message."
+    else:
+        about["phone_number_id"] = phone_number_id
+        about["access_token"] = secret_of("the access token", access_token, "HERMES_WHATSAPP_ACCESS_TOKEN")
+        about["app_secrets"] = secret_of("the app's secret", app_secret, "HERMES_WHATSAPP_APP_SECRET")
+        about["verify_tokens"] = verify = secrets.token_urlsafe(16)
+        enter = at_meta(f"{(url or 'https://YOUR-HERMES').rstrip('/')}/webhooks/whatsapp/{name}", verify, "messages")
+    kept(told(name, Platform.WHATSAPP, about, is_open=is_open), enter, config=config, is_json=is_json)
+
+
+@add.command()
+def instagram(
+    *,
+    name: Name = "instagram",
+    instagram_id: Annotated[str, typer.Option(help="The professional account's id, as its webhooks name it.")],
+    url: Url = None,
+    login: Annotated[str, typer.Option(help="Whose token it is: `instagram`, or `page` for a Facebook page's.")] = "instagram",
+    access_token: Annotated[str | None, typer.Option(help="Better in HERMES_INSTAGRAM_ACCESS_TOKEN, or typed when asked.")] = None,
+    app_secret: Annotated[str | None, typer.Option(help="Better in HERMES_INSTAGRAM_APP_SECRET, or typed when asked.")] = None,
+    is_open: Open = False,
+    base_url: Base = None,
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Add an Instagram account. Says what to enter where."""
+    verify = secrets.token_urlsafe(16)
+    about = {
+        "instagram_id": instagram_id,
+        "login": login,
+        "access_token": secret_of("the access token", access_token, "HERMES_INSTAGRAM_ACCESS_TOKEN"),
+        "app_secrets": secret_of("the app's secret", app_secret, "HERMES_INSTAGRAM_APP_SECRET"),
+        "verify_tokens": verify,
+        **({"base_url": base_url} if base_url else {}),
+    }
+    enter = at_meta(f"{(url or 'https://YOUR-HERMES').rstrip('/')}/webhooks/instagram/{name}", verify, "messages, messaging_postbacks")
+    kept(told(name, Platform.INSTAGRAM, about, is_open=is_open), enter, config=config, is_json=is_json)
+
+
+@channels.command("list")
+def list_(*, is_json: Json = False, config: Config = None) -> None:
+    """List the accounts. What opens them is not shown."""
+
+    async def read(hermes: Hermes) -> list[ChannelAccount]:
+        async with hermes.database.begin() as tx:
+            return list(await hermes.parts.channel_accounts.list(tx))
+
+    found = run(with_hermes(config, read))
+    if is_json:
+        typer.echo(json.dumps([shown(account) for account in found]))
+        return
+    if not found:
+        typer.echo("There is no account yet; the quickest is a bot: hermes channels add telegram")
+        return
+    table = Table("platform", "name", "messages", "newcomers", box=None, pad_edge=False)
+    for account in found:
+        about = shown(account)
+        table.add_row(account.platform, account.account, "asked for" if account.is_polled else "webhook", about["newcomers"])
+    Console().print(table)
+
+
+@channels.command()
+def remove(
+    platform: Annotated[Platform, typer.Argument(help="telegram, whatsapp or instagram.")],
+    name: Annotated[str, typer.Argument(help="What you call it.")],
+    *,
+    config: Config = None,
+) -> None:
+    """Forget an account and what opened it. Its conversations stay."""
+
+    async def forget(hermes: Hermes) -> bool:
+        async with hermes.database.begin() as tx:
+            return await hermes.parts.channel_accounts.remove(tx, platform, name)
+
+    if not run(with_hermes(config, forget)):
+        fail(f"there is no {platform} account {name}; hermes channels list shows them")
+    typer.echo(f"{platform} {name} is removed.")
+
+
+def secret_of(what: str, given: str | None, variable: str) -> str:
+    """A secret out of the option, the variable, or the terminal, where it is not shown while it is typed."""
+    return (given or os.environ.get(variable) or typer.prompt(what[0].upper() + what[1:], hide_input=True)).strip()
+
+
+def told(name: str, platform: Platform, about: dict[str, str], *, is_open: bool, is_polled: bool = False) -> ChannelAccount:
+    """The account as it was told; one that cannot be is refused before anything is asked of anybody."""
+    account = ChannelAccount(
+        platform=platform, account=name, about={**about, **({"is_open": "yes"} if is_open else {})}, is_polled=is_polled
+    )
+    try:
+        channel_from(account)
+    except BadAccount as error:
+        fail(str(error))
+    return account
+
+
+def kept(account: ChannelAccount, enter: str, *, config: Any, is_json: bool) -> None:
+    async def put(hermes: Hermes) -> None:
+        await keep(hermes, account)
+
+    run(with_hermes(config, put))
+    typer.echo(json.dumps({**shown(account), "enter": enter}) if is_json else enter)
+
+
+async def keep(hermes: Hermes, account: ChannelAccount) -> None:
+    async with hermes.database.begin() as tx:
+        await hermes.parts.channel_accounts.put(tx, account)
+
+
+async def asked(hermes: Hermes, call: Call) -> Reply:
+    try:
+        return await hermes.post.send(call, timeout_s=TRY_S)
+    except (NotSent, MaybeSent) as error:
+        fail(f"the platform cannot be reached: {error}")
+
+
+def at_meta(address: str, verify: str, fields: str) -> str:
+    return (
+        f"In the app's dashboard at developers.facebook.com, under Webhooks, enter:\n\n"
+        f"  Callback URL   {address}\n  Verify token   {verify}\n\nand subscribe to: {fields}"
+    )
+
+
+def shown(account: ChannelAccount) -> dict[str, Any]:
+    newcomers = "active" if account.about.get("is_open") == "yes" else "must sign up"
+    return {"platform": account.platform, "account": account.account, "is_polled": account.is_polled, "newcomers": newcomers}

@@ -1,0 +1,125 @@
+"""Whole conversations over platforms that check everything: a webhook comes in, ten steps, and what the person really received."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from hermes.config import MemorySettings
+from hermes.demo.platforms import Platforms, open_platforms
+from hermes.ports.channel_accounts import ChannelAccount
+from hermes.router.replies import ReplyKind, reply
+from hermes.stores.postgres.database import on
+from hermes.turn import Platform
+from tests.flows.service import Service, running
+
+pytestmark = pytest.mark.usefixtures("redis_url")
+
+
+@dataclass(frozen=True)
+class Town:
+    """Hermes, the platforms, and what connects them."""
+
+    service: Service
+    platforms: Platforms
+
+    async def open(self, platform: Platform, about: dict[str, str], *, is_open: bool = True, is_polled: bool = False) -> None:
+        """Give Hermes an account at a platform."""
+        told = {**about, **({"is_open": "yes"} if is_open else {})}
+        account = ChannelAccount(platform=platform, account="fake", about=told, is_polled=is_polled)
+        async with self.service.database.begin() as tx:
+            await self.service.hermes.parts.channel_accounts.put(tx, account)
+        await self.service.hermes.lines.refresh()
+
+    async def until(self, query: str, expected: list[Any]) -> None:
+        """Wait until the database says so: a message arrives before that is written down."""
+        for _ in range(100):
+            if (found := await self.ask(query)) == expected:
+                return
+            await asyncio.sleep(0.05)
+        assert found == expected
+
+    async def ask(self, query: str) -> list[Any]:
+        async with self.service.database.begin() as tx:
+            return list(await (await on(tx).execute(query.encode())).fetchall())
+
+
+@pytest.fixture
+async def town(database_url: str, redis_url: str) -> AsyncIterator[Town]:
+    more = {"memory": MemorySettings(asks_models=False)}
+    async with open_platforms() as platforms, running(database_url, redis_url, echoes=False, more=more) as service:
+        platforms.connect(service.url)
+        yield Town(service, platforms)
+
+
+async def at_360dialog(town: Town, *, is_open: bool = True) -> None:
+    fake = town.platforms.whatsapp
+    header, secret = fake.secret_header
+    about = {"api_key": fake.key, "webhook_secrets": secret, "secret_header": header, "base_url": town.platforms.url}
+    await town.open(Platform.WHATSAPP, about, is_open=is_open)
+
+
+async def test_the_founding_example_from_the_360dialog_webhook_to_the_delivered_reply(town: Town) -> None:
+    await at_360dialog(town)
+    ada = town.platforms.whatsapp.person("Ada")
+    ada.say("find me a sunset bar in Canggu")
+    [received] = await ada.gets(1, timeout_s=15)
+    assert "Salt & Ember" in received.text
+    ada.say("thanks!")
+    await ada.gets(2, timeout_s=15)
+    assert town.platforms.whatsapp.ledger.copies() == {}
+    await town.until("select count(*) from interactions where meta ->> 'outcome' = 'answered'", [(2,)])
+    await town.until("select distinct state from outbox", [("sent",)])
+
+
+async def test_a_stranger_on_telegram_hears_how_to_sign_up_and_is_not_charged(town: Town) -> None:
+    fake = town.platforms.telegram
+    await town.open(Platform.TELEGRAM, {"token": fake.token, "secret": fake.secret, "base_url": town.platforms.url}, is_open=False)
+    bob = fake.person("Bob")
+    bob.say("find me a sunset bar in Canggu")
+    [received] = await bob.gets(1, timeout_s=15)
+    assert received.text == reply(ReplyKind.SIGNUP, "en", link=None)
+    assert await town.ask("select kind from credit_entries") == []
+
+
+async def test_telegram_is_asked_for_what_is_new_where_it_cannot_reach_us(town: Town) -> None:
+    fake = town.platforms.telegram
+    fake.disconnect()
+    await town.open(Platform.TELEGRAM, {"token": fake.token, "base_url": town.platforms.url}, is_polled=True)
+    bob = fake.person("Bob")
+    bob.say("find me a quiet cafe in Ubud")
+    [received] = await bob.gets(1, timeout_s=15)
+    assert "Ubud" in received.text
+
+
+async def test_a_webhook_that_proves_nothing_is_refused_and_stores_nothing(town: Town) -> None:
+    await at_360dialog(town)
+    for path in ("/webhooks/whatsapp/fake", "/webhooks/whatsapp/fake/guess"):
+        assert (await town.service.post(path, {"object": "whatsapp_business_account", "entry": []})).status == 403
+    for path in ("/webhooks/whatsapp/nobody", "/webhooks/pigeon/fake"):
+        assert (await town.service.post(path, {})).status == 404
+    assert await town.ask("select count(*) from inbox") == [(0,)]
+
+
+async def test_what_a_platform_refuses_for_a_moment_arrives_once(town: Town) -> None:
+    await at_360dialog(town)
+    ada = town.platforms.whatsapp.person("Ada")
+    town.platforms.whatsapp.fail(status=503, times=2)
+    ada.say("hello")
+    received = await ada.gets(1, timeout_s=30)
+    assert len(received) == 1
+    await town.until("select state from outbox", [("sent",)])
+
+
+async def test_instagram_answers_in_plain_text_and_its_echo_starts_no_turn(town: Town) -> None:
+    fake = town.platforms.instagram
+    about = {"instagram_id": fake.account_id, "access_token": fake.token, "app_secrets": fake.app_secret, "base_url": town.platforms.url}
+    await town.open(Platform.INSTAGRAM, about)
+    ada = fake.person("Ada")
+    ada.say("find me a sunset bar in Canggu")
+    received = await ada.gets(1, timeout_s=15)
+    assert "Salt & Ember" in "".join(part.text for part in received)
+    await town.platforms.quiet()
+    assert await town.ask("select count(*) from inbox") == [(1,)]

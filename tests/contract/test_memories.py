@@ -14,9 +14,9 @@ import pytest
 from psycopg.errors import UniqueViolation
 
 from hermes.ports.embeddings import Embedding, EmbeddingsUnavailable
-from hermes.ports.errors import Forgotten
+from hermes.ports.errors import Damaged, Forgotten
 from hermes.ports.inbox import Receipt
-from hermes.ports.memories import Change, Damaged, Depth, Dream, DreamKind, Fact, NewFact, Origin, Review
+from hermes.ports.memories import Change, Depth, Dream, DreamKind, Fact, NewFact, Origin, Review
 from hermes.ports.people import User, UserState
 from hermes.ports.souls import PastMessage
 from hermes.ports.transactions import Transaction

@@ -213,3 +213,18 @@ async def test_who_writes_in_a_group_is_answered_although_its_opener_is_deleted_
         await hermes.turn(waiting)
         assert (await answer(hermes, waiting), await available(hermes, waiting)) == ("still there?", 4)
         assert (await state(hermes, waiting))[:2] == ("done", 1)
+
+
+async def test_a_conversation_whose_graph_is_damaged_goes_on_in_a_new_session(environ: dict[str, str]) -> None:
+    async with opened(environ) as hermes:
+        first = await say(hermes, "one")
+        await hermes.turn(first)
+        async with hermes.database.begin() as tx:
+            await on(tx).execute("update graph_messages set body = set_byte(body, 20, 255 - get_byte(body, 20))")
+        await hermes.redis.flushall()
+        second = await say(hermes, "two")
+        await hermes.turn(second)
+        assert (await answer(hermes, second), await available(hermes, second)) == ("two", 3)
+        async with hermes.database.begin() as tx:
+            lengths = await (await on(tx).execute("select length from sessions order by started_at")).fetchall()
+        assert lengths == [(2,), (2,)]

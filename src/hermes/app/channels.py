@@ -12,7 +12,7 @@ from hermes.app.gateway import SystemClock
 from hermes.app.parts import Parts
 from hermes.channels.instagram import Instagram, Login
 from hermes.channels.meta import VERSION
-from hermes.channels.telegram import BotApi, Telegram, polled
+from hermes.channels.telegram import BotApi, Profile, Telegram, polled, profile_in
 from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
 from hermes.delivery.books import Books
 from hermes.delivery.dispatch import Dispatch
@@ -31,6 +31,7 @@ log = structlog.get_logger()
 POLL_S = 25
 """How long Telegram is asked to wait for something new."""
 FOLLOW_S = 2.0
+SETUP_S = 15.0
 SENT_TO = (Platform.TELEGRAM, Platform.WHATSAPP, Platform.INSTAGRAM)
 """Platforms that answers are sent to; on the others people fetch them from us."""
 
@@ -183,6 +184,27 @@ def receipts_from(parts: Parts, transactions: Transactions, metrics: Metrics) ->
         books=Books(parts.credits, parts.journal, parts.alerts),
         meter=metrics,
     )
+
+
+class Refusal(Exception):
+    """A platform did not do what a set-up needs. Says why, without secrets."""
+
+
+async def connect_telegram(account: ChannelAccount, post: Post, *, url: str | None) -> Profile:
+    """Check a bot's token, and set its webhook to this address, or take it away where there is none. Raises Refusal."""
+    channel = channel_from(account)
+    assert isinstance(channel, Telegram)  # noqa: S101  # its platform says so
+    try:
+        profile = profile_in(await post.send(channel.api.me(), timeout_s=SETUP_S))
+        if profile is None:
+            raise Refusal("Telegram does not know this token; copy it again from @BotFather")
+        call = channel.api.delete_webhook() if url is None else channel.api.set_webhook(url, channel.secret)
+        reply = await post.send(call, timeout_s=SETUP_S)
+    except (NotSent, MaybeSent) as error:
+        raise Refusal(f"Telegram cannot be reached: {error}") from None
+    if reply.status != 200:
+        raise Refusal(f"Telegram refused the webhook: {channel.classify(reply).detail}")
+    return profile
 
 
 class Pollers:

@@ -47,6 +47,7 @@ from hermes.router.hearing import Hearing
 from hermes.router.intake import Intake
 from hermes.router.turns import Limits, Turns
 from hermes.soul.my_data import MyDataParts
+from hermes.soul.words import Words
 from hermes.stores import embedded
 from hermes.stores.postgres.calls import PostgresCalls
 from hermes.stores.postgres.database import Database, open_database
@@ -104,6 +105,7 @@ class Hermes:
             memories=parts.memories,
             dreams=parts.dreams,
             souls=self.mind.souls,
+            words=Words(parts.sessions, parts.graphs, parts.histories),
         )
 
     async def run_worker(self) -> None:

@@ -16,9 +16,10 @@ from typing import Any
 import aiohttp
 
 from hermes.ports.channels import Call, MaybeSent, NotSent, Reply
+from hermes.ports.images import ImageTooLarge
 
 LONGEST_BODY = 1024 * 1024
-"""Bytes after which an answer is given up: no platform says that much about one message."""
+"""Bytes after which an answer is given up: no platform says that much about one message. A file has a limit of its own."""
 SHORTEST_S = 0.001
 """To aiohttp, 0 would be no limit at all."""
 
@@ -31,35 +32,69 @@ class Trip:
     """Something may have been written to the connection."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of an answer is read."""
+
+    max_bytes: int
+    is_file: bool = False
+    """As it is kept there, packed by nobody."""
+
+
+class TooLong(aiohttp.ClientPayloadError):
+    """The answer is longer than it may be."""
+
+
+class Packed(aiohttp.ClientPayloadError):
+    """The bytes came packed, although they were asked for as they are: what a few of them unpack to has no end."""
+
+
 class HttpPost:
-    """The port Post. Made by `open_post`."""
+    """The ports Post and Files. Made by `open_post`."""
 
     def __init__(self, session: aiohttp.ClientSession, connect_timeout_s: float) -> None:
         self._session, self._connect_timeout_s = session, connect_timeout_s
 
     async def send(self, call: Call, *, timeout_s: float) -> Reply:
+        try:
+            return await self._try(call, timeout_s, Wanted(LONGEST_BODY))
+        except TooLong:
+            raise MaybeSent("the answer does not end") from None
+
+    async def fetch(self, call: Call, *, timeout_s: float, max_bytes: int) -> Reply:
+        """The port Files."""
+        try:
+            return await self._try(call, timeout_s, Wanted(max_bytes, is_file=True))
+        except TooLong:
+            raise ImageTooLarge(max_bytes) from None
+
+    async def _try(self, call: Call, timeout_s: float, wanted: Wanted) -> Reply:
         trip, timeout_s = Trip(), max(timeout_s, SHORTEST_S)
         try:
-            return await self._bring(call, trip, timeout_s)
+            return await self._bring(call, trip, timeout_s, wanted)
+        except TooLong:
+            raise
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             reason = describe(error, timeout_s)
         # Outside the except clause: aiohttp's errors hold the address and the headers, and a chained error would show them.
         raise MaybeSent(reason) if trip.is_written else NotSent(reason)
 
-    async def _bring(self, call: Call, trip: Trip, timeout_s: float) -> Reply:
+    async def _bring(self, call: Call, trip: Trip, timeout_s: float, wanted: Wanted) -> Reply:
         limits = aiohttp.ClientTimeout(
             total=timeout_s,
             sock_connect=min(self._connect_timeout_s, timeout_s),
             ceil_threshold=math.inf,  # by default aiohttp rounds every limit over 5 s up to a whole second
         )
         headers, body = dict(call.headers), None
+        if wanted.is_file:
+            headers["Accept-Encoding"] = "identity"
         if call.json is not None:
             headers["Content-Type"] = "application/json"
             body = json.dumps(call.json, ensure_ascii=False, separators=(",", ":")).encode()
         async with self._session.request(
             call.method, call.url, headers=headers, data=body, timeout=limits, allow_redirects=False, trace_request_ctx=trip
         ) as response:
-            said = await whole(response.content)
+            said = await whole(response, wanted)
             return Reply(status=response.status, headers={name.lower(): value for name, value in response.headers.items()}, body=said)
 
 
@@ -90,12 +125,16 @@ def watching() -> aiohttp.TraceConfig:
     return config
 
 
-async def whole(content: aiohttp.StreamReader) -> bytes:
+async def whole(response: aiohttp.ClientResponse, wanted: Wanted) -> bytes:
+    if wanted.is_file and response.headers.get("Content-Encoding", "identity").casefold() != "identity":
+        raise Packed
+    if wanted.is_file and (response.content_length or 0) > wanted.max_bytes:
+        raise TooLong
     body = bytearray()
-    while piece := await content.readany():
+    while piece := await response.content.readany():
         body += piece
-        if len(body) > LONGEST_BODY:
-            raise aiohttp.ClientPayloadError("the answer does not end")
+        if len(body) > wanted.max_bytes:
+            raise TooLong
     return bytes(body)
 
 
@@ -104,6 +143,8 @@ def describe(error: Exception, timeout_s: float) -> str:
     match error:
         case aiohttp.ConnectionTimeoutError():
             what = "no connection in time"
+        case Packed():
+            what = "the bytes came packed"
         case TimeoutError():
             what = f"no whole answer within {timeout_s:g} s"
         case aiohttp.ClientConnectorDNSError():

@@ -12,13 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from hermes.app import Hermes
-from hermes.app.channels import BadAccount, channel_from
-from hermes.channels.telegram import BotApi, Profile, profile_in
+from hermes.app.channels import BadAccount, Refusal, channel_from, connect_telegram
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.running import Config, run, with_hermes
 from hermes.ports.channel_accounts import ChannelAccount
-from hermes.ports.channels import Call, MaybeSent, NotSent, Reply
 from hermes.turn import Platform
 
 channels = typer.Typer(no_args_is_help=True, help="Accounts at platforms: add telegram, whatsapp or instagram; list, remove.")
@@ -36,7 +34,6 @@ Url = Annotated[str | None, typer.Option("--url", help="The https address under 
 Base = Annotated[
     str | None, typer.Option("--base-url", help="Another server that speaks the platform's API, such as `hermes platforms fake`.")
 ]
-TRY_S = 15.0
 
 
 @add.command()
@@ -57,25 +54,21 @@ def telegram(
     about = {"token": given, "secret": secrets.token_urlsafe(32), **({"base_url": base_url} if base_url else {})}
     account = told(name, Platform.TELEGRAM, about, is_open=is_open, is_polled=url is None)
 
-    async def connect(hermes: Hermes) -> Profile:
-        api = BotApi(token=given, **({"base_url": base_url} if base_url else {}))
-        profile = profile_in(await asked(hermes, api.me()))
-        if profile is None:
-            fail("Telegram does not know this token; copy it again from @BotFather")
+    async def connect(hermes: Hermes) -> str:
         address = None if url is None else f"{url.rstrip('/')}/webhooks/telegram/{name}"
-        call = api.delete_webhook() if address is None else api.set_webhook(address, about["secret"])
-        reply = await asked(hermes, call)
-        if reply.status != 200:
-            fail(f"Telegram refused the webhook: {channel_from(account).classify(reply).detail}")
+        try:
+            profile = await connect_telegram(account, hermes.post, url=address)
+        except Refusal as error:
+            fail(str(error))
         await keep(hermes, told(name, Platform.TELEGRAM, {**about, "username": profile.username}, is_open=is_open, is_polled=url is None))
-        return profile
+        return profile.username
 
-    profile = run(with_hermes(config, connect))
+    username = run(with_hermes(config, connect))
     if is_json:
-        typer.echo(json.dumps({"platform": "telegram", "account": name, "username": profile.username, "is_polled": url is None}))
+        typer.echo(json.dumps({"platform": "telegram", "account": name, "username": username, "is_polled": url is None}))
         return
     how = "Hermes asks for its messages" if url is None else f"its messages come to {url}"
-    typer.echo(f"@{profile.username} is connected; {how}. Write to it: https://t.me/{profile.username}")
+    typer.echo(f"@{username} is connected; {how}. Write to it: https://t.me/{username}")
 
 
 @add.command()
@@ -204,13 +197,6 @@ def kept(account: ChannelAccount, enter: str, *, config: Any, is_json: bool) -> 
 async def keep(hermes: Hermes, account: ChannelAccount) -> None:
     async with hermes.database.begin() as tx:
         await hermes.parts.channel_accounts.put(tx, account)
-
-
-async def asked(hermes: Hermes, call: Call) -> Reply:
-    try:
-        return await hermes.post.send(call, timeout_s=TRY_S)
-    except (NotSent, MaybeSent) as error:
-        fail(f"the platform cannot be reached: {error}")
 
 
 def at_meta(address: str, verify: str, fields: str) -> str:

@@ -181,7 +181,8 @@ def freeze_tools(tools: Iterable[Any] | None, path: str) -> FrozenList | None:
         return None
     if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
         raise MessageError(path, f"expected a list of tool schemas, got {type(tools).__name__}")
-    frozen = FrozenList([frozen_object(tool, f"{path}[{index}]") for index, tool in enumerate(tools)])
+    # A schema that is frozen already is the same one call after call.
+    frozen = FrozenList([tool if type(tool) is FrozenDict else frozen_object(tool, f"{path}[{index}]") for index, tool in enumerate(tools)])
     return frozen or None
 
 

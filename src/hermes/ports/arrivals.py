@@ -36,6 +36,17 @@ class Standing:
     promised_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """The turn behind a message of ours."""
+
+    turn_id: UUID
+    session_id: UUID
+    """Whose graph has what was said."""
+    calls: Sequence[str]
+    """The model's calls of that turn, in their order: the sample ids of its responses. None where no model answered."""
+
+
 class Arrivals(Protocol):
     """What platforms tell of our messages. Fails closed."""
 
@@ -66,6 +77,14 @@ class Arrivals(Protocol):
         """A sender or a channel has another id: what they were and what waits for them goes along. Repeating it changes nothing.
 
         Where the new id is known already, both stay what they are, and only what waits goes there."""
+        ...
+
+    async def answered(
+        self, tx: Transaction, account: str, platform: Platform, message_id: str, *, channel_id: str | None = None
+    ) -> Spoken | None:
+        """Return the turn that a message of ours is an answer of, or a part of one; None for a message that nobody knows, and for news.
+
+        `channel_id` is where it was sent to, for platforms that number the messages of each channel for themselves."""
         ...
 
     async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[Standing]:

@@ -9,7 +9,8 @@ PortError
 ├── KeyReused            an Idempotency-Key with another body
 ├── StillRunning         an Idempotency-Key whose first request has no answer yet
 ├── Forgotten            the person's key was discarded; what it sealed cannot be read
-└── NotThere             there is no such row
+├── NotThere             there is no such row
+└── Damaged              what is stored is not what was sealed there
 """
 
 from __future__ import annotations
@@ -56,3 +57,7 @@ class Forgotten(PortError):
 
 class NotThere(PortError):
     """There is no such thing."""
+
+
+class Damaged(PortError):
+    """A stored value is not what was sealed there; nothing of it is believed."""

@@ -68,7 +68,7 @@ class Graphs(Protocol):
         ...
 
     async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
-        """Return the whole graph. Raises NotThere, and Forgotten when its key is gone."""
+        """Return the whole graph. Raises NotThere, Forgotten when its key is gone, and Damaged."""
         ...
 
     async def save(self, tx: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:

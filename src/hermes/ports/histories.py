@@ -28,7 +28,8 @@ class Histories(Protocol):
     async def read(self, scope: str, session: Session) -> History:
         """Return the last messages of the session, without `metadata`; from the graph store if no hot copy is at the session's head.
 
-        How many are given only shrinks in large steps, so that one turn's prompt extends the one before. Raises NotThere and Forgotten."""
+        How many are given only shrinks in large steps, so that one turn's prompt extends the one before.
+        Raises NotThere, Forgotten and Damaged."""
         ...
 
     async def append(self, scope: str, session: Session, before: History, messages: Sequence[Mapping[str, Any]], *, head: str) -> None:

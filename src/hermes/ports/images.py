@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from hermes.ports.channels import Call, Post, Reply
 from hermes.ports.errors import PortError
 from hermes.ports.people import User
 from hermes.turn import MessageEvent
@@ -65,8 +66,21 @@ class Fetch(Protocol):
     async def fetch(self, url: str) -> Fetched:
         """Return what is there. Raises ImageTooLarge, and ImageUnreadable for whatever else keeps it from coming.
 
+        Beside addresses of the web there are references to files at platforms (`telegram:ACCOUNT/FILE_ID`), for who has their accounts.
+
         No address of a private network is asked, however it is named and whoever sends us there; no more bytes are read than allowed, and
         it takes no longer than a step may take."""
+        ...
+
+
+class Files(Post, Protocol):
+    """Brings calls to platforms, and files from them."""
+
+    async def fetch(self, call: Call, *, timeout_s: float, max_bytes: int) -> Reply:
+        """Return the whole answer, whatever its status; its body as it is kept there, packed by nobody.
+
+        Raises ImageTooLarge for one of more than `max_bytes`, which is not read to its end, and else what `send` raises. No redirect is
+        followed: the key would go along."""
         ...
 
 

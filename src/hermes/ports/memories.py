@@ -13,12 +13,7 @@ from typing import Protocol
 from uuid import UUID, uuid4
 
 from hermes.ports.embeddings import Embedding
-from hermes.ports.errors import PortError
 from hermes.ports.transactions import Transaction
-
-
-class Damaged(PortError):
-    """A stored value is not what was sealed there; nothing of it is believed."""
 
 
 class Origin(StrEnum):
@@ -114,6 +109,10 @@ class Memories(Protocol):
 
     async def lock(self, tx: Transaction, user_id: UUID) -> None:
         """Let nobody else change this user's facts until the transaction ends. Taken before what is decided upon is read."""
+        ...
+
+    async def has_free(self, tx: Transaction, user_id: UUID) -> bool:
+        """Whether there is any free fact of this user: without one there is nothing to recall."""
         ...
 
     async def keyed(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:

@@ -78,6 +78,10 @@ class Sessions(Protocol):
         not known at all; known ones of which nothing else holds give no session."""
         ...
 
+    async def begin(self, tx: Transaction, session: Session, user_id: UUID) -> Session:
+        """End a session that cannot be gone on with, and return the one that takes its place, with an empty list."""
+        ...
+
     async def end(self, tx: Transaction, user_id: UUID) -> Sequence[UUID]:
         """End every session of the conversations that a user opened or wrote in; return those that were not ended before.
 

@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -50,7 +50,9 @@ class SoulLoader:
 
     async def load(self, user: User, agent: Agent, text: str, *, now: datetime, conversation_id: UUID) -> Soul:
         started = time.perf_counter()
-        known, recalled = await asyncio.gather(self._base(user.id, conversation_id, now), self._recalled(user.id, text, now))
+        known = await self._base(user.id, conversation_id, now)
+        # Most people have told nothing yet that could be recalled, and a vector costs more than all the rest of a soul.
+        recalled = await self._recalled(user.id, text, now, has_facts=known is None or known.has_facts)
         written = note(now, known, recalled.facts, self.sanitize)
         load_ms = round((time.perf_counter() - started) * 1000)
         return Soul(system(agent, known), written, recalled.is_used, load_ms, known.timezone if known else None)
@@ -66,8 +68,8 @@ class SoulLoader:
                 return
         self.alerts.alert("soul_cache_not_invalidated", user_id=str(user_id), exposure_s=self.bases.ttl_s)
 
-    async def _recalled(self, user_id: UUID, text: str, now: datetime) -> Recalled:
-        return await self.recall.find(user_id, text, now=now) if text.strip() else NOTHING
+    async def _recalled(self, user_id: UUID, text: str, now: datetime, *, has_facts: bool) -> Recalled:
+        return await self.recall.find(user_id, text, now=now, has_facts=has_facts) if text.strip() else NOTHING
 
     async def _base(self, user_id: UUID, conversation_id: UUID, now: datetime) -> Base | None:
         """What is known of the user; None where no store says."""
@@ -88,17 +90,20 @@ class SoulLoader:
             facts = await self.memories.keyed(tx, user_id, now=now)
             past = await self.past.last(tx, user_id, limit=PAST)
             dreams = await self.dreams.newest(tx, user_id, Depth.DEEP)
-        return base(facts, past, dreams, self.sanitize)
+            has_facts = await self.memories.has_free(tx, user_id)
+        return replace(base(facts, past, dreams, self.sanitize), has_facts=has_facts)
 
 
 def encoded(known: Base) -> bytes:
-    return json.dumps({"text": known.text, "timezone": known.timezone, "past": [at.isoformat() for at in known.past]}).encode()
+    past = [at.isoformat() for at in known.past]
+    return json.dumps({"text": known.text, "timezone": known.timezone, "past": past, "has_facts": known.has_facts}).encode()
 
 
 def decoded(value: bytes | None) -> Base | None:
     """Read a cached base; None for what is none, or was written by another version."""
     try:
         fields = json.loads(value or b"{}")
-        return Base(fields["text"], fields["timezone"], tuple(datetime.fromisoformat(at) for at in fields["past"]))
+        past = tuple(datetime.fromisoformat(at) for at in fields["past"])
+        return Base(fields["text"], fields["timezone"], past, fields["has_facts"])
     except (ValueError, KeyError, TypeError):
         return None

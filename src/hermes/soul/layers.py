@@ -47,6 +47,8 @@ class Base:
     timezone: str | None
     past: tuple[datetime, ...]
     """When the messages of the cross-session context were written, in their order."""
+    has_facts: bool = True
+    """Whether there is something to recall."""
 
 
 def system(agent: Agent, base: Base | None) -> str:

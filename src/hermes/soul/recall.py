@@ -66,10 +66,12 @@ class Recall:
         self._is_trivial, self._count_skipped = is_trivial, count_skipped
         self._timeout_s, self._embed_timeout_s = timeout_s, embed_timeout_s
 
-    async def find(self, user_id: UUID, text: str, *, now: datetime) -> Recalled:
-        """Return at most ten facts, the best first. Never raises."""
+    async def find(self, user_id: UUID, text: str, *, now: datetime, has_facts: bool = True) -> Recalled:
+        """Return at most ten facts, the best first. Never raises. Without `has_facts` it is known that there are none."""
         if self._is_trivial(text):
             self._count_skipped()
+            return NOTHING
+        if not has_facts:
             return NOTHING
         text = excerpt(text)
         embedding = await self._embedded(text)

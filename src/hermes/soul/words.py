@@ -20,10 +20,9 @@ from hermes.graph import MessageGraph
 from hermes.graph.message import SIDE
 from hermes.graph.node import Node
 from hermes.graph.revive import history_of
-from hermes.ports.errors import Forgotten, NotThere, PortError, StaleHead
+from hermes.ports.errors import Damaged, Forgotten, NotThere, PortError, StaleHead
 from hermes.ports.graphs import Graphs
 from hermes.ports.histories import Histories
-from hermes.ports.memories import Damaged
 from hermes.ports.sessions import Sessions, Spoken
 from hermes.ports.transactions import Transaction, Transactions
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from hermes.graph.message import FrozenDict, freeze_items
 from hermes.ports.tools import ToolUser
 from hermes.ports.transactions import Transaction
 from hermes.tools.parameters import Parameter, Parameters, described, parameters_of, parse, text
@@ -134,6 +135,7 @@ def tool(effect: Effect) -> Callable[[Callable[..., Awaitable[Any]]], Recipe[Any
     return make
 
 
-def schema_of(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool as the gateway takes it."""
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": dict(parameters)}}
+def schema_of(name: str, description: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tool as the gateway takes it; frozen, because every call sends and records it."""
+    schema = {"type": "function", "function": {"name": name, "description": description, "parameters": dict(parameters)}}
+    return FrozenDict(freeze_items(schema, name))

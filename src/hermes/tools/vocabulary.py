@@ -24,6 +24,7 @@ SEMITIC = re.compile(r"[\u0600-\u06ff]")
 PROCLITICS = "(?:[وفبلك]?ال|لل|[وفبلك])?"
 LETTER = r"[\w\u0900-\u0963]"
 """With the vowel signs of Hindi, which Python counts as marks and not as letters."""
+BEGINNING = rf"(?<!{LETTER})"
 TOKEN = re.compile(rf"{LETTER}+")
 INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufe0e\ufe0f]")
 LONGEST = 2_000
@@ -61,7 +62,11 @@ class Lexicon:
 
     @cached_property
     def _phrases(self) -> re.Pattern[str]:
-        return alternatives(entry for entry in self._others if not GLUED.search(entry))
+        return alternatives(entry for entry in self._others if not GLUED.search(entry) and not SEMITIC.search(entry))
+
+    @cached_property
+    def _semitic(self) -> re.Pattern[str]:
+        return alternatives(entry for entry in self._others if SEMITIC.search(entry))
 
     def is_in(self, folded: str) -> bool:
         """Whether a folded text has one of the words."""
@@ -70,7 +75,8 @@ class Lexicon:
             not self._words.isdisjoint(tokens)
             or any(token.startswith(self._beginnings) for token in tokens)
             or (GLUED.search(folded) is not None and self._glued.search(folded) is not None)
-            or ((len(tokens) > 1 or SEMITIC.search(folded) is not None) and self._phrases.search(folded) is not None)
+            or (len(tokens) > 1 and self._phrases.search(folded) is not None)
+            or (SEMITIC.search(folded) is not None and self._semitic.search(folded) is not None)
         )
 
     def without(self, folded: str) -> str:
@@ -90,7 +96,11 @@ def is_special(entry: str) -> bool:
 
 
 def alternatives(entries: Iterable[str]) -> re.Pattern[str]:
-    return re.compile("|".join(pattern_of(entry) for entry in entries) or r"(?!)")
+    """A pattern of all entries. What most of them begin with stands before all of those: it is then looked at once at each letter."""
+    patterns = [pattern_of(entry) for entry in entries]
+    words = [pattern.removeprefix(BEGINNING) for pattern in patterns if pattern.startswith(BEGINNING)]
+    parts = [rf"{BEGINNING}(?:{'|'.join(words)})"] if words else []
+    return re.compile("|".join([*parts, *(pattern for pattern in patterns if not pattern.startswith(BEGINNING))]) or r"(?!)")
 
 
 def pattern_of(entry: str) -> str:
@@ -99,10 +109,10 @@ def pattern_of(entry: str) -> str:
     if SEMITIC.search(entry):
         # A short word with an ending is mostly another word.
         ending = rf"{LETTER}{{0,3}}" if len(entry) > 3 else ""
-        return rf"(?<!{LETTER}){PROCLITICS}{re.escape(entry)}{ending}(?!{LETTER})"
+        return rf"{BEGINNING}{PROCLITICS}{re.escape(entry)}{ending}(?!{LETTER})"
     # Spaces and hyphens are the same to whoever types.
     word = re.escape(entry.removesuffix("*")).replace(r"\ ", r"[\s-]").replace(r"\-", r"[\s-]?")
-    return rf"(?<!{LETTER}){word}{LETTER}*" if entry.endswith("*") else rf"(?<!{LETTER}){word}(?!{LETTER})"
+    return rf"{BEGINNING}{word}{LETTER}*" if entry.endswith("*") else rf"{BEGINNING}{word}(?!{LETTER})"
 
 
 def words_of(table: Mapping[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import json
 import logging
 import socket
@@ -20,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hermes.channels import post as module
 from hermes.channels.post import HttpPost, open_post
 from hermes.ports.channels import Call, MaybeSent, NotSent, Reply
+from hermes.ports.images import ImageTooLarge
 
 SECRET = "123:TOKEN"  # noqa: S105  # what no error and no log line may show
 
@@ -301,3 +303,55 @@ async def test_neither_errors_nor_logs_show_the_token(post: HttpPost, caplog: py
             assert SECRET not in "".join(traceback.format_exception(caught.value))
             assert SECRET not in repr(broken)
     assert SECRET not in caplog.text
+
+
+# --- files
+
+
+async def test_a_file_may_be_longer_than_any_answer_and_comes_as_it_is_kept(post: HttpPost, server: Server) -> None:
+    kept = bytes(range(256)) * 8_000
+
+    async def give(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=kept, content_type="image/png")
+
+    server.answer = give
+    reply = await post.fetch(call(server.url, method="GET", json=None), timeout_s=5, max_bytes=len(kept))
+    assert (reply.status, reply.headers["content-type"], reply.body == kept) == (200, "image/png", True)
+    assert server.seen[0][1]["Accept-Encoding"] == "identity"
+    with pytest.raises(MaybeSent, match="the answer does not end"):
+        await post.send(call(server.url), timeout_s=5)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_a_file_that_is_too_large_is_not_read_to_its_end(post: HttpPost, server: Server, is_told: bool) -> None:
+    async def give(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.content_length = 10**12 if is_told else None
+        await response.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await response.write(b"x" * 65_536)
+        return response
+
+    server.answer = give
+    with pytest.raises(ImageTooLarge, match="larger than 100000 bytes") as caught:
+        await post.fetch(call(server.url, method="GET", json=None), timeout_s=5, max_bytes=100_000)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_a_file_that_comes_packed_is_not_unpacked(post: HttpPost, server: Server) -> None:
+    async def give(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=gzip.compress(b"0" * 1_000_000), headers={"Content-Encoding": "gzip"})
+
+    server.answer = give
+    with pytest.raises(MaybeSent, match="^the bytes came packed$"):
+        await post.fetch(call(server.url, method="GET", json=None), timeout_s=5, max_bytes=10_000_000)
+
+
+async def test_a_file_is_not_followed_elsewhere(post: HttpPost, server: Server) -> None:
+    async def redirect(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=302, headers={"Location": f"{server.url}/elsewhere"})
+
+    server.answer = redirect
+    assert (await post.fetch(call(server.url, method="GET", json=None), timeout_s=5, max_bytes=10)).status == 302
+    assert len(server.seen) == 1

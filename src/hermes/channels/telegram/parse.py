@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from hermes.channels.meta import a_count, a_text, an_object, moment, objects, parsed
+from hermes.channels.references import reference_of
 from hermes.channels.telegram.addressed import is_addressed
 from hermes.channels.telegram.places import channel_of, thread_of
 from hermes.channels.telegram.said import Said, said_in
@@ -118,7 +119,7 @@ def envelope(message: Mapping[str, Any], sender: Mapping[str, Any], said: Said, 
         platform=Platform.TELEGRAM,
         sender_id=a_text(sender.get("id")),
         text=said.text,
-        media_url=said.media.reference if said.media is not None else None,
+        media_url=reference_of(said.media, here.account),
         media_type=said.media_type,
     )
     return Envelope(

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from hermes.channels.meta import Complaint, a_text, an_object, complaint_of, described, moment, objects, once, outcome_of, parsed
+from hermes.channels.references import reference_of
 from hermes.channels.whatsapp.addresses import group
 from hermes.channels.whatsapp.said import Said, said_in
 from hermes.channels.whatsapp.subcodes import SUBCODES
@@ -118,7 +119,7 @@ def heard(message: Mapping[str, Any], said: Said, sender: str, number: Number) -
         platform=Platform.WHATSAPP,
         sender_id=sender,
         text=said.text,
-        media_url=said.media.reference if said.media else None,
+        media_url=reference_of(said.media, number.account),
         media_type=said.media_type,
     )
     return Heard(

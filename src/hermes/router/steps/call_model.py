@@ -29,13 +29,18 @@ async def call_model(claim: Claim, prompt: Prompt, person: Person, past: Past, s
     """Return what was asked, and the answer. Raises NoAnswer, BudgetSpent, Paused; then nothing was paid, or what was paid is counted."""
     caller = caller_of(claim, person, past)
 
+    prepared = prompt.to_bytes()
+
+    def read(request: bytes) -> Prompt:
+        return prompt if request == prepared else Prompt.from_bytes(request)
+
     async def run(request: bytes) -> Done:
-        asked = Prompt.from_bytes(request)
+        asked = read(request)
         return await ask(services, asked.messages, caller, tools=asked.tools, tool_choice=asked.tool_choice)
 
     effects = Effects(services.transactions, services.journal)
-    request, result = await effects.once_asked(claim, "call_model", 0, prompt.to_bytes(), run, is_repeatable=True)
-    return Prompt.from_bytes(request), Answered.from_bytes(result)
+    request, result = await effects.once_asked(claim, "call_model", 0, prepared, run, is_repeatable=True)
+    return read(request), Answered.from_bytes(result)
 
 
 async def ask(

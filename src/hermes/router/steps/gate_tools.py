@@ -37,7 +37,7 @@ def gate_tools(claim: Claim, prompt: Prompt, person: Person, past: Past, service
         services.warmth.note(past.session.id, gated.name, characters=prompt.characters + len(gated.schemas) * SCHEMA_CHARACTERS)
     is_there = prompt.tool_choice is not None and set(prompt.picture_tools) <= names(gated)
     choice = prompt.tool_choice if is_there else None
-    return replace(prompt, tools=[dict(schema) for schema in gated.schemas], gate=gated.name, tool_choice=choice)
+    return replace(prompt, tools=gated.schemas, gate=gated.name, tool_choice=choice)
 
 
 def with_picture(gated: Gated, prompt: Prompt, warm: str | None, everything: Gated) -> Gated:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from hermes.ports.errors import NotThere
+from hermes.ports.errors import Damaged, NotThere
 from hermes.ports.histories import History
 from hermes.ports.inbox import Claim
 from hermes.ports.sessions import Session
@@ -41,3 +41,9 @@ async def load_history(claim: Claim, services: Services) -> Past:
     except NotThere:
         log.warning("history_missing", session_id=str(session.id))
         return Past(session, History((), session.head, session.length), is_missing=True)
+    except Damaged:
+        # Nothing can be added to a list that nobody can read; the conversation goes on in a new one, and somebody should look at it.
+        services.alerts.alert("history_damaged", session_id=str(session.id))
+        async with services.transactions.begin() as tx:
+            session = await services.sessions.begin(tx, session, claim.user_id)
+        return Past(session, History((), session.head), is_missing=True)

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from hermes.graph.context import KeepReasoning
-from hermes.ports.errors import Forgotten
+from hermes.ports.errors import Forgotten, StaleHead
 from hermes.ports.graphs import Appended, Entry
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import Parcel
@@ -100,14 +100,14 @@ async def write_graph(tx: Transaction, claim: Claim, exchange: Exchange, service
     """Append to the list that the model was shown, also where another session has begun since; return its session.
 
     What the model was not shown of it is first taken off, so that its answer stands under what it saw. A list whose owner was deleted
-    meanwhile can be written by nobody: what was said goes on in a new one, as context."""
+    meanwhile can be written by nobody, and one that somebody was erased from is another one now: what was said goes on as context."""
     prompt, entries = exchange.prompt, entries_of(exchange)
     session_id = UUID(prompt.session_id)
     try:
         if prompt.offset:
             return session_id, await services.graphs.shorten(tx, session_id, prompt.head, prompt.offset, entries)
         return session_id, await services.graphs.append(tx, session_id, prompt.head, entries)
-    except Forgotten:
+    except (Forgotten, StaleHead):
         session = await services.sessions.current(tx, claim.conversation_id, claim.user_id)
         said = [Entry({**entry.message, "metadata": {"cut_from": "a list that was erased"}}) for entry in entries]
         return session.id, await services.graphs.append(tx, session.id, session.head, said)

@@ -72,6 +72,10 @@ class MemorySessions:
     async def go_on(self, _: Transaction, conversation_id: UUID) -> Session | None:
         return await self.current(_, conversation_id, self.sessions[conversation_id].user_id) if conversation_id in self.sessions else None
 
+    async def begin(self, tx: Transaction, session: Session, user_id: UUID) -> Session:
+        del self.sessions[session.conversation_id]
+        return await self.current(tx, session.conversation_id, user_id)
+
     async def current(self, _: Transaction, conversation_id: UUID, user_id: UUID) -> Session:
         if conversation_id not in self.sessions:
             graph, session_id = MessageGraph(), uuid4()

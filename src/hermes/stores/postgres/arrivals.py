@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from hermes.ports.arrivals import Standing
+from hermes.ports.arrivals import Spoken, Standing
 from hermes.ports.channels import Outcome, Rank, Receipt
 from hermes.ports.dead_letters import DeadLetter
 from hermes.ports.transactions import Transaction
@@ -58,6 +58,13 @@ class PostgresArrivals:
         held = [row[0] for row in await rows(tx, "hold_both", where)]
         await on(tx).execute(SQL["move_channel"], where)
         await on(tx).execute(SQL["move_parcels"], {**where, "conversations": held})
+
+    async def answered(
+        self, tx: Transaction, account: str, platform: Platform, message_id: str, *, channel_id: str | None = None
+    ) -> Spoken | None:
+        where = {"account": account, "platform": platform, "message_id": message_id, "channel_id": channel_id}
+        found = await rows(tx, "answered", where)
+        return None if not found else Spoken(turn_id=found[0][0], session_id=found[0][1], calls=tuple(found[0][2]))
 
     async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[Standing]:
         return [as_standing(row) for row in await rows(tx, "standings", {"turn_id": turn_id})]

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 from hermes.graph import CallRecord, MessageGraph
 from hermes.graph.edit import COMPACTION
 from hermes.graph.revive import continued, history_of
-from hermes.ports.errors import NotThere, StaleHead
+from hermes.ports.errors import Damaged, NotThere, StaleHead
 from hermes.ports.graphs import Appended, Entry
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
@@ -27,7 +27,7 @@ from hermes.stores.postgres.graph_rows import (
 )
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load
-from hermes.stores.seal import DataKeys
+from hermes.stores.seal import DataKeys, SealBroken
 
 SQL = load("graphs")
 APPEND = SQL["append"] + SQL["appended"]
@@ -92,7 +92,10 @@ class PostgresGraphs:
             raise NotThere(f"there is no session {session_id}")
         user_id, *rows = row
         vault = Vault(await self._keyring.of(tx, user_id), session_id)
-        return graph_from(GraphRows(*rows), session_id, vault)
+        try:
+            return graph_from(GraphRows(*rows), session_id, vault)
+        except SealBroken as error:
+            raise Damaged(f"the graph of session {session_id} is not what was sealed") from error
 
     async def save(self, tx: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:
         history = history_of(graph)

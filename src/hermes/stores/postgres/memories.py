@@ -15,8 +15,8 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.embeddings import Embedding
-from hermes.ports.errors import Forgotten
-from hermes.ports.memories import Candidate, Candidates, Change, Damaged, Depth, Dream, DreamKind, Fact, NewFact, Origin, Review, Unembedded
+from hermes.ports.errors import Damaged, Forgotten
+from hermes.ports.memories import Candidate, Candidates, Change, Depth, Dream, DreamKind, Fact, NewFact, Origin, Review, Unembedded
 from hermes.ports.souls import PastMessage
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
@@ -43,6 +43,10 @@ class PostgresMemories:
 
     async def lock(self, tx: Transaction, user_id: UUID) -> None:
         await on(tx).execute(SQL["lock"], {"user_id": str(user_id)})
+
+    async def has_free(self, tx: Transaction, user_id: UUID) -> bool:
+        [[has]] = await (await on(tx).execute(SQL["has_free"], {"user_id": user_id})).fetchall()
+        return bool(has)
 
     async def keyed(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
         return await self._facts(tx, "keyed", user_id, {"now": now})

@@ -96,6 +96,10 @@ class PostgresSessions:
             raise NotThere(f"there is no conversation or session {name!r}")
         return [session_id for (session_id,) in rows]
 
+    async def begin(self, tx: Transaction, session: Session, user_id: UUID) -> Session:
+        await on(tx).execute(SQL["end_one"], {"session_id": session.id})
+        return await self.current(tx, session.conversation_id, user_id)
+
     async def end(self, tx: Transaction, user_id: UUID) -> Sequence[UUID]:
         # Sessions before their user, as a turn's end has it.
         ended = await (await on(tx).execute(SQL["end"], {"user_id": user_id})).fetchall()

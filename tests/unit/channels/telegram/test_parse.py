@@ -95,7 +95,7 @@ def test_an_old_update_without_types_is_heard_too() -> None:
 
 def test_of_a_photo_the_largest_is_taken_and_its_album_named() -> None:
     media = Media(reference="telegram:large", kind="image", mime_type="image/jpeg", bytes=91000)
-    heard = hello(text="this?", media_url="telegram:large", media_type="image/jpeg")
+    heard = hello(text="this?", media_url="telegram:bali/large", media_type="image/jpeg")
     assert happened(SAMPLES["photo"]) == [replace(heard, media=(media,), album="1370")]
 
 
@@ -114,7 +114,7 @@ def test_of_a_photo_the_largest_is_taken_and_its_album_named() -> None:
     ],
 )
 def test_a_file_is_heard_by_its_id(field: str, file: dict[str, Any], media: Media) -> None:
-    heard = hello(text="", media_url="telegram:F", media_type=media.mime_type)
+    heard = hello(text="", media_url="telegram:bali/F", media_type=media.mime_type)
     assert happened(update(part=message(**{field: {"file_id": "F"} | file}))) == [replace(heard, media=(media,))]
 
 

@@ -213,14 +213,14 @@ def test_what_is_said_without_typing_is_text_too(written: dict[str, Any], said: 
 )
 def test_a_file_is_heard_by_its_id_and_its_address_is_forgotten(kind: str, part: dict[str, Any], media_type: str) -> None:
     media = Media(reference="whatsapp:601", kind=kind, mime_type=part.get("mime_type"))
-    expected = replace(hello(text="", media_url="whatsapp:601", media_type=media_type), media=(media,))
+    expected = replace(hello(text="", media_url="whatsapp:berlin/601", media_type=media_type), media=(media,))
     assert heard(message(kind, {"id": "601"} | part)) == [expected]
 
 
 def test_a_file_has_its_caption_and_its_name() -> None:
     part = {"id": 601, "caption": "the bill", "filename": "bill.pdf", "mime_type": "application/pdf", "file_size": 512}
     media = Media(reference="whatsapp:601", kind="document", mime_type="application/pdf", name="bill.pdf", bytes=512)
-    expected = replace(hello(text="the bill", media_url="whatsapp:601", media_type="application/pdf"), media=(media,))
+    expected = replace(hello(text="the bill", media_url="whatsapp:berlin/601", media_type="application/pdf"), media=(media,))
     assert heard(message("document", part)) == [expected]
 
 

@@ -73,6 +73,14 @@ where account_id = %(account)s and platform = %(platform)s and channel_id = %(ol
 update outbox set channel_id = %(new)s
 where conversation_id = any(%(conversations)s) and channel_id = %(old)s and state in ('pending', 'attempting')
 
+-- name: answered
+-- The newest, should a platform ever give an id twice.
+select outbox.turn_id, session_id, coalesce(meta -> 'calls', '[]')
+from outbox join interactions using (turn_id)
+where outbox.account_id = %(account)s and outbox.platform = %(platform)s and message_id = %(message_id)s and news = ''
+    and (%(channel_id)s::text is null or channel_id = %(channel_id)s)
+order by outbox.id desc limit 1
+
 -- name: standings
 select part, news, state, rank, ranked_at, outcome, reason, tries, doubts, is_late, put_at
 from outbox where turn_id = %(turn_id)s order by news <> '', id

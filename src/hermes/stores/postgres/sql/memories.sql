@@ -1,5 +1,8 @@
 -- Facts of users, and their dreams. Every query names the user whose rows it touches, but for the jobs that go through all of them.
 
+-- name: has_free
+select exists (select from user_memory where user_id = %(user_id)s and key is null)
+
 -- name: lock
 select pg_advisory_xact_lock(hashtextextended('memory/' || %(user_id)s, 0))
 

@@ -42,6 +42,9 @@ where (%(among)s::uuid[] is null or id = any(%(among)s::uuid[]))
     and (%(account)s::text is null or account_id = %(account)s)
 order by number
 
+-- name: end_one
+update sessions set ended_at = clock_timestamp() where id = %(session_id)s and ended_at is null
+
 -- name: end
 update sessions set ended_at = clock_timestamp()
 where id in (

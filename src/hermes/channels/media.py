@@ -1,0 +1,95 @@
+"""Files that people sent, fetched when they are looked at: by reference with the account's own key, or from the public web.
+
+    telegram:bali/FILE_ID     where is it (getFile)       →  its bytes, at an address that holds the token
+    whatsapp:shop/MEDIA_ID    where is it (GET /MEDIA_ID)  →  its bytes, with the key in a header
+    https://…                 the given fetcher, which asks nothing that is not public
+
+Late, because such addresses live for minutes and hold tokens, and references do neither. Each is asked for once: who is refused 20 files
+within an hour gets none for the next half. Nothing that it raises holds an address, a header or a token."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from hermes.channels import telegram, whatsapp
+from hermes.channels.references import Reference
+from hermes.channels.telegram import Telegram
+from hermes.channels.whatsapp import WhatsApp
+from hermes.ports.channels import Call, Channel, Channels, MaybeSent, NotSent, Reply
+from hermes.ports.images import Fetch, Fetched, Files, ImageTooLarge, ImageUnreadable
+
+UNTOLD = frozenset({"", "application/octet-stream", "binary/octet-stream"})
+"""What platforms say of files that they know nothing about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountFiles:
+    """The port Fetch, also for what only an account of ours can fetch."""
+
+    channels: Channels
+    files: Files
+    web: Fetch
+    max_bytes: int
+    timeout_s: float = 8.0
+    """For both calls together; a step of the router has 10 seconds."""
+
+    async def fetch(self, url: str) -> Fetched:
+        reference = Reference.read(url)
+        if reference is None:
+            return await self.web.fetch(url)
+        channel = self.channels.get(reference.platform, reference.account)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await self._bring(channel, reference)
+        except TimeoutError:
+            raise ImageUnreadable("it did not come in time") from None
+        except (NotSent, MaybeSent) as error:
+            raise ImageUnreadable(str(error)) from None
+
+    async def _bring(self, channel: Channel | None, reference: Reference) -> Fetched:
+        asked = question(channel, reference)
+        if channel is None or asked is None:
+            raise ImageUnreadable("no account that is set up here can fetch it")
+        told = await self.files.send(asked, timeout_s=self.timeout_s)
+        file = file_told(channel, told)
+        if file is None:
+            raise ImageTooLarge(self.max_bytes) if is_too_big(told) else ImageUnreadable(f"the platform answered {told.status}")
+        if (file.bytes or 0) > self.max_bytes:
+            raise ImageTooLarge(self.max_bytes)
+        return fetched(await self.files.fetch(file.call, timeout_s=self.timeout_s, max_bytes=self.max_bytes))
+
+
+def question(channel: Channel | None, reference: Reference) -> Call | None:
+    """The call that asks where a file is; None where nobody can be asked."""
+    match channel:
+        case Telegram():
+            return telegram.look_up(channel.api, reference.bare)
+        case WhatsApp():
+            return whatsapp.look_up(channel.provider, reference.bare)
+    return None
+
+
+def file_told(channel: Channel, reply: Reply) -> telegram.File | whatsapp.File | None:
+    """The file that an answer names; None where it names none, or one where the account's key may not go."""
+    match channel:
+        case Telegram():
+            return telegram.file_in(channel.api, reply)
+        case WhatsApp():
+            return whatsapp.file_in(channel.provider, reply)
+    return None
+
+
+def is_too_big(reply: Reply) -> bool:
+    """Whether Telegram says that a bot cannot have a file because of its size. Only its words tell."""
+    return reply.status == 400 and b"file is too big" in reply.body
+
+
+def fetched(reply: Reply) -> Fetched:
+    """The bytes of an answer. A page, a complaint or a redirect is no file."""
+    media_type = reply.headers.get("content-type", "").partition(";")[0].strip().casefold()
+    if reply.status != 200:
+        raise ImageUnreadable(f"the platform answered {reply.status}")
+    if media_type not in UNTOLD and not media_type.startswith("image/"):
+        raise ImageUnreadable("it is said to be no picture")
+    return Fetched(reply.body, media_type or "application/octet-stream")

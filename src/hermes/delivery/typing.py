@@ -1,0 +1,140 @@
+"""Show that an answer is on its way, while it is made: `typing…` on the phone of whoever wrote.
+
+    0.7 s without an answer  →  shown  →  again, before the platform lets it fade  →  … until the block ends
+
+A courtesy, and treated as one: it never raises, delays no answer, counts as no failure of its line, and takes a share of what a platform
+lets us send that leaves the answers theirs. Whatever is refused or lost ends it for this turn."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import structlog
+
+from hermes.ports.breakers import Line
+from hermes.ports.channels import Channel, Channels, MaybeSent, NotSent, Outcome, Post, To, Verdict
+from hermes.turn import Envelope, Platform
+
+log = structlog.get_logger()
+
+FIRST_AFTER_S = 0.7
+"""Many answers are there by then, and nobody has begun to wonder."""
+TIMEOUT_S = 3.0
+MOST_AT_ONCE = 8
+"""Calls under way in this process. A platform that hangs must not have all of its connections held by courtesies."""
+MOST_KNOWN = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """How often it is shown."""
+
+    every_s: float
+    """Within a turn: a little less than it lasts, or as long as the platform's own limits ask for."""
+    apart_s: float
+    """In one chat, over all of its turns: never sooner than this."""
+    account_apart_s: float
+    """In one account, over all of its chats: a quarter, or less, of what the platform takes."""
+
+
+RHYTHMS: Mapping[Platform, Rhythm] = {
+    Platform.TELEGRAM: Rhythm(4.0, 1.0, 1 / 7),  # lasts 5 s; 30 calls a second
+    Platform.WHATSAPP: Rhythm(25.0, 6.0, 1 / 20),  # lasts 25 s; one message in 6 s to one person, 80 a second
+    Platform.INSTAGRAM: Rhythm(15.0, 1.0, 1 / 75),  # lasts 20 s; 300 a second
+}
+TELEGRAM_GROUP = Rhythm(15.0, 15.0, 1 / 7)
+"""Twenty a minute for everything, so only now and then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Typing:
+    """Shows it on every platform that has such a thing. One for each process: it knows how often this one has shown it."""
+
+    channels: Channels
+    post: Post
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    timer: Callable[[], float] = time.monotonic
+    rests: dict[tuple[Line, str], float] = field(default_factory=dict)
+    """Until when each chat, and under the empty name each account, is left alone."""
+    showing: set[asyncio.Task[None]] = field(default_factory=set)
+    calling: set[object] = field(default_factory=set)
+
+    @asynccontextmanager
+    async def shown(self, envelope: Envelope) -> AsyncIterator[None]:
+        """Show it to whoever sent this, as long as the block lasts. The end of the block waits for nothing."""
+        channel = self.channels.get(envelope.event.platform, envelope.account)
+        rhythm = rhythm_of(envelope)
+        if channel is None or rhythm is None:
+            yield
+            return
+        task = asyncio.create_task(self._show(channel, rhythm, envelope), name="typing")
+        self.showing.add(task)
+        task.add_done_callback(self._ended)
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _show(self, channel: Channel, rhythm: Rhythm, envelope: Envelope) -> None:
+        line = Line(channel.platform, channel.account)
+        to = To(channel_id=envelope.channel_id, thread=envelope.thread)
+        message_id = message_of(envelope)
+        wait_s = FIRST_AFTER_S
+        while True:
+            await self.pause(wait_s)
+            wait_s = rhythm.every_s
+            if not self._may_show(line, to.channel_id, rhythm):
+                continue
+            verdict = await self._call(channel, to, message_id)
+            if verdict is None:
+                return
+            if verdict.outcome is not Outcome.SENT:
+                log.info("typing_stopped", platform=str(line.platform), account=line.account, outcome=str(verdict.outcome))
+                self.rests[line, to.channel_id] = self.timer() + (verdict.retry_after_s or 0.0)
+                return
+
+    def _may_show(self, line: Line, channel_id: str, rhythm: Rhythm) -> bool:
+        """Whether it is time, and there is room; whoever is told so has taken it."""
+        now = self.timer()
+        if len(self.calling) >= MOST_AT_ONCE or any(self.rests.get((line, name), now) > now for name in (channel_id, "")):
+            return False
+        if len(self.rests) > MOST_KNOWN:
+            for key in [key for key, until in self.rests.items() if until <= now]:
+                del self.rests[key]
+        self.rests[line, channel_id], self.rests[line, ""] = now + rhythm.apart_s, now + rhythm.account_apart_s
+        return True
+
+    async def _call(self, channel: Channel, to: To, message_id: str | None) -> Verdict | None:
+        """Show it once; None where the platform has no such thing here."""
+        call, mark = channel.typing(to, message_id=message_id), object()
+        if call is None:
+            return None
+        self.calling.add(mark)
+        try:
+            return channel.classify(await self.post.send(call, timeout_s=TIMEOUT_S))
+        except (NotSent, MaybeSent) as error:
+            return Verdict(outcome=Outcome.NETWORK_TIMEOUT, detail=str(error))
+        finally:
+            self.calling.discard(mark)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.showing.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("typing_failed", exc_info=error)
+
+
+def rhythm_of(envelope: Envelope) -> Rhythm | None:
+    """How often it is shown there; None on platforms that have no such thing."""
+    platform = envelope.event.platform
+    return TELEGRAM_GROUP if platform is Platform.TELEGRAM and envelope.channel_id.startswith("-") else RHYTHMS.get(platform)
+
+
+def message_of(envelope: Envelope) -> str | None:
+    """What WhatsApp calls the message, which it wants to be told: its key is `NUMBER:MESSAGE` there. None for other platforms' messages,
+    whose keys name something else, and who do not ask."""
+    return envelope.event_key.partition(":")[2] or None if envelope.event.platform is Platform.WHATSAPP else None

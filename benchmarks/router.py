@@ -121,10 +121,8 @@ async def overhead(settings: Settings, seconds: float, rate: int) -> None:
         await teach(hermes)
         spent.clear()
         took = await at_rate(rate, seconds, lambda number: turn(hermes, number % USERS, spent))
-        print(
-            f"The ten steps at {rate} messages/s over {USERS} users, {KNOWING} of them with facts to recall; the stores are on the", end=" "
-        )
-        print("same machine, and the model answers at once\n")
+        print(f"The ten steps at {rate} messages/s over {USERS} users, {KNOWING} of them with facts to recall;", end=" ")
+        print("the stores are on the same machine, and the model answers at once\n")
         print("| | n | p50 ms | p99 ms | worst ms |\n|---|---|---|---|---|")
         ours = spent["turn"]
         row("**a turn, from its claim to its answer in the outbox**", ours)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone
 
-from hermes.router.replies import kinds
 from hermes.router.replies.catalogue import LANGUAGES, catalogue_of
 from hermes.router.replies.kinds import ReplyKind
 from hermes.router.replies.say import Value, reply
@@ -71,7 +71,7 @@ def table_of_credits() -> Iterator[str]:
 
 def meanings_of_kinds() -> dict[ReplyKind, str]:
     """What is written below each kind in its declaration."""
-    [declared] = [node for node in ast.parse(inspect.getsource(kinds)).body if isinstance(node, ast.ClassDef)]
+    [declared] = [node for node in ast.parse(inspect.getsource(sys.modules[ReplyKind.__module__])).body if isinstance(node, ast.ClassDef)]
     return {
         ReplyKind[target.id]: text
         for above, below in zip(declared.body, declared.body[1:], strict=False)

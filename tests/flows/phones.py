@@ -1,0 +1,86 @@
+"""The platforms with phones in people's hands, and Hermes' own channels to them, without a Hermes between: what tests of one part share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from hermes.channels.directory import Directory
+from hermes.channels.instagram import Instagram, Login
+from hermes.channels.telegram import BotApi, Telegram
+from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
+from hermes.demo.platforms import Person, Platforms, open_platforms
+from hermes.demo.platforms import Platform as Fake
+from hermes.ports.channels import Channel, Happening, Heard, Webhook
+from tests.unit.demo.platforms.receiver import Receiver, receiving
+
+NAMES = ("telegram", "whatsapp", "whatsapp_cloud", "instagram", "instagram_page")
+
+
+@dataclass(frozen=True)
+class Phones:
+    """The platforms, who takes their webhooks, and a channel to each account."""
+
+    platforms: Platforms
+    receiver: Receiver
+
+    @property
+    def channels(self) -> dict[str, Channel]:
+        return channels_to(self.platforms)
+
+    @property
+    def directory(self) -> Directory:
+        return Directory(self.channels.values())
+
+    def fake(self, name: str) -> Fake:
+        return next(fake for fake in self.platforms if fake.name == name)
+
+    def person(self, name: str) -> Person:
+        """Somebody new at a platform."""
+        return {fake.name: fake for fake in self.platforms}[name].person("Ada")  # type: ignore[attr-defined,no-any-return]
+
+    async def happened(self, name: str) -> Sequence[Happening]:
+        """All that a platform's account has been told so far."""
+        await self.platforms.quiet()
+        channel, now = self.channels[name], datetime.now(UTC)
+        return [happening for got in self.receiver.got for happening in channel.parse(Webhook(headers={}, body=got.raw), now=now)]
+
+    async def heard(self, name: str) -> list[Heard]:
+        """The messages among it."""
+        return [happening for happening in await self.happened(name) if isinstance(happening, Heard)]
+
+
+def channels_to(platforms: Platforms) -> dict[str, Channel]:
+    """Hermes' own channels to the accounts, by the platforms' names."""
+    url, header = platforms.url, platforms.whatsapp.secret_header
+    bot, number, cloud = platforms.telegram, platforms.whatsapp, platforms.whatsapp_cloud
+    dialog = Dialog360(api_key=number.key, webhook_secrets=(header[1],), secret_header=header[0], base_url=url)
+    direct = CloudApi(
+        access_token=cloud.key, phone_number_id=cloud.phone_number_id, app_secrets=(cloud.app_secret,), base_url=url, media_urls=(url,)
+    )
+    return {
+        "telegram": Telegram(account="fake", api=BotApi(token=bot.token, base_url=url), secret=bot.secret),
+        "whatsapp": WhatsApp(account="fake", provider=dialog),
+        "whatsapp_cloud": WhatsApp(account="fake-cloud", provider=direct),
+        **{
+            fake.name: Instagram(
+                account=account,
+                instagram_id=fake.account_id,
+                login=Login(str(fake.login)),
+                access_token=fake.token,
+                app_secrets=(fake.app_secret,),
+                base_url=url,
+            )
+            for account, fake in (("fake", platforms.instagram), ("fake-page", platforms.instagram_page))
+        },
+    }
+
+
+@asynccontextmanager
+async def open_phones(*, speed: float = 1.0) -> AsyncIterator[Phones]:
+    """The platforms, for as long as the block lasts; whatever happens there is told to the receiver."""
+    async with open_platforms(speed=speed) as platforms, receiving() as receiver:
+        platforms.connect(receiver.url)
+        yield Phones(platforms, receiver)

@@ -1,0 +1,103 @@
+"""Files that people sent, fetched by reference from platforms that check everything: keys, hosts, lifetimes, sizes."""
+
+import traceback
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from hermes.channels.directory import Directory
+from hermes.channels.media import AccountFiles
+from hermes.channels.post import open_post
+from hermes.demo.platforms import sample_picture
+from hermes.ports.images import Fetched, ImageTooLarge, ImageUnreadable
+from tests.flows.phones import Phones, open_phones
+from tests.unit.tools.pictures.model import OneAddress
+
+BY_ID = ["telegram", "whatsapp", "whatsapp_cloud"]
+TYPES = {"telegram": "application/octet-stream", "whatsapp": "image/png", "whatsapp_cloud": "image/png"}
+
+
+@pytest.fixture
+async def phones() -> AsyncIterator[Phones]:
+    async with open_phones() as phones:
+        yield phones
+
+
+@pytest.fixture
+async def files(phones: Phones) -> AsyncIterator[AccountFiles]:
+    async with open_post() as post:
+        yield AccountFiles(channels=phones.directory, files=post, web=OneAddress(), max_bytes=100_000, timeout_s=5)
+
+
+async def reference(phones: Phones, name: str, picture: bytes | None = None) -> str:
+    phones.person(name).send_picture(picture, caption="how many calories?")
+    [heard] = await phones.heard(name)
+    assert heard.envelope.event.text == "how many calories?"
+    assert heard.envelope.event.media_url is not None
+    return heard.envelope.event.media_url
+
+
+@pytest.mark.parametrize("name", BY_ID)
+async def test_a_picture_is_fetched_by_its_reference_with_the_accounts_own_key(phones: Phones, files: AccountFiles, name: str) -> None:
+    url = await reference(phones, name)
+    assert url.startswith(f"{name.removesuffix('_cloud')}:fake{'-cloud' if name.endswith('_cloud') else ''}/")
+    assert await files.fetch(url) == Fetched(sample_picture(), TYPES[name])
+    assert await files.fetch(url) == Fetched(sample_picture(), TYPES[name]), "a reference is good for more than once"
+
+
+async def test_what_is_no_reference_is_fetched_from_the_web(files: AccountFiles) -> None:
+    for url in ("https://example.com/x.png", "telegram:AgAC", "ftp://x"):
+        await files.fetch(url)
+    assert isinstance(files.web, OneAddress)
+    assert files.web.asked == ["https://example.com/x.png", "telegram:AgAC", "ftp://x"]
+
+
+@pytest.mark.parametrize("name", BY_ID)
+async def test_another_account_cannot_fetch_it(phones: Phones, files: AccountFiles, name: str) -> None:
+    url = await reference(phones, name)
+    for other in (url.replace(":fake", ":nobody"), url.replace(":fake", ":fake%2F..")):
+        with pytest.raises(ImageUnreadable, match="no account that is set up here can fetch it"):
+            await files.fetch(other)
+    with pytest.raises(ImageUnreadable, match="no account that is set up here can fetch it"):
+        await replace(files, channels=Directory([])).fetch(url)
+
+
+@pytest.mark.parametrize("name", BY_ID)
+async def test_a_picture_that_is_too_large_is_not_fetched(phones: Phones, files: AccountFiles, name: str) -> None:
+    url = await reference(phones, name)
+    with pytest.raises(ImageTooLarge, match="larger than 100 bytes"):
+        await replace(files, max_bytes=100).fetch(url)
+    assert len(phones.fake(name).requests) <= 1, "its size was told before it was fetched"
+
+
+async def test_a_file_that_telegram_gives_to_no_bot_is_too_large(phones: Phones, files: AccountFiles) -> None:
+    url = await reference(phones, "telegram", b"\xff\xd8" + bytes(20 * 1024 * 1024))
+    with pytest.raises(ImageTooLarge):
+        await files.fetch(url)
+
+
+@pytest.mark.parametrize("name", BY_ID)
+async def test_a_file_that_the_platform_does_not_know_is_unreadable_and_asked_for_once(
+    phones: Phones, files: AccountFiles, name: str
+) -> None:
+    url = await reference(phones, name)
+    head, _, _ = url.partition("/")
+    with pytest.raises(ImageUnreadable, match=r"the platform answered 4\d\d"):
+        await files.fetch(f"{head}/12345")
+    assert len(phones.fake(name).requests) == 1
+
+
+@pytest.mark.parametrize("name", BY_ID)
+async def test_what_goes_wrong_shows_no_address_and_no_key(phones: Phones, files: AccountFiles, name: str) -> None:
+    url, fake = await reference(phones, name), phones.fake(name)
+    key = getattr(fake, "key", None) or getattr(fake, "token", "")
+    assert len(key) > 10
+    breakages = [lambda: fake.html(), lambda: fake.reset(arrives=False), lambda: fake.hang(), lambda: fake.fail(500), lambda: fake.raw("{")]
+    for breaks in breakages:
+        breaks()
+        with pytest.raises(ImageUnreadable) as caught:
+            await replace(files, timeout_s=0.5).fetch(url)
+        shown = "".join(traceback.format_exception(caught.value))
+        assert key not in shown
+        assert "127.0.0.1" not in shown

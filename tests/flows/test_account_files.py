@@ -9,12 +9,16 @@ import pytest
 from hermes.channels.directory import Directory
 from hermes.channels.media import AccountFiles
 from hermes.channels.post import open_post
-from hermes.demo.platforms import sample_picture
+from hermes.channels.telegram import BotApi, Telegram
+from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
+from hermes.demo.platforms import Fault, Hang, Html, Raw, Refuse, Reset, sample_picture
+from hermes.ports.channels import Channel
 from hermes.ports.images import Fetched, ImageTooLarge, ImageUnreadable
 from tests.flows.phones import Phones, open_phones
 from tests.unit.tools.pictures.model import OneAddress
 
 BY_ID = ["telegram", "whatsapp", "whatsapp_cloud"]
+NOWHERE = "http://127.0.0.1:1"
 TYPES = {"telegram": "application/octet-stream", "whatsapp": "image/png", "whatsapp_cloud": "image/png"}
 
 
@@ -88,16 +92,43 @@ async def test_a_file_that_the_platform_does_not_know_is_unreadable_and_asked_fo
     assert len(phones.fake(name).requests) == 1
 
 
+def broken(channel: Channel) -> list[Channel]:
+    """The same account with a key that is none, and where nobody listens."""
+    match channel:
+        case Telegram(api=BotApi() as api):
+            return [replace(channel, api=replace(api, token=f"{api.token}x")), replace(channel, api=replace(api, base_url=NOWHERE))]
+        case WhatsApp(provider=Dialog360() as dialog):
+            wrong = replace(dialog, api_key=f"{dialog.api_key}x"), replace(dialog, base_url=NOWHERE)
+            return [replace(channel, provider=provider) for provider in wrong]
+        case WhatsApp(provider=CloudApi() as cloud):
+            others = replace(cloud, access_token=f"{cloud.access_token}x"), replace(cloud, base_url=NOWHERE), replace(cloud, media_urls=())
+            return [replace(channel, provider=provider) for provider in others]
+    raise AssertionError(channel)
+
+
+def shown_by(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
 @pytest.mark.parametrize("name", BY_ID)
 async def test_what_goes_wrong_shows_no_address_and_no_key(phones: Phones, files: AccountFiles, name: str) -> None:
     url, fake = await reference(phones, name), phones.fake(name)
     key = getattr(fake, "key", None) or getattr(fake, "token", "")
     assert len(key) > 10
-    breakages = [lambda: fake.html(), lambda: fake.reset(arrives=False), lambda: fake.hang(), lambda: fake.fail(500), lambda: fake.raw("{")]
-    for breaks in breakages:
-        breaks()
+    for channel in broken(phones.channels[name]):
         with pytest.raises(ImageUnreadable) as caught:
-            await replace(files, timeout_s=0.5).fetch(url)
-        shown = "".join(traceback.format_exception(caught.value))
-        assert key not in shown
-        assert "127.0.0.1" not in shown
+            await replace(files, channels=Directory([channel])).fetch(url)
+        assert not [secret for secret in (key, "127.0.0.1") if secret in shown_by(caught.value)]
+
+
+@pytest.mark.parametrize("name", BY_ID)
+@pytest.mark.parametrize("fault", [Html(), Reset(arrives=False), Hang(), Refuse(status=500), Raw(body="{")])
+async def test_a_platform_that_has_troubles_gives_no_file_and_shows_nothing(
+    phones: Phones, files: AccountFiles, fault: Fault, name: str
+) -> None:
+    url = await reference(phones, name)
+    phones.fake(name).cue(fault)
+    with pytest.raises(ImageUnreadable) as caught:
+        await replace(files, timeout_s=0.5).fetch(url)
+    assert "127.0.0.1" not in shown_by(caught.value)
+    assert (await files.fetch(url)).body == sample_picture()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from hermes.config import models, settings
 from hermes.config.known import Key, backend_variables, keys_of, known_settings, sections, tables
+from hermes.config.models import BackendSettings
+from hermes.config.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ def describe() -> list[Described]:
     """Every setting, in the order of its declaration, without those of the tables that somebody names.
 
     Reads Hermes' own source: for where a person asks, not on the way to an answer."""
-    docs = attribute_docstrings(inspect.getsource(settings))
+    docs = attribute_docstrings(inspect.getsource(sys.modules[Settings.__module__]))
     return [
         Described(
             setting.name,
@@ -46,7 +48,7 @@ def describe() -> list[Described]:
 
 def describe_table(place: str, owner: type[Any]) -> list[Described]:
     """Every key of a table that somebody names, `[models.NAME]`, or of one within it, `[[models.NAME.prices]]`."""
-    docs = attribute_docstrings(inspect.getsource(models))
+    docs = attribute_docstrings(inspect.getsource(sys.modules[BackendSettings.__module__]))
     variables = {setting.name: setting.variable for setting in backend_variables([NAME])}
     return [
         Described(
@@ -148,7 +150,7 @@ def settings_page() -> str:
 
 def parts() -> Iterator[str]:
     described = describe()
-    top: dict[str, type[Any]] = {"": settings.Settings}
+    top: dict[str, type[Any]] = {"": Settings}
     for section, owner in (top | sections()).items():
         heading = f"`[{section}]`" if section else "At the top of the file"
         yield from part(heading, owner, [setting for setting in described if setting.name.rpartition(".")[0] == section])

@@ -5,16 +5,18 @@ from uuid import uuid4
 
 import pytest
 
-from hermes.ports.arrivals import Standing
+from hermes.ports.arrivals import Spoken, Standing
 from hermes.ports.channels import Outcome, Rank, Receipt
 from hermes.ports.dead_letters import DeadLetter
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import Parcel, ParcelState, Sending
 from hermes.ports.people import Channel
 from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.outbox import PostgresOutbox
+from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
 from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.turn import Platform
 from tests.contract.turns import new_claim, new_turn
 
@@ -269,3 +271,51 @@ async def test_where_the_new_id_is_known_both_stay_and_what_waits_goes_there(
     assert following is not None
     assert user is not None
     assert (following.channel_id, user.id) == ("c9", known.user_id)
+
+
+# --- which turn a message is of
+
+
+async def logged(database: Database, keyring: Keyring, claim: Claim, calls: list[str]) -> Spoken:
+    """The log of a turn that these calls answered."""
+    async with database.begin() as tx:
+        session = await PostgresSessions(keyring).current(tx, claim.conversation_id, claim.user_id)
+        await PostgresInteractions().add(tx, claim, session.id, {"outcome": "answered", **({"calls": calls} if calls else {})})
+    return Spoken(turn_id=claim.turn_id, session_id=session.id, calls=tuple(calls))
+
+
+@pytest.mark.parametrize("calls", [["c1", "c2"], []])
+async def test_the_turn_behind_a_message_is_found_by_any_of_its_parts(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox, calls: list[str]
+) -> None:
+    claim, parcel = await promised(database, keyring, outbox, "one", "two")
+    spoken = await logged(database, keyring, claim, calls)
+    await is_sent(database, outbox, parcel, "wamid.1")
+    async with database.begin() as tx:
+        second = await outbox.take(tx, claim.conversation_id)
+    assert second is not None
+    await is_sent(database, outbox, second, "wamid.2")
+    async with database.begin() as tx:
+        find = outbox.arrivals.answered
+        for message_id in ("wamid.1", "wamid.2"):
+            assert await find(tx, "shop", Platform.REST, message_id) == spoken
+            assert await find(tx, "shop", Platform.REST, message_id, channel_id="c1") == spoken
+        assert await find(tx, "shop", Platform.REST, "wamid.1", channel_id="c2") is None, "there it is another message"
+        assert await find(tx, "shop", Platform.REST, "wamid.9") is None
+        assert await find(tx, "elsewhere", Platform.REST, "wamid.1") is None
+        assert await find(tx, "shop", Platform.WEB, "wamid.1") is None
+
+
+async def test_news_are_no_answer(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    claim, parcel = await promised(database, keyring, outbox)
+    await logged(database, keyring, claim, ["c1"])
+    await is_sent(database, outbox, parcel, "wamid.1")
+    async with database.begin() as tx:
+        said = await PostgresInbox(keyring).said(tx, claim.turn_id)
+        assert said is not None
+        await outbox.put_news(tx, said, "reminder/7KQ2", ["now"])
+        news = await outbox.take(tx, claim.conversation_id)
+    assert news is not None
+    await is_sent(database, outbox, news, "wamid.2")
+    async with database.begin() as tx:
+        assert await outbox.arrivals.answered(tx, "shop", Platform.REST, "wamid.2") is None

@@ -39,7 +39,7 @@ class Phones:
 
     def person(self, name: str) -> Person:
         """Somebody new at a platform."""
-        return {fake.name: fake for fake in self.platforms}[name].person("Ada")  # type: ignore[attr-defined,no-any-return]
+        return {fake.name: fake for fake in self.platforms}[name].person("Ada")
 
     async def happened(self, name: str) -> Sequence[Happening]:
         """All that a platform's account has been told so far."""

@@ -121,10 +121,12 @@ async def test_what_goes_wrong_shows_no_address_and_no_key(phones: Phones, files
         assert not [secret for secret in (key, "127.0.0.1") if secret in shown_by(caught.value)]
 
 
-@pytest.mark.parametrize("name", BY_ID)
-@pytest.mark.parametrize("fault", [Html(), Reset(arrives=False), Hang(), Refuse(status=500), Raw(body="{")])
+TROUBLES = [(name, fault) for name in BY_ID for fault in (Html(), Hang(), Refuse(status=500), Raw(body="{"))]
+
+
+@pytest.mark.parametrize(("name", "fault"), [*TROUBLES, ("telegram", Reset(arrives=False))])
 async def test_a_platform_that_has_troubles_gives_no_file_and_shows_nothing(
-    phones: Phones, files: AccountFiles, fault: Fault, name: str
+    phones: Phones, files: AccountFiles, name: str, fault: Fault
 ) -> None:
     url = await reference(phones, name)
     phones.fake(name).cue(fault)

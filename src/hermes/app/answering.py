@@ -13,10 +13,12 @@ from typing import Any
 from hermes.app.gateway import SystemClock
 from hermes.app.parts import Parts
 from hermes.config import McpSettings, Settings
+from hermes.delivery.typing import Typing
 from hermes.gateway.fleet import Fleet
 from hermes.ops.metrics import Metrics
 from hermes.ports.agents import USUAL, Agent
 from hermes.ports.embeddings import EmbeddingsUnavailable
+from hermes.ports.images import Fetch
 from hermes.ports.inbox import Claim
 from hermes.ports.models import Models
 from hermes.ports.transactions import Transaction, Transactions
@@ -67,11 +69,13 @@ class Answering:
 
 
 @asynccontextmanager
-async def open_answering(settings: Settings, parts: Parts, transactions: Transactions, metrics: Metrics) -> AsyncIterator[Answering]:
+async def open_answering(
+    settings: Settings, parts: Parts, transactions: Transactions, metrics: Metrics, web: Fetch
+) -> AsyncIterator[Answering]:
     """Open soul and tools for as long as the block lasts."""
     mind = mind_from(parts, transactions, metrics)
     async with further_tools(settings) as further:
-        pictures = Pictures(web=parts.web, scan=scan, max_bytes=settings.pictures.max_bytes, max_side=settings.pictures.max_side)
+        pictures = Pictures(web=web, scan=scan, max_bytes=settings.pictures.max_bytes, max_side=settings.pictures.max_side)
         yield Answering(mind, toolbox_from(settings, parts, transactions, mind, further), pictures)
 
 
@@ -160,6 +164,7 @@ def services_from(
     fleet: Fleet,
     models: Models,
     answering: Answering,
+    typing: Typing,
     metrics: Metrics,
 ) -> Services:
     """Everything around the ten steps."""
@@ -194,6 +199,7 @@ def services_from(
         learn=learn,
         model_s=model_s,
         tools_s=model_s + MOST_TOOLS * settings.tools.timeout_s,
+        typing=typing.shown,
         charges_copies=settings.credits.charge_copies,
         links=Links(links.signup, links.activation, links.upgrade, settings.credits.referral_reward or None),
     )

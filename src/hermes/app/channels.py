@@ -60,6 +60,7 @@ def channel_from(account: ChannelAccount) -> Channel:
                     verify_tokens=several(about.get("verify_tokens", "")),
                     version=about.get("version", VERSION),
                     **optional(about, "base_url"),
+                    media_urls=several(about.get("media_urls", "https://lookaside.fbsbx.com")),
                 )
                 return WhatsApp(account=account.account, provider=cloud)
             case Platform.WHATSAPP:

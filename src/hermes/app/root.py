@@ -30,9 +30,11 @@ from hermes.app.home import StartRefused, home_of, master_keys
 from hermes.app.parts import Parts, behind_ports
 from hermes.backends import HttpClient
 from hermes.backends.fetch import PublicWeb
+from hermes.channels.media import AccountFiles
 from hermes.channels.post import open_post
 from hermes.config import Environment, Settings
 from hermes.delivery.receipts import Receipts
+from hermes.delivery.typing import Typing
 from hermes.gateway.door import Door
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
@@ -43,6 +45,7 @@ from hermes.ports.channels import Post
 from hermes.ports.errors import StoreUnavailable
 from hermes.router.clockwork import Clockwork
 from hermes.router.courier import Courier
+from hermes.router.feedback import Feedback
 from hermes.router.hearing import Hearing
 from hermes.router.intake import Intake
 from hermes.router.turns import Limits, Turns
@@ -234,8 +237,11 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
         lines = Lines(parts.channel_accounts, database)
         await stack.enter_async_context(following_lines(lines))
         post = await stack.enter_async_context(open_post())
+        files = AccountFiles(
+            channels=lines, files=post, web=parts.web, max_bytes=settings.pictures.max_bytes, timeout_s=settings.pictures.timeout_s
+        )
         held = Held(database=database, redis=client, keyring=keyring, work=work, metrics=metrics, lines=lines, post=post)
-        answering = await stack.enter_async_context(open_answering(settings, parts, database, metrics))
+        answering = await stack.enter_async_context(open_answering(settings, parts, database, metrics, files))
         hermes = assembled(settings, parts, held, models, answering)
         yield hermes
 
@@ -296,6 +302,7 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
     )
     dispatch = dispatch_from(parts, held.lines, held.post, held.metrics)
     courier = Courier(held.database, parts.outbox, parts.replies, senders=dict.fromkeys(SENT_TO, dispatch))
+    feedback = Feedback(transactions=held.database, arrivals=parts.outbox.arrivals, graphs=parts.graphs)
     receipts = receipts_from(parts, held.database, held.metrics)
     services = services_from(
         settings,
@@ -306,6 +313,7 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         fleet=models.fleet,
         models=parts.models or models.gateway,
         answering=answering,
+        typing=Typing(channels=held.lines, post=held.post),
         metrics=held.metrics,
     )
     turns = Turns(services, Limits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s))
@@ -327,7 +335,7 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         door=models.door,
         lines=held.lines,
         post=held.post,
-        hearing=Hearing(intake, receipts),
+        hearing=Hearing(intake, receipts, feedback),
         receipts=receipts,
     )
 

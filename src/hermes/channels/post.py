@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -152,7 +153,9 @@ def describe(error: Exception, timeout_s: float) -> str:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
             what = "the host's certificate is not accepted"
         case aiohttp.ClientConnectorError():
-            what = f"cannot connect ({error.os_error.strerror or type(error.os_error).__name__})"
+            # By number: asyncio writes the address into the words.
+            number = error.os_error.errno
+            what = f"cannot connect ({os.strerror(number) if number and number > 0 else type(error.os_error).__name__})"
         case ValueError():
             what = "the address or a header is not valid"
         case _:

@@ -13,6 +13,7 @@ import structlog
 
 from hermes.ports.channels import Channel, Happening, Heard, Passed, Reach, Reaction, Receipt, Renamed
 from hermes.ports.people import UserState
+from hermes.router.feedback import Feedback
 from hermes.router.intake import Intake
 from hermes.turn import Platform
 
@@ -33,6 +34,7 @@ class Hearing:
 
     intake: Intake
     reporter: Reporter
+    feedback: Feedback
 
     async def hear(self, channel: Channel, happenings: Sequence[Happening], *, newcomer: UserState) -> int:
         """Take everything in; return how many messages were new. Raises InboxFull and StoreUnavailable: then it is to be sent again.
@@ -46,7 +48,7 @@ class Hearing:
                 case Receipt() | Reach() | Renamed():
                     await self.reporter.heard(channel.platform, channel.account, happening)
                 case Reaction():
-                    log.info("reaction_heard", platform=str(channel.platform), account=channel.account)
+                    await self.feedback.heard(channel.platform, channel.account, happening)
                 case Passed():
                     log.info("webhook_passed", platform=str(channel.platform), account=channel.account, reason=happening.reason)
         return new

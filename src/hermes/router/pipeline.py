@@ -75,9 +75,10 @@ async def handle_message(claim: Claim, services: Services) -> Ended:
         picture = await run.step("route_image", route_image(claim, person, services))
         prompt = run.at_once("build_messages", lambda: build_messages(soul, run.known_past, claim.envelope, picture))
         prompt = run.at_once("gate_tools", lambda: gate_tools(claim, prompt, person, run.known_past, services))
-        asked = await run.step("call_model", call_model(claim, prompt, person, run.known_past, services), limit_s=services.model_s)
-        run.intent = asked[0].intent or asked[0].gate
-        exchange = await run.step("run_tools", run_tools(claim, asked, person, run.known_past, services), limit_s=services.tools_s)
+        async with services.typing(claim.envelope):
+            asked = await run.step("call_model", call_model(claim, prompt, person, run.known_past, services), limit_s=services.model_s)
+            run.intent = asked[0].intent or asked[0].gate
+            exchange = await run.step("run_tools", run_tools(claim, asked, person, run.known_past, services), limit_s=services.tools_s)
         meta = {"soul_load_ms": soul.load_ms, "semantic_recall_used": soul.is_recall_used}
         ended = Ended(text=exchange.text, outcome=ANSWERED, person=person, past=run.past, exchange=exchange, meta=meta, notes=run.notes)
     except tuple(FALLBACKS) as error:

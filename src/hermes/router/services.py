@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,6 +26,7 @@ from hermes.ports.tools import Tools
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.router.courier import Courier
 from hermes.router.warmth import Warmth
+from hermes.turn import Envelope
 
 
 class Languages(Protocol):
@@ -86,6 +88,8 @@ class Services:
     """How long a model may take with all that the gateway waits for: more than its own deadlines, for what nobody thought of."""
     tools_s: float = 150.0
     """How long the tools may take, with the model's last word."""
+    typing: Callable[[Envelope], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
+    """Show whoever sent this that an answer is on its way, as long as the block lasts. Never raises, and delays nothing."""
     warmth: Warmth = field(default_factory=Warmth)
     links: Links = Links()
     charges_copies: bool = False

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hermes import CallRecord, MessageGraph, SampleConflict, Turn
 from hermes.graph.revive import history_of
-from hermes.ports.errors import Forgotten, NotThere, StaleHead
+from hermes.ports.errors import Damaged, Forgotten, NotThere, StaleHead
 from hermes.ports.graphs import Entry
 from hermes.ports.people import User
 from hermes.ports.sessions import Session
@@ -596,7 +596,7 @@ async def test_rows_moved_to_another_session_do_not_open(database: Database, key
         for table in ("messages", "log"):
             query = f"update graph_{table} set session_id = %s where session_id = %s"  # noqa: S608  # names of ours
             await on(tx).execute(query.encode(), [other.session.id, one.session.id])
-    with pytest.raises(Exception, match="moved from another place"):
+    with pytest.raises(Damaged, match="is not what was sealed"):
         await other.load()
 
 

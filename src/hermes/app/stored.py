@@ -15,6 +15,7 @@ from uuid import UUID
 from hermes.app.root import opened_database
 from hermes.config import Settings
 from hermes.graph import MessageGraph
+from hermes.ports.errors import Damaged
 from hermes.ports.graphs import Graphs
 from hermes.ports.sessions import Sessions, Wanted
 from hermes.ports.transactions import Transactions
@@ -50,7 +51,7 @@ class Stored:
                 may_train = await self.sessions.may_train(tx, session_id)
                 graph = await self.graphs.load(tx, session_id)
             session = checked(name, graph, f"session {name}", size=1)  # opens every seal, some of which were still closed
-        except SealError as error:
+        except (SealError, Damaged) as error:
             return SourceError(f"session {name}", str(error))
         if not may_train:
             forbid_training(graph)

@@ -95,7 +95,7 @@ class PostgresGraphs:
         try:
             return graph_from(GraphRows(*rows), session_id, vault)
         except SealBroken as error:
-            raise Damaged(f"the graph of session {session_id} is not what was sealed") from error
+            raise Damaged(str(error)) from error
 
     async def save(self, tx: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:
         history = history_of(graph)

@@ -40,7 +40,8 @@ RANK = {room: rank for rank, rooms in enumerate(READING_ORDER) for room in rooms
 LIBRARY = {"graph", "trajectories"}
 ADAPTERS = {"channels", "backends", "stores"}
 
-IMPORT_LIMIT_MS = 50
+IMPORT_LIMIT = 1.2
+"""How many times as long as `asyncio`, which everybody who talks to models imports anyway. It takes about 40 ms."""
 
 Sources = Mapping[str, str]
 """Text by path below src: {"hermes/graph/edit.py": "import ast"}."""
@@ -404,9 +405,10 @@ def test_finds_what_an_import_touches(tmp_path: Path, line: str, fault: str) -> 
     assert fault.format(src=tmp_path) in touched_by_importing(tmp_path, "touchy")
 
 
-def test_importing_hermes_takes_less_than_50_ms(tmp_path: Path) -> None:
-    # Processor time, and the best of fifteen, because the others tell what else the machine was doing. Bytecode is kept as in any installed
-    # package, but in a folder of this test, so that the first run pays for compiling and the rest do not.
+def test_importing_hermes_takes_about_as_long_as_importing_asyncio(tmp_path: Path) -> None:
+    # Processor time, by turns and the best of nine each, because the others tell what else the machine was doing. Bytecode is kept as in
+    # any installed package, but in a folder of this test, so that the first run pays for compiling and the rest do not.
     cache = ("-X", f"pycache_prefix={tmp_path}")
-    best_ms = min(float(in_a_bare_interpreter(STOPWATCH, SRC, "hermes", *cache)) for _ in range(15))
-    assert best_ms < IMPORT_LIMIT_MS
+    taken = [[float(in_a_bare_interpreter(STOPWATCH, SRC, package, *cache)) for package in ("hermes", "asyncio")] for _ in range(9)]
+    ours, theirs = (min(times) for times in zip(*taken, strict=True))
+    assert ours < IMPORT_LIMIT * theirs

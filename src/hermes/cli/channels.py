@@ -40,7 +40,7 @@ Base = Annotated[
 def telegram(
     *,
     name: Name = "telegram",
-    token: Annotated[str | None, typer.Option(help="The bot's token; better in HERMES_TELEGRAM_TOKEN, or typed when asked.")] = None,
+    token: Annotated[str | None, typer.Option(help="The bot's token; better in TELEGRAM_TOKEN, or typed when asked.")] = None,
     url: Url = None,
     is_open: Open = False,
     base_url: Base = None,
@@ -50,7 +50,7 @@ def telegram(
     """Add a bot. With --url its webhook is set; without, Hermes asks Telegram for what is new, which works on a laptop too.
 
     The token comes from @BotFather: /newbot, then copy what it says."""
-    given = secret_of("the bot's token", token, "HERMES_TELEGRAM_TOKEN")
+    given = secret_of("the bot's token", token, "TELEGRAM_TOKEN")
     about = {"token": given, "secret": secrets.token_urlsafe(32), **({"base_url": base_url} if base_url else {})}
     account = told(name, Platform.TELEGRAM, about, is_open=is_open, is_polled=url is None)
 
@@ -76,10 +76,10 @@ def whatsapp(
     *,
     name: Name = "whatsapp",
     url: Url = None,
-    api_key: Annotated[str | None, typer.Option(help="360dialog's key; better in HERMES_WHATSAPP_API_KEY, or typed when asked.")] = None,
+    api_key: Annotated[str | None, typer.Option(help="360dialog's key; better in WHATSAPP_API_KEY, or typed when asked.")] = None,
     phone_number_id: Annotated[str | None, typer.Option(help="For Meta's own Cloud API: the number's id there.")] = None,
-    access_token: Annotated[str | None, typer.Option(help="For the Cloud API; better in HERMES_WHATSAPP_ACCESS_TOKEN.")] = None,
-    app_secret: Annotated[str | None, typer.Option(help="For the Cloud API; better in HERMES_WHATSAPP_APP_SECRET.")] = None,
+    access_token: Annotated[str | None, typer.Option(help="For the Cloud API; better in WHATSAPP_ACCESS_TOKEN.")] = None,
+    app_secret: Annotated[str | None, typer.Option(help="For the Cloud API; better in WHATSAPP_APP_SECRET.")] = None,
     is_open: Open = False,
     base_url: Base = None,
     is_json: Json = False,
@@ -88,14 +88,14 @@ def whatsapp(
     """Add a number: through 360dialog, or with --phone-number-id directly at Meta's Cloud API. Says what to enter where."""
     about = {"base_url": base_url} if base_url else {}
     if phone_number_id is None:
-        about["api_key"] = secret_of("360dialog's API key", api_key, "HERMES_WHATSAPP_API_KEY")
+        about["api_key"] = secret_of("360dialog's API key", api_key, "WHATSAPP_API_KEY")
         about["webhook_secrets"] = secret = secrets.token_urlsafe(32)
         address = f"{(url or 'https://YOUR-HERMES').rstrip('/')}/webhooks/whatsapp/{name}/{secret}"
         enter = f"At 360dialog, set the number's webhook to:\n\n  {address}\n\nNobody else must know it: its end is what proves a message."
     else:
         about["phone_number_id"] = phone_number_id
-        about["access_token"] = secret_of("the access token", access_token, "HERMES_WHATSAPP_ACCESS_TOKEN")
-        about["app_secrets"] = secret_of("the app's secret", app_secret, "HERMES_WHATSAPP_APP_SECRET")
+        about["access_token"] = secret_of("the access token", access_token, "WHATSAPP_ACCESS_TOKEN")
+        about["app_secrets"] = secret_of("the app's secret", app_secret, "WHATSAPP_APP_SECRET")
         about["verify_tokens"] = verify = secrets.token_urlsafe(16)
         enter = at_meta(f"{(url or 'https://YOUR-HERMES').rstrip('/')}/webhooks/whatsapp/{name}", verify, "messages")
     kept(told(name, Platform.WHATSAPP, about, is_open=is_open), enter, config=config, is_json=is_json)
@@ -108,8 +108,8 @@ def instagram(
     instagram_id: Annotated[str, typer.Option(help="The professional account's id, as its webhooks name it.")],
     url: Url = None,
     login: Annotated[str, typer.Option(help="Whose token it is: `instagram`, or `page` for a Facebook page's.")] = "instagram",
-    access_token: Annotated[str | None, typer.Option(help="Better in HERMES_INSTAGRAM_ACCESS_TOKEN, or typed when asked.")] = None,
-    app_secret: Annotated[str | None, typer.Option(help="Better in HERMES_INSTAGRAM_APP_SECRET, or typed when asked.")] = None,
+    access_token: Annotated[str | None, typer.Option(help="Better in INSTAGRAM_ACCESS_TOKEN, or typed when asked.")] = None,
+    app_secret: Annotated[str | None, typer.Option(help="Better in INSTAGRAM_APP_SECRET, or typed when asked.")] = None,
     is_open: Open = False,
     base_url: Base = None,
     is_json: Json = False,
@@ -120,8 +120,8 @@ def instagram(
     about = {
         "instagram_id": instagram_id,
         "login": login,
-        "access_token": secret_of("the access token", access_token, "HERMES_INSTAGRAM_ACCESS_TOKEN"),
-        "app_secrets": secret_of("the app's secret", app_secret, "HERMES_INSTAGRAM_APP_SECRET"),
+        "access_token": secret_of("the access token", access_token, "INSTAGRAM_ACCESS_TOKEN"),
+        "app_secrets": secret_of("the app's secret", app_secret, "INSTAGRAM_APP_SECRET"),
         "verify_tokens": verify,
         **({"base_url": base_url} if base_url else {}),
     }

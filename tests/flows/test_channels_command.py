@@ -1,0 +1,65 @@
+"""`hermes channels` as somebody types it: real stores, and a Telegram that checks the token."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes.demo.platforms import Platforms, open_platforms
+from hermes.stores.seal import new_master_key
+
+
+class Terminal:
+    """Runs the command with settings of its own."""
+
+    def __init__(self, environ: dict[str, str], folder: Path) -> None:
+        self._environ, self._folder = environ, folder
+
+    def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hermes", "channels", *words]
+        environ = {**self._environ, **variables}
+        return subprocess.run(command, env=environ, cwd=self._folder, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.fixture
+def terminal(database_url: str, redis_url: str, tmp_path: Path) -> Terminal:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("HERMES_")}
+    stores = {"HERMES_DATABASE_URL": database_url, "HERMES_REDIS_URL": redis_url, "HERMES_MASTER_KEYS": new_master_key()}
+    return Terminal({**own, **stores, "HERMES_HOME": str(tmp_path)}, tmp_path)
+
+
+async def in_thread(terminal: Terminal, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The platforms answer in this loop, so the command runs beside it."""
+    return await asyncio.to_thread(terminal.run, *words, **variables)
+
+
+async def test_a_bot_is_added_with_its_token_from_the_variable_and_listed_without_it(terminal: Terminal) -> None:
+    async with open_platforms() as platforms:
+        added = await add(terminal, platforms, platforms.telegram.token)
+        assert (added.returncode, json.loads(added.stdout)["account"]) == (0, "telegram"), added.stderr
+        refused = await add(terminal, platforms, f"{'1' * 9}:{'A' * 35}")
+        assert (refused.returncode, refused.stderr) == (2, "hermes: Telegram does not know this token; copy it again from @BotFather\n")
+    listed = await in_thread(terminal, "list", "--json")
+    [account] = json.loads(listed.stdout)
+    assert account == {"platform": "telegram", "account": "telegram", "is_polled": True, "newcomers": "active"}
+    assert platforms.telegram.token not in listed.stdout + added.stdout + added.stderr
+    assert (await in_thread(terminal, "remove", "telegram", "telegram")).returncode == 0
+    gone = await in_thread(terminal, "remove", "telegram", "telegram")
+    assert (gone.returncode, gone.stderr) == (2, "hermes: there is no telegram account telegram; hermes channels list shows them\n")
+
+
+async def add(terminal: Terminal, platforms: Platforms, token: str) -> subprocess.CompletedProcess[str]:
+    return await in_thread(terminal, "add", "telegram", "--open", "--json", "--base-url", platforms.url, TELEGRAM_TOKEN=token)
+
+
+async def test_for_a_number_it_says_what_to_enter_where(terminal: Terminal) -> None:
+    said = await in_thread(terminal, "add", "whatsapp", "--url", "https://h.example", WHATSAPP_API_KEY="k")
+    assert said.returncode == 0, said.stderr
+    assert "https://h.example/webhooks/whatsapp/whatsapp/" in said.stdout
+    meta = ("--phone-number-id", "1055", "--url", "https://h.example", "--name", "direct")
+    said = await in_thread(terminal, "add", "whatsapp", *meta, **{"WHATSAPP_ACCESS_TOKEN": "t", "WHATSAPP_APP_SECRET": "s"})
+    assert "Callback URL   https://h.example/webhooks/whatsapp/direct\n" in said.stdout

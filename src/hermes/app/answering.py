@@ -25,6 +25,7 @@ from hermes.ports.transactions import Transaction, Transactions
 from hermes.ports.work import Work
 from hermes.router.courier import Courier
 from hermes.router.services import Links, Services
+from hermes.router.steps.run_tools import MOST_CALLS
 from hermes.soul import language, sanitize
 from hermes.soul.asking import NO_ANSWER
 from hermes.soul.base import SoulLoader
@@ -43,8 +44,6 @@ MCP = "hermes.tools.mcp"
 """A plugin: its SDK takes most of a second to load, and few have a server."""
 
 
-MOST_TOOLS = 12
-"""Calls of one round that get all of their time."""
 UNFORESEEN_S = 30.0
 """More than the gateway's own deadlines add up to."""
 
@@ -198,7 +197,7 @@ def services_from(
         meter=metrics,
         learn=learn,
         model_s=model_s,
-        tools_s=model_s + MOST_TOOLS * settings.tools.timeout_s,
+        tools_s=model_s + MOST_CALLS * settings.tools.timeout_s,
         typing=typing.shown,
         charges_copies=settings.credits.charge_copies,
         links=Links(links.signup, links.activation, links.upgrade, settings.credits.referral_reward or None),

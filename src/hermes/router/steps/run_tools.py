@@ -72,9 +72,9 @@ async def run_tools(claim: Claim, asked: tuple[Prompt, Answered], person: Person
 
     effects = Effects(services.transactions, services.journal)
     try:
-        concluded = await effects.once(
-            claim, "call_model", 1, json.dumps(said, separators=(",", ":")).encode(), conclude, is_repeatable=True
-        )
+        # What is sent follows from the first request, its answer and the results, which the journal has word for word; not once more here.
+        request = json.dumps({"after": answered.call_id}).encode()
+        concluded = await effects.once(claim, "call_model", 1, request, conclude, is_repeatable=True)
     except (NoAnswer, BackendError, BudgetSpent, Paused, TimeoutError):
         return Exchange(prompt, answered, results, raw=raw_output(results, person.language))
     return Exchange(prompt, answered, results, Answered.from_bytes(concluded))

@@ -19,7 +19,6 @@ from uuid import UUID, uuid4
 
 from redis.asyncio import Redis
 
-from hermes.channels.directory import Directory
 from hermes.channels.post import HttpPost, open_post
 from hermes.delivery.books import Books
 from hermes.delivery.dispatch import Dispatch
@@ -42,6 +41,7 @@ from hermes.stores.redis.breakers import RedisBreakers
 from hermes.stores.seal import MasterKeys
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.fakes.simple_channel import SimpleChannel
+from tests.flows.directory import Directory
 
 
 @dataclass(slots=True)

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from hermes.channels.directory import Directory
 from hermes.channels.instagram import Instagram, Login
 from hermes.channels.telegram import BotApi, Telegram
 from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
 from hermes.demo.platforms import Person, Platforms, open_platforms
 from hermes.demo.platforms import Platform as Fake
 from hermes.ports.channels import Channel, Happening, Heard, Webhook
+from tests.flows.directory import Directory
 from tests.unit.demo.platforms.receiver import Receiver, receiving
 
 NAMES = ("telegram", "whatsapp", "whatsapp_cloud", "instagram", "instagram_page")

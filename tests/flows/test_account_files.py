@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from hermes.channels.directory import Directory
 from hermes.channels.media import AccountFiles
 from hermes.channels.post import open_post
 from hermes.channels.telegram import BotApi, Telegram
@@ -14,6 +13,7 @@ from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
 from hermes.demo.platforms import Fault, Hang, Html, Raw, Refuse, Reset, sample_picture
 from hermes.ports.channels import Channel
 from hermes.ports.images import Fetched, ImageTooLarge, ImageUnreadable
+from tests.flows.directory import Directory
 from tests.flows.phones import Phones, open_phones
 from tests.unit.tools.pictures.model import OneAddress
 

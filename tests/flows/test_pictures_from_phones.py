@@ -16,7 +16,6 @@ from yarl import URL
 
 from hermes.app import Hermes, open_hermes
 from hermes.backends.fetch import PublicWeb
-from hermes.channels.directory import Directory
 from hermes.channels.media import AccountFiles
 from hermes.config import MemorySettings, Secret, Settings, WorkSettings
 from hermes.demo.platforms import Person, Platforms, open_platforms, sample_picture
@@ -27,6 +26,7 @@ from hermes.ports.models import Answer, Caller
 from hermes.router.replies import ReplyKind, reply
 from hermes.turn import Platform
 from hermes.web.serving import serve_until_cancelled
+from tests.flows.directory import Directory
 from tests.flows.echo import said
 from tests.flows.phones import channels_to
 from tests.flows.service import stopped

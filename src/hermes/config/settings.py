@@ -224,10 +224,10 @@ class PictureSettings:
     """Pictures that come with messages."""
 
     max_bytes: Count = 3_932_160
-    """The largest picture in bytes; a larger one gets a clear reply. As base64 it is 5 MiB, which is the most that vendors take."""
+    """The largest picture in bytes; a larger one gets a clear reply. As base64 it is 5 MiB; some vendors refuse more."""
 
     max_side: Count = 8_000
-    """The most pixels on a side, which is the most that vendors take; small files can hold huge pictures."""
+    """The most pixels on a side; small files can hold huge pictures, and some vendors refuse them."""
 
     timeout_s: Seconds = 8.0
     """Seconds for fetching a picture, with every look-up and redirect."""

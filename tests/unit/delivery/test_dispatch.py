@@ -11,7 +11,6 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from hermes.channels.directory import Directory
 from hermes.delivery.books import Books
 from hermes.delivery.dispatch import Dispatch
 from hermes.delivery.window import Template
@@ -25,6 +24,7 @@ from hermes.stores.memory.ledger import MemoryCredits
 from hermes.stores.memory.turns import MemoryJournal, MemoryOutbox, MemoryTransactions
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.fakes.simple_channel import SimpleChannel, TemplateChannel
+from tests.flows.directory import Directory
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 BOT = Line(Platform.TELEGRAM, "bali")

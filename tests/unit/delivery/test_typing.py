@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from hermes.channels.directory import Directory
 from hermes.channels.telegram import BotApi, Telegram
 from hermes.channels.whatsapp import Dialog360, WhatsApp
 from hermes.delivery.typing import MOST_AT_ONCE, MOST_KNOWN, Typing, message_of
 from hermes.ports.breakers import Line
 from hermes.ports.channels import Call, Heard, MaybeSent, NotSent, Reply
 from hermes.turn import Envelope, MessageEvent, Platform
+from tests.flows.directory import Directory
 from tests.unit.channels.whatsapp.payloads import heard, text
 
 TELEGRAM = Telegram(account="bali", api=BotApi(token="12345:abcdefghijklmnop"))  # noqa: S106  # nobody's

@@ -61,5 +61,6 @@ async def test_for_a_number_it_says_what_to_enter_where(terminal: Terminal) -> N
     assert said.returncode == 0, said.stderr
     assert "https://h.example/webhooks/whatsapp/whatsapp/" in said.stdout
     meta = ("--phone-number-id", "1055", "--url", "https://h.example", "--name", "direct")
-    said = await in_thread(terminal, "add", "whatsapp", *meta, WHATSAPP_ACCESS_TOKEN="t", WHATSAPP_APP_SECRET="s")
+    secrets = {"WHATSAPP_ACCESS_TOKEN": "t", "WHATSAPP_APP_SECRET": "s"}
+    said = await in_thread(terminal, "add", "whatsapp", *meta, **secrets)
     assert "Callback URL   https://h.example/webhooks/whatsapp/direct\n" in said.stdout

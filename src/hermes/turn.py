@@ -50,6 +50,8 @@ class Envelope:
     thread: str | None = None
     attachments: tuple[str, ...] = ()
     """References to media beyond the first, as the platform names them."""
+    album: str | None = None
+    """The same for all items of an album, which are one turn together."""
 
     @property
     def scope(self) -> str:

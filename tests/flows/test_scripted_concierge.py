@@ -62,7 +62,7 @@ class InBali:
 class Blind:
     """The port Images, where nobody sends any."""
 
-    async def look(self, *_: object) -> Picture | None:
+    async def look(self, *_: object, **__: object) -> Picture | None:
         return None
 
 

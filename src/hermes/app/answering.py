@@ -199,6 +199,7 @@ def services_from(
         model_s=model_s,
         tools_s=model_s + MOST_CALLS * settings.tools.timeout_s,
         typing=typing.shown,
+        per_minute=settings.inbox.per_minute,
         charges_copies=settings.credits.charge_copies,
         links=Links(links.signup, links.activation, links.upgrade, settings.credits.referral_reward or None),
     )

@@ -14,9 +14,11 @@ from hermes.channels.instagram import Instagram, Login
 from hermes.channels.meta import VERSION
 from hermes.channels.telegram import BotApi, Profile, Telegram, polled, profile_in
 from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
+from hermes.config import DeliverySettings
 from hermes.delivery.books import Books
 from hermes.delivery.dispatch import Dispatch
 from hermes.delivery.receipts import Receipts
+from hermes.delivery.window import Template
 from hermes.ops.metrics import Metrics
 from hermes.ports.channel_accounts import ChannelAccount, ChannelAccounts
 from hermes.ports.channels import Channel, MaybeSent, NotSent, Post
@@ -163,8 +165,9 @@ async def following_lines(lines: Lines) -> AsyncIterator[None]:
             await asyncio.wait({task}, timeout=0.5)
 
 
-def dispatch_from(parts: Parts, lines: Lines, post: Post, metrics: Metrics) -> Dispatch:
+def dispatch_from(settings: DeliverySettings, parts: Parts, lines: Lines, post: Post, metrics: Metrics) -> Dispatch:
     """What brings answers to platforms."""
+    template = settings.whatsapp_template
     return Dispatch(
         channels=lines,
         post=post,
@@ -173,6 +176,9 @@ def dispatch_from(parts: Parts, lines: Lines, post: Post, metrics: Metrics) -> D
         alerts=parts.alerts,
         meter=metrics,
         clock=SystemClock(),
+        timeout_s=settings.timeout_s,
+        queue_s=settings.queue_s,
+        templates={Platform.WHATSAPP: Template(template, settings.whatsapp_template_language)} if template else {},
     )
 
 

@@ -10,7 +10,8 @@ from hermes.app.gateway import SystemClock
 from hermes.backends import HttpClient
 from hermes.backends.client import Lost
 from hermes.backends.fetch import PublicWeb
-from hermes.config import Settings
+from hermes.config import DeliverySettings, Settings
+from hermes.delivery.breaker import BreakerLimits
 from hermes.ops.alerts import LogAlerts
 from hermes.ports.agents import Agents
 from hermes.ports.alerts import Alerts
@@ -134,7 +135,7 @@ def behind_ports(
     batch: Batch,
 ) -> Parts:
     graphs, calls = PostgresGraphs(keyring), PostgresCalls()
-    history = settings.history
+    history, delivery = settings.history, settings.delivery
     return Parts(
         people=PostgresPeople(keyring),
         credits=PostgresCredits(),
@@ -143,7 +144,7 @@ def behind_ports(
         graphs=graphs,
         histories=RedisHistories(client, database, graphs, keyring, ttl_s=history.hot_ttl_s, keep_messages=history.hot_messages),
         journal=PostgresJournal(keyring),
-        outbox=PostgresOutbox(keyring),
+        outbox=PostgresOutbox(keyring, cap=delivery.queue_cap, keep_dead_s=delivery.keep_dead_s),
         interactions=PostgresInteractions(),
         api_keys=PostgresApiKeys(),
         promises=PostgresPromises(ttl_s=settings.api.idempotency_ttl_s),
@@ -170,9 +171,19 @@ def behind_ports(
         bases=RedisBases(client, database, keyring),
         embeddings=embeddings_from(settings, http),
         rota=PostgresRota(),
-        breakers=RedisBreakers(client, SystemClock()),
+        breakers=RedisBreakers(client, SystemClock(), breaker_limits(delivery)),
         channel_accounts=PostgresChannelAccounts(keyring),
         web=web,
+    )
+
+
+def breaker_limits(delivery: DeliverySettings) -> BreakerLimits:
+    return BreakerLimits(
+        failures=delivery.breaker_failures,
+        within_s=delivery.breaker_within_s,
+        open_s=delivery.breaker_open_s,
+        probe_s=3 * delivery.timeout_s,
+        stop_s=delivery.stop_s,
     )
 
 

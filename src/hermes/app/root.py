@@ -48,6 +48,7 @@ from hermes.router.courier import Courier
 from hermes.router.feedback import Feedback
 from hermes.router.hearing import Hearing
 from hermes.router.intake import Intake
+from hermes.router.joining import Joining
 from hermes.router.turns import Limits, Turns
 from hermes.soul.my_data import MyDataParts
 from hermes.soul.words import Words
@@ -236,7 +237,7 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
         models = await stack.enter_async_context(open_models(settings, model_parts(parts), database, metrics, http))
         lines = Lines(parts.channel_accounts, database)
         await stack.enter_async_context(following_lines(lines))
-        post = await stack.enter_async_context(open_post())
+        post = await stack.enter_async_context(open_post(connections_per_host=settings.delivery.connections_per_host))
         files = AccountFiles(
             channels=lines, files=post, web=parts.web, max_bytes=settings.pictures.max_bytes, timeout_s=settings.pictures.timeout_s
         )
@@ -291,6 +292,7 @@ class Held:
 
 
 def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answering: Answering) -> Hermes:
+    joining = Joining(album_s=settings.inbox.album_s, burst_s=settings.inbox.burst_s)
     intake = Intake(
         transactions=held.database,
         people=parts.people,
@@ -299,8 +301,9 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         work=held.work,
         promises=parts.promises,
         signup_grant=settings.credits.signup_grant,
+        joining=joining,
     )
-    dispatch = dispatch_from(parts, held.lines, held.post, held.metrics)
+    dispatch = dispatch_from(settings.delivery, parts, held.lines, held.post, held.metrics)
     courier = Courier(held.database, parts.outbox, parts.replies, senders=dict.fromkeys(SENT_TO, dispatch))
     feedback = Feedback(transactions=held.database, arrivals=parts.outbox.arrivals, graphs=parts.graphs)
     receipts = receipts_from(parts, held.database, held.metrics)
@@ -316,7 +319,7 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         typing=Typing(channels=held.lines, post=held.post),
         metrics=held.metrics,
     )
-    turns = Turns(services, Limits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s))
+    turns = Turns(services, Limits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s), joining)
     return Hermes(
         settings,
         parts,

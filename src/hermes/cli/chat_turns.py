@@ -91,7 +91,7 @@ class Driving:
 class NoJobs:
     """The port Work, for messages that are answered where they were taken in: nobody else is given anything to do."""
 
-    async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID) -> None:
+    async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID, *, in_s: float = 0.0) -> None:
         pass
 
     async def defer_delivery(self, tx: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from hermes.config.kinds import Address, Count, CountOrNone, Port, Seconds, SecondsOrNone, Usd, WholeSeconds
+from hermes.config.kinds import Address, Bounds, Count, CountOrNone, Port, Seconds, SecondsOrNone, Usd, WholeSeconds
 from hermes.config.models import BackendSettings, McpSettings, ModelSettings, TierSettings, contradictions_of, two_prices_of_a_day
 from hermes.config.named import Named
 from hermes.config.secret import HIDDEN, Secret
@@ -107,8 +107,19 @@ class InboxSettings:
     that a crash counts too."""
 
     max_age_s: WholeSeconds = 86_400
-    """Seconds after which a waiting message goes to the dead letters instead of being answered. A day: a later answer confuses more than
-    it helps."""
+    """Seconds after which a message goes to the dead letters instead of being answered, from the moment at which it was sent. A day: a
+    later answer confuses more than it helps."""
+
+    album_s: SecondsOrNone = 1.0
+    """Seconds that an item of an album waits for the others, so that they are answered together. Platforms send each by itself."""
+
+    burst_s: SecondsOrNone = 0.0
+    """Seconds that a message waits for more of it: what somebody writes meanwhile is answered together, for one credit. 0: every message
+    has an answer of its own, at once. Telegram, WhatsApp and Instagram only."""
+
+    per_minute: Annotated[int, Bounds(at_least=1, at_most=99)] = 30
+    """Messages of one user in a conversation that are answered within a minute. To the next ones Hermes says that they are too many; they
+    cost nothing. Programs with an API key have `api.per_minute` instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +148,45 @@ class WorkSettings:
     drain_s: SecondsOrNone = 30.0
     """Seconds that a worker waits for its running turns after SIGTERM. What is not done by then is done again by another worker.
     Set the grace period of whoever stops it (Docker: 10 s) to more than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySettings:
+    """How answers are brought to platforms, and what is done when one does not take them."""
+
+    timeout_s: Seconds = 10.0
+    """Seconds for one try. A try that is cut off may have arrived, so a longer time makes fewer doubts, and slower ones."""
+
+    connections_per_host: Count = 32
+    """Connections to one platform at most, in each process. One that is slow takes none from the others."""
+
+    queue_s: tuple[Seconds, ...] = (60.0, 300.0, 1_500.0)
+    """Seconds that an answer waits in the queue after each round of tries that failed. After the last it is a dead letter."""
+
+    queue_cap: Count = 5_000
+    """Answers of one account that wait in the queue at most. The next one is a dead letter at once, with an alert."""
+
+    keep_dead_s: WholeSeconds = 604_800
+    """Seconds that dead letters are kept. A week: long enough for somebody to come back from a holiday weekend and send them again."""
+
+    breaker_failures: Count = 10
+    """Failures in a row after which an account's line is left alone for a while."""
+
+    breaker_within_s: Seconds = 300.0
+    """Seconds within which these failures must have happened."""
+
+    breaker_open_s: Seconds = 120.0
+    """Seconds that such a line is left alone, before one message finds out whether it works again."""
+
+    stop_s: Seconds = 300.0
+    """Seconds that a line is left alone on which the platform does not know us: a token that was revoked, an account that was closed."""
+
+    whatsapp_template: str | None = None
+    """An approved WhatsApp template with one variable, for answers that are due more than a day after somebody's last message. Left out:
+    such an answer is a dead letter."""
+
+    whatsapp_template_language: str = "en"
+    """The language code under which that template was approved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +390,7 @@ class Settings:
     redis: RedisSettings = RedisSettings()
     inbox: InboxSettings = InboxSettings()
     work: WorkSettings = WorkSettings()
+    delivery: DeliverySettings = DeliverySettings()
     history: HistorySettings = HistorySettings()
     credits: CreditSettings = CreditSettings()
     links: LinkSettings = LinkSettings()
@@ -382,6 +433,8 @@ def contradictions(settings: Settings) -> Iterator[str]:
     database, work = settings.database, settings.work
     if database.pool_max < database.pool_min:
         yield f"database.pool_max is {database.pool_max}; expected at least database.pool_min, which is {database.pool_min}"
+    if not settings.delivery.queue_s:
+        yield "delivery.queue_s is empty; expected at least one number, because what may have arrived is tried once more from the queue"
     if work.stalled_after_s <= 2 * work.heartbeat_s:
         yield f"work.stalled_after_s is {work.stalled_after_s}; expected more than twice work.heartbeat_s, which is {work.heartbeat_s}"
     for name, server in settings.mcp.items():

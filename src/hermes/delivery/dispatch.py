@@ -52,6 +52,8 @@ class Dispatch:
     clock: Clock
     timeout_s: float = 10.0
     """How long one try may take."""
+    queue_s: Sequence[float] = QUEUE_S
+    """How long a parcel waits in the queue, after its first, second, … failure."""
     templates: Mapping[Platform, Template] = field(default_factory=dict)
     """What is sent where the window for free text is closed; nothing for a platform without one."""
     pacer: Pacer = field(default_factory=Pacer)
@@ -88,8 +90,8 @@ class Dispatch:
     def _not_set_up(self, parcel: Parcel) -> Sending:
         """The account may only be missing in this process, or until somebody looks; so it has its tries."""
         ended = Verdict(outcome=Outcome.UNAUTHORIZED, detail="no channel is set up for this account")
-        if parcel.failures < len(QUEUE_S):
-            return put_back(ended, QUEUE_S[parcel.failures], is_failure=True)
+        if parcel.failures < len(self.queue_s):
+            return put_back(ended, self.queue_s[parcel.failures], is_failure=True)
         return end(ParcelState.DEAD, ended)
 
     def _body(self, parcel: Parcel, channel: Channel) -> Mapping[str, Any] | Sending:
@@ -131,7 +133,7 @@ class Round:
             verdict = await self._try(body, to)
             await self._tell(verdict, admission)
             tried = replace(tried, in_call=tried.in_call + 1, spent_s=dispatch.timer() - began)
-            following = what_next(verdict, tried, timeout_s=dispatch.timeout_s)
+            following = what_next(verdict, tried, timeout_s=dispatch.timeout_s, queue_s=dispatch.queue_s)
             match following.then:
                 case Then.AGAIN:
                     await dispatch.pause(dispatch.jitter(following.wait_s))

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from hermes.ports.channels import Call, Post, Reply
 from hermes.ports.errors import PortError
-from hermes.ports.people import User
 from hermes.turn import MessageEvent
 
 
@@ -87,9 +86,11 @@ class Files(Post, Protocol):
 class Images(Protocol):
     """Looks at pictures."""
 
-    async def look(self, event: MessageEvent, user: User, language: str) -> Picture | None:
-        """Return the picture of a message; None for a message without one. Raises ImageTooLarge and ImageUnreadable, and nothing else:
-        where nobody can say what it is for, it is GENERAL.
+    async def look(self, event: MessageEvent, *, more: Sequence[str] = ()) -> Picture | None:
+        """Return the picture of a message; None for a message without one. `more` are references to what else came with it: further
+        pictures of an album. What of them cannot be shown is left out, and the model is told so.
+
+        Raises ImageTooLarge and ImageUnreadable, and nothing else: where nobody can say what it is for, it is GENERAL.
 
         Something else than a picture (a voice message, a file) beside words is a Picture without parts; alone it is unreadable."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -39,6 +40,8 @@ class Claim:
     envelope: Envelope
     age_s: float
     """How long the message has waited."""
+    recent: int = 1
+    """How many messages the same user sent there within the minute before, this one among them; counted up to a hundred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,15 @@ class Inbox(Protocol):
         """Begin an attempt: count it, raise the conversation's epoch, and return the message. None when the turn has ended already.
 
         A transaction of its own: what goes wrong afterwards must not take the count back."""
+        ...
+
+    async def behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[Said]:
+        """Return the messages that wait behind a claimed one in its conversation, in their order; none that cannot be opened."""
+        ...
+
+    async def join(self, tx: Transaction, claim: Claim, others: Sequence[Said]) -> Claim:
+        """Make messages that wait part of a claimed one: they have no turn of their own any more, and every later claim of this turn has
+        all of them. Returns the claim with what they say. Raises Fenced."""
         ...
 
     async def excuse(self, tx: Transaction, claim: Claim) -> None:

@@ -103,8 +103,13 @@ class ChannelBusy(PortError):
 class People(Protocol):
     """Users and their channels. Fails closed."""
 
-    async def meet(self, tx: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState) -> tuple[User, bool]:
+    async def meet(
+        self, tx: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState, alias: str | None = None
+    ) -> tuple[User, bool]:
         """Return the user behind a sender, and whether they are new. A new one gets a data key and the given state.
+
+        `alias` is another id of the same sender, where the platform gives two: whoever is known by one of them is known by both from now
+        on. Where two users have them already, both stay what they are.
 
         Safe when two first messages arrive at once: both get the same user."""
         ...

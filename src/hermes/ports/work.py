@@ -14,8 +14,8 @@ class Work(Protocol):
     Turns of one conversation run one at a time, in the order in which they were deferred; so do its deliveries, and so does what is
     learnt from one user."""
 
-    async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID) -> None:
-        """Have the turn worked on, after all earlier ones of its conversation."""
+    async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID, *, in_s: float = 0.0) -> None:
+        """Have the turn worked on, after all earlier ones of its conversation; those that come later wait behind it."""
         ...
 
     async def defer_delivery(self, tx: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:

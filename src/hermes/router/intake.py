@@ -15,6 +15,7 @@ from hermes.ports.inbox import Inbox, Receipt
 from hermes.ports.people import People, UserState
 from hermes.ports.transactions import Transactions
 from hermes.ports.work import Work
+from hermes.router.joining import USUAL, Joining
 from hermes.router.signup import signup_event
 from hermes.turn import Envelope
 
@@ -39,12 +40,16 @@ class Intake:
     work: Work
     promises: Promises
     signup_grant: int
+    joining: Joining = USUAL
 
-    async def accept(self, envelope: Envelope, *, newcomer: UserState, trains: bool = False, promise: Promise | None = None) -> Receipt:
+    async def accept(
+        self, envelope: Envelope, *, newcomer: UserState, trains: bool = False, promise: Promise | None = None, alias: str | None = None
+    ) -> Receipt:
         """Store a message and have its turn run; a message that is there already is only found.
 
         `newcomer` is the state of a sender whom nobody knows yet: active where somebody vouches for them (an API key, the operator's own
         page), a stranger elsewhere. With `trains` whoever vouches for a new sender also says that their words may be trained on.
+        `alias` is another id of the sender, where the platform gives two.
         Raises InboxFull, KeyReused, StoreUnavailable; then nothing was stored."""
         turn_id = uuid4()
         async with self.transactions.begin() as tx:
@@ -53,12 +58,12 @@ class Intake:
                 kept = await self.promises.keep(tx, promise.api_key_id, promise.key, promise.digest, turn_id)
                 envelope = replace(envelope, event_key=str(kept))
             event = envelope.event
-            user, is_new = await self.people.meet(tx, envelope.account, event.platform, event.sender_id, state=newcomer)
+            user, is_new = await self.people.meet(tx, envelope.account, event.platform, event.sender_id, state=newcomer, alias=alias)
             if is_new and newcomer is UserState.ACTIVE and self.signup_grant:
                 await self.credits.grant(tx, user.id, self.signup_grant, signup_event(user.id))
             if is_new and trains:
                 await self.people.allow_training(tx, user.id, trains=True)
             receipt = await self.inbox.accept(tx, envelope, user, turn_id)
             if receipt.is_new:
-                await self.work.defer_turn(tx, receipt.turn_id, receipt.conversation_id)
+                await self.work.defer_turn(tx, receipt.turn_id, receipt.conversation_id, in_s=self.joining.wait_s(envelope))
         return receipt

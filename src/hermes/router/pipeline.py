@@ -23,6 +23,7 @@ from hermes.router.steps import (
     NotActivated,
     Past,
     Person,
+    TooManyMessages,
     UnknownSender,
     build_messages,
     call_model,
@@ -44,6 +45,7 @@ T = TypeVar("T")
 ANSWERED = "answered"
 
 FALLBACKS: Mapping[type[Exception], ReplyKind] = {
+    TooManyMessages: ReplyKind.TOO_MANY_MESSAGES,
     UnknownSender: ReplyKind.SIGNUP,
     NotActivated: ReplyKind.ACTIVATION,
     OutOfCredit: ReplyKind.UPGRADE,
@@ -67,12 +69,12 @@ async def handle_message(claim: Claim, services: Services) -> Ended:
         person = await find_user(claim, services)
     run = Run(services)
     try:
-        person = await run.step("resolve_user", resolve_user(person))
+        person = await run.step("resolve_user", resolve_user(claim, person, services))
         await run.step("take_credit", take_credit(claim, services))
         soul = await run.step("load_soul", load_soul(claim, person, services))
         person = person.living_in(soul.timezone)
         run.past = await run.step("load_history", load_history(claim, services))
-        picture = await run.step("route_image", route_image(claim, person, services))
+        picture = await run.step("route_image", route_image(claim, services))
         prompt = run.at_once("build_messages", lambda: build_messages(soul, run.known_past, claim.envelope, picture))
         prompt = run.at_once("gate_tools", lambda: gate_tools(claim, prompt, person, run.known_past, services))
         async with services.typing(claim.envelope):
@@ -116,6 +118,7 @@ def say(kind: ReplyKind, error: Exception, person: Person, services: Services) -
         reward=links.referral_reward,
         resets_at=getattr(error, "resets_at", None) or getattr(error, "until", None),
         max_bytes=getattr(error, "max_bytes", None),
+        retry_in=getattr(error, "retry_in", None),
     )
 
 

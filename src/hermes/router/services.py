@@ -92,5 +92,7 @@ class Services:
     """Show whoever sent this that an answer is on its way, as long as the block lasts. Never raises, and delays nothing."""
     warmth: Warmth = field(default_factory=Warmth)
     links: Links = Links()
+    per_minute: int = 30
+    """Messages of one user in a conversation that are answered within a minute."""
     charges_copies: bool = False
     """Whether an answer out of the cache costs a credit."""

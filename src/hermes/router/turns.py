@@ -16,6 +16,7 @@ import structlog
 from hermes.ports.errors import Forgotten, PortError, StoreUnavailable
 from hermes.ports.inbox import Claim, Unreadable
 from hermes.ports.people import UserState
+from hermes.router.joining import MOST_JOINED, USUAL, Joining
 from hermes.router.pipeline import handle_message
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
@@ -45,6 +46,7 @@ class Turns:
 
     services: Services
     limits: Limits
+    joining: Joining = USUAL
 
     async def run(self, turn_id: UUID) -> None:
         """Drive a turn to its end. May be called again for the same turn, at any time, by anybody."""
@@ -58,7 +60,7 @@ class Turns:
             case _:
                 structlog.contextvars.bind_contextvars(turn_id=str(turn_id))
                 try:
-                    await self._drive(claim)
+                    await self._drive(await self._together(claim))
                 except Forgotten:
                     # In a group it may also be somebody else who was deleted; then there is somebody to answer.
                     if not await self._is_gone(claim):
@@ -67,6 +69,16 @@ class Turns:
                 except StoreUnavailable:
                     await self._excuse(claim)
                     raise
+
+    async def _together(self, claim: Claim) -> Claim:
+        """Take along what came behind a message and belongs to it. Not any more where a model was asked already: it has not seen that."""
+        if not self.joining.wait_s(claim.envelope):
+            return claim
+        async with self.services.transactions.begin() as tx:
+            if await self.services.journal.effect(tx, claim.turn_id, "call_model", 0) is not None:
+                return claim
+            others = self.joining.takes_along(claim, await self.services.inbox.behind(tx, claim, MOST_JOINED))
+            return await self.services.inbox.join(tx, claim, others) if others else claim
 
     async def _drive(self, claim: Claim) -> None:
         if await self._is_given_up(claim):
@@ -81,7 +93,12 @@ class Turns:
                 is_answered = await self.services.journal.has_result(tx, claim, "call_model", 0)
         # An answer that was paid for is worth more tries; but not all of them, because the conversation waits behind it.
         limit = self.limits.max_attempts * (PATIENCE_WITH_ANSWERS if is_answered else 1)
-        return claim.attempt > limit or claim.age_s > self.limits.max_age_s
+        return claim.attempt > limit or self._age_s(claim) > self.limits.max_age_s
+
+    def _age_s(self, claim: Claim) -> float:
+        """How long ago a message was sent, as far as its platform says so: one that was held up for days is old when it comes."""
+        sent_at = claim.envelope.sent_at
+        return claim.age_s if sent_at is None else max(claim.age_s, (self.services.clock.now() - sent_at).total_seconds())
 
     async def _apologise(self, claim: Claim) -> None:
         """Give up on a message that keeps failing: keep it as a dead letter, charge nothing, and tell its sender."""
@@ -95,7 +112,7 @@ class Turns:
             await services.credits.void(tx, claim.turn_id)
             await services.interactions.add(tx, claim, session.id, meta)
             parcel = await services.courier.promise(tx, claim, [text])
-            await services.inbox.bury(tx, claim, f"gave up at attempt {claim.attempt} after {claim.age_s:.0f} s")
+            await services.inbox.bury(tx, claim, f"gave up at attempt {claim.attempt} after {self._age_s(claim):.0f} s")
         services.alerts.alert("message_buried", turn_id=str(claim.turn_id), attempt=claim.attempt, age_s=round(claim.age_s))
         services.meter.count_turn("apologised", "unknown")
         await services.courier.hand_over(claim, parcel)

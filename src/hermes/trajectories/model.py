@@ -45,7 +45,8 @@ class ModelFailed(Exception):
 class Model(Protocol):
     """Somebody to ask. Answers are never taken from a cache: samples are independent of each other."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     async def sample(self, request: Request) -> Sampled:
         """Return one answer; raise ModelFailed."""

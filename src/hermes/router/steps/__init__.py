@@ -6,7 +6,7 @@ from hermes.router.steps.gate_tools import gate_tools
 from hermes.router.steps.load_history import Past, load_history
 from hermes.router.steps.load_soul import load_soul
 from hermes.router.steps.record import Ended, record
-from hermes.router.steps.resolve_user import NotActivated, Person, UnknownSender, resolve_user
+from hermes.router.steps.resolve_user import NotActivated, Person, TooManyMessages, UnknownSender, resolve_user
 from hermes.router.steps.route_image import route_image
 from hermes.router.steps.run_tools import Exchange, run_tools
 from hermes.router.steps.take_credit import take_credit
@@ -18,6 +18,7 @@ __all__ = [
     "Past",
     "Person",
     "Prompt",
+    "TooManyMessages",
     "UnknownSender",
     "build_messages",
     "call_model",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, tzinfo
+from datetime import UTC, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from hermes.ports.agents import Agent
@@ -11,6 +11,7 @@ from hermes.ports.errors import Forgotten, PortError
 from hermes.ports.inbox import Claim
 from hermes.ports.people import User, UserState
 from hermes.router.services import Services
+from hermes.turn import Platform
 
 
 class UnknownSender(PortError):
@@ -19,6 +20,12 @@ class UnknownSender(PortError):
 
 class NotActivated(PortError):
     """The sender signed up, and is not activated yet."""
+
+
+class TooManyMessages(PortError):
+    """The sender writes faster than Hermes answers."""
+
+    retry_in = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +58,10 @@ async def find_user(claim: Claim, services: Services) -> Person:
     return Person(user, agent, language, agent.tier or user.tier)
 
 
-async def resolve_user(person: Person) -> Person:
-    """Let in who is active. Raises UnknownSender and NotActivated."""
+async def resolve_user(claim: Claim, person: Person, services: Services) -> Person:
+    """Let in who is active, and does not write too fast. Raises TooManyMessages, UnknownSender and NotActivated."""
+    if claim.recent > services.per_minute and claim.envelope.event.platform is not Platform.REST:  # a program has a limit of its own
+        raise TooManyMessages
     if person.user.state is UserState.STRANGER:
         raise UnknownSender
     if person.user.state is UserState.INVITED:

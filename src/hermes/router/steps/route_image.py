@@ -8,10 +8,9 @@ from __future__ import annotations
 from hermes.ports.images import Picture
 from hermes.ports.inbox import Claim
 from hermes.router.services import Services
-from hermes.router.steps.resolve_user import Person
 
 
-async def route_image(claim: Claim, person: Person, services: Services) -> Picture | None:
+async def route_image(claim: Claim, services: Services) -> Picture | None:
     """Look at the picture. Raises ImageTooLarge and ImageUnreadable.
 
     Not again where the model was asked already: what it was shown is in the journal, and its address may be gone by now."""
@@ -19,4 +18,4 @@ async def route_image(claim: Claim, person: Person, services: Services) -> Pictu
         async with services.transactions.once() as tx:
             if await services.journal.effect(tx, claim.turn_id, "call_model", 0) is not None:
                 return None
-    return await services.images.look(claim.envelope.event, person.user, person.language)
+    return await services.images.look(claim.envelope.event, more=claim.envelope.attachments)

@@ -27,13 +27,15 @@ class MemoryPeople:
     users: dict[UUID, User] = field(default_factory=dict)
     addresses: dict[Channel, UUID] = field(default_factory=dict)
 
-    async def meet(self, _: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState) -> tuple[User, bool]:
-        channel = Channel(account, platform, sender_id)
-        if channel in self.addresses:
-            return self.users[self.addresses[channel]], False
-        user = self._add(NewUser(state=state))
-        self.addresses[channel] = user.id
-        return user, True
+    async def meet(
+        self, _: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState, alias: str | None = None
+    ) -> tuple[User, bool]:
+        channels = [Channel(account, platform, name) for name in (sender_id, alias) if name is not None]
+        known = next((self.addresses[channel] for channel in channels if channel in self.addresses), None)
+        user = self._add(NewUser(state=state)) if known is None else self.users[known]
+        for channel in channels:
+            self.addresses.setdefault(channel, user.id)
+        return user, known is None
 
     async def create(self, _: Transaction, newcomer: NewUser) -> User:
         if newcomer.state not in SIGNED_UP:

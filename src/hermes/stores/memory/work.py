@@ -17,7 +17,7 @@ class MemoryWork:
 
     jobs: list[tuple[str, UUID]] = field(default_factory=list)
 
-    async def defer_turn(self, _: Transaction, turn_id: UUID, __: UUID) -> None:
+    async def defer_turn(self, _: Transaction, turn_id: UUID, __: UUID, *, in_s: float = 0.0) -> None:  # noqa: ARG002  # nobody waits here
         self.jobs.append(("turn", turn_id))
 
     async def defer_delivery(self, _: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:  # noqa: ARG002  # the port's

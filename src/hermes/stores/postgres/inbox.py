@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,10 +15,11 @@ from hermes.ports.errors import Fenced, Forgotten, InboxFull
 from hermes.ports.inbox import Claim, Origin, Receipt, Said, Unreadable
 from hermes.ports.people import User
 from hermes.ports.transactions import Transaction
+from hermes.router.joining import joined
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load
-from hermes.stores.seal import SealBroken, SealError
+from hermes.stores.seal import DataKeys, SealBroken, SealError
 from hermes.turn import Envelope, MessageEvent, Platform
 
 log = structlog.get_logger()
@@ -61,14 +63,23 @@ class PostgresInbox:
         row = await (await on(tx).execute(SQL["claim"], {"turn_id": turn_id})).fetchone()
         if row is None:
             return None
-        conversation_id, user_id, seq, epoch, attempt, sealed, age_s = row
+        conversation_id, user_id, seq, epoch, attempt, age_s, recent, *sealed = row
         try:
-            keys = await self._keyring.of(tx, user_id)
-            envelope = decode(keys.open(scope(turn_id), sealed))
+            envelope = opened(await self._keyring.of(tx, user_id), turn_id, *sealed)
         except (Forgotten, SealError) as error:
             is_damaged = isinstance(error, SealBroken)
             return Unreadable(turn_id, attempt, age_s, str(error), is_forgotten=isinstance(error, Forgotten), is_damaged=is_damaged)
-        return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, envelope, age_s)
+        return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, envelope, age_s, recent)
+
+    async def behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[Said]:
+        wanted = {"conversation_id": claim.conversation_id, "seq": claim.seq, "limit": limit}
+        found = [await self._said(tx, row) for row in await (await on(tx).execute(SQL["behind"], wanted)).fetchall()]
+        return [said for said in found if said is not None]
+
+    async def join(self, tx: Transaction, claim: Claim, others: Sequence[Said]) -> Claim:
+        await self.hold(tx, claim)
+        await on(tx).execute(SQL["join"], {"turn_id": claim.turn_id, "turns": [said.turn_id for said in others]})
+        return replace(claim, envelope=joined([claim.envelope, *(said.envelope for said in others)]))
 
     async def excuse(self, tx: Transaction, claim: Claim) -> None:
         row = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "epoch": claim.epoch}
@@ -94,12 +105,12 @@ class PostgresInbox:
 
     async def said(self, tx: Transaction, turn_id: UUID) -> Said | None:
         row = await (await on(tx).execute(SQL["said"], {"turn_id": turn_id})).fetchone()
-        if row is None:
-            return None
-        conversation_id, user_id, sealed, received_at = row
+        return None if row is None else await self._said(tx, row)
+
+    async def _said(self, tx: Transaction, row: Any) -> Said | None:
+        turn_id, conversation_id, user_id, received_at, *sealed = row
         try:
-            keys = await self._keyring.of(tx, user_id)
-            envelope = decode(keys.open(scope(turn_id), sealed))
+            envelope = opened(await self._keyring.of(tx, user_id), turn_id, *sealed)
         except (Forgotten, SealBroken) as error:
             log.info("message_not_opened", turn_id=str(turn_id), error=type(error).__name__)
             return None
@@ -115,6 +126,12 @@ class PostgresInbox:
         assert found is not None  # noqa: S101  # one row, always
         turn_id, conversation_id, seq, is_full = found
         return None if turn_id is None else Receipt(turn_id, conversation_id, seq, is_new=False), is_full
+
+
+def opened(keys: DataKeys, turn_id: UUID, sealed: bytes, turns: Sequence[UUID] | None, others: Sequence[bytes] | None) -> Envelope:
+    """What came in, with what was joined to it. Raises SealError."""
+    parts = zip([turn_id, *(turns or ())], [sealed, *(others or ())], strict=True)
+    return joined([decode(keys.open(scope(part), body)) for part, body in parts])
 
 
 def scope(turn_id: UUID) -> str:

@@ -48,15 +48,26 @@ class PostgresPeople:
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
-    async def meet(self, tx: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState) -> tuple[User, bool]:
-        address = address_of(Channel(account, platform, sender_id))
+    async def meet(
+        self, tx: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState, alias: str | None = None
+    ) -> tuple[User, bool]:
+        user, is_new = await self._meet(tx, account, platform, (sender_id, alias) if alias else (sender_id,), state)
+        if alias is not None:
+            await on(tx).execute(SQL["also_known_as"], {**address_of(Channel(account, platform, alias)), "user_id": user.id})
+        return user, is_new
+
+    async def _meet(self, tx: Transaction, account: str, platform: Platform, names: Sequence[str], state: UserState) -> tuple[User, bool]:
+        address = address_of(Channel(account, platform, names[0]))
         known = await self._user(tx, "find_by_channel", address)
         if known is not None:
             return known, False
-        await on(tx).execute(SQL["lock_newcomer"], address)
-        known = await self._user(tx, "find_by_channel", address)
-        if known is not None:
-            return known, False
+        for name in sorted(names):  # in one order, so that nobody waits for somebody who waits for them
+            await on(tx).execute(SQL["lock_newcomer"], address_of(Channel(account, platform, name)))
+        for name in names:
+            known = await self._user(tx, "find_by_channel", address_of(Channel(account, platform, name)))
+            if known is not None:
+                await on(tx).execute(SQL["also_known_as"], {**address, "user_id": known.id})
+                return known, False
         await on(tx).execute(SQL["add_account"], address)
         user = await self._add(tx, {"id": uuid4(), "state": state, "tier": "free", "language": None})
         await on(tx).execute(SQL["add_channel"], {**address, "user_id": user.id})

@@ -63,8 +63,9 @@ class PostgresWork:
     def __init__(self, database: Database, app: procrastinate.App) -> None:
         self._database, self._app = database, app
 
-    async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID) -> None:
-        task = self._app.configure_task("turn", queue=TURNS, lock=f"in:{conversation_id}", connection=on(tx))
+    async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID, *, in_s: float = 0.0) -> None:
+        delay: dict[str, Any] = {"schedule_in": {"seconds": in_s}} if in_s else {}
+        task = self._app.configure_task("turn", queue=TURNS, lock=f"in:{conversation_id}", connection=on(tx), **delay)
         with queue_unavailable():
             await task.defer_async(id=str(turn_id))
 

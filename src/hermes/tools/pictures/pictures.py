@@ -8,14 +8,16 @@ Knows nothing of addresses: whoever fetches sees to it that they are public."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
 from hermes.ports.images import Fetch, ImageIntent, ImageTooLarge, ImageUnreadable, Picture
-from hermes.ports.people import User
 from hermes.tools.executor import Scan
 from hermes.tools.pictures.captions import intent_of
 from hermes.tools.pictures.headers import MAX_SIDE, image_of
@@ -27,6 +29,11 @@ MAX_BYTES = 3_932_160
 """What becomes 5 MiB of base64; more than that some vendors refuse."""
 UNDECLARED = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 """What is said of a file by somebody who does not know what it is."""
+MOST_SHOWN = 10
+"""Pictures of one message. The largest album has so many."""
+MOST_CHARACTERS = 6_000_000
+"""Of all pictures of one message together, as base64: with the history around them a request stays below what vendors take."""
+Part = dict[str, Any]
 TOOLS = (ImageIntent.DUPE_SEARCH.value, ImageIntent.CALORIE_SCAN.value)
 
 
@@ -40,21 +47,37 @@ class Pictures:
     max_bytes: int = MAX_BYTES
     max_side: int = MAX_SIDE
 
-    async def look(self, event: MessageEvent, user: User, language: str) -> Picture | None:  # noqa: ARG002  # the port's signature
+    async def look(self, event: MessageEvent, *, more: Sequence[str] = ()) -> Picture | None:
         declared = (event.media_type or "").partition(";")[0].strip().casefold()
         if not event.media_url and not declared:
             return None
         if not event.media_url or not (declared.startswith("image/") or declared in UNDECLARED):
             return unseen(event.text, declared)
-        body = (await self.web.fetch(event.media_url)).body
-        if len(body) > self.max_bytes:
-            raise ImageTooLarge(self.max_bytes)
-        part = part_of(body, image_of(body, max_side=self.max_side).media_type)
+        parts = [await self._part(event.media_url)]
+        for part in await asyncio.gather(*(self._other(reference) for reference in more[: MOST_SHOWN - 1])):
+            if part is not None and sum(map(weight, parts)) + weight(part) <= MOST_CHARACTERS:
+                parts.append(part)
+        told = album_of(len(parts), 1 + len(more)) if more else ""
         match self._intent(event.text):
             case None | ImageIntent.GENERAL:
-                return Picture(ImageIntent.GENERAL, [part], question(OPEN), TOOLS)
+                return Picture(ImageIntent.GENERAL, parts, question(told + OPEN), TOOLS)
             case intent:
-                return Picture(intent, [part], question(WANTED[intent]), (intent.value,), must_call=intent.value)
+                return Picture(intent, parts, question(told + WANTED[intent]), (intent.value,), must_call=intent.value)
+
+    async def _part(self, reference: str) -> Part:
+        """A picture as a model is shown it. Raises ImageTooLarge and ImageUnreadable."""
+        body = (await self.web.fetch(reference)).body
+        if len(body) > self.max_bytes:
+            raise ImageTooLarge(self.max_bytes)
+        return part_of(body, image_of(body, max_side=self.max_side).media_type)
+
+    async def _other(self, reference: str) -> Part | None:
+        """A further picture; None for one that cannot be shown."""
+        try:
+            return await self._part(reference)
+        except (ImageTooLarge, ImageUnreadable) as error:
+            log.info("picture_left_out", reason=type(error).__name__)
+            return None
 
     def _intent(self, caption: str) -> ImageIntent | None:
         """What the caption decides. What cannot be decided, for whatever reason, is left to the model: nobody goes without an answer."""
@@ -69,7 +92,18 @@ class Pictures:
         return None
 
 
-def part_of(body: bytes, media_type: str) -> dict[str, object]:
+def weight(part: Part) -> int:
+    return len(str(part["image_url"]["url"]))
+
+
+def album_of(shown: int, all_: int) -> str:
+    """What a model is told of several pictures."""
+    missing = all_ - shown
+    rest = f" {missing} more came with them and could not be opened; say so where it matters." if missing else ""
+    return f"{shown} pictures came together, as one message; answer them together.{rest}\n" if shown > 1 else f"{rest.strip()}\n"
+
+
+def part_of(body: bytes, media_type: str) -> Part:
     """A picture as a part of a message."""
     return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{b64encode(body).decode('ascii')}"}}
 

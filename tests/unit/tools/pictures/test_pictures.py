@@ -20,7 +20,7 @@ USER = User(uuid4(), UserState.ACTIVE, "free", "en", "friend-1", trains=False)
 
 async def look(pictures: Pictures, text: str = "", media_url: str | None = ADDRESS, media_type: str | None = None) -> Picture | None:
     event = MessageEvent(platform=Platform.REST, sender_id="u", text=text, media_url=media_url, media_type=media_type)
-    return await pictures.look(event, USER, "en")
+    return await pictures.look(event)
 
 
 def pictures(body: bytes = PNG, media_type: str = "image/png", **limits: int) -> Pictures:

@@ -33,7 +33,24 @@ with conversation as (
     select turn_id, account_id, conversation_id, user_id, epoch, attempts from message
     on conflict (turn_id) do update set epoch = excluded.epoch, attempt = excluded.attempt
 )
-select conversation_id, user_id, seq, epoch, attempts, envelope, extract(epoch from now() - received_at)::float8 from message
+select conversation_id, user_id, seq, epoch, attempts, extract(epoch from now() - received_at)::float8,
+    (
+        select count(*) from inbox as recent
+        where recent.conversation_id = message.conversation_id and recent.seq between message.seq - 99 and message.seq
+            and recent.user_id = message.user_id and recent.received_at > message.received_at - interval '1 minute'
+    ),
+    envelope,
+    (select array_agg(more.turn_id order by more.seq) from inbox as more where more.joined_to = message.turn_id),
+    (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = message.turn_id)
+from message
+
+-- name: behind
+select turn_id, conversation_id, user_id, received_at, envelope, null::uuid[], null::bytea[] from inbox
+where conversation_id = %(conversation_id)s and seq > %(seq)s and state = 'waiting' and attempts = 0
+order by seq limit %(limit)s
+
+-- name: join
+update inbox set state = 'done', ended_at = now(), joined_to = %(turn_id)s where turn_id = any(%(turns)s) and state = 'waiting'
 
 -- name: excuse
 update inbox set attempts = attempts - 1
@@ -61,7 +78,10 @@ select conversations.account_id, platform, channel_id, state <> 'waiting'
 from inbox join conversations on conversations.id = conversation_id where turn_id = %(turn_id)s
 
 -- name: said
-select conversation_id, user_id, envelope, received_at from inbox where turn_id = %(turn_id)s
+select turn_id, conversation_id, user_id, received_at, envelope,
+    (select array_agg(more.turn_id order by more.seq) from inbox as more where more.joined_to = inbox.turn_id),
+    (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = inbox.turn_id)
+from inbox where turn_id = %(turn_id)s
 
 -- name: waiting
 select count(*) from inbox where state = 'waiting'

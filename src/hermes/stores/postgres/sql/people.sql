@@ -24,6 +24,11 @@ returning id, state, tier, language, referral_code, trains, referred_by, created
 insert into user_channels (account_id, platform, sender_id, user_id)
 values (%(account)s, %(platform)s, %(sender_id)s, %(user_id)s)
 
+-- name: also_known_as
+insert into user_channels (account_id, platform, sender_id, user_id)
+values (%(account)s, %(platform)s, %(sender_id)s, %(user_id)s)
+on conflict do nothing
+
 -- name: get
 select id, state, tier, language, referral_code, trains, referred_by, created_at from users where id = %(user_id)s
 

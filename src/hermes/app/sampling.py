@@ -1,0 +1,248 @@
+"""A model of the settings, for batches and summaries: trajectories' own small `Model`, with the whole gateway behind it.
+
+async with open_model(settings, "claude-haiku") as model:
+    said = await model.sample(Request(messages=[…], sample_id="a/0/1"))
+
+Every call passes the kill switch and the platform's cap, is priced, and has its row under the source `batch`; none is answered out of the
+cache, and token ids are asked for wherever a server has them. A user of the account's own pays, in a tier `batch`: where the settings have
+none of that name, the platform's cap and the run's own budget are its only limits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from hermes.app.gateway import Models, SystemClock, open_models
+from hermes.app.home import StartRefused
+from hermes.app.models import PLENTY, backends_of, kind, missing, models_of
+from hermes.app.parts import Parts, behind_ports
+from hermes.app.root import model_parts, opened_database, redis_client
+from hermes.backends import HttpClient
+from hermes.backends.fetch import PublicWeb
+from hermes.config import BackendKind, Settings, TierSettings, nearest
+from hermes.config.models import variable_name
+from hermes.config.named import Named
+from hermes.gateway.door.recording import record_of
+from hermes.gateway.door.request import NO_LIMIT, DoorRequest
+from hermes.gateway.gateway import Gateway
+from hermes.graph import CallRecord
+from hermes.ops.alerts import LogAlerts
+from hermes.ops.metrics import Metrics
+from hermes.ports.backends import Ask, BackendError, BadRequest, ContextTooLong, RateLimited, Unauthorized, Unsupported
+from hermes.ports.budgets import BudgetSpent, Paused
+from hermes.ports.calls import Call, CallOutcome, Source
+from hermes.ports.errors import PortError
+from hermes.ports.models import Answer, Caller, ChainFailed, NoAnswer, UnknownPrice
+from hermes.ports.people import UserState
+from hermes.stores.postgres.calls import PostgresCalls
+from hermes.stores.postgres.database import Database
+from hermes.stores.redis.batch import Batch
+from hermes.stores.redis.budgets import RedisBudgets
+from hermes.stores.redis.replies import RedisReplies
+from hermes.trajectories.model import Model, ModelFailed, Request, Sampled
+from hermes.turn import Platform
+
+TIER = "batch"
+SENDER = "batch"
+"""Who pays, by the name that an account's door knows them under. Names of its other users are longer: they begin with a key's id."""
+LONGEST_WAIT_S = 120.0
+"""The most that a vendor's own `Retry-After` holds up the calls behind it."""
+NEVER_BETTER = (BadRequest, ContextTooLong, Unsupported)
+"""What the same request meets again."""
+
+
+@asynccontextmanager
+async def open_model(settings: Settings, name: str, *, account: str = "batch") -> AsyncIterator[Model]:
+    """Open the stores that the settings name and the way to one model of the catalogue, for as long as the block lasts.
+
+    As many calls as there are slots run at once; whoever asks beyond that waits their turn, however long it takes. Raises StartRefused
+    for a model that is not there or cannot be asked: nothing stands in for it, because a made-up answer is worse than none."""
+    async with open_ground(settings, name) as ground:
+        yield await model_on(ground, name, account=account)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a batch stands on: the stores, what is behind the ports, and the way to the models."""
+
+    settings: Settings
+    parts: Parts
+    database: Database
+    metrics: Metrics
+    models: Models
+
+
+@asynccontextmanager
+async def open_ground(settings: Settings, name: str) -> AsyncIterator[Ground]:
+    """Open stores and gateway without anything that takes messages in or works on turns. Raises as `open_model` does."""
+    refuse_missing(settings, name)
+    settings = with_tier(settings, name)
+    async with AsyncExitStack() as stack:
+        pool = settings.database
+        addresses, database, keyring = await stack.enter_async_context(
+            opened_database(settings, pool_min=pool.pool_min, pool_max=pool.pool_max)
+        )
+        client = redis_client(addresses.redis_url, settings)
+        stack.push_async_callback(client.aclose)
+        metrics = Metrics()
+        alerts, batch, replies = LogAlerts(metrics), Batch(client), RedisReplies(client)
+        stack.push_async_callback(replies.aclose)
+        budgets = RedisBudgets(client, database, PostgresCalls(), alerts=alerts, clock=SystemClock(), batch=batch)
+        stack.push_async_callback(budgets.aclose)
+        http = HttpClient()
+        stack.push_async_callback(http.aclose)
+        web = PublicWeb(max_bytes=settings.pictures.max_bytes, timeout_s=settings.pictures.timeout_s)
+        stack.push_async_callback(web.aclose)
+        parts = behind_ports(
+            settings, database, keyring, client, http=http, web=web, replies=replies, alerts=alerts, budgets=budgets, batch=batch
+        )
+        models = await stack.enter_async_context(open_models(settings, model_parts(parts), database, metrics, http))
+        yield Ground(settings, parts, database, metrics, models)
+
+
+async def model_on(ground: Ground, name: str, *, account: str = "batch") -> GatewayModel:
+    """One model of an open ground, paid by the account's own user, who is met now and allows training: the prompts are the operator's."""
+    async with ground.database.begin() as tx:
+        people = ground.parts.people
+        user, is_new = await people.meet(tx, account, Platform.DOOR, SENDER, state=UserState.ACTIVE)
+        if is_new:
+            await people.allow_training(tx, user.id, trains=True)
+    return GatewayModel(
+        name,
+        ground.models.gateway,
+        account=account,
+        user_id=user.id,
+        deadline_s=ground.settings.door.deadline_s,
+        at_once=at_once(ground.settings, name),
+    )
+
+
+def refuse_missing(settings: Settings, name: str) -> None:
+    """Raise StartRefused for a model that nobody knows, and for one whose backend cannot be asked."""
+    known = models_of(settings)
+    if name not in known:
+        raise StartRefused(f"there is no model {name}; did you mean {nearest(name, known)}? There are {', '.join(known)}")
+    backend = known[name].backend
+    why = missing(settings).get(backend)
+    if why is not None:
+        variable = f"HERMES_BACKENDS_{variable_name(backend)}_API_KEY"
+        raise StartRefused(f"{name} cannot be asked: {backend} has {why}; set {variable}, or try the model `scripted`, which needs none")
+
+
+def with_tier(settings: Settings, name: str) -> Settings:
+    """The same settings, with a tier for batches where they have none."""
+    if TIER in settings.tiers:
+        return settings
+    return replace(settings, tiers=Named({**settings.tiers, TIER: TierSettings(chain=(name,), day_tokens=PLENTY)}))
+
+
+def at_once(settings: Settings, name: str) -> int:
+    """How many calls of a model may run at once in this process: more would wait for a slot, and be refused after a while."""
+    backend = models_of(settings)[name].backend
+    backends = backends_of(settings)
+    if kind(backends, backend) is BackendKind.LOCAL:
+        return 1  # it takes one at a time, and the others' waiting would count against their own deadlines
+    own = backends[backend].slots
+    return settings.llm.slots if own is None else min(own, settings.llm.slots)
+
+
+class GatewayModel:
+    """Trajectories' Model, for one model of the catalogue and nobody behind it: a sample of another one would be a lie."""
+
+    def __init__(self, name: str, gateway: Gateway, *, account: str, user_id: UUID, deadline_s: float, at_once: int) -> None:
+        """`deadline_s` is for requests that say nothing of their time; more than `at_once` wait here, before the gateway's own slots."""
+        self.name, self.gateway, self.account, self.user_id = name, gateway, account, user_id
+        self.deadline_s, self.at_once = deadline_s, at_once
+        self._turns, self._pause = asyncio.Semaphore(at_once), Pause()
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest answer that the settings pay for; no request gets more."""
+        return self.gateway.catalogue.models[self.name].max_tokens
+
+    async def sample(self, request: Request) -> Sampled:
+        """Return one answer; raise ModelFailed. Waiting for one's turn is not part of the request's time."""
+        async with self._turns:
+            await self._pause.over()
+            try:
+                answer = await self.gateway.complete(self._ask(request), self._caller(request))
+            except (NoAnswer, BackendError, PortError) as error:
+                if isinstance(error, ChainFailed):
+                    self._pause.note(error.last)
+                raise failure(error) from error
+        return Sampled(answer.completion.message, self._record(request, answer), answer.micro_usd)
+
+    def _ask(self, request: Request) -> Ask:
+        return Ask(
+            messages=request.messages,
+            max_tokens=request.max_tokens or NO_LIMIT,
+            tools=request.tools,
+            sampling=request.sampling,
+            wants_tokens=True,
+            user=str(self.user_id),
+        )
+
+    def _caller(self, request: Request) -> Caller:
+        return Caller(
+            user_id=self.user_id,
+            account=self.account,
+            tier=TIER,
+            source=Source.BATCH,
+            takes_copies=False,
+            models=(self.name,),
+            deadline_s=self.deadline_s if request.timeout_s is None else request.timeout_s,
+        )
+
+    def _record(self, request: Request, answer: Answer) -> CallRecord:
+        """What the door would record of it, under the caller's own name for the sample."""
+        asked = DoorRequest(
+            model=self.name,
+            messages=request.messages,
+            max_tokens=request.max_tokens,
+            tools=request.tools,
+            sampling=request.sampling,
+            metadata={},
+        )
+        call = Call(
+            id=answer.call_id,
+            day=self.gateway.clock.now().date(),
+            account_id=self.account,
+            source=Source.BATCH,
+            tier=TIER,
+            model=answer.model,
+            outcome=CallOutcome.ANSWERED,
+            latency_ms=answer.latency_ms,
+            backend=answer.backend,
+            micro_usd=answer.micro_usd,
+        )
+        record = record_of(asked, call, answer.completion, self.gateway.catalogue.limits)
+        sent = {"reasoning_sent": True} if answer.completion.is_reasoning_sent else {}
+        return replace(record, sample_id=request.sample_id, extra={**(record.extra or {}), **sent})
+
+
+class Pause:
+    """A vendor that says how long to wait is believed: whoever comes until then waits, instead of being refused too."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def note(self, error: BackendError | None) -> None:
+        if isinstance(error, RateLimited) and error.retry_after_s is not None and not error.is_exhausted:
+            self._until = max(self._until, time.monotonic() + min(error.retry_after_s, LONGEST_WAIT_S))
+
+    async def over(self) -> None:
+        while (left_s := self._until - time.monotonic()) > 0:  # noqa: ASYNC110  # it may be prolonged meanwhile
+            await asyncio.sleep(left_s)
+
+
+def failure(error: Exception) -> ModelFailed:
+    """What a failed call means for whoever would ask again."""
+    last = error.last if isinstance(error, ChainFailed) else error
+    # A wrong key, a bill that is not paid, a switch that a person must release: no other request fares better.
+    is_spent = isinstance(last, BudgetSpent | Paused | UnknownPrice | Unauthorized) or (isinstance(last, RateLimited) and last.is_exhausted)
+    is_refused = isinstance(error, ChainFailed) and last is None  # passed over, for instance because it takes no tools
+    return ModelFailed(str(error), is_final=is_refused or isinstance(last, NEVER_BETTER), is_spent=is_spent)

@@ -1,0 +1,233 @@
+"""Trajectory files in chunks: some rows that follow each other, as they stand in the file. Streams; nothing is parsed that can be passed on.
+
+A row of a JSONL file is a line with its end. A row of a JSON file is one element of its list, or the one document that it holds;
+what stands between rows is kept beside them, so that a file whose rows all stay as they are is written byte for byte. A place in
+the files can be written down, and reading goes on from there. Knows nothing about what rows mean."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from hermes.trajectories.errors import SourceError
+
+SUFFIXES = (".json", ".jsonl")
+SIZE = 1 << 20
+"""About how many bytes of rows are in a chunk."""
+BLOCK = 1 << 16
+REST = "the rest of the file is not JSON"
+
+_SPACE = re.compile(r"[\s\ufeff]*")
+_BETWEEN = re.compile(r"[\s\ufeff]*,[\s\ufeff]*")
+_CLOSE = re.compile(r"[\s\ufeff]*\][\s\ufeff]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file to read."""
+
+    path: Path
+    name: str
+    """As seen from the folder that holds all of them: what rows are named by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where reading goes on: a byte of a file, and the number of the row that begins there."""
+
+    file: int = 0
+    offset: int = 0
+    row: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows of one file that follow each other."""
+
+    file: int
+    """The file's place among the inputs."""
+    name: str
+    first: int
+    """The number of the first row, counted from 1: its line, or its place in the list."""
+    rows: Sequence[bytes]
+    leads: Sequence[bytes] = ()
+    """What stands before each row, in a JSON file."""
+    tail: bytes = b""
+    """What stands behind the last row."""
+    end: Place = Place()
+    """Where the next chunk begins."""
+    broken: bytes = b""
+    """The rest of a JSON file that breaks off or is no JSON."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the input, for progress."""
+        return sum(map(len, self.rows)) + len(self.broken)
+
+
+def find_inputs(path: Path, leave_out: Iterable[str] = ()) -> list[Input]:
+    """Return a file, or the trajectory files below a folder in the order of their names; raise SourceError if there are none.
+
+    Hidden files, and names that end as one of `leave_out`, are no trajectories."""
+    if path.is_file():
+        return [Input(path, _text(path.name))]
+    if not path.is_dir():
+        raise SourceError(str(path), "no such file or folder")
+    found = []
+    for place, folders, names in os.walk(path, onerror=_refuse):
+        folders[:] = [folder for folder in folders if not folder.startswith(".")]
+        found += [Path(place, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
+    wanted = [file for file in sorted(found) if not file.name.endswith(tuple(leave_out))]
+    if not wanted:
+        raise SourceError(str(path), f"no {' or '.join(SUFFIXES)} file in this folder")
+    return [Input(file, _text(str(file.relative_to(path)))) for file in wanted]
+
+
+def fingerprint(inputs: Sequence[Input]) -> list[dict[str, Any]]:
+    """Return what tells whether the files are still the same: name, size and SHA-256 of each."""
+    prints = []
+    for each in inputs:
+        with each.path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            prints.append({"name": each.name, "bytes": file.tell(), "sha256": digest})
+    return prints
+
+
+def read_chunks(inputs: Sequence[Input], begin: Place = Place(), size: int = SIZE) -> Iterator[Chunk]:
+    """Yield all rows from a place on, file by file. Every file has at least one chunk, be it empty."""
+    for number, each in enumerate(inputs):
+        if number >= begin.file:
+            start = begin if number == begin.file else Place(number)
+            with each.path.open("rb") as file:
+                yield from (_lines if each.path.suffix == ".jsonl" else _document)(file, each.name, start, size)
+
+
+def _lines(file: IO[bytes], name: str, place: Place, size: int) -> Iterator[Chunk]:
+    file.seek(place.offset)
+    while True:
+        rows = file.readlines(size)
+        after = Place(place.file, place.offset + sum(map(len, rows)), place.row + len(rows))
+        if rows or place.row == 1:
+            yield Chunk(place.file, name, place.row, rows, end=after)
+        if not rows:
+            return
+        place = after
+
+
+def _document(file: IO[bytes], name: str, place: Place, size: int) -> Iterator[Chunk]:
+    """Yield the elements of a list, or documents that stand behind each other. A number is complete only when something follows it."""
+    reader = _Reader(file)
+    is_list = reader.skip(_SPACE)[1].startswith("[")
+    reader.seek(place.offset)
+    rows: list[bytes] = []
+    leads: list[bytes] = []
+    number, filled = place.row, 0
+    while True:
+        found = reader.element(is_list=is_list, is_first=number == 1)
+        if found is None:
+            break
+        leads.append(found[0])
+        rows.append(found[1])
+        number += 1
+        filled += len(found[1])
+        if filled >= size:
+            after = Place(place.file, reader.offset, number)
+            yield Chunk(place.file, name, place.row, rows, leads, end=after)
+            place, rows, leads, filled = after, [], [], 0
+    tail, broken = reader.rest(is_list=is_list, is_empty=number == 1)
+    yield Chunk(place.file, name, place.row, rows, leads, tail, Place(place.file, reader.offset, number), broken)
+
+
+class _Reader:
+    """Text of a file as far as it is needed; elements are cut off its front."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._decoder = json.JSONDecoder()
+        self.seek(0)
+
+    def seek(self, offset: int) -> None:
+        self._file.seek(offset)
+        self.offset = offset
+        """Byte of the file at which the text begins."""
+        self._text, self._is_all, self._bad = "", False, b""
+        self._bytes = codecs.getincrementaldecoder("utf-8")()
+
+    def skip(self, pattern: re.Pattern[str]) -> tuple[int, str]:
+        """Return how far a pattern reaches, with at least one character behind it if the file has one; and what stands there."""
+        while True:
+            found = pattern.match(self._text)
+            if (found is not None and found.end() < len(self._text)) or self._is_all:
+                end = found.end() if found is not None else 0
+                return end, self._text[end:]
+            if found is None and self._text:
+                return 0, self._text
+            self._more(BLOCK)
+
+    def element(self, *, is_list: bool, is_first: bool) -> tuple[bytes, bytes] | None:
+        """Cut off the next element and what stands before it; None if there is none."""
+        at = self.skip(_SPACE)[0]
+        if is_list:
+            at = self._behind("[" if is_first else ",", at)
+        if at < 0 or self._text[at : at + 1] in ("", "]"):
+            return None
+        step = BLOCK
+        while True:
+            try:
+                end = self._decoder.raw_decode(self._text, at)[1]
+                if self._text[at] in '{["' or end < len(self._text) or self._is_all:
+                    return self._cut(at), self._cut(end - at)
+            except (ValueError, RecursionError):
+                if self._is_all:
+                    return None
+            self._more(step)
+            step *= 2  # a long element is tried again a few times, and not for every block of it
+
+    def rest(self, *, is_list: bool, is_empty: bool) -> tuple[bytes, bytes]:
+        """Return what ends the file, and what stands there that is no JSON."""
+        pattern = re.compile(r"[\s\ufeff]*\[[\s\ufeff]*\][\s\ufeff]*") if is_empty else _CLOSE
+        while not self._is_all:
+            self._more(BLOCK)
+        found = (pattern if is_list else _SPACE).fullmatch(self._text)
+        if found is not None and not self._bad:
+            return self._cut(len(self._text)), b""
+        broken = self._cut(len(self._text)) + self._bad
+        self.offset += len(self._bad)
+        return b"[]\n" if is_list and is_empty else b"\n]\n" if is_list else b"", broken
+
+    def _behind(self, mark: str, at: int) -> int:
+        """Return where the next element begins behind a mark; -1 if the mark is not there."""
+        if self._text[at : at + 1] != mark:
+            return -1
+        return self.skip(re.compile(rf"[\s\ufeff]*\{mark}[\s\ufeff]*"))[0]
+
+    def _cut(self, length: int) -> bytes:
+        gone, self._text = self._text[:length].encode(), self._text[length:]
+        self.offset += len(gone)
+        return gone
+
+    def _more(self, size: int) -> None:
+        data = self._file.read(size)
+        try:
+            self._text += self._bytes.decode(data, final=not data)
+            self._is_all = not data
+        except UnicodeDecodeError as error:
+            self._text += error.object[: error.start].decode()
+            self._bad = error.object[error.start :] + self._file.read()
+            self._is_all = True
+
+
+def _text(name: str) -> str:
+    """A file name need not be text."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _refuse(error: OSError) -> None:
+    raise SourceError(str(error.filename), error.strerror or str(error))

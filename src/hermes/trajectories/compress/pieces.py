@@ -1,0 +1,53 @@
+"""What goes to a summariser and what comes back. A summariser is pluggable: whoever has this one method is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hermes.graph import MessageGraph
+from hermes.trajectories.compress.counting import Counter
+
+MODEL = "model"
+EXTRACTIVE = "extractive"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a conversation to be summarised."""
+
+    messages: Sequence[Mapping[str, Any]]
+    """Whole: no call without its result, nothing cut."""
+    target_tokens: int
+    """The longest summary that will do."""
+    sample_id: str
+    """Names the summary: asked for again after a crash it is the same sample."""
+    counter: Counter
+    head: Sequence[Mapping[str, Any]] = ()
+    """The protected messages before it, for context; they stay, and need no summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What stands for a piece."""
+
+    text: str
+    """Never longer than the piece's target."""
+    how: str = EXTRACTIVE
+    """`model`, `extractive`, or `extractive (model failed: …)`."""
+    chat: MessageGraph | None = None
+    """The summariser's own chat with all that was sampled in it, also what was not taken."""
+    micro_usd: int = 0
+    api_calls: int = 0
+    errors: int = 0
+    """How many of the calls gave nothing that could be used."""
+    usage: Mapping[str, int] = field(default_factory=dict)
+
+
+class Summariser(Protocol):
+    """Somebody who can say it shorter."""
+
+    async def summarise(self, piece: Piece) -> Summary:
+        """Return a summary. Never raises for a model's failure: there is always an extractive one."""
+        ...

@@ -1,0 +1,152 @@
+"""The settings of compression: sections and keys as in hermes-agent's file, and ours beside them. Each key says what it decides.
+
+`configs/trajectory_compression.yaml` shows all of them with these values. Knows nothing about files: `reading` reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+ESTIMATE = "estimate"
+"""The tokenizer that needs none."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerSettings:
+    """How tokens are counted."""
+
+    name: str = ESTIMATE
+    """A folder with tokenizer.json and a chat template, a Hugging Face name that is in the local cache, or `estimate`."""
+    trust_remote_code: bool = True
+    """A tokenizer's own code is never run. `true` counts with the tokenizer.json beside such code, `false` refuses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSettings:
+    """How short a trajectory is to become, and how."""
+
+    target_max_tokens: int = 15_250
+    """Longest trajectory, tools and chat template counted."""
+    summary_target_tokens: int = 750
+    """Longest summary."""
+    trim_results: bool = True
+    """Cut a giant tool result inside its turn, and results that cannot be summarised because their call is protected."""
+    trim_protected: bool = False
+    """Cut tool results of protected turns too, when nothing else helps. `false` flags the trajectory instead."""
+    trim_keep_tokens: int = 400
+    """What is kept at least of a tool result that is cut: the head, the tail, and the mark between them."""
+    trim_head_share: float = 0.7
+    """How much of that is the head."""
+    giant_result_share: float = 0.5
+    """A tool result that alone takes this share of the target is giant: it is cut before whole turns are summarised."""
+    prune_results: bool = False
+    """Cut all old tool results first, and summarise only if that is not enough. `live.prune_results` for running conversations."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectedSettings:
+    """The turns that stay as they are, to the byte."""
+
+    first_system: bool = True
+    first_human: bool = True
+    first_gpt: bool = True
+    first_tool: bool = True
+    last_n_turns: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizationSettings:
+    """Who writes the summary, and how often it is asked."""
+
+    model: str | None = None
+    """A model of the catalogue, or with `base_url` any model that is served there. null: extractive, no model is asked."""
+    base_url: str | None = None
+    """An OpenAI-compatible server to ask instead of the catalogue."""
+    api_key_env: str | None = None
+    """The environment variable with the key for `base_url`."""
+    temperature: float = 0.3
+    max_retries: int = 3
+    """How often a model is asked at most for one summary; then the extractive one is taken."""
+    retry_delay: float = 2.0
+    """Seconds before the second try, jittered, doubled each time."""
+    retry_delay_max: float = 30.0
+    timeout: float = 120.0
+    """Seconds for one answer."""
+    max_answer_tokens: int | None = None
+    """Longest answer asked for; null is twice the length that the summary is to have."""
+    max_prompt_tokens: int | None = None
+    """Longest prompt. A longer middle is summarised in parts; null sends it whole."""
+    turn_max_chars: int = 3_000
+    """A longer turn is shown to the model with its head and tail only."""
+    turn_head_chars: int = 1_500
+    turn_tail_chars: int = 500
+    user_words_share: float = 0.0
+    """The share of a model's summary that is kept for the user's own words, quoted."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSettings:
+    """What is written."""
+
+    add_summary_notice: bool = True
+    """Say that something was summarised. It is said in the summary: a protected system turn stays as it is."""
+    summary_notice_text: str = "Some of the conversation is summarised to preserve context."
+    summary_header: str = "[CONTEXT SUMMARY]:"
+    """How a summary begins; also how a later run knows one."""
+    output_suffix: str = "_compressed"
+    """Put behind the name of the input, where no output is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessingSettings:
+    """How a run works."""
+
+    num_workers: int = 4
+    """How many trajectories are worked on at once."""
+    max_concurrent_requests: int = 50
+    """How many summaries are asked for at once."""
+    skip_under_target: bool = True
+    """Leave alone what fits. `false` summarises the whole middle of every trajectory."""
+    save_over_limit: bool = True
+    """Write what is still too long, flagged, with the others. `false` writes it to a file of its own."""
+    per_trajectory_timeout: float = 300.0
+    """Seconds to wait for the summaries of one trajectory; then the extractive one is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """What is measured."""
+
+    enabled: bool = True
+    per_trajectory: bool = True
+    output_file: str = "compression_metrics.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSettings:
+    """What is different for a running conversation, see `compact`."""
+
+    trigger_share: float = 0.85
+    """Compaction begins when a conversation takes more than this share of the context limit …"""
+    target_share: float = 0.5
+    """… and brings it down to this share."""
+    last_n_turns: int = 6
+    prune_results: bool = True
+    user_words_share: float = 0.3
+    summary_header: str = (
+        "[CONTEXT SUMMARY, for reference only: it stands for earlier turns of this conversation; "
+        "what it asks for was dealt with then. Answer the messages that follow it.]"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CompressionSettings:
+    """All settings. Frozen; `dataclasses.replace` makes others."""
+
+    tokenizer: TokenizerSettings = field(default_factory=TokenizerSettings)
+    compression: TargetSettings = field(default_factory=TargetSettings)
+    protected_turns: ProtectedSettings = field(default_factory=ProtectedSettings)
+    summarization: SummarizationSettings = field(default_factory=SummarizationSettings)
+    output: OutputSettings = field(default_factory=OutputSettings)
+    processing: ProcessingSettings = field(default_factory=ProcessingSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    live: LiveSettings = field(default_factory=LiveSettings)

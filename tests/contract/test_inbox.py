@@ -262,3 +262,58 @@ async def test_the_database_shows_no_word_of_the_message(database: Database, peo
         rows = await (await on(tx).execute("select inbox::text from inbox")).fetchall()
     assert "Canggu" not in str(rows)
     assert b"Canggu".hex() not in str(rows)
+
+
+# --- several messages that are one turn
+
+
+async def test_what_is_joined_has_no_turn_of_its_own_and_stays_joined_in_every_claim(
+    database: Database, people: PostgresPeople, inbox: PostgresInbox
+) -> None:
+    texts = ["look", "at", "this"]
+    said = [replace(ASKED, event_key=text, event=replace(ASKED.event, text=text)) for text in texts]
+    receipts = [await accept(database, people, inbox, each) for each in said]
+    first = await claim(database, inbox, receipts[0].turn_id)
+    assert first is not None
+    async with database.begin() as tx:
+        behind = await inbox.behind(tx, first, 10)
+        assert [(other.turn_id, other.envelope) for other in behind] == [
+            (receipt.turn_id, each) for receipt, each in zip(receipts[1:], said[1:], strict=True)
+        ]
+        whole = await inbox.join(tx, first, behind)
+    event = replace(ASKED.event, text="look\nat\nthis")
+    more = ("file:2", "file:3", "file:1", "file:2", "file:3", "file:1", "file:2", "file:3")
+    assert whole == replace(first, envelope=replace(said[0], event=event, attachments=more))
+    assert await claim(database, inbox, receipts[1].turn_id) is None
+    again = await claim(database, inbox, receipts[0].turn_id)
+    assert again is not None
+    assert again.envelope == whole.envelope
+    async with database.begin() as tx:
+        assert await inbox.behind(tx, again, 10) == []
+        heard = await inbox.said(tx, receipts[0].turn_id)
+        assert await inbox.waiting(tx) == 1
+    assert heard is not None
+    assert heard.envelope == whole.envelope
+
+
+async def test_who_was_fenced_off_joins_nothing(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    first, second = [await accept(database, people, inbox, replace(ASKED, event_key=key)) for key in "ab"]
+    early = await claim(database, inbox, first.turn_id)
+    assert early is not None
+    await claim(database, inbox, first.turn_id)
+    with pytest.raises(Fenced):
+        async with database.begin() as tx:
+            await inbox.join(tx, early, await inbox.behind(tx, early, 10))
+    assert await claim(database, inbox, second.turn_id) is not None
+
+
+async def test_a_claim_counts_what_the_same_user_sent_within_a_minute(
+    database: Database, people: PostgresPeople, inbox: PostgresInbox
+) -> None:
+    bob = replace(ASKED, event=replace(ASKED.event, sender_id="78"))
+    said = [replace(ASKED, event_key="1"), replace(ASKED, event_key="2"), replace(bob, event_key="3"), replace(ASKED, event_key="4")]
+    turns = [(await accept(database, people, inbox, each)).turn_id for each in said]
+    async with database.begin() as tx:
+        await on(tx).execute(b"update inbox set received_at = now() - interval '61 seconds' where event_key = '1'")
+    counts = [claimed.recent for turn_id in turns if (claimed := await claim(database, inbox, turn_id))]
+    assert counts == [1, 1, 1, 2]

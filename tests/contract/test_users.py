@@ -404,3 +404,31 @@ async def test_friends_who_bring_others_at_once_do_not_wait_for_each_other(store
 
 async def test_of_somebody_who_only_signed_up_nothing_is_kept(house: House) -> None:
     assert await house.ask("kept", (await house.create()).id) == Kept()
+
+
+# --- two ids of one sender
+
+
+async def test_who_is_known_by_one_of_two_ids_is_known_by_both(house: House) -> None:
+    user_id = replace(PHONE, sender_id="ID.99")
+    for first, second in ((PHONE, user_id), (replace(user_id, account="java"), replace(PHONE, account="java"))):
+        somebody = await house.meet(first)
+        known, is_new = await house.ask(
+            "meet", second.account, second.platform, second.sender_id, state=UserState.STRANGER, alias=first.sender_id
+        )
+        assert (known, is_new) == (somebody, False)
+        assert await house.meet(second) == somebody
+        assert await house.meet(first) == somebody
+
+
+async def test_a_newcomer_with_two_ids_is_one_person(house: House) -> None:
+    met, is_new = await house.ask("meet", PHONE.account, PHONE.platform, PHONE.sender_id, state=UserState.STRANGER, alias="ID.99")
+    assert is_new
+    assert await house.meet(replace(PHONE, sender_id="ID.99")) == met
+
+
+async def test_two_users_stay_two_when_their_ids_turn_out_to_be_one_persons(house: House) -> None:
+    number, name = await house.meet(PHONE), await house.meet(replace(PHONE, sender_id="ID.99"))
+    met, is_new = await house.ask("meet", PHONE.account, PHONE.platform, PHONE.sender_id, state=UserState.STRANGER, alias="ID.99")
+    assert (met, is_new) == (number, False)
+    assert await house.meet(replace(PHONE, sender_id="ID.99")) == name

@@ -102,10 +102,9 @@ async def running(
             database_url=Secret(database_url),
             redis_url=Secret(redis_url),
             database=DatabaseSettings(connect_timeout_s=1.0),
-            inbox=InboxSettings(cap=cap),
             work=WorkSettings(drain_s=0.1),
             web=WebSettings(**settings),
-            **{"memory": MemorySettings(asks_models=False), **(more or {})},
+            **{"inbox": InboxSettings(cap=cap), "memory": MemorySettings(asks_models=False), **(more or {})},
         )
         hermes = await stack.enter_async_context(
             open_hermes(chosen, adjust=lambda parts: replace(parts, models=Echo(thinker.think) if echoes else None))

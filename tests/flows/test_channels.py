@@ -1,14 +1,17 @@
 """Whole conversations over platforms that check everything: a webhook comes in, ten steps, and what the person really received."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from hermes.config import MemorySettings
+from hermes.config import InboxSettings, MemorySettings
 from hermes.demo.platforms import Platforms, open_platforms
+from hermes.demo.platforms.telegram.people import TelegramPerson
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.router.replies import ReplyKind, reply
 from hermes.stores.postgres.database import on
@@ -123,3 +126,72 @@ async def test_instagram_answers_in_plain_text_and_its_echo_starts_no_turn(town:
     assert "Salt & Ember" in "".join(part.text for part in received)
     await town.platforms.quiet()
     assert await town.ask("select count(*) from inbox") == [(1,)]
+
+
+async def on_telegram(town: Town) -> TelegramPerson:
+    fake = town.platforms.telegram
+    await town.open(Platform.TELEGRAM, {"token": fake.token, "secret": fake.secret, "base_url": town.platforms.url})
+    return fake.person("Ada")
+
+
+async def test_what_is_written_in_one_go_is_answered_together_where_the_settings_say_so(database_url: str, redis_url: str) -> None:
+    more = {"inbox": InboxSettings(burst_s=1.0)}
+    async with open_platforms() as platforms, running(database_url, redis_url, more=more) as service:
+        platforms.connect(service.url)
+        town = Town(service, platforms)
+        ada = await on_telegram(town)
+        for text in ("find me", "a sunset bar", "in Canggu"):
+            ada.say(text)
+        [received] = await ada.gets(1, timeout_s=15)
+        assert received.text.endswith("find me\na sunset bar\nin Canggu")
+        await town.until("select count(*) from credit_entries where kind = 'post'", [(1,)])
+        await town.until("select state, count(*) from inbox group by state", [("done", 3)])
+
+
+async def test_who_writes_too_fast_is_told_so_and_not_charged(database_url: str, redis_url: str) -> None:
+    more = {"inbox": InboxSettings(per_minute=2)}
+    async with open_platforms() as platforms, running(database_url, redis_url, more=more) as service:
+        platforms.connect(service.url)
+        town = Town(service, platforms)
+        ada = await on_telegram(town)
+        for number in range(3):
+            ada.say(f"message {number}")
+        received = await ada.gets(3, timeout_s=20)
+        assert [each.text for each in received[:2]] == [received[0].text, received[1].text]
+        assert received[2].text == reply(ReplyKind.TOO_MANY_MESSAGES, "en", retry_in=timedelta(minutes=1))
+        await town.until("select count(*) from credit_entries where kind = 'post'", [(2,)])
+
+
+def telegrammed(ada: TelegramPerson, update: int, text: str, sent_at: float) -> dict[str, Any]:
+    """An update as Telegram sends it."""
+    person = {"id": ada.id, "is_bot": False, "first_name": "Ada"}
+    chat = {"id": ada.id, "type": "private", "first_name": "Ada"}
+    return {"update_id": update, "message": {"message_id": update, "date": int(sent_at), "text": text, "chat": chat, "from": person}}
+
+
+async def test_a_message_that_was_held_up_for_more_than_a_day_is_apologised_for(town: Town) -> None:
+    ada = await on_telegram(town)
+    ada.say("hi")
+    await ada.gets(1, timeout_s=15)
+    body, headers = telegrammed(ada, 999_001, "hello?", time.time() - 90_000), secret_of(town)
+    assert (await town.service.post("/webhooks/telegram/fake", body, headers)).status == 200
+    received = await ada.gets(2, timeout_s=15)
+    assert received[1].text == reply(ReplyKind.APOLOGY, "en")
+    await town.until("select state, count(*) from inbox group by state order by state", [("dead", 1), ("done", 1)])
+    assert await town.ask("select count(*) from credit_entries where kind = 'post'") == [(1,)]
+
+
+async def test_a_webhook_that_is_replayed_is_answered_once(town: Town) -> None:
+    ada = await on_telegram(town)
+    ada.say("hi")
+    await ada.gets(1, timeout_s=15)
+    body = telegrammed(ada, 999_002, "hello again", time.time())
+    answers = [await town.service.post("/webhooks/telegram/fake", body, secret_of(town)) for _ in range(3)]
+    assert [answer.status for answer in answers] == [200, 200, 200]
+    await ada.gets(2, timeout_s=15)
+    await town.until("select state, count(*) from inbox group by state", [("done", 2)])
+    assert len(await ada.gets(2)) == 2
+
+
+def secret_of(town: Town) -> dict[str, str]:
+    return {"X-Telegram-Bot-Api-Secret-Token": town.platforms.telegram.secret}

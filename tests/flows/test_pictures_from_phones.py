@@ -182,3 +182,15 @@ async def test_a_picture_that_is_gone_is_told_and_no_model_is_asked(database_url
         [received] = await ada.gets(1, timeout_s=20)
         assert received.text == reply(ReplyKind.IMAGE_UNREADABLE, "en")
         assert there.models.asked == []
+
+
+async def test_an_album_is_one_turn_and_all_its_pictures_are_shown_at_once(database_url: str, redis_url: str) -> None:
+    async with town(database_url, redis_url) as there:
+        ada = await there.person("telegram")
+        ada.send_album([None, None, None], "which of these is the nicest?")  # type: ignore[attr-defined]
+        [received] = await ada.gets(1, timeout_s=15)
+        assert received.text == "I was shown 3 pictures."
+        assert len(there.models.asked) == 1
+        told = there.models.words.partition("</context>\n\n")[2]
+        assert told.startswith("<picture>\n3 pictures came together, as one message; answer them together.\n")
+        assert there.models.words.endswith("which of these is the nicest?")

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from hermes.config import ApiSettings
 from hermes.stores.postgres.database import on
 from tests.flows.service import Got, Service, got, running
 
@@ -148,6 +149,42 @@ async def test_without_a_known_key_nothing_is_taken_in(service: Service) -> None
         ):
             assert (error(answer), answer.headers["WWW-Authenticate"]) == ((401, "invalid_api_key", None), challenge)
     assert await service.turns() == 0
+
+
+async def test_a_key_for_some_channels_writes_and_reads_there_only(service: Service) -> None:
+    scoped, whole = await service.key(channels=["support", "sales"]), await service.key()
+    there = await service.post("/v1/messages", {"text": "hi", "channel": "support"}, scoped)
+    elsewhere = await service.post("/v1/messages", {"text": "hi", "channel": "board"}, whole)
+    assert (there.status, elsewhere.status) == (200, 200)
+    assert error(await service.post("/v1/messages", {"text": "hi", "channel": "board"}, scoped)) == (403, "wrong_channel", "channel")
+    assert error(await service.post("/v1/messages", {"text": "hi", "user": "ada"}, scoped)) == (403, "wrong_channel", "channel")
+    assert (await service.get(f"/v1/messages/{there.body['turn_id']}", scoped)).status == 200
+    assert error(await service.get(f"/v1/messages/{elsewhere.body['turn_id']}", scoped)) == (404, "not_found", None)
+    assert error(await service.get("/v1/news?channel=board", scoped)) == (403, "wrong_channel", "channel")
+    assert error(await service.get("/v1/users/ada/data", scoped)) == (403, "wrong_channel", None)
+
+
+async def test_a_key_for_one_door_opens_no_other(service: Service) -> None:
+    key = await service.key(doors=["messages"])
+    assert (await service.post("/v1/messages", {"text": "hi"}, key)).status == 200
+    assert error(await service.get("/v1/users/default/data", key)) == (403, "wrong_door", None)
+    assert (await service.get("/v1/models", key)).status == 403
+
+
+async def test_a_key_that_sends_too_fast_is_told_when_to_come_again(database_url: str, redis_url: str) -> None:
+    async with running(database_url, redis_url, more={"api": ApiSettings(per_minute=2)}) as service:
+        key, other = await service.key(), await service.key()
+        answers = [await service.post("/v1/messages", {"text": "hi"}, key) for _ in range(3)]
+        assert [answer.status for answer in answers] == [200, 200, 429]
+        assert 1 <= int(answers[2].headers["Retry-After"]) <= 30
+        assert (await service.post("/v1/messages", {"text": "hi"}, other)).status == 200
+        assert await service.turns() == 3
+
+
+async def test_an_address_that_keeps_guessing_keys_is_sent_away(database_url: str, redis_url: str) -> None:
+    async with running(database_url, redis_url, refused_per_minute=2) as service:
+        guesses = [await service.post("/v1/messages", {"text": "hi"}, {"Authorization": f"Bearer hk_{n}"}) for n in range(3)]
+        assert [guess.status for guess in guesses] == [401, 401, 429]
 
 
 async def test_a_revoked_key_is_refused(service: Service) -> None:

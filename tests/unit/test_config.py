@@ -222,6 +222,8 @@ def some_values(draw: st.DrawFn) -> dict[str, Any]:
     """Values for any number of settings, by name, that do not contradict each other."""
     values = draw(st.fixed_dictionaries({}, optional={setting.name: values_of(setting.kind) for setting in known_settings()}))
     values["database.pool_min"] = draw(st.integers(0, values.get("database.pool_max", 16)))
+    values["delivery.timeout_s"] = draw(st.floats(1e-3, 1e6))
+    values["delivery.cut_off_s"] = 3 * values["delivery.timeout_s"] + draw(st.floats(1e-3, 1e6))
     values["work.heartbeat_s"] = draw(st.floats(1e-3, 1e6))
     values["work.stalled_after_s"] = 2 * values["work.heartbeat_s"] + draw(st.floats(1e-3, 1e6))
     return values

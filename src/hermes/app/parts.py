@@ -144,7 +144,7 @@ def behind_ports(
         graphs=graphs,
         histories=RedisHistories(client, database, graphs, keyring, ttl_s=history.hot_ttl_s, keep_messages=history.hot_messages),
         journal=PostgresJournal(keyring),
-        outbox=PostgresOutbox(keyring, cap=delivery.queue_cap, keep_dead_s=delivery.keep_dead_s),
+        outbox=PostgresOutbox(keyring, cut_off_s=delivery.cut_off_s, cap=delivery.queue_cap, keep_dead_s=delivery.keep_dead_s),
         interactions=PostgresInteractions(),
         api_keys=PostgresApiKeys(),
         promises=PostgresPromises(ttl_s=settings.api.idempotency_ttl_s),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -12,8 +13,9 @@ from rich.table import Table
 
 from hermes.app import Hermes, new_master_key
 from hermes.cli.commands import app
+from hermes.cli.errors import fail
 from hermes.cli.running import Config, run, with_hermes
-from hermes.ports.api_keys import ApiKey
+from hermes.ports.api_keys import DOORS, ApiKey
 
 T = TypeVar("T")
 
@@ -35,16 +37,28 @@ def create(
     trains: Annotated[
         bool, typer.Option("--trains", help="What is said through it may be used for training; exports leave it out else.")
     ] = False,
+    door: Annotated[
+        list[str] | None, typer.Option(help=f"What it opens: {', '.join(DOORS)}; repeatable.", show_default="everything")
+    ] = None,
+    channel: Annotated[
+        list[str] | None,
+        typer.Option(help="A conversation (`channel` of /v1/messages) that it may use; repeatable.", show_default="all of its account"),
+    ] = None,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
     """Make an API key. It is shown this once; only a hash of it is kept."""
 
+    for one in door or ():
+        if one not in DOORS:
+            fail(f"an API key cannot open {one!r}; expected {', '.join(DOORS)}")
+
     async def make(hermes: Hermes) -> tuple[ApiKey, str]:
         if tier is not None:
             hermes.gateway.catalogue.tier(tier)
         async with hermes.database.begin() as tx:
-            return await hermes.parts.api_keys.create(tx, name, account, tier=tier, trains=trains)
+            scope = {"doors": door or None, "channels": channel or None}
+            return await hermes.parts.api_keys.create(tx, name, account, tier=tier, trains=trains, **scope)
 
     key, secret = run(with_hermes(config, make))
     if is_json:
@@ -69,11 +83,21 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
     if not found:
         typer.echo("There is no API key yet; make one: hermes keys create NAME")
         return
-    table = Table("name", "prefix", "account", "tier", "trains", "created", "last used", "state", "id", box=None, pad_edge=False)
+    table = Table(
+        "name", "prefix", "account", "opens", "channels", "tier", "trains", "created", "last used", "state", "id", box=None, pad_edge=False
+    )
     for key in found:
         state = "[red]revoked[/]" if key.revoked_at else "[green]active[/]"
-        about = (key.name, f"{key.prefix}…", key.account, key.tier or "usual", "yes" if key.trains else "no")
-        table.add_row(*about, _day(key.created_at), _day(key.last_used_at), state, str(key.id))
+        about = (
+            key.name,
+            f"{key.prefix}…",
+            key.account,
+            listed(key.doors),
+            listed(key.channels),
+            key.tier or "usual",
+            "yes" if key.trains else "no",
+        )
+        table.add_row(*about, "yes" if key.trains else "no", _day(key.created_at), _day(key.last_used_at), state, str(key.id))
     Console().print(table)
 
 
@@ -114,10 +138,14 @@ def rewrap(*, config: Config = None) -> None:
     typer.echo(f"{run(with_hermes(config, wrap))} data keys are wrapped by the newest master key now.")
 
 
+def listed(names: Sequence[str] | None) -> str:
+    return "all" if names is None else ", ".join(names)
+
+
 def _shown(key: ApiKey) -> dict[str, Any]:
     times = {name: _iso(getattr(key, name)) for name in ("created_at", "last_used_at", "revoked_at")}
     about = {"id": str(key.id), "name": key.name, "account": key.account, "prefix": key.prefix, "tier": key.tier, "trains": key.trains}
-    return {**about, **times}
+    return {**about, "doors": key.doors, "channels": key.channels, **times}
 
 
 def _example(secret: str) -> str:

@@ -92,6 +92,8 @@ def written(default: object) -> str:
             return f"{default:_}"
         case str() | StrEnum() | Path():
             return f'"{default}"'
+        case tuple():
+            return f"[{', '.join(written(item) for item in default)}]"
     return str(default)
 
 

@@ -66,6 +66,13 @@ class WebSettings:
     max_body_bytes: Count = 1_000_000
     """The largest request body in bytes; a larger one is refused with 413. Messages are small: media come as addresses."""
 
+    per_minute: Count = 120
+    """Messages of the chat page that are taken from one address within a minute, in each process; the next ones are refused with 429."""
+
+    refused_per_minute: Count = 60
+    """Unknown API keys and webhooks without a right signature that are looked at from one address within a minute, in each process.
+    Keys and signatures that are right are let in all the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:
@@ -156,6 +163,10 @@ class DeliverySettings:
 
     timeout_s: Seconds = 10.0
     """Seconds for one try. A try that is cut off may have arrived, so a longer time makes fewer doubts, and slower ones."""
+
+    cut_off_s: Seconds = 120.0
+    """Seconds after which a send of which nothing is heard counts as cut off, because whoever sent it has died: it may have arrived, and
+    another one goes on with it. Nobody begins a try that could take longer than that."""
 
     connections_per_host: Count = 32
     """Connections to one platform at most, in each process. One that is slow takes none from the others."""
@@ -341,6 +352,10 @@ class DoorSettings:
 class ApiSettings:
     """The HTTP API under `/v1`."""
 
+    per_minute: Count = 600
+    """Messages that are taken from one API key within a minute, in each process; the next ones are refused with 429. The OpenAI door
+    has slots and budgets instead."""
+
     idempotency_ttl_s: WholeSeconds = 86_400
     """Seconds that an `Idempotency-Key` is remembered with its answer. A day covers the retries of every usual client."""
 
@@ -433,6 +448,9 @@ def contradictions(settings: Settings) -> Iterator[str]:
     database, work = settings.database, settings.work
     if database.pool_max < database.pool_min:
         yield f"database.pool_max is {database.pool_max}; expected at least database.pool_min, which is {database.pool_min}"
+    if settings.delivery.cut_off_s < 3 * settings.delivery.timeout_s:
+        least = f"three times delivery.timeout_s, which is {settings.delivery.timeout_s}"
+        yield f"delivery.cut_off_s is {settings.delivery.cut_off_s}; expected at least {least}"
     if not settings.delivery.queue_s:
         yield "delivery.queue_s is empty; expected at least one number, because what may have arrived is tried once more from the queue"
     if work.stalled_after_s <= 2 * work.heartbeat_s:

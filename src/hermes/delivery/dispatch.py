@@ -18,7 +18,7 @@ import structlog
 
 from hermes.delivery.books import Books
 from hermes.delivery.pacing import Pacer
-from hermes.delivery.schedule import LONGEST_WAIT_S, MOST_DOUBTS, QUEUE_S, RULES, Next, Then, Tried, what_next
+from hermes.delivery.schedule import LONGEST_CALL_S, LONGEST_WAIT_S, MOST_DOUBTS, QUEUE_S, RULES, Next, Then, Tried, what_next
 from hermes.delivery.window import Template, is_open
 from hermes.ports.alerts import Alerts
 from hermes.ports.breakers import Admission, Breakers, Change, Changed, Line
@@ -52,6 +52,8 @@ class Dispatch:
     clock: Clock
     timeout_s: float = 10.0
     """How long one try may take."""
+    longest_s: float = LONGEST_CALL_S
+    """How long all tries of one call may take."""
     queue_s: Sequence[float] = QUEUE_S
     """How long a parcel waits in the queue, after its first, second, … failure."""
     templates: Mapping[Platform, Template] = field(default_factory=dict)
@@ -133,7 +135,7 @@ class Round:
             verdict = await self._try(body, to)
             await self._tell(verdict, admission)
             tried = replace(tried, in_call=tried.in_call + 1, spent_s=dispatch.timer() - began)
-            following = what_next(verdict, tried, timeout_s=dispatch.timeout_s, queue_s=dispatch.queue_s)
+            following = what_next(verdict, tried, timeout_s=dispatch.timeout_s, longest_s=dispatch.longest_s, queue_s=dispatch.queue_s)
             match following.then:
                 case Then.AGAIN:
                     await dispatch.pause(dispatch.jitter(following.wait_s))

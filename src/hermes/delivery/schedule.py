@@ -94,9 +94,16 @@ class Next:
     wait_s: float = 0.0
 
 
-def what_next(verdict: Verdict, tried: Tried, *, timeout_s: float = 10.0, queue_s: Sequence[float] = QUEUE_S) -> Next:
-    """What follows. `timeout_s` is how long the next try may take; `queue_s`, when the queue tries again."""
-    rule, has_time = RULES[verdict.outcome], tried.spent_s + timeout_s <= LONGEST_CALL_S
+def what_next(
+    verdict: Verdict,
+    tried: Tried,
+    *,
+    timeout_s: float = 10.0,
+    longest_s: float = LONGEST_CALL_S,
+    queue_s: Sequence[float] = QUEUE_S,
+) -> Next:
+    """What follows. `timeout_s` is how long the next try may take, `longest_s` all of them; `queue_s`, when the queue tries again."""
+    rule, has_time = RULES[verdict.outcome], tried.spent_s + timeout_s <= longest_s
     if verdict.outcome is Outcome.SENT:
         return Next(Then.DONE)
     if verdict.moved_to is not None and not tried.has_moved and has_time:
@@ -106,16 +113,16 @@ def what_next(verdict: Verdict, tried: Tried, *, timeout_s: float = 10.0, queue_
     if verdict.outcome is Outcome.AMBIGUOUS:
         return Next(Then.LATER, queue_s[0]) if tried.doubts < MOST_DOUBTS else Next(Then.LEAVE)
     if rule.is_retried:
-        return again_or_later(verdict, tried, timeout_s, queue_s)
+        return again_or_later(verdict, tried, longest_s - timeout_s, queue_s)
     return Next(Then.GIVE_UP)
 
 
-def again_or_later(verdict: Verdict, tried: Tried, timeout_s: float, queue_s: Sequence[float]) -> Next:
+def again_or_later(verdict: Verdict, tried: Tried, latest_s: float, queue_s: Sequence[float]) -> Next:
     """What is proven not sent: soon, if that is soon enough for the platform and for us; else from the queue, as long as it has tries."""
     stated_s = verdict.retry_after_s or 0.0
     if tried.in_call < len(WAITS_S):
         wait_s = max(WAITS_S[tried.in_call], stated_s)
-        if wait_s <= LONGEST_WAIT_S and tried.spent_s + wait_s + timeout_s <= LONGEST_CALL_S:
+        if wait_s <= LONGEST_WAIT_S and tried.spent_s + wait_s <= latest_s:
             return Next(Then.AGAIN, wait_s)
     if tried.failures < len(queue_s):
         return Next(Then.LATER, max(queue_s[tried.failures], stated_s))

@@ -10,6 +10,9 @@ from uuid import UUID
 
 from hermes.ports.transactions import Transaction
 
+DOORS = ("messages", "completions", "users")
+"""What a key may open: messages and their news, the door for OpenAI clients, and what is kept of users."""
+
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
@@ -24,6 +27,10 @@ class ApiKey:
     """What its callers get of models and tokens; None for the tier of the settings."""
     trains: bool
     """Whether what is said through it may be used for training."""
+    doors: Sequence[str] | None
+    """What it opens, of DOORS; None: everything."""
+    channels: Sequence[str] | None
+    """The conversations that it may write to and read; None: all of its account."""
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
@@ -33,7 +40,15 @@ class ApiKeys(Protocol):
     """API keys, stored hashed. Fails closed."""
 
     async def create(
-        self, tx: Transaction, name: str, account: str, *, tier: str | None = None, trains: bool = False
+        self,
+        tx: Transaction,
+        name: str,
+        account: str,
+        *,
+        tier: str | None = None,
+        trains: bool = False,
+        doors: Sequence[str] | None = None,
+        channels: Sequence[str] | None = None,
     ) -> tuple[ApiKey, str]:
         """Make a key; the second value is the secret, shown this once."""
         ...

@@ -35,7 +35,7 @@ class Tokenizer(Protocol):
         ...
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
+def load_tokenizer(folder: Path) -> TemplateTokenizer:
     """Load a tokenizer and its chat template from a folder."""
     if _missing is not None:
         raise SettingsError(f"--tokenizer needs {_missing}; install it: pip install 'hermes-graph[text]'")
@@ -55,6 +55,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
     template = folder / "chat_template.jinja"
     if template.exists():
         config["chat_template"] = template.read_text(encoding="utf-8")
+    if isinstance(config.get("chat_template"), list):  # several by name, as some models have them
+        named = {one.get("name"): one.get("template") for one in config["chat_template"] if isinstance(one, Mapping)}
+        config["chat_template"] = named.get("default")
     if not config.get("chat_template"):
         raise ValueError("no chat_template.jinja, and no chat_template in tokenizer_config.json")
     return config
@@ -65,7 +68,9 @@ class TemplateTokenizer:
 
     def __init__(self, name: str, vocabulary: Any, config: Mapping[str, Any]) -> None:
         self.name = name
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
+        self.has_own_code = "auto_map" in config
+        """Whether its makers tokenise with code of their own, which is not run here."""
         self._special = {key: _token(config.get(key)) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
         # The settings that Hugging Face's own templates are written for.
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
@@ -78,8 +83,9 @@ class TemplateTokenizer:
         context = [dict(message) for message in response.context]
         reply = {key: value for key, value in response.message.items() if key != "metadata"}
         try:
-            prompt = self._render(context, response, is_open=True)
-            whole = self._render([*context, reply], response, is_open=False)
+            tools = response.overlay.tools
+            prompt = self.render(context, tools, is_open=True)
+            whole = self.render([*context, reply], tools)
             ids, prompt_ids = self._ids(whole), self._ids(prompt)
         except Exception as error:  # noqa: BLE001  # a template is somebody's program: whatever it raises is about this conversation
             raise SessionError(f"the chat template refuses a conversation: {type(error).__name__}: {error}") from None
@@ -89,12 +95,12 @@ class TemplateTokenizer:
             return prompt_ids, ids[len(prompt_ids) :]
         return prompt_ids, self._ids(whole[len(prompt) :])
 
-    def _render(self, messages: Sequence[Mapping[str, Any]], response: Response, *, is_open: bool) -> str:
-        tools = response.overlay.tools
+    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, *, is_open: bool = False) -> str:
+        """Return a conversation as the template writes it, `is_open` for an answer; whatever the template raises is raised."""
         return self._template.render(messages=messages, tools=tools, add_generation_prompt=is_open, **self._special)
 
     def _ids(self, text: str) -> list[int]:
-        return list(self._vocabulary.encode(text, add_special_tokens=False).ids)
+        return list(self.vocabulary.encode(text, add_special_tokens=False).ids)
 
 
 def _token(value: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
@@ -45,15 +45,16 @@ class Answers:
             answer = await self._look(tx, turn_id)
         return None if answer is None else as_response(answer)
 
-    async def theirs(self, turn_id: str, account: str, platform: Platform, channel_id: str | None = None) -> UUID:
-        """Return the id of a turn in this account (and channel). Raises NotThere for any other, so that nobody learns that it exists."""
+    async def theirs(self, turn_id: str, account: str, platform: Platform, channels: Collection[str] | None = None) -> UUID:
+        """Return the id of a turn in this account (and in one of these channels). Raises NotThere for any other, so that nobody learns
+        that it exists."""
         try:
             wanted = UUID(turn_id)
         except ValueError:
             raise NotThere from None
         async with self.transactions.begin() as tx:
             origin = await self.inbox.origin(tx, wanted)
-        if origin is None or not is_theirs(origin, account, platform, channel_id):
+        if origin is None or not is_theirs(origin, account, platform, channels):
             raise NotThere
         return wanted
 
@@ -126,8 +127,8 @@ def pause_s(waited_s: float) -> float:
     return min(LATEST_LOOK_S, max(SOONEST_LOOK_S, waited_s / 10))
 
 
-def is_theirs(origin: Origin, account: str, platform: Platform, channel_id: str | None) -> bool:
-    return (origin.account, origin.platform) == (account, platform) and channel_id in {None, origin.channel_id}
+def is_theirs(origin: Origin, account: str, platform: Platform, channels: Collection[str] | None) -> bool:
+    return (origin.account, origin.platform) == (account, platform) and (channels is None or origin.channel_id in channels)
 
 
 def event(name: str, data: Mapping[str, Any], identity: str | None = None) -> bytes:

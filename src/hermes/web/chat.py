@@ -26,6 +26,7 @@ from hermes.router.intake import Intake
 from hermes.turn import Envelope, MessageEvent, Platform
 from hermes.web.answers import Answers
 from hermes.web.errors import Refused
+from hermes.web.limits import Limit, address_of
 from hermes.web.requests import answered, json_only, resumed
 
 ACCOUNT = "web"
@@ -66,7 +67,7 @@ class PageFile:
     etag: str
 
 
-def chat_routes(intake: Intake, answers: Answers) -> APIRouter:
+def chat_routes(intake: Intake, answers: Answers, limit: Limit) -> APIRouter:
     """The page, its files, and its messages."""
     files = page_files()
     routes = APIRouter(include_in_schema=False)
@@ -90,6 +91,7 @@ def chat_routes(intake: Intake, answers: Answers) -> APIRouter:
 
     @routes.post("/web/messages", dependencies=[Depends(json_only), Depends(own_page_only)])
     async def send(body: PageMessage, request: Request, hermes_visitor: Annotated[str | None, Cookie()] = None) -> Response:
+        limit.admit(address_of(request))
         is_known = is_cookie(hermes_visitor)
         cookie = hermes_visitor if hermes_visitor and is_known else secrets.token_urlsafe(32)
         receipt = await intake.accept(envelope(body, visitor(cookie)), newcomer=UserState.ACTIVE)
@@ -140,7 +142,7 @@ def envelope(body: PageMessage, sender: str) -> Envelope:
 async def theirs(answers: Answers, turn_id: str, cookie: str | None) -> UUID:
     if cookie is None:
         raise NotThere
-    return await answers.theirs(turn_id, ACCOUNT, Platform.WEB, visitor(cookie))
+    return await answers.theirs(turn_id, ACCOUNT, Platform.WEB, [visitor(cookie)])
 
 
 def page_files() -> dict[str, PageFile]:

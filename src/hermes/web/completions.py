@@ -26,6 +26,7 @@ from hermes.ports.models import Answer, Began
 from hermes.web.completion_errors import in_openai_words, openai_error
 from hermes.web.doorkeeper import Doorkeeper
 from hermes.web.errors import ErrorBody, Refused, refusal
+from hermes.web.limits import address_of
 
 CHAT = "/v1/chat/completions"
 ROUTE = SimpleNamespace(path=CHAT)
@@ -66,7 +67,7 @@ class Completions:
     async def complete(self, request: Request) -> Response:
         """A chat is known again by the answers in it, per API key and `user`; the header `X-Hermes-Session` names it instead."""
         with in_openai_words():
-            key = await self.doorkeeper.admit(secret_of(request))
+            key = await self.doorkeeper.admit(secret_of(request), "completions", address_of(request))
             wanted = read_request(parsed(await request.body()), most_choices=self.most_choices)
             guest = await self.door.guest(key, wanted.user)
             session = named(request.headers.get(SESSION))
@@ -95,13 +96,13 @@ def completion_routes(completions: Completions) -> APIRouter:
     @routes.get("/v1/models", summary="The models that this key may ask for")
     async def models(request: Request) -> Response:
         with in_openai_words():
-            key = await doorkeeper.admit(secret_of(request))
+            key = await doorkeeper.admit(secret_of(request), "completions", address_of(request))
             return JSONResponse({"object": "list", "data": [shown(name) for name in door.models(key.tier or door.tier)]})
 
     @routes.get("/v1/models/{name:path}", responses={404: {"model": ErrorBody}}, summary="One model")
     async def model(name: str, request: Request) -> Response:
         with in_openai_words():
-            key = await doorkeeper.admit(secret_of(request))
+            key = await doorkeeper.admit(secret_of(request), "completions", address_of(request))
             door.chain(name, key.tier or door.tier)
             return JSONResponse(shown(name))
 

@@ -15,6 +15,7 @@ from hermes.web.completions import CHAT, Completions, FrontDoor, completion_rout
 from hermes.web.doorkeeper import Doorkeeper
 from hermes.web.errors import answer_errors
 from hermes.web.health import health_routes
+from hermes.web.limits import Limit
 from hermes.web.messages import message_routes
 from hermes.web.my_data import user_data_routes, visitor_data_routes
 from hermes.web.news import news_routes, visitor_news_routes
@@ -31,16 +32,17 @@ def create_web(services: WebServices) -> FastAPI:
     web = FastAPI(title="Hermes", version=__version__, description=DESCRIPTION, redirect_slashes=False, **elsewhere)
     answers = Answers(services.transactions, services.inbox, services.outbox, services.replies, services.settings.ping_s, services.closing)
     web.include_router(health_routes(services))
-    doorkeeper = Doorkeeper(services.transactions, services.api_keys)
+    guesses = Limit(services.settings.refused_per_minute)
+    doorkeeper = Doorkeeper(services.transactions, services.api_keys, guesses=guesses)
     web.include_router(message_routes(services, answers, doorkeeper))
     web.include_router(news_routes(services.transactions, services.outbox, doorkeeper))
     completions = Completions(services.door, doorkeeper, services.door_settings.max_choices)
     web.include_router(completion_routes(completions))
     if services.has_chat:
-        web.include_router(chat_routes(services.intake, answers))
+        web.include_router(chat_routes(services.intake, answers, Limit(services.settings.per_minute)))
         web.include_router(visitor_news_routes(services.transactions, services.outbox))
     if services.lines is not None and services.hearing is not None:
-        web.include_router(webhook_routes(services.lines, services.hearing))
+        web.include_router(webhook_routes(services.lines, services.hearing, guesses))
     if services.my_data is not None:
         web.include_router(user_data_routes(services.my_data, doorkeeper))
         if services.has_chat:

@@ -51,7 +51,16 @@ class Refused(Exception):
         self.status, self.code, self.message, self.param, self.headers, self.kind = status, code, message, param, headers, kind
 
 
-TYPES = {401: "authentication", 403: "permission", 404: "not_found", 409: "conflict", 410: "gone", 413: "too_large", 503: "unavailable"}
+TYPES = {
+    401: "authentication",
+    403: "permission",
+    404: "not_found",
+    409: "conflict",
+    410: "gone",
+    413: "too_large",
+    429: "rate_limited",
+    503: "unavailable",
+}
 
 PORT_ERRORS: dict[type[PortError], tuple[int, str, str, dict[str, str]]] = {
     StoreUnavailable: (503, "store_unavailable", "The message could not be stored; send it again.", {"Retry-After": "1"}),

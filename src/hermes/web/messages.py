@@ -17,8 +17,9 @@ from hermes.ports.people import UserState
 from hermes.router.intake import Promise
 from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
 from hermes.web.answers import Answers
-from hermes.web.doorkeeper import Doorkeeper
+from hermes.web.doorkeeper import Doorkeeper, within
 from hermes.web.errors import ErrorBody, Refused
+from hermes.web.limits import Limit, address_of
 from hermes.web.requests import answered, json_only, resumed
 from hermes.web.services import WebServices
 
@@ -63,7 +64,7 @@ STREAMED: dict[str, Any] = {"application/json": {}, "text/event-stream": {"schem
 RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"model": Reply, "description": "The answer."},
     202: {"model": Running, "description": "It runs; `Location` says where the answer will be."},
-    **{status: {"model": ErrorBody} for status in (400, 401, 404, 409, 410, 413, 415, 422, 503)},
+    **{status: {"model": ErrorBody} for status in (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 503)},
 }
 
 bearer = HTTPBearer(auto_error=False, description="An API key, `hk_…`.")
@@ -74,8 +75,10 @@ def message_routes(services: WebServices, answers: Answers, doorkeeper: Doorkeep
     """The routes of `/v1/messages`."""
     routes = APIRouter(tags=["messages"])
 
-    async def who(credentials: Credentials) -> ApiKey:
-        return await doorkeeper.admit(credentials.credentials if credentials else None)
+    limit = Limit(services.api_settings.per_minute)
+
+    async def who(request: Request, credentials: Credentials) -> ApiKey:
+        return await doorkeeper.admit(credentials.credentials if credentials else None, "messages", address_of(request))
 
     @routes.post("/v1/messages", responses=RESPONSES, dependencies=[Depends(json_only)], summary="Send a message")
     async def send(
@@ -88,6 +91,8 @@ def message_routes(services: WebServices, answers: Answers, doorkeeper: Doorkeep
         """With an `Idempotency-Key` a repeated request gets the first one's answer, for a day; without, every request is a new message."""
         if not body.text and body.media_url is None:
             raise Refused(422, "missing", "There is neither a text nor a media_url.", param="text")
+        within(key, body.channel or body.user)
+        limit.admit(str(key.id))
         promise = None
         if idempotency_key is not None and credentials is not None:
             promise = Promise(key.id, idempotency_key, body_digest(body, credentials.credentials))
@@ -109,12 +114,12 @@ def message_routes(services: WebServices, answers: Answers, doorkeeper: Doorkeep
 
     @routes.get("/v1/messages/{turn_id}", responses=RESPONSES, summary="The answer to a message")
     async def look(turn_id: str, key: Annotated[ApiKey, Depends(who)]) -> Response:
-        found = await answers.theirs(turn_id, key.account, Platform.REST)
+        found = await answers.theirs(turn_id, key.account, Platform.REST, key.channels)
         return answered(found, await answers.now(found), {}, "/v1")
 
     @routes.get("/v1/messages/{turn_id}/events", responses={200: {"content": STREAMED}}, summary="The answer to a message, as events")
     async def follow(turn_id: str, request: Request, key: Annotated[ApiKey, Depends(who)]) -> Response:
-        found = await answers.theirs(turn_id, key.account, Platform.REST)
+        found = await answers.theirs(turn_id, key.account, Platform.REST, key.channels)
         return resumed(answers, found, request)
 
     return routes

@@ -27,6 +27,7 @@ from hermes.turn import Platform
 from hermes.web.chat import ACCOUNT, COOKIE, is_cookie, own_page_only, visitor
 from hermes.web.doorkeeper import Doorkeeper
 from hermes.web.errors import ErrorBody, Refused
+from hermes.web.limits import address_of
 from hermes.web.messages import Credentials
 
 Name = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$", description="Who, as you call them.")]
@@ -79,15 +80,18 @@ class ForgottenHere(BaseModel):
     forgotten: Literal["account"]
 
 
-RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 404, 422, 503)}
+RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 422, 429, 503)}
 
 
 def user_data_routes(parts: MyDataParts, doorkeeper: Doorkeeper) -> APIRouter:
     """`/v1/users/{user}`: for programs, the users of their own account."""
     routes = APIRouter(tags=["my data"], route_class=AsItWasSent, responses=RESPONSES)
 
-    async def who(credentials: Credentials) -> ApiKey:
-        return await doorkeeper.admit(credentials.credentials if credentials else None)
+    async def who(request: Request, credentials: Credentials) -> ApiKey:
+        key = await doorkeeper.admit(credentials.credentials if credentials else None, "users", address_of(request))
+        if key.channels is not None:
+            raise Refused(403, "wrong_channel", "What is kept of a user goes beyond the channels of this API key.")
+        return key
 
     async def theirs(user: Name, key: Annotated[ApiKey, Depends(who)]) -> User:
         return await found(Channel(key.account, Platform.REST, user), parts)

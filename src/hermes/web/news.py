@@ -5,7 +5,7 @@ Whoever asks says which news they saw last, and gets those that came after; aske
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Cookie, Depends, Query
+from fastapi import APIRouter, Cookie, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
@@ -14,12 +14,13 @@ from hermes.ports.outbox import News, Outbox
 from hermes.ports.transactions import Transactions
 from hermes.turn import Platform
 from hermes.web.chat import ACCOUNT, is_cookie, visitor
-from hermes.web.doorkeeper import Doorkeeper
+from hermes.web.doorkeeper import Doorkeeper, within
 from hermes.web.errors import ErrorBody
+from hermes.web.limits import address_of
 from hermes.web.messages import Credentials, Name
 
 After = Annotated[int, Query(ge=0, description="The `id` of the news that you saw last; 0 for all.")]
-RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 422, 503)}
+RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 422, 429, 503)}
 
 
 class OneNews(BaseModel):
@@ -42,8 +43,8 @@ def news_routes(transactions: Transactions, outbox: Outbox, doorkeeper: Doorkeep
     """`GET /v1/news`."""
     routes = APIRouter(tags=["messages"])
 
-    async def who(credentials: Credentials) -> ApiKey:
-        return await doorkeeper.admit(credentials.credentials if credentials else None)
+    async def who(request: Request, credentials: Credentials) -> ApiKey:
+        return await doorkeeper.admit(credentials.credentials if credentials else None, "messages", address_of(request))
 
     @routes.get("/v1/news", response_model=AllNews, responses=RESPONSES, summary="What Hermes said by itself")
     async def news(
@@ -51,7 +52,7 @@ def news_routes(transactions: Transactions, outbox: Outbox, doorkeeper: Doorkeep
     ) -> JSONResponse:
         """Reminders and prices that came down, in one conversation: the `channel` of `POST /v1/messages`, or else the user's own."""
         async with transactions.begin() as tx:
-            return told(await outbox.news(tx, key.account, Platform.REST, channel or user, after=after))
+            return told(await outbox.news(tx, key.account, Platform.REST, within(key, channel or user), after=after))
 
     return routes
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from hermes.app.channels import Lines
-from hermes.config import DoorSettings, WebSettings
+from hermes.config import ApiSettings, DoorSettings, WebSettings
 from hermes.gateway.door import Door
 from hermes.ops.metrics import Metrics
 from hermes.ports.api_keys import ApiKeys
@@ -37,6 +37,7 @@ class WebServices:
     metrics: Metrics
     settings: WebSettings
     door_settings: DoorSettings
+    api_settings: ApiSettings
     probes: Mapping[str, Probe]
     """The parts that `/ready` asks, by name."""
     needed: frozenset[str] = frozenset({"postgres"})

@@ -75,5 +75,6 @@ def services_of(hermes: Hermes) -> WebServices:
         probes={"postgres": hermes.database.ping, "redis": hermes.ping_redis},
         settings=hermes.settings.web,
         door_settings=hermes.settings.door,
+        api_settings=hermes.settings.api,
         has_chat=hermes.settings.environment is Environment.DEVELOPMENT if chat is None else chat,
     )

@@ -16,6 +16,7 @@ from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.router.hearing import Hearing
 from hermes.turn import Platform
 from hermes.web.errors import Refused
+from hermes.web.limits import Limit, address_of
 
 log = structlog.get_logger()
 
@@ -25,8 +26,8 @@ WEBHOOK_BYTES = 4_000_000
 """The largest that a platform sends is 3 MB."""
 
 
-def webhook_routes(lines: Lines, hearing: Hearing) -> APIRouter:
-    """The addresses that platforms are given."""
+def webhook_routes(lines: Lines, hearing: Hearing, guesses: Limit) -> APIRouter:
+    """The addresses that platforms are given. `guesses` is how often an address is told that it is not authentic."""
     routes = APIRouter(tags=["webhooks"], include_in_schema=False)
 
     def known(platform: str, account: str) -> Channel:
@@ -52,6 +53,7 @@ def webhook_routes(lines: Lines, hearing: Hearing) -> APIRouter:
         try:
             channel.verify(webhook)
         except NotAuthentic:
+            guesses.admit(address_of(request))
             log.warning("webhook_refused", platform=platform, account=account)
             return PlainTextResponse("", 403)
         happenings = channel.parse(webhook, now=SystemClock().now())

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -12,10 +13,11 @@ from hermes.ports.api_keys import ApiKey
 from hermes.web import doorkeeper
 from hermes.web.doorkeeper import Doorkeeper
 from hermes.web.errors import Refused
+from hermes.web.limits import Limit
 
 
-def key(name: str) -> ApiKey:
-    return ApiKey(uuid4(), name, "shop", f"hk_{name}", None, False, datetime.now(UTC), None, None)
+def key(name: str, *doors: str) -> ApiKey:
+    return ApiKey(uuid4(), name, "shop", f"hk_{name}", None, False, doors or None, None, datetime.now(UTC), None, None)
 
 
 class Keys:
@@ -43,8 +45,18 @@ class Time:
         return self.now
 
 
-def door(keys: Keys, time: Time) -> Doorkeeper:
-    return Doorkeeper(NoTransactions(), keys, clock=time)  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class Door:
+    """A doorkeeper at the door `messages`, to whom everybody comes from one address."""
+
+    keeper: Doorkeeper
+
+    async def admit(self, secret: str | None, name: str = "messages") -> ApiKey:
+        return await self.keeper.admit(secret, name, "192.0.2.1")
+
+
+def door(keys: Keys, time: Time, guesses: int = 100) -> Door:
+    return Door(Doorkeeper(NoTransactions(), keys, clock=time, guesses=Limit(guesses, time)))  # type: ignore[arg-type]
 
 
 async def test_a_key_is_looked_up_once_in_five_seconds() -> None:
@@ -94,3 +106,31 @@ async def test_no_more_keys_are_remembered_than_fit(monkeypatch: pytest.MonkeyPa
     for secret in ("hk_one", "hk_two", "hk_three", "hk_two", "hk_three", "hk_one"):
         await keeper.admit(secret)
     assert keys.asked == ["hk_one", "hk_two", "hk_three", "hk_one"]
+
+
+async def test_a_key_opens_its_own_doors_only() -> None:
+    keys = Keys()
+    keys.known["hk_one"] = key("one", "messages", "users")
+    keeper = door(keys, Time())
+    await keeper.admit("hk_one", "messages")
+    with pytest.raises(Refused, match="opens messages, users, and not completions") as refused:
+        await keeper.admit("hk_one", "completions")
+    assert refused.value.status == 403
+
+
+async def test_who_keeps_guessing_is_not_looked_up_any_more_and_who_is_known_is_let_in_all_the_same() -> None:
+    keys, time = Keys("one"), Time()
+    keeper = door(keys, time, guesses=3)
+    await keeper.admit("hk_one")
+    for guess in ("hk_a", "hk_b"):
+        with pytest.raises(Refused, match="not known"):
+            await keeper.admit(guess)
+    time.now = 10.0
+    with pytest.raises(Refused, match=r"come again in 10 s") as refused:
+        await keeper.admit("hk_c")
+    assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "10"})
+    assert await keeper.admit("hk_one") == keys.known["hk_one"]
+    assert keys.asked == ["hk_one", "hk_a", "hk_b", "hk_one"]
+    time.now = 20.0
+    with pytest.raises(Refused, match="not known"):
+        await keeper.admit("hk_c")

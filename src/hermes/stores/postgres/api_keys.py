@@ -25,7 +25,15 @@ class PostgresApiKeys:
     """The port ApiKeys. SHA-256 of 32 random bytes: there is nothing to guess, so nothing slower is needed."""
 
     async def create(
-        self, tx: Transaction, name: str, account: str, *, tier: str | None = None, trains: bool = False
+        self,
+        tx: Transaction,
+        name: str,
+        account: str,
+        *,
+        tier: str | None = None,
+        trains: bool = False,
+        doors: Sequence[str] | None = None,
+        channels: Sequence[str] | None = None,
     ) -> tuple[ApiKey, str]:
         secret = MARK + secrets.token_urlsafe(32)
         row = {
@@ -35,6 +43,8 @@ class PostgresApiKeys:
             "digest": digest(secret),
             "tier": tier,
             "trains": trains,
+            "doors": None if doors is None else [*doors],
+            "channels": None if channels is None else [*channels],
         }
         await on(tx).execute(SQL["add_account"], row)
         return as_key(await (await on(tx).execute(SQL["create"], row)).fetchone()), secret

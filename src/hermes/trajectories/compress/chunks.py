@@ -1,4 +1,4 @@
-"""Trajectory files in chunks: some rows that follow each other, as they stand in the file. Streams; nothing is parsed that can be passed on.
+"""Trajectory files in chunks: some rows that follow each other, as they stand in the file. Streams, and parses no more than it must.
 
 A row of a JSONL file is a line with its end. A row of a JSON file is one element of its list, or the one document that it holds;
 what stands between rows is kept beside them, so that a file whose rows all stay as they are is written byte for byte. A place in
@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,6 +47,9 @@ class Place:
     row: int = 1
 
 
+BEGIN = Place()
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """Rows of one file that follow each other."""
@@ -61,7 +64,7 @@ class Chunk:
     """What stands before each row, in a JSON file."""
     tail: bytes = b""
     """What stands behind the last row."""
-    end: Place = Place()
+    end: Place = BEGIN
     """Where the next chunk begins."""
     broken: bytes = b""
     """The rest of a JSON file that breaks off or is no JSON."""
@@ -70,6 +73,10 @@ class Chunk:
     def size(self) -> int:
         """Bytes of the input, for progress."""
         return sum(map(len, self.rows)) + len(self.broken)
+
+    def without_rows(self) -> Chunk:
+        """Return where it stands, without what stands there."""
+        return replace(self, rows=(), leads=())
 
 
 def find_inputs(path: Path, leave_out: Iterable[str] = ()) -> list[Input]:
@@ -100,7 +107,7 @@ def fingerprint(inputs: Sequence[Input]) -> list[dict[str, Any]]:
     return prints
 
 
-def read_chunks(inputs: Sequence[Input], begin: Place = Place(), size: int = SIZE) -> Iterator[Chunk]:
+def read_chunks(inputs: Sequence[Input], begin: Place = BEGIN, size: int = SIZE) -> Iterator[Chunk]:
     """Yield all rows from a place on, file by file. Every file has at least one chunk, be it empty."""
     for number, each in enumerate(inputs):
         if number >= begin.file:

@@ -18,6 +18,8 @@ class TokenizerSettings:
     """A folder with tokenizer.json and a chat template, a Hugging Face name that is in the local cache, or `estimate`."""
     trust_remote_code: bool = True
     """A tokenizer's own code is never run. `true` counts with the tokenizer.json beside such code, `false` refuses it."""
+    count_reasoning: bool = True
+    """Count reasoning as a ShareGPT row has it, in <think>. `false` for conversations whose reasoning is not sent again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,71 @@
+"""A tool that is an agent itself: it gets a task, works on it in a chat of its own, and its last word is the result.
+
+Its chat is attached to the result (`metadata["chat"]`), to any depth: what was sampled there is training data too, in the same rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hermes.graph import MessageGraph
+from hermes.trajectories.batch.loop import Agent, Chat, Ended, converse
+from hermes.trajectories.batch.rollout import Outcome
+from hermes.trajectories.batch.seeds import seed_of
+from hermes.trajectories.batch.tools import ToolOutcome, ToolResult, arguments_of
+
+NAME = "delegate"
+SCHEMA: Mapping[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": NAME,
+        "description": (
+            "Hand a task on to another agent with the same tools, and get its final answer. It sees nothing of this conversation, "
+            "so the task must say everything that it needs to know."
+        ),
+        "parameters": {
+            "type": "object",
+            "properties": {"task": {"type": "string", "description": "What to do, and what to report."}},
+            "required": ["task"],
+        },
+    },
+}
+
+
+def with_subagents(agent: Agent, system: str | None, depth: int = 0) -> Agent:
+    """The same agent, able to delegate as deep as its recipe allows. `system` is what every agent of the rollout is told."""
+    if depth >= agent.recipe.subagent_depth:
+        return replace(agent, delegate=None, delegate_schema=None)
+
+    async def delegate(chat: Chat, at: int, call: Mapping[str, Any]) -> ToolResult:
+        arguments = arguments_of(str((call.get("function") or {}).get("arguments") or ""))
+        if isinstance(arguments, str):
+            return ToolResult(ToolOutcome.BAD_ARGUMENTS, f"Error: {arguments}")
+        task = arguments.get("task")
+        if not isinstance(task, str) or not task.strip():
+            return ToolResult(ToolOutcome.BAD_ARGUMENTS, "Error: task is missing; say what to do")
+        number, agent.tally.subagents = agent.tally.subagents, agent.tally.subagents + 1
+        head = [{"role": "system", "content": system}] if system else []
+        below = Chat(
+            MessageGraph([*head, {"role": "user", "content": task}], seed=f"{chat.sample_id}/sub{number}"),
+            f"{chat.sample_id}/sub{number}",
+            None if chat.seed is None else seed_of(chat.seed, NAME, number),
+            depth + 1,
+        )
+        try:
+            ended = await converse(below, with_subagents(agent, system, depth + 1))
+        finally:
+            chat.asides[at] = below.graph  # also when it is cancelled: what was sampled there is kept
+        return result_from(below.graph, ended)
+
+    return replace(agent, delegate=delegate, delegate_schema=SCHEMA)
+
+
+def result_from(graph: MessageGraph, ended: Ended) -> ToolResult:
+    """What the agent above is told."""
+    content = next((message.get("content") for message in reversed(graph[:]) if message["role"] == "assistant"), None)
+    said = content if isinstance(content, str) else ""
+    if ended.outcome is Outcome.COMPLETED:
+        return ToolResult(ToolOutcome.DONE, said or "(The agent said nothing.)")
+    why = f"{ended.outcome}: {ended.reason}" if ended.reason else ended.outcome.value
+    return ToolResult(ToolOutcome.FAILED, f"Error: the agent did not finish ({why})." + (f" It said last: {said}" if said else ""))

@@ -1,0 +1,361 @@
+"""A run on disk: what is finished stays finished, whatever happens to the process.
+
+    run.json         what the run is: its recipe, its own random id
+    dataset.jsonl    the items that it was last given, by name and digest
+    graphs.jsonl     every rollout's message graph, a line each: what `hermes export` takes
+    rollouts.jsonl   a note of each, with the place of its graph: the index, which is all that is read to go on
+    aside.jsonl      rollouts that were interrupted, or made again: kept, and counted nowhere
+    statistics.json, items.jsonl
+
+A rollout is finished when its graph is on disk, and after it its note; both are synced before anybody is told. After `kill -9` at most the
+end of a file is torn: a whole graph without its note is noted, a torn line is cut off. One process at a time works in a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+from hermes.trajectories.batch.rollout import Entry, Rollout, entry_in
+from hermes.trajectories.errors import SettingsError, SourceError
+
+if sys.platform != "win32":
+    import fcntl
+
+GRAPHS, INDEX, ASIDE, RUN, DATASET, LOCK = "graphs.jsonl", "rollouts.jsonl", "aside.jsonl", "run.json", "dataset.jsonl", ".lock"
+STATISTICS, ITEMS, GROUPS = "statistics.json", "items.jsonl", "groups.jsonl"
+NEW = ".new"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A note of the index, and where its graph stands in graphs.jsonl, in bytes."""
+
+    entry: Entry
+    start: int
+    size: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.entry.item, self.entry.rollout
+
+    def to_line(self) -> bytes:
+        return (json.dumps({**self.entry.to_dict(), "start": self.start, "size": self.size}, separators=(",", ":")) + "\n").encode()
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Placed:
+        """Read what `to_line` wrote; raise ValueError, TypeError or KeyError."""
+        data = json.loads(line)
+        return cls(Entry.from_dict(data), int(data["start"]), int(data["size"]))
+
+
+@dataclass(slots=True)
+class Folder:
+    """The folder of a run, held by this process."""
+
+    path: Path
+    run_id: str
+    done: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Which rollouts are finished, by item and number, and in which attempt."""
+    aside: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Those that lie aside, and the last of their attempts."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Of the items that have finished rollouts, the digest that these were made of."""
+    recovered: int = 0
+    """How many finished rollouts had no note, because the process was killed between the two."""
+    torn: int = 0
+    """How many lines were cut off, because the process was killed while it wrote them."""
+    _lock: BinaryIO | None = None
+    _size: int = 0
+
+    def file(self, name: str) -> Path:
+        return self.path / name
+
+    # --- opening
+
+    @classmethod
+    def open(cls, path: Path, recipe: Mapping[str, Any], *, may_go_on: bool) -> Folder:
+        """Begin a run, or go on with one. Raises SettingsError: it exists and nobody said to go on, its recipe is another one, or another
+        process works on it."""
+        path.mkdir(parents=True, exist_ok=True)
+        lock = _locked(path)
+        try:
+            run_id = _settled(path, recipe, may_go_on=may_go_on)
+            folder = cls(path, run_id, _lock=lock)
+            folder._recover()
+        except BaseException:
+            lock.close()
+            raise
+        return folder
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.close()  # and with it the lock
+
+    # --- reading
+
+    def placed(self) -> Iterator[Placed]:
+        """Yield the index, in the order in which rollouts ended."""
+        with suppress(FileNotFoundError), self.file(INDEX).open("rb") as lines:
+            for line in lines:
+                yield Placed.from_line(line)
+
+    def entries_aside(self) -> Iterator[Entry]:
+        """Yield the notes of what lies aside."""
+        with suppress(FileNotFoundError), self.file(ASIDE).open("rb") as lines:
+            for line in lines:
+                yield entry_in(line, str(self.file(ASIDE)))
+
+    def graph_line(self, placed: Placed) -> bytes:
+        """The JSON of a rollout's graph."""
+        with self.file(GRAPHS).open("rb") as file:
+            file.seek(placed.start)
+            return file.read(placed.size)
+
+    def attempts(self, item: str, rollout: int) -> int:
+        """How often a rollout was made before: also attempts that lie aside have names, and no two samples have the same."""
+        return max(self.done.get((item, rollout), -1), self.aside.get((item, rollout), -1)) + 1
+
+    # --- writing
+
+    def put(self, rollouts: Iterable[tuple[Rollout, bytes]]) -> None:
+        """Keep finished rollouts, each with its graph's JSON. They are on disk when this returns."""
+        placed = []
+        with self.file(GRAPHS).open("ab") as file:
+            for rollout, text in rollouts:
+                file.write(text + b"\n")
+                placed.append(Placed(rollout.entry, self._size, len(text) + 1))
+                self._size += len(text) + 1
+            _sync(file)
+        self.note(placed)
+
+    def note(self, placed: Iterable[Placed]) -> None:
+        """Note rollouts whose graphs are kept."""
+        known = list(placed)
+        with self.file(INDEX).open("ab") as file:
+            file.writelines(each.to_line() for each in known)
+            _sync(file)
+        for each in known:
+            self._know(each)
+
+    def put_aside(self, rollouts: Iterable[tuple[Entry, bytes]]) -> None:
+        """Keep what counts nowhere, each with its graph's JSON."""
+        with self.file(ASIDE).open("ab") as file:
+            for entry, text in rollouts:
+                file.write(text.rstrip(b"\n") + b"\n")
+                self._know_aside(entry)
+            _sync(file)
+
+    def set_aside(self, is_meant: Callable[[Placed], bool]) -> int:
+        """Move finished rollouts out of the run; return how many. They are made again, and their attempts are counted on."""
+        index = list(self.placed())
+        gone = [each for each in index if is_meant(each)]
+        if not gone:
+            return 0
+        self.put_aside((each.entry, self.graph_line(each)) for each in gone)
+        with self.file(GRAPHS + NEW).open("wb") as file, self.file(INDEX + NEW).open("wb") as notes:
+            for each in index:
+                if not is_meant(each):
+                    notes.write(Placed(each.entry, file.tell(), each.size).to_line())
+                    file.write(self.graph_line(each))
+            _sync(file)
+            _sync(notes)
+        _finish_moving(self.path, is_begun=False)
+        for each in gone:
+            del self.done[each.key]
+        still = {item for item, _ in self.done}
+        self.digests = {item: digest for item, digest in self.digests.items() if item in still}
+        self._size = self.file(GRAPHS).stat().st_size
+        return len(gone)
+
+    def write(self, name: str, lines: Iterable[str]) -> None:
+        """Write a file whole or not at all."""
+        draft = self.file(name + NEW)
+        with draft.open("wb") as file:
+            file.writelines(line.encode() for line in lines)
+            _sync(file)
+        draft.replace(self.file(name))
+
+    # --- after a crash
+
+    def _recover(self) -> None:
+        _finish_moving(self.path, is_begun=True)
+        self._cut_index()
+        self._read_aside()
+        graphs = self.file(GRAPHS)
+        self._size = 0
+        for each in self.placed():
+            self._know(each)
+            self._size = max(self._size, each.start + each.size)
+        if not graphs.exists():
+            graphs.touch()
+            _sync_folder(self.path)
+        if graphs.stat().st_size < self._size:
+            raise SettingsError(f"{graphs} is shorter than {INDEX} says: something else cut it; restore it, or take another --run-name")
+        self._note_the_unnoted()
+
+    def _cut_index(self) -> None:
+        """Cut off the index whatever is behind its last whole line."""
+        path, good = self.file(INDEX), 0
+        if not path.exists():
+            return
+        with path.open("rb") as lines:
+            for line in lines:
+                try:
+                    Placed.from_line(line if line.endswith(b"\n") else b"")
+                except (ValueError, TypeError, KeyError):
+                    break
+                good += len(line)
+        if good < path.stat().st_size:
+            self.torn += 1
+            os.truncate(path, good)
+
+    def _note_the_unnoted(self) -> None:
+        """Note the graphs behind the last one that the index knows, and cut off what is torn."""
+        path, found = self.file(GRAPHS), []
+        with path.open("rb") as lines:
+            lines.seek(self._size)
+            for line in lines:
+                try:
+                    entry = entry_in(line if line.endswith(b"\n") else b"", str(path))
+                except SourceError:
+                    break
+                found.append(Placed(entry, self._size, len(line)))
+                self._size += len(line)
+        if self._size < path.stat().st_size:
+            self.torn += 1
+            os.truncate(path, self._size)
+        self.recovered = len(found)
+        if found:
+            self.note(found)
+
+    def _read_aside(self) -> None:
+        path, good = self.file(ASIDE), 0
+        if not path.exists():
+            return
+        with path.open("rb") as lines:
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    break
+                good += len(line)
+                self._know_aside(entry_in(line, str(path)))
+        os.truncate(path, good)
+
+    def _know_aside(self, entry: Entry) -> None:
+        self.aside[entry.item, entry.rollout] = max(entry.attempt, self.aside.get((entry.item, entry.rollout), 0))
+
+    def _know(self, placed: Placed) -> None:
+        self.done[placed.key] = placed.entry.attempt
+        self.digests[placed.entry.item] = placed.entry.digest
+
+
+class Writer:
+    """Keeps rollouts for whoever waits: those that end while the disk is busy go together, in one trip."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._waiting: list[tuple[Rollout, bytes, asyncio.Future[None]]] = []
+        self._trip: asyncio.Task[None] | None = None
+        self._broken: OSError | None = None
+
+    async def put(self, rollout: Rollout) -> None:
+        """Return when the rollout is on disk; raise OSError, and then for every later one: behind a torn line nothing can be written."""
+        if self._broken is not None:
+            raise self._broken
+        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((rollout, rollout.graph.to_json().encode(), kept))
+        if self._trip is None or self._trip.done():
+            self._trip = asyncio.create_task(self._go())
+        await asyncio.shield(kept)
+
+    async def _go(self) -> None:
+        while self._waiting:
+            taken, self._waiting = self._waiting, []
+            try:
+                await asyncio.to_thread(self._folder.put, [(rollout, text) for rollout, text, _ in taken])
+            except OSError as error:
+                self._broken = error
+                for _, _, kept in taken + self._waiting:
+                    kept.set_exception(error)
+                return
+            for _, _, kept in taken:
+                kept.set_result(None)
+
+
+def _settled(path: Path, recipe: Mapping[str, Any], *, may_go_on: bool) -> str:
+    """Return the run's id: of the run that is there, if it may go on, or of a new one."""
+    file = path / RUN
+    if not file.exists():
+        others = [each.name for each in path.iterdir() if each.name not in (LOCK, RUN + NEW)]
+        if others:
+            raise SettingsError(f"{path} is no run, and not empty; take another --run-name, or another folder with --runs")
+        run_id = uuid4().hex
+        draft = path / (RUN + NEW)
+        with draft.open("wb") as out:
+            out.write(json.dumps({"format": "hermes.batch", "version": 1, "id": run_id, "recipe": recipe}, indent=2).encode() + b"\n")
+            _sync(out)
+        draft.replace(file)
+        _sync_folder(path)
+        return run_id
+    try:
+        known = json.loads(file.read_bytes())
+        run_id, before = str(known["id"]), dict(known["recipe"])
+    except (ValueError, KeyError, TypeError):
+        raise SettingsError(f"{file} is not what a batch run wrote; take another --run-name") from None
+    if not may_go_on:
+        raise SettingsError(f"the run {path} exists; go on with it: --resume, or take another --run-name")
+    for name in recipe:
+        now, then = json.loads(json.dumps(recipe[name])), before.get(name)
+        if now != then:
+            shown = "" if len(str(now)) + len(str(then)) > 100 else f": {then!r} then, {now!r} now"
+            raise SettingsError(f"the run {path} was begun with another {name}{shown}; give the same again, or take another --run-name")
+    return run_id
+
+
+def _finish_moving(path: Path, *, is_begun: bool) -> None:
+    """Put the shortened files in place of the old ones. Killed between the two, the next process does the second."""
+    graphs, index = path / (GRAPHS + NEW), path / (INDEX + NEW)
+    if is_begun and graphs.exists():  # nothing was replaced yet, and one of them may be torn: as if nothing had happened
+        graphs.unlink()
+        index.unlink(missing_ok=True)
+        return
+    if graphs.exists():
+        graphs.replace(path / GRAPHS)
+        _sync_folder(path)
+    if index.exists():
+        index.replace(path / INDEX)
+        _sync_folder(path)
+
+
+def _locked(path: Path) -> BinaryIO:
+    """Hold the folder for this process. The kernel gives the lock up, however the process ends."""
+    lock = (path / LOCK).open("ab")
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise SettingsError(f"another process works on the run {path}; wait for it, or take another --run-name") from None
+    return lock
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    if sys.platform == "win32":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

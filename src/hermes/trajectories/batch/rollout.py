@@ -1,0 +1,197 @@
+"""One attempt at one prompt: its message graph, how it ended, and what is noted of it.
+
+The note stands twice: in the graph, beside the prompt's message (`metadata`, which no model is sent), so that a graph found alone says what
+it is; and as a line of the run's index. Every response is annotated with the rollout's name, the last one also with its reward."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from hermes.graph import MessageGraph
+from hermes.trajectories.batch.tools import ToolOutcome
+from hermes.trajectories.errors import SourceError
+from hermes.trajectories.model import Sampled
+
+SIDE = "batch"
+"""Where in a message's metadata the note stands."""
+
+
+class Outcome(StrEnum):
+    """How a rollout ended."""
+
+    COMPLETED = "completed"
+    """With an answer."""
+    MAX_TURNS = "max_turns"
+    """The model still wanted tools when its turns were used up."""
+    LENGTH = "length"
+    """An answer was longer than allowed."""
+    REFUSED = "refused"
+    """The model, or a filter behind it, would not answer."""
+    TIMEOUT = "timeout"
+    ERROR = "error"
+    INTERRUPTED = "interrupted"
+    """Somebody stopped the run. It is kept aside, and run again."""
+
+
+FAILED = frozenset({Outcome.TIMEOUT, Outcome.ERROR})
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a rollout used so far, in all of its chats."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    micro_usd: int = 0
+    retries: int = 0
+    subagents: int = 0
+    finish_reasons: Counter[str] = field(default_factory=Counter)
+    tools: dict[str, Counter[str]] = field(default_factory=dict)
+    """By tool, how its calls ended."""
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def count(self, sampled: Sampled) -> None:
+        """Count an answer of the model, with its tokens as the server counted them."""
+        call, usage = sampled.call, sampled.call.usage or {}
+        self.calls += 1
+        self.micro_usd += sampled.micro_usd
+        self.prompt_tokens += _count(usage, "prompt_tokens", call.prompt_token_ids)
+        self.completion_tokens += _count(usage, "completion_tokens", call.token_ids)
+        self.finish_reasons[call.finish_reason or "unknown"] += 1
+
+    def count_tool(self, name: str, outcome: ToolOutcome) -> None:
+        self.tools.setdefault(name[:100], Counter())[outcome] += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What is noted of a finished rollout: a line of the run's index."""
+
+    item: str
+    rollout: int
+    attempt: int = 0
+    """How often this rollout was made before; those are kept aside."""
+    digest: str
+    """Of the item's row."""
+    outcome: Outcome
+    reason: str = ""
+    """Why it ended, where that is not plain."""
+    seed: int = 0
+    toolsets: Sequence[str] = field(default_factory=list)
+    messages: int = 0
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    micro_usd: int = 0
+    retries: int = 0
+    subagents: int = 0
+    finish_reasons: Mapping[str, int] = field(default_factory=dict)
+    tools: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    reward: float | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """What else the verifier said."""
+    verify_error: str = ""
+    seconds: float = 0.0
+    ended_at: str = ""
+
+    @property
+    def name(self) -> str:
+        return name_of(self.item, self.rollout)
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values; what is as usual is left out."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if name not in USUAL or value != USUAL[name]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Entry:
+        """Read what `to_dict` wrote; fields of a later Hermes are passed over. Raises TypeError, ValueError and KeyError."""
+        known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
+        return cls(**{**known, "outcome": Outcome(known["outcome"])})
+
+
+USUAL: Mapping[str, Any] = {
+    **{each.name: each.default for each in fields(Entry) if each.default is not MISSING},
+    **{each.name: each.default_factory() for each in fields(Entry) if each.default_factory is not MISSING},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A finished rollout, as a verifier gets it."""
+
+    entry: Entry
+    graph: MessageGraph
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.entry.outcome
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation as it ended."""
+        return [dict(message) for message in self.graph]
+
+    @property
+    def answer(self) -> str:
+        """What the model said last, as text; empty where it did not come to that."""
+        last = self.graph[-1] if len(self.graph) else {}
+        if last.get("role") != "assistant":
+            return ""
+        content = last.get("content")
+        if isinstance(content, str):
+            return content
+        return "".join(part.get("text", "") for part in content or () if isinstance(part, Mapping))
+
+    @property
+    def tools_used(self) -> list[str]:
+        """The tools that did something, by name."""
+        return [name for name, ended in self.entry.tools.items() if ended.get(ToolOutcome.DONE)]
+
+
+def name_of(item: str, rollout: int) -> str:
+    """What a rollout is called in exports: the item's name and its number."""
+    return f"{item}/{rollout}"
+
+
+def sign(graph: MessageGraph, entry: Entry, at: int, row: Mapping[str, Any]) -> None:
+    """Write the note into a graph: beside message `at`, and on every response. Makes no version."""
+    graph[at]["metadata"] = {**(graph[at].get("metadata") or {}), SIDE: {**entry.to_dict(), "row": row}}
+    responses = list(graph.responses())
+    for response in responses:
+        graph.annotate(response, rollout=entry.name)
+    own = [response for response in responses if response.is_own]
+    if own:
+        scored = {} if entry.reward is None else {"rollout_reward": entry.reward}
+        graph.annotate(own[-1], outcome=entry.outcome, **scored)
+
+
+def entry_in(line: bytes, where: str) -> Entry:
+    """Read the note out of a graph's JSON, without reading the graph. Raises SourceError for a line that has none."""
+    try:
+        graph = json.loads(line)["graphs"][-1]
+        for message in graph["messages"]:
+            note = (message.get("metadata") or {}).get(SIDE)
+            if note is not None:
+                return Entry.from_dict(note)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        pass
+    raise SourceError(where, "not a graph of a batch run")
+
+
+def _count(usage: Mapping[str, Any], name: str, ids: Sequence[int] | None) -> int:
+    said = usage.get(name, usage.get(f"estimated_{name}"))
+    return said if isinstance(said, int) else len(ids or ())

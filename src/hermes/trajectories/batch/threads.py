@@ -1,0 +1,38 @@
+"""Run somebody's blocking function beside the event loop. A thread cannot be ended: one that takes too long is left behind, and does not
+keep the process from ending."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Return what a function returns, raise what it raises."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if ended.done():
+            return  # nobody waits any more
+        if error is not None:
+            ended.set_exception(error)
+        else:
+            ended.set_result(result)  # type: ignore[arg-type]  # None is a result where T says so
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except BaseException as raised:  # noqa: BLE001  # it is raised again where it is waited for
+            # A StopIteration cannot be raised into a coroutine.
+            error = RuntimeError(f"it raised {raised!r}") if isinstance(raised, StopIteration | SystemExit | KeyboardInterrupt) else raised
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, name="hermes-batch", daemon=True).start()
+    return await ended

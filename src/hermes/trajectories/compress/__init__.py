@@ -1,0 +1,29 @@
+"""Compression: a long conversation brought to a token target. The middle is summarised, its ends stay as they are, nothing is lost:
+the graph keeps the version before.
+
+Read it in this order: settings and reading (the file), counting (tokens), pieces (what a summariser is), extract (the one that needs
+no model), ask (the one that asks one), turns (what belongs together), trim (tool results), plan (what goes), result, engine."""
+
+from hermes.trajectories.compress.ask import ModelSummariser
+from hermes.trajectories.compress.counting import Counter, load_counter
+from hermes.trajectories.compress.engine import compress
+from hermes.trajectories.compress.extract import Extractive
+from hermes.trajectories.compress.pieces import Piece, Summariser, Summary
+from hermes.trajectories.compress.reading import read_settings
+from hermes.trajectories.compress.result import Compressed, Region
+from hermes.trajectories.compress.settings import CompressionSettings
+
+__all__ = [
+    "Compressed",
+    "CompressionSettings",
+    "Counter",
+    "Extractive",
+    "ModelSummariser",
+    "Piece",
+    "Region",
+    "Summariser",
+    "Summary",
+    "compress",
+    "load_counter",
+    "read_settings",
+]

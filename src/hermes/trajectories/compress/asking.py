@@ -1,0 +1,122 @@
+"""Rows that wait for a model: asked for many at once, written in their order, never lost to a model that fails or is slow.
+
+A row that takes too long, or whose model fails in a way that nobody foresaw, is summarised without a model; if even that
+fails, it is written as it was. Only when there is no money left does everything stop, to go on another day."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from hermes.trajectories.compress.ask import ModelSummariser
+from hermes.trajectories.compress.chunks import Chunk
+from hermes.trajectories.compress.extract import Extractive
+from hermes.trajectories.compress.lines import Done, Fate, Outcome, RawRow, Work, compress_row
+from hermes.trajectories.compress.pieces import Piece, Summary
+from hermes.trajectories.compress.till import Spent, Till
+
+MOST_CHUNKS, MOST_ROWS = 64, 1_000
+"""So many are held at once, when the first of them takes long."""
+
+Answer = tuple[Outcome, Done]
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A chunk, and the rows of it that are being asked for, by their place among its outcomes."""
+
+    chunk: Chunk
+    done: Done
+    asked: dict[int, asyncio.Task[Answer]]
+
+    def completed(self) -> Done:
+        """Return what became of all rows; raise what asking for one of them raised."""
+        for place, task in self.asked.items():
+            outcome, numbers = task.result()
+            self.done.outcomes[place] = replace(outcome, lead=self.done.outcomes[place].lead)
+            self.done.totals.merge(numbers.totals)
+            self.done.problems += numbers.problems
+        return self.done
+
+
+class Asking:
+    """Asks for the summaries of a run."""
+
+    def __init__(self, work: Work, till: Till, on_row: Callable[[], None] = lambda: None) -> None:
+        self._work, self._till, self._on_row = work, till, on_row
+        self._slots = asyncio.Semaphore(work.settings.processing.max_concurrent_requests)
+        self._running: set[asyncio.Task[Answer]] = set()
+
+    async def ask_all(self, results: Iterator[tuple[Chunk, Done]], write: Callable[[Chunk, Done], None]) -> None:
+        """Ask for all rows that wait, and write chunk after chunk as soon as it and those before it are complete.
+
+        Raises Spent when there is no money left; by then everything that was paid for is on disk."""
+        try:
+            await self._ask_all(results, write)
+        except Spent:
+            await asyncio.gather(*self._running, return_exceptions=True)  # these are paid for
+            raise
+        finally:
+            for task in self._running:
+                task.cancel()
+
+    async def _ask_all(self, results: Iterator[tuple[Chunk, Done]], write: Callable[[Chunk, Done], None]) -> None:
+        begun: deque[_Begun] = deque()
+        is_all = False
+        while begun or not is_all:
+            if not is_all and not self._till.spent and len(self._running) < MOST_ROWS and len(begun) < MOST_CHUNKS:
+                found = await asyncio.to_thread(next, results, None)
+                is_all = found is None
+                if found is not None:
+                    begun.append(self._begin(*found))
+            elif self._running:
+                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            while begun and all(task.done() for task in begun[0].asked.values()):
+                first = begun.popleft()
+                write(first.chunk, first.completed())
+
+    def _begin(self, chunk: Chunk, done: Done) -> _Begun:
+        begun = _Begun(chunk, done, {})
+        for place, outcome in enumerate(done.outcomes):
+            if outcome.fate is Fate.WAITING:
+                raw = RawRow(outcome.line, chunk.name, outcome.number)
+                begun.asked[place] = task = asyncio.create_task(self._ask(raw, chunk.file))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+        return begun
+
+    async def _ask(self, raw: RawRow, file: int) -> Answer:
+        processing, counter = self._work.settings.processing, self._work.counter()
+        async with self._slots:
+            done = Done()
+            outcome, reason = Outcome(Fate.WRITTEN, raw.line), ""
+            try:
+                # The clock starts when the row has its slot: waiting for others is not its fault.
+                async with asyncio.timeout(processing.per_trajectory_timeout or None):
+                    summariser = ModelSummariser(self._till.model_for(file, raw.number), self._work.settings)
+                    outcome = await compress_row(raw, self._work, counter, done, summariser=summariser)
+                reason = done.problems[-1] if done.totals.failed else ""
+            except Spent:
+                raise
+            except TimeoutError:
+                reason = f"nothing in {processing.per_trajectory_timeout:g} s"
+            except Exception as error:  # noqa: BLE001  # a model is somebody's program: whatever it raises, the row is not lost
+                reason = f"{type(error).__name__}: {error}"
+            if reason:
+                done = Done()
+                outcome = await compress_row(raw, self._work, counter, done, summariser=Instead(reason))
+            self._on_row()
+            return outcome, done
+
+
+class Instead:
+    """The extractive summariser, in the place of a model; says why."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def summarise(self, piece: Piece) -> Summary:
+        summary = await Extractive().summarise(piece)
+        return replace(summary, how=f"extractive (model failed: {self._reason})", errors=1)

@@ -1,0 +1,164 @@
+"""A summary without a model: the clauses that say most, in the order in which they were said. Deterministic, no network, no word lists.
+
+What a clause says is the sum of its terms. A term counts by how rare it is in the piece, numbers and names more, and all of it more if
+the user said it. A plain word that occurs once counts less: it is a turn of phrase more often than a matter. A term that was taken
+already counts little, so what is repeated is kept once. Clauses are taken by what they say for the tokens that they take, until the
+target is reached. Of tool calls the name and the arguments compete, of results the first and the last lines."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import re
+from collections import Counter as Tally
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hermes.trajectories.compress.counting import Counter
+from hermes.trajectories.compress.measure import shorten
+from hermes.trajectories.compress.pieces import Piece, Summary
+from hermes.trajectories.turns import SPEAKERS, part_text
+
+WEIGHTS = {"human": 1.6, "gpt": 1.0, "system": 1.0, "tool": 0.7}
+"""How much words count, by who said them."""
+NAMES = {"human": "User", "gpt": "Assistant", "system": "System", "tool": "Tool"}
+NUMBER, NAME, ONCE = 3.0, 2.5, 0.4
+"""How much a number counts, a name, and a plain word that occurs once, against a plain word that occurs again."""
+REPEATED = 0.05
+"""What a term counts for that is said already."""
+LONGEST = 240
+"""Characters of one clause: longer ones are cut into pieces, because most of what has no end is data."""
+RESULT_LINES = 2
+"""How many lines of a tool result compete, from its head and from its tail."""
+
+_TERM = re.compile(r"[^\W_\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?:[-'’.][^\W_]+)*|[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{1,2}")
+_SENTENCE = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[。！？])|\n+")
+_CLAUSE = re.compile(r"(?<=[,;:])\s+|\s+[—–-]+\s+|(?<=\w)—(?=\w)|(?<=[，；：])")
+
+
+@dataclass(slots=True, eq=False)
+class Clause:
+    """One unit of choice."""
+
+    message: int
+    place: tuple[int, int]
+    """Sentence and clause in its message."""
+    text: str
+    terms: dict[str, float]
+    cost: float
+
+
+class Extractive:
+    """Keeps what was said that says most. Costs nothing, and is never longer than it may be."""
+
+    async def summarise(self, piece: Piece) -> Summary:
+        return Summary(extract(piece.messages, piece.target_tokens, piece.counter))
+
+
+def extract(messages: Sequence[Mapping[str, Any]], target_tokens: int, counter: Counter) -> str:
+    """Return the most telling clauses of these messages, at most so many tokens of them."""
+    clauses = list(_clauses(messages))
+    order = _chosen(clauses, target_tokens)
+    low, high, best = 0, len(order), ""
+    while low < high:  # the costs are estimates: find how many really fit
+        middle = (low + high + 1) // 2
+        text = _written(order[:middle], messages)
+        if counter.count_text(text) <= target_tokens:
+            low, best = middle, text
+        else:
+            high = middle - 1
+    if not best and order:
+        return shorten(_written(order[:1], messages), target_tokens, counter)
+    return best
+
+
+def _clauses(messages: Sequence[Mapping[str, Any]]) -> Iterator[Clause]:
+    drafts: list[tuple[int, tuple[int, int], str, list[str], float]] = []
+    seen: Tally[str] = Tally()
+    capitals: Tally[str] = Tally()  # how much more often a term is written with a capital, not counting the start of a sentence
+    for index, message in enumerate(messages):
+        weight = WEIGHTS[SPEAKERS[message["role"]]]
+        for number, sentence in enumerate(_sentences(message)):
+            for place, text in enumerate(_parts(sentence)):
+                found = _TERM.findall(text)
+                terms = [term.lower() for term in found]
+                seen.update(set(terms))
+                for at, term in enumerate(found):
+                    if not term[0].isupper():
+                        capitals[terms[at]] -= 1
+                    elif (at or place) and len(term) > 1:
+                        capitals[terms[at]] += 1
+                drafts.append((index, (number, place), text, terms, weight))
+    values = {term: _value(term, count, len(drafts), is_name=capitals[term] > 0) for term, count in seen.items()}
+    for index, where, text, terms, weight in drafts:
+        yield Clause(index, where, text, {term: weight * values[term] for term in terms}, 1 + len(text) / 4)
+
+
+def _value(term: str, count: int, clauses: int, *, is_name: bool) -> float:
+    rarity = math.log((clauses + 1) / count)
+    if any(map(str.isdigit, term)):
+        return rarity * NUMBER
+    if is_name:
+        return rarity * NAME
+    return rarity * (ONCE if count == 1 else 1.0)
+
+
+def _sentences(message: Mapping[str, Any]) -> Iterator[str]:
+    content = message.get("content")
+    text = content if isinstance(content, str) else "\n".join(map(part_text, content)) if isinstance(content, list) else ""
+    sentences = [sentence.strip() for sentence in _SENTENCE.split(text)]
+    sentences = [sentence for sentence in sentences if sentence]
+    if SPEAKERS[message["role"]] == "tool" and len(sentences) > 2 * RESULT_LINES:
+        sentences = [*sentences[:RESULT_LINES], *sentences[-RESULT_LINES:]]
+    yield from sentences
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or call
+        arguments = function.get("arguments", "")
+        yield f"{function.get('name', 'tool')}({arguments if isinstance(arguments, str) else json.dumps(arguments)})"
+
+
+def _parts(sentence: str) -> Iterator[str]:
+    for clause in _CLAUSE.split(sentence):
+        for at in range(0, len(clause), LONGEST):
+            if clause[at : at + LONGEST].strip():
+                yield clause[at : at + LONGEST].strip()
+
+
+def _chosen(clauses: Sequence[Clause], target_tokens: int) -> list[Clause]:
+    """Return clauses by what they add for what they cost, the best first, a little more than fits."""
+    said: set[str] = set()
+    budget = 1.5 * target_tokens + 50
+    heap = [(-_gain(clause, said), place) for place, clause in enumerate(clauses)]
+    heapq.heapify(heap)
+    order: list[Clause] = []
+    while heap and budget > 0:
+        known, place = heapq.heappop(heap)
+        gain = _gain(clauses[place], said)
+        if gain < -known and heap and gain < -heap[0][0]:
+            heapq.heappush(heap, (-gain, place))  # it said more before others said the same
+            continue
+        order.append(clauses[place])
+        said.update(clauses[place].terms)
+        budget -= clauses[place].cost
+    return order
+
+
+def _gain(clause: Clause, said: set[str]) -> float:
+    value = sum(weight * (REPEATED if term in said else 1.0) for term, weight in clause.terms.items())
+    return value / clause.cost
+
+
+def _written(clauses: Sequence[Clause], messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return clauses in their order, a line for each message, with … where something is left out."""
+    lines: list[str] = []
+    last: Clause | None = None
+    for clause in sorted(clauses, key=lambda one: (one.message, one.place)):
+        if last is None or last.message != clause.message:
+            lines.append(f"{NAMES[SPEAKERS[messages[clause.message]['role']]]}: {clause.text}")
+        else:
+            is_next = clause.place == (last.place[0], last.place[1] + 1) or clause.place == (last.place[0] + 1, 0)
+            lines[-1] += f" {clause.text}" if is_next else f" … {clause.text}"
+        last = clause
+    return "\n".join(lines)

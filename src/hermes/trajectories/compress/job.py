@@ -1,0 +1,99 @@
+"""Compress files: read chunk by chunk, compressed wherever the engine has room, written in their order.
+
+Memory does not grow with the input. Killed at any point, the same call goes on where it was, and pays for nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from hermes.trajectories.compress.asking import Asking
+from hermes.trajectories.compress.chunks import SIZE, Chunk, read_chunks
+from hermes.trajectories.compress.lines import Done, compress_chunk
+from hermes.trajectories.compress.run import Job, Run, opened
+from hermes.trajectories.compress.till import Till
+from hermes.trajectories.engines import Engine
+from hermes.trajectories.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far a run came, for whoever watches."""
+
+    bytes_read: int = 0
+    trajectories: int = 0
+    tokens_saved: int = 0
+    micro_usd: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a run did."""
+
+    metrics: Mapping[str, Any]
+    problems: list[str]
+    """The first of them; the metrics say how many there are."""
+    is_resumed: bool
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every row could be read, and was compressed where it had to be."""
+        summary = self.metrics["summary"]
+        return not summary["trajectories_rejected"] and not summary["trajectories_failed"]
+
+
+def compress_files(job: Job, engine: Engine, *, restarts: bool = False, on_step: Callable[[Step], None] = lambda _: None) -> Finished:
+    """Compress without a model; see `compress_files_with`."""
+    with opened(job, restarts=restarts) as run:
+        if run.found.metrics is None:
+            with closing(engine.map(partial(compress_chunk, work=job.work), read_chunks(job.inputs, run.place))) as results:
+                for chunk, done in results:
+                    run.write(chunk, done)
+                    on_step(_step(run, job))
+        return _finished(run, 0)
+
+
+async def compress_files_with(
+    model: Model,
+    job: Job,
+    engine: Engine,
+    *,
+    budget_micro_usd: int | None = None,
+    restarts: bool = False,
+    on_step: Callable[[Step], None] = lambda _: None,
+) -> Finished:
+    """Compress with summaries of a model. The output appears whole, or not at all; an interrupted run is gone on with.
+
+    Raises SettingsError if the output exists, or an unfinished run is of another input or other settings, and Spent when the
+    budget is used up: the same call with a larger one goes on."""
+    with opened(job, restarts=restarts) as run:
+        till = Till(model, run.journal, run.found, budget_micro_usd)
+
+        def write(chunk: Chunk, done: Done) -> None:
+            run.write(chunk, done)
+            on_step(_step(run, job, till.micro_usd))
+
+        if run.found.metrics is None:
+            # Smaller chunks: a few of them are enough to keep a model busy.
+            chunks = read_chunks(job.inputs, run.place, SIZE // 8)
+            with closing(engine.map(partial(compress_chunk, work=job.work), chunks)) as results:
+                try:
+                    await Asking(job.work, till, lambda: on_step(_step(run, job, till.micro_usd))).ask_all(results, write)
+                finally:
+                    run.mark()
+        return _finished(run, till.micro_usd)
+
+
+def _finished(run: Run, micro_usd: int) -> Finished:
+    if run.found.metrics is not None:  # killed between the last row and the last file
+        run.publish(run.found.metrics)
+        return Finished(run.found.metrics, run.problems, run.is_resumed)
+    return Finished(run.finish(micro_usd), run.problems, run.is_resumed)
+
+
+def _step(run: Run, job: Job, micro_usd: int = 0) -> Step:
+    before = sum(each.path.stat().st_size for each in job.inputs[: run.place.file])
+    return Step(before + run.place.offset, run.totals.trajectories, run.totals.tokens_saved, micro_usd)

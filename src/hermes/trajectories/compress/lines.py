@@ -1,0 +1,252 @@
+"""One pure function from rows to rows: `compress_lines`. All that decides about the result is in its arguments, and it can be pickled.
+
+The same function runs in this process, in others, and on a cluster. Where a model is to be asked, it does everything but that:
+rows that need a summary come back as waiting, with their text, for whoever has the model. Knows nothing about files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from itertools import groupby
+from typing import Any, TypeVar
+
+from hermes.graph import GraphError
+from hermes.trajectories.compress.chunks import Chunk
+from hermes.trajectories.compress.counting import Counter, load_counter
+from hermes.trajectories.compress.engine import compress
+from hermes.trajectories.compress.extract import Extractive
+from hermes.trajectories.compress.metrics import Totals
+from hermes.trajectories.compress.pieces import Summariser
+from hermes.trajectories.compress.result import Compressed
+from hermes.trajectories.compress.rows import Row, read_row
+from hermes.trajectories.compress.rows.change import Written
+from hermes.trajectories.compress.settings import CompressionSettings
+from hermes.trajectories.errors import TrajectoryError
+from hermes.trajectories.foreign import BadRow
+
+T = TypeVar("T")
+
+IRRELEVANT = frozenset(
+    {
+        *("processing.num_workers", "processing.max_concurrent_requests", "processing.per_trajectory_timeout"),
+        *("summarization.max_retries", "summarization.retry_delay", "summarization.retry_delay_max", "summarization.timeout"),
+        *("summarization.model", "summarization.api_key_env", "output.output_suffix", "metrics.output_file"),
+    }
+)
+"""Settings that say how the work is done and not what comes out, or that are asked about elsewhere."""
+
+
+class Fate(StrEnum):
+    """What becomes of a row."""
+
+    WRITTEN = "written"
+    OVER_LIMIT = "over limit"
+    """To a file of its own, because the settings say so."""
+    REJECTED = "rejected"
+    LEFT_OUT = "left out"
+    WAITING = "waiting"
+    """For a model's summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """A row as it stands in a file."""
+
+    line: bytes
+    name: str
+    """The file's."""
+    number: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}:{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What becomes of one row, or of several with the same fate that follow each other."""
+
+    fate: Fate
+    line: bytes
+    """As it is to be written; as it was, for a row that waits."""
+    lead: bytes = b""
+    """What stands before it in a JSON file."""
+    metrics: bytes = b""
+    """A line of the metrics file for each of them."""
+    number: int = 0
+    """Which row it is, if it is one that waits."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done with every row."""
+
+    settings: CompressionSettings = field(default_factory=CompressionSettings)
+    model: str | None = None
+    """Who is to write the summaries; None: nobody is asked."""
+    percent: float = 100.0
+    """So many of a hundred rows, chosen by `seed` and where they stand."""
+    seed: int = 42
+
+    def counter(self) -> Counter:
+        return _counter(self.settings.tokenizer.name, self.settings.tokenizer.trust_remote_code)
+
+    @cached_property
+    def mark(self) -> str:
+        """Names what decides about summaries, so that two runs over one file do not use a name twice."""
+        return hashlib.sha256(json.dumps(self.decisive, sort_keys=True).encode()).hexdigest()[:8]
+
+    @cached_property
+    def decisive(self) -> dict[str, Any]:
+        """All that decides about the result, by name: a run goes on only with the same."""
+        sections = {name: values for name, values in asdict(self.settings).items() if name != "live"}
+        known = {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
+        chosen = {"model": self.model, "sample_percent": self.percent, "seed": self.seed}
+        return {key: value for key, value in known.items() if key not in IRRELEVANT} | chosen
+
+    @property
+    def measures_each(self) -> bool:
+        """Whether there are metrics for every trajectory."""
+        return self.settings.metrics.enabled and self.settings.metrics.per_trajectory
+
+    def takes(self, row: RawRow) -> bool:
+        """Whether a row is in the sample: by a hash of its place, so that it is the same one on any machine and in any order."""
+        if self.percent >= 100:
+            return True
+        drawn = hashlib.blake2b(f"{self.seed}\0{row.label}".encode(), digest_size=8).digest()
+        return int.from_bytes(drawn, "big") < self.percent / 100 * 2**64
+
+
+@dataclass(slots=True)
+class Done:
+    """What became of some rows, in their order."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    totals: Totals = field(default_factory=Totals)
+    problems: list[str] = field(default_factory=list)
+    """One line each, for people."""
+
+
+def compress_lines(lines: Sequence[bytes], work: Work, *, name: str, first: int = 1, leads: Sequence[bytes] = ()) -> Done:
+    """Compress some rows of the file `name` that follow each other, the first of them being row `first`; see Done.
+
+    Untouched rows come back byte for byte. Nothing is dropped: what cannot be read is rejected, what cannot be compressed is
+    written as it was, and both are named. The same rows and the same work give the same bytes, here and anywhere."""
+    done = Done()
+    counter = work.counter()
+    for number, line in enumerate(lines, start=first):
+        raw = RawRow(line, name, number)
+        if not line.strip():
+            outcome = Outcome(Fate.WRITTEN, line)
+        elif work.takes(raw):
+            outcome = _finished(compress_row(raw, work, counter, done))
+        else:
+            outcome = Outcome(Fate.LEFT_OUT, b"")
+            done.totals.left_out += 1
+        done.outcomes.append(replace(outcome, lead=leads[number - first]) if leads else outcome)
+    if not leads:
+        done.outcomes = _joined(done.outcomes)
+    return done
+
+
+def compress_chunk(chunk: Chunk, work: Work) -> tuple[Chunk, Done]:
+    """Compress a chunk; it comes back without its rows, which are in what was done with them."""
+    done = compress_lines(chunk.rows, work, name=chunk.name, first=chunk.first, leads=chunk.leads)
+    return chunk.without_rows(), done
+
+
+async def compress_row(raw: RawRow, work: Work, counter: Counter, done: Done, *, summariser: Summariser | None = None) -> Outcome:
+    """Return what becomes of one row, and add its numbers to `done`. Without a summariser a row that needs a model waits."""
+    tokens = turns = 0
+    try:
+        row = read_row(raw.line)
+        turns = len(row.messages)
+        tokens = counter.count(row.messages, row.tools)
+        if tokens <= work.settings.compression.target_max_tokens and work.settings.processing.skip_under_target:
+            return _untouched(raw, tokens, turns, work, done)
+        if work.model is not None and summariser is None:
+            return Outcome(Fate.WAITING, raw.line, number=raw.number)
+        return await _compressed(raw, row, work, counter, done, summariser=summariser or Extractive())
+    except BadRow as error:
+        return _rejected(raw, error, work, done)
+    except (TrajectoryError, GraphError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # One trajectory that nobody thought of must not cost the others.
+        return _failed(raw, Compressed(tokens, tokens, original_turns=turns, compressed_turns=turns), error, work, done)
+
+
+async def _compressed(raw: RawRow, row: Row, work: Work, counter: Counter, done: Done, *, summariser: Summariser) -> Outcome:
+    chat = row.chat()
+    mark = hashlib.sha256(raw.line).hexdigest()[:12]  # another file may have this name too
+    result = await compress(chat, work.settings, counter, summariser, sample_id=f"{raw.label}#{mark}@{work.mark}", tools=row.tools)
+    numbers = result.to_dict()
+    is_wanted = work.measures_each
+    written = row.written(chat, result, numbers if is_wanted else None) if result.was_compressed else Written(raw.line)
+    done.totals.add(result, asks=work.model is not None)
+    done.totals.off_policy += bool(written.off_policy)
+    fate = Fate.OVER_LIMIT if result.still_over_limit and not work.settings.processing.save_over_limit else Fate.WRITTEN
+    metrics = {"trajectory": raw.label, **numbers, "off_policy_turns": list(written.off_policy)}
+    return Outcome(fate, written.line, metrics=_line(metrics) if is_wanted else b"")
+
+
+def _untouched(raw: RawRow, tokens: int, turns: int, work: Work, done: Done) -> Outcome:
+    """Most rows are not touched, and have little to say."""
+    done.totals.skip(tokens, turns, is_estimate=work.counter().is_estimate)
+    if not work.measures_each:
+        return Outcome(Fate.WRITTEN, raw.line)
+    about = (
+        f'{{"trajectory": {json.dumps(raw.label)}, "original_tokens": {tokens}, "original_turns": {turns}, "skipped_under_target": true}}\n'
+    )
+    return Outcome(Fate.WRITTEN, raw.line, metrics=about.encode())
+
+
+def _rejected(raw: RawRow, error: Exception, work: Work, done: Done) -> Outcome:
+    done.totals.rejected += 1
+    done.problems.append(f"{raw.name}, line {raw.number}: {error}")
+    return Outcome(Fate.REJECTED, raw.line, metrics=_line({"trajectory": raw.label, "rejected": str(error)}) if work.measures_each else b"")
+
+
+def _failed(raw: RawRow, as_it_was: Compressed, error: Exception, work: Work, done: Done) -> Outcome:
+    """Return a row as it was, flagged."""
+    reason = str(error) if isinstance(error, TrajectoryError | GraphError) else f"{type(error).__name__}: {error}"
+    done.totals.add(as_it_was)
+    done.totals.failed += 1
+    done.problems.append(f"{raw.name}, line {raw.number}: left as it was: {reason}")
+    about = {"trajectory": raw.label, "original_tokens": as_it_was.original_tokens, "failed": reason}
+    return Outcome(Fate.WRITTEN, raw.line, metrics=_line(about) if work.measures_each else b"")
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
+
+def _joined(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Join neighbours with the same fate: a few long texts travel faster than many short ones. Rows that wait stay alone."""
+    found: list[Outcome] = []
+    for fate, group in groupby(outcomes, key=lambda outcome: outcome.fate):
+        members = list(group)
+        if fate is Fate.WAITING:
+            found += members
+        else:
+            found.append(Outcome(fate, b"".join(each.line for each in members), metrics=b"".join(each.metrics for each in members)))
+    return found
+
+
+def _finished(work: Coroutine[Any, Any, T]) -> T:
+    """Run what waits for nobody, without an event loop."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    work.close()
+    raise RuntimeError("this summariser waits for something; give it to whoever has an event loop")
+
+
+@lru_cache(maxsize=2)
+def _counter(name: str, trust_remote_code: bool) -> Counter:  # noqa: FBT001  # a setting, passed on
+    """Load a tokenizer once in each process."""
+    return load_counter(name, trust_remote_code=trust_remote_code)

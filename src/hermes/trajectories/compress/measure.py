@@ -1,0 +1,101 @@
+"""The scale on which a conversation is weighed while it is compressed: its tokens as a whole, those of a text, and what a summary adds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from hermes.graph.message import REASONING
+from hermes.trajectories.compress.counting import TOKENS_PER_MESSAGE, Counter, message_texts
+from hermes.trajectories.compress.settings import CompressionSettings
+from hermes.trajectories.compress.trim import least_tokens, result_text, trim, with_text
+from hermes.trajectories.errors import SessionError
+from hermes.trajectories.texts import reasoning_of
+
+REFUSED = 1 << 60
+"""The tokens of a conversation that the chat template refuses: it fits nowhere."""
+HEADER = "[CONTEXT SUMMARY"
+"""How summaries of any run begin, hermes-agent's too."""
+_SENTENCE_END = re.compile(r"[.!?…](?=[\s\"')\]]|$)|[。！？]|\n")
+
+
+class Scale:
+    """Weighs lists of messages under one set of settings."""
+
+    def __init__(self, settings: CompressionSettings, counter: Counter, tools: Sequence[Any]) -> None:
+        self.settings, self.counter, self.tools = settings, counter, tools
+        self.target = settings.compression.target_max_tokens
+        self.headers = (settings.output.summary_header, settings.live.summary_header, HEADER)
+
+    def total(self, messages: Sequence[Mapping[str, Any]]) -> int:
+        """Return the tokens of a conversation, REFUSED if the template does not take it."""
+        try:
+            return self.counted(messages)
+        except SessionError:
+            return REFUSED
+
+    def counted(self, messages: Sequence[Mapping[str, Any]]) -> int:
+        """Return the tokens of a conversation; raise SessionError if the template does not take it."""
+        return self.counter.count([self.shown(message) for message in messages], self.tools)
+
+    def shown(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a message as it is counted: with its reasoning in the content, as a ShareGPT row has it, or without any."""
+        if not any(name in message for name in REASONING):
+            return message
+        shown = {key: value for key, value in message.items() if key not in REASONING}
+        thought, content = reasoning_of(message), message.get("content")
+        if thought and self.settings.tokenizer.count_reasoning and not isinstance(content, list):
+            shown["content"] = f"<think>\n{thought}\n</think>\n{content or ''}"
+        return shown
+
+    def tokens(self, message: Mapping[str, Any]) -> int:
+        """Return about how many tokens a message takes."""
+        return self.counter.count_text("\n".join(message_texts(self.shown(message)))) + TOKENS_PER_MESSAGE
+
+    # Tool results ------------------------------------------------------------------------------------------------
+
+    def result_tokens(self, message: Mapping[str, Any]) -> int:
+        text = result_text(message)
+        return self.counter.count_text(text) if text is not None else 0
+
+    @cached_property
+    def least(self) -> int:
+        """The shortest length that a tool result is cut to."""
+        return least_tokens(self.settings.compression, self.counter)
+
+    def trimmed(self, message: Mapping[str, Any], keep_tokens: int) -> Mapping[str, Any]:
+        """Return a tool result with at most so many tokens of text."""
+        text = result_text(message) or ""
+        short = trim(text, keep_tokens, self.settings.compression, self.counter)
+        return message if short == text else with_text(message, text, short)
+
+    # Summaries ---------------------------------------------------------------------------------------------------
+
+    def stand_in(self, text: str, *, has_notice: bool) -> dict[str, Any]:
+        """Return the message that stands for what was summarised."""
+        output = self.settings.output
+        notice = output.summary_notice_text.strip() if has_notice and output.add_summary_notice else ""
+        return {"role": "user", "content": f"{output.summary_header} {text}" + (f"\n\n{notice}" if notice else "")}
+
+    def bare(self, turns: int) -> dict[str, Any]:
+        """Return the shortest message that can stand for so many turns."""
+        return self.stand_in(f"{turns} turns left out." if turns != 1 else "1 turn left out.", has_notice=False)
+
+    @cached_property
+    def frame(self) -> int:
+        """What a summary takes beyond its text."""
+        spare = 4  # tokens at the seams, where texts that were counted apart meet
+        return self.counter.count_text(self.stand_in("", has_notice=True)["content"]) + spare
+
+
+def shorten(text: str, tokens: int, counter: Counter) -> str:
+    """Return a text cut to at most so many tokens, at the end of a sentence if one is near, else of a word."""
+    if counter.count_text(text) <= tokens:
+        return text
+    head = counter.head(text, max(tokens, 0))
+    ends = [match.end() for match in _SENTENCE_END.finditer(head)]
+    if ends and ends[-1] >= 0.4 * len(head):
+        return head[: ends[-1]].rstrip()
+    return (head.rsplit(None, 1)[0] if len(head.split()) > 1 else head).rstrip()

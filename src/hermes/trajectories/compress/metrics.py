@@ -1,0 +1,126 @@
+"""Metrics in total: what hermes-agent's compressor reports, under its names, and what it does not say beside it.
+
+Totals add up: those of chunks, of processes, of a run before it was killed and of the run that went on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from hermes.trajectories.compress.pieces import MODEL
+from hermes.trajectories.compress.result import Compressed
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over trajectories."""
+
+    trajectories: int = 0
+    compressed: int = 0
+    skipped_under_target: int = 0
+    still_over_limit: int = 0
+    failed: int = 0
+    """Written as they were, because neither a model nor the extractive summariser could do anything with them."""
+    rejected: int = 0
+    """Could not be read; kept in a file of their own."""
+    left_out: int = 0
+    """Not in the sample that was asked for."""
+    fallbacks: int = 0
+    """Summarised without the model that was asked."""
+    off_policy: int = 0
+    """Rows with answers that were sampled with something else before them."""
+    trimmed_results: int = 0
+    tokens_before: int = 0
+    tokens_after: int = 0
+    turns_before: int = 0
+    turns_after: int = 0
+    tokens_saved: int = 0
+    turns_removed: int = 0
+    ratios: float = 0.0
+    """Sum of the compression ratios of what was compressed."""
+    api_calls: int = 0
+    api_errors: int = 0
+    estimated: int = 0
+    """Trajectories whose tokens were estimated instead of counted."""
+
+    def add(self, one: Compressed, *, asks: bool = False) -> None:
+        """Take in one trajectory; `asks`: a model was to summarise it."""
+        self.trajectories += 1
+        self.compressed += one.was_compressed
+        self.skipped_under_target += one.skipped_under_target
+        self.still_over_limit += one.still_over_limit
+        self.fallbacks += asks and bool(one.summary) and one.summary != MODEL
+        self.trimmed_results += one.trimmed_results
+        self.tokens_before += one.original_tokens
+        self.tokens_after += one.compressed_tokens
+        self.turns_before += one.original_turns
+        self.turns_after += one.compressed_turns
+        self.api_calls += one.summarization_api_calls
+        self.api_errors += one.summarization_errors
+        self.estimated += one.tokens_estimated
+        if one.was_compressed:
+            self.tokens_saved += one.tokens_saved
+            self.turns_removed += one.turns_removed
+            self.ratios += one.compression_ratio
+
+    def skip(self, tokens: int, turns: int, *, is_estimate: bool) -> None:
+        """Take in a trajectory that is short enough, without making a record of it: most are."""
+        self.trajectories += 1
+        self.skipped_under_target += 1
+        self.tokens_before += tokens
+        self.tokens_after += tokens
+        self.turns_before += turns
+        self.turns_after += turns
+        self.estimated += is_estimate
+
+    def merge(self, other: Totals) -> None:
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def report(totals: Totals, *, micro_usd: int, start: str, seconds: float) -> dict[str, Any]:
+    """Return the metrics file. `seconds` is how long it worked: a run that went on does not count the pause."""
+    compressed = max(totals.compressed, 1)
+    return {
+        "summary": {
+            "total_trajectories": totals.trajectories,
+            "trajectories_compressed": totals.compressed,
+            "trajectories_skipped_under_target": totals.skipped_under_target,
+            "trajectories_still_over_limit": totals.still_over_limit,
+            "trajectories_failed": totals.failed,
+            "trajectories_rejected": totals.rejected,
+            "trajectories_not_sampled": totals.left_out,
+            "trajectories_off_policy": totals.off_policy,
+            "compression_rate": round(totals.compressed / max(totals.trajectories, 1), 4),
+        },
+        "tokens": {
+            "total_before": totals.tokens_before,
+            "total_after": totals.tokens_after,
+            "total_saved": totals.tokens_saved,
+            "overall_compression_ratio": round(totals.tokens_after / max(totals.tokens_before, 1), 4),
+            "estimated": totals.estimated > 0,
+        },
+        "turns": {"total_before": totals.turns_before, "total_after": totals.turns_after, "total_removed": totals.turns_removed},
+        "averages": {
+            "avg_compression_ratio": round(totals.ratios / compressed, 4) if totals.compressed else 1.0,
+            "avg_tokens_saved_per_compressed": round(totals.tokens_saved / compressed, 1),
+            "avg_turns_removed_per_compressed": round(totals.turns_removed / compressed, 2),
+        },
+        "summarization": {
+            "total_api_calls": totals.api_calls,
+            "total_errors": totals.api_errors,
+            "success_rate": round(1 - totals.api_errors / max(totals.api_calls, 1), 4),
+            "fallbacks": totals.fallbacks,
+            "trimmed_results": totals.trimmed_results,
+            "cost_usd": micro_usd / 1_000_000,
+        },
+        "processing": {
+            "start_time": start,
+            "end_time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "duration_seconds": round(seconds, 2),
+        },
+    }

@@ -1,0 +1,177 @@
+"""Read the settings of compression from YAML: ours, and hermes-agent's own, as sections or flat as its code names them.
+
+Every key is known or refused with the nearest known one; every value has its kind or is refused with the path to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from hermes.trajectories.compress.settings import CompressionSettings
+from hermes.trajectories.errors import SettingsError
+
+try:
+    import yaml
+except ModuleNotFoundError as error:
+    _missing = error.name
+else:
+    _missing = None
+
+FLAT = {
+    "tokenizer_name": "tokenizer.name",
+    "protect_first_system": "protected_turns.first_system",
+    "protect_first_human": "protected_turns.first_human",
+    "protect_first_gpt": "protected_turns.first_gpt",
+    "protect_first_tool": "protected_turns.first_tool",
+    "protect_last_n_turns": "protected_turns.last_n_turns",
+    "summarization_model": "summarization.model",
+    "metrics_enabled": "metrics.enabled",
+    "metrics_per_trajectory": "metrics.per_trajectory",
+    "metrics_output_file": "metrics.output_file",
+    "trust_remote_code": "tokenizer.trust_remote_code",
+    "target_max_tokens": "compression.target_max_tokens",
+    "summary_target_tokens": "compression.summary_target_tokens",
+    "base_url": "summarization.base_url",
+    "api_key_env": "summarization.api_key_env",
+    "temperature": "summarization.temperature",
+    "max_retries": "summarization.max_retries",
+    "retry_delay": "summarization.retry_delay",
+    "add_summary_notice": "output.add_summary_notice",
+    "summary_notice_text": "output.summary_notice_text",
+    "output_suffix": "output.output_suffix",
+    "num_workers": "processing.num_workers",
+    "max_concurrent_requests": "processing.max_concurrent_requests",
+    "skip_under_target": "processing.skip_under_target",
+    "save_over_limit": "processing.save_over_limit",
+    "per_trajectory_timeout": "processing.per_trajectory_timeout",
+}
+"""What hermes-agent's code calls the keys of its file."""
+
+SECTIONS: Mapping[str, Any] = get_type_hints(CompressionSettings)
+KINDS: Mapping[str, Any] = {
+    f"{section}.{name}": kind for section, known in SECTIONS.items() for name, kind in get_type_hints(known).items()
+}
+"""Every key, by its path, with its kind."""
+SHARES = frozenset(path for path in KINDS if path.endswith("_share"))
+AT_LEAST_ONE = frozenset(
+    {
+        "compression.target_max_tokens",
+        "compression.summary_target_tokens",
+        "compression.trim_keep_tokens",
+        "processing.num_workers",
+        "processing.max_concurrent_requests",
+        "summarization.max_answer_tokens",
+        "summarization.max_prompt_tokens",
+        "summarization.turn_max_chars",
+    }
+)
+NOT_EMPTY = frozenset({"tokenizer.name", "output.summary_header", "output.output_suffix", "live.summary_header", "metrics.output_file"})
+WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+def read_settings(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> CompressionSettings:
+    """Return the settings of a YAML file, the usual ones where it says nothing, with `overrides` (`compression.target_max_tokens`) over them.
+
+    Raises SettingsError, one line that says which key is wrong and what it could be."""
+    found: dict[str, Any] = {}
+    if path is not None:
+        found |= _flat(_document(path), str(path))
+    found |= _flat(overrides or {}, "settings")
+    sections = {section: {} for section in SECTIONS}
+    for key, value in found.items():
+        section, _, name = key.partition(".")
+        sections[section][name] = value
+    settings = CompressionSettings(**{section: SECTIONS[section](**values) for section, values in sections.items()})
+    return _consistent(settings)
+
+
+def _document(path: Path) -> Mapping[Any, Any]:
+    if _missing is not None:
+        raise SettingsError(f"{path}: reading YAML needs {_missing}; install it: pip install 'hermes-graph[export]'")
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+    if document is None:
+        return {}
+    if not isinstance(document, Mapping):
+        raise SettingsError(f"{path}: expected sections ({', '.join(SECTIONS)}), got {_named(document)}")
+    return document
+
+
+def _flat(document: Mapping[Any, Any], where: str) -> dict[str, Any]:
+    """Return the values by path; a null stands for the usual value, as in hermes-agent's files."""
+    found: dict[str, Any] = {}
+    for key, value in document.items():
+        if key in SECTIONS and not isinstance(value, Mapping | None):
+            raise SettingsError(f"{where}: {key} is {_named(value)}; expected its keys ({', '.join(_keys(str(key)))})")
+        if key in SECTIONS:
+            found |= {path: item for name, item in (value or {}).items() for path in [_known(f"{key}.{name}", where)]}
+        else:
+            found[_known(FLAT.get(str(key), str(key)), where)] = value
+    checked = {path: _checked(path, value, where) for path, value in found.items()}
+    return {path: value for path, value in checked.items() if value is not None or _is_optional(path)}
+
+
+def _known(path: str, where: str) -> str:
+    if path in KINDS:
+        return path
+    section = path.partition(".")[0]
+    among = [other for other in KINDS if other.startswith(f"{section}.")] if section in SECTIONS else [*SECTIONS, *KINDS]
+    # A key that is right in another section is nearer than one that only looks like it.
+    name = path.rpartition(".")[2]
+    same = [other for other in KINDS if other.endswith(f".{name}")]
+    nearest = same[0] if same else get_close_matches(path, among, n=1, cutoff=0.0)[0]
+    raise SettingsError(f"{where}: unknown key {path}; did you mean {nearest}?")
+
+
+def _checked(path: str, value: Any, where: str) -> Any:
+    """Return a value of the key's kind, or refuse it."""
+    kind = KINDS[path]
+    plain = next(one for one in (bool, int, float, str) if kind in (one, one | None))
+    if value is None:
+        return None
+    if plain is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not plain or (plain is float and not math.isfinite(value)):
+        raise SettingsError(f"{where}: {path} is {_named(value)}; expected {WORDS[plain]}")
+    if plain is str:
+        if path in NOT_EMPTY and not value.strip():
+            raise SettingsError(f"{where}: {path} is empty")
+        return value
+    least: float = 1 if path in AT_LEAST_ONE else 0
+    if plain is not bool and value < least:
+        raise SettingsError(f"{where}: {path} is {value}; expected at least {least}")
+    if path in SHARES and value > 1:
+        raise SettingsError(f"{where}: {path} is {value}; expected a share between 0 and 1")
+    return value
+
+
+def _consistent(settings: CompressionSettings) -> CompressionSettings:
+    live = settings.live
+    if live.target_share > live.trigger_share:
+        raise SettingsError(f"live.target_share is {live.target_share}; expected at most live.trigger_share, which is {live.trigger_share}")
+    return settings
+
+
+def _is_optional(path: str) -> bool:
+    return type(None) in getattr(KINDS[path], "__args__", ())
+
+
+def _keys(section: str) -> list[str]:
+    return [field.name for field in fields(SECTIONS[section])]
+
+
+def _named(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "a section"
+    if isinstance(value, list):
+        return "a list"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

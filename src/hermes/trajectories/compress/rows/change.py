@@ -1,0 +1,94 @@
+"""What became of a list of messages, and how a row is written with some of its members exchanged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hermes.graph.message import SIDE
+from hermes.trajectories.foreign import members_of
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A row as it is to be written."""
+
+    line: bytes
+    off_policy: Sequence[int] = ()
+    """Its turns (messages, where a row has messages) that were sampled with something else before them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The messages as they are now, and where each of them was before."""
+
+    messages: Sequence[Mapping[str, Any]]
+    origins: Sequence[int | None]
+    """For each message the place it had; None for a summary, which is new."""
+    changed: frozenset[int]
+    """Places of messages that are new, or are not what they were."""
+
+    @property
+    def off_policy(self) -> list[int]:
+        """Answers that were sampled with something else before them than stands there now."""
+        first = min(self.changed, default=len(self.messages))
+        return [
+            place
+            for place, message in enumerate(self.messages)
+            if place > first and self.origins[place] is not None and message.get("role") == "assistant"
+        ]
+
+
+def change_of(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Change:
+    """Return what became of `before`: one stretch of it may have become a single new message, and tool results may be shorter.
+
+    Raises ValueError if it is anything else: then nobody can say which turn of a row is which message."""
+    gone = len(before) - len(after)
+    summary = next((place for place, message in enumerate(after) if place >= len(before) or not _is_from(message, before[place])), None)
+    origins = [
+        None if place == summary else place + (gone if summary is not None and place > summary else 0) for place in range(len(after))
+    ]
+    kept = [(place, origin) for place, origin in enumerate(origins) if origin is not None]
+    if (summary is None and gone) or not all(_is_from(after[place], before[origin]) for place, origin in kept):
+        raise ValueError("the compressed conversation is no shorter form of the row")
+    changed = {place for place, origin in kept if not _is_same(after[place], before[origin])}
+    return Change(after, origins, frozenset(changed | ({summary} if summary is not None else set())))
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one == other or _said(one) == _said(other)
+
+
+def _is_from(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether a message is what it was, or a tool result that was cut."""
+    if _is_same(now, before):
+        return True
+    return now.get("role") == before.get("role") in ("tool", "function") and _but_content(now) == _but_content(before)
+
+
+def _said(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if key != SIDE}
+
+
+def _but_content(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if key not in (SIDE, "content")}
+
+
+def spliced(raw: bytes, members: Mapping[str, Any]) -> bytes:
+    """Return a row with these members exchanged, or put behind the others. The others keep their bytes, and so does the line's end."""
+    text = raw.decode("utf-8-sig")
+    body = text.rstrip()
+    known = members_of(body)
+    if known is None:
+        raise ValueError("the row is no object any more")
+    texts = {key: text for key, (_, text) in known.items()} | {key: _json(value, is_ascii=raw.isascii()) for key, value in members.items()}
+    line = "{" + ", ".join(f"{_json(key, is_ascii=raw.isascii())}: {value}" for key, value in texts.items()) + "}"
+    return (line + text[len(body) :]).encode()
+
+
+def _json(value: Any, *, is_ascii: bool) -> str:
+    """Write a value as the rest of its row is written; half a surrogate pair can only be written as ASCII."""
+    text = json.dumps(value, ensure_ascii=is_ascii)
+    return json.dumps(value) if not is_ascii and any("\ud800" <= letter <= "\udfff" for letter in text) else text

@@ -1,0 +1,73 @@
+"""Message graphs: compressing one is an edit of it, so the graph that is written holds both versions. Straight into `hermes export`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes.graph import CodecError, MessageGraph
+from hermes.trajectories.compress.result import Compressed
+from hermes.trajectories.compress.rows.change import Written, change_of
+from hermes.trajectories.foreign import BadRow
+
+
+class GraphRow:
+    """A graph as JSON. Its list is read from the document; the graph itself is built only when it has to be compressed."""
+
+    def __init__(self, raw: bytes, value: Mapping[str, Any]) -> None:
+        self._raw = raw
+        self._messages, self._tools = _listed(value) or _decoded(raw)
+
+    @property
+    def messages(self) -> Sequence[Mapping[str, Any]]:
+        return self._messages
+
+    @property
+    def tools(self) -> Sequence[Any]:
+        return self._tools
+
+    def chat(self) -> MessageGraph:
+        chat = _graph(self._raw)
+        report = chat.verify()
+        if not report:
+            raise BadRow(f"the graph was altered after it was recorded ({report.problems[0]})")
+        return chat
+
+    def written(self, chat: MessageGraph, result: Compressed, metrics: Mapping[str, Any] | None) -> Written:  # noqa: ARG002  # there is no room
+        # The answers behind the change are no samples in this version: they are trained in the one before, in their own context.
+        change = change_of(chat.versions[-2], chat.versions[-1]) if len(chat.versions) > 1 else None
+        return Written(chat.to_json().encode("ascii") + self._raw[len(self._raw.rstrip()) :], change.off_policy if change else ())
+
+
+def _graph(raw: bytes) -> MessageGraph:
+    try:
+        return MessageGraph.from_json(raw)
+    except CodecError as error:
+        raise BadRow(f"not a message graph ({error})") from None
+
+
+def _listed(document: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], Sequence[Any]] | None:
+    """Return the current list and the tools of its last response, as they stand in the document; None where that takes a closer look."""
+    last: Mapping[str, Any]
+    try:
+        graph = document["graphs"][-1]
+        messages = graph["messages"][: graph["length"]]
+        sampled = [each for each in graph["responses"] if each["at"][0] == len(graph["versions"])]
+        last = max(sampled, key=_index, default={})
+        tools = graph["overlays"][last["overlay"]].get("tools") if "overlay" in last else ()
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return None
+    if len(messages) != graph["length"] or not all(isinstance(message, dict) and "role" in message for message in messages):
+        return None
+    return messages, tools or ()
+
+
+def _index(response: Mapping[str, Any]) -> int:
+    index: int = response["at"][1]
+    return index
+
+
+def _decoded(raw: bytes) -> tuple[list[Mapping[str, Any]], Sequence[Any]]:
+    chat = _graph(raw)
+    own = [response for response in chat.responses() if response.is_own and response.version == len(chat.versions) - 1]
+    return list(chat), (own[-1].overlay.tools or () if own else ())

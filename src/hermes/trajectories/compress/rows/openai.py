@@ -1,0 +1,59 @@
+"""OpenAI fine-tuning rows: a list of messages, each kept as it is but for the one that is a summary and tool results that were cut.
+
+The service refuses keys it does not know, so nothing is added to the row: what is off-policy stands in the metrics beside the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes.graph import GraphError, MessageGraph
+from hermes.trajectories.compress.result import Compressed
+from hermes.trajectories.compress.rows.change import Written, change_of, spliced
+from hermes.trajectories.foreign import BadRow
+
+
+class OpenAiRow:
+    """A row with `messages`."""
+
+    def __init__(self, raw: bytes, value: Mapping[str, Any]) -> None:
+        messages = value["messages"]
+        if not isinstance(messages, list) or not messages:
+            raise BadRow("no messages in it")
+        for index, message in enumerate(messages):
+            if not isinstance(message, Mapping):
+                raise BadRow(f"message {index} is not an object")
+        tools = value.get("tools")
+        self._raw, self._messages = raw, messages
+        self.tools: Sequence[Any] = tools if isinstance(tools, list) else ()
+
+    @property
+    def messages(self) -> Sequence[Mapping[str, Any]]:
+        return self._messages
+
+    def chat(self) -> MessageGraph:
+        chat = MessageGraph(seed="row")
+        try:
+            for message in self._messages:
+                chat.append(_said(message), sampled=message.get("role") == "assistant" and message.get("weight") != 0)
+        except GraphError as error:
+            raise BadRow(str(error)) from None
+        return chat
+
+    def written(self, chat: MessageGraph, result: Compressed, metrics: Mapping[str, Any] | None) -> Written:  # noqa: ARG002  # there is no room
+        change = change_of([_said(message) for message in self._messages], list(chat))
+        messages: list[Any] = []
+        for place, origin in enumerate(change.origins):
+            now = change.messages[place]
+            if origin is None:
+                messages.append({"role": now["role"], "content": now["content"]})
+            elif place in change.changed:
+                messages.append({**self._messages[origin], "content": now["content"]})
+            else:
+                messages.append(self._messages[origin])
+        return Written(spliced(self._raw, {"messages": messages}), change.off_policy)
+
+
+def _said(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message without its weight, which is no part of what was said."""
+    return {key: value for key, value in message.items() if key != "weight"}

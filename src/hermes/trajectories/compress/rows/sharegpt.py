@@ -1,0 +1,176 @@
+"""ShareGPT rows: turns that were not touched stay as they are, a summary is a turn of its own, a shorter tool result stays in its envelope.
+
+What was added says so. A row of our own export has its place for that (`on_policy`, `hermes.off_policy`); any other gets
+
+    "on_policy": false, "off_policy": why, and at which turns
+
+unless nothing was sampled behind the change. `compression_metrics` is hermes-agent's name for the numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hermes.graph import MessageGraph
+from hermes.trajectories.compress.result import Compressed
+from hermes.trajectories.compress.rows.change import Change, Written, change_of, spliced
+from hermes.trajectories.foreign import SPEAKERS, BadRow, members_of, read_turns, shape_of
+from hermes.trajectories.turns import SPEAKERS as SPEAKER_OF
+from hermes.trajectories.turns import Rest, TurnError, to_messages, to_turns
+
+_RESPONSE = re.compile(r"<tool_response>\n?(.*?)\n?</tool_response>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGptRow:
+    """A row, and the messages that its turns hold."""
+
+    raw: bytes
+    value: Mapping[str, Any]
+    messages: Sequence[Mapping[str, Any]]
+    places: Sequence[int]
+    """For each message its turn."""
+    sampled: Sequence[bool]
+    tools: Sequence[Any]
+    rest: Sequence[Rest] | None
+    """What turns of our own making leave unsaid; None for everybody else's."""
+
+    def chat(self) -> MessageGraph:
+        chat = MessageGraph(seed="row")
+        for message, is_sampled in zip(self.messages, self.sampled, strict=True):
+            chat.append(message, sampled=is_sampled)
+        return chat
+
+    def written(self, chat: MessageGraph, result: Compressed, metrics: Mapping[str, Any] | None) -> Written:
+        change = change_of(self.messages, list(chat))
+        turns, rest, places = self._turns(change)
+        late = sorted({places[place] for place in change.off_policy})
+        reason = f"{result.off_policy_reason} ({'turn' if len(late) == 1 else 'turns'} {', '.join(map(str, late))})" if late else ""
+        members: dict[str, Any] = {"conversations": turns}
+        if late:
+            members["on_policy"] = False
+        if self.rest is not None:
+            members["hermes"] = self._own(change, rest, reason)
+        elif late:
+            members["off_policy"] = "; ".join(filter(None, [self._said("off_policy"), reason]))
+        if metrics is not None:
+            members["compression_metrics"] = {**metrics, "off_policy_turns": late}
+        return Written(spliced(self.raw, members), late)
+
+    def _turns(self, change: Change) -> tuple[list[Any], list[Rest], list[int]]:
+        """Return the turns, what they leave unsaid, and for each message its turn."""
+        before: Sequence[Any] = self.value["conversations"]
+        whole = to_turns(change.messages) if self.rest is not None else None
+        turns: list[Any] = []
+        rest: list[Rest] = []
+        places: list[int] = []
+        for origin, group in self._groups(change):
+            if origin is None:
+                turns.append(self._summary(change.messages[group[0]]))
+            elif not change.changed.isdisjoint(group) or len(group) != self.places.count(origin):
+                turns.append({**before[origin], "value": self._shorter(origin, group, change)})
+            else:
+                turns.append(before[origin])
+            if self.rest is not None and whole is not None:
+                is_kept = turns[-1] is before[origin] if origin is not None else False
+                at = whole.places[group[0]]
+                rest.append(self.rest[origin] if is_kept and origin is not None and origin < len(self.rest) else whole.rest[at])
+                if not is_kept:
+                    turns[-1] = {**turns[-1], "value": whole.turns[at]["value"]}
+            places += [len(turns) - 1] * len(group)
+        return turns, rest, places
+
+    def _groups(self, change: Change) -> list[tuple[int | None, list[int]]]:
+        """Return for each turn to write the turn it was, None for a summary, and the messages that it holds."""
+        groups: list[tuple[int | None, list[int]]] = []
+        for place, origin in enumerate(change.origins):
+            turn = None if origin is None else self.places[origin]
+            if turn is not None and groups and groups[-1][0] == turn:
+                groups[-1][1].append(place)
+            else:
+                groups.append((turn, [place]))
+        return groups
+
+    def _summary(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        speaker = SPEAKER_OF[message["role"]]
+        turns: Sequence[Mapping[str, Any]] = self.value["conversations"]
+        word = next((turn["from"] for turn in turns if SPEAKERS[turn["from"]] == speaker), speaker)  # some say user for human
+        return {"from": word, "value": message["content"], **({"train": False} if any("train" in turn for turn in turns) else {})}
+
+    def _shorter(self, turn: int, group: Sequence[int], change: Change) -> str:
+        """Return the text of a tool turn some of whose results were cut."""
+        value: str = self.value["conversations"][turn]["value"]
+        first = self.places.index(turn)
+        blocks = [block[1] for block in _RESPONSE.finditer(value)]
+        if not blocks:
+            return str(change.messages[group[0]]["content"])
+        texts = []
+        for place in group:
+            origin = change.origins[place]
+            block = blocks[origin - first] if origin is not None else ""
+            texts.append(_cut(block, str(change.messages[place]["content"])) if place in change.changed else block)
+        return "\n".join(f"<tool_response>\n{text}\n</tool_response>" for text in texts)
+
+    def _own(self, change: Change, rest: Sequence[Rest], reason: str) -> dict[str, Any]:
+        """Return `hermes` of a row of our own: without the responses that are in it no more, and with what its turns leave unsaid."""
+        about: Mapping[str, Any] = self.value["hermes"]
+        turns: Sequence[Mapping[str, Any]] = self.value["conversations"]
+        kept = {self.places[origin] for origin in change.origins if origin is not None}
+        trained = [index for index, turn in enumerate(turns) if turn["train"]]
+        known = about["responses"]
+        if len(known) == len(trained):
+            known = [response for response, index in zip(known, trained, strict=True) if index in kept]
+        return {
+            **about,
+            "responses": known,
+            "off_policy": "; ".join(filter(None, [about.get("off_policy"), reason])),
+            "rest": json.dumps(rest, separators=(",", ":")) if any(rest) else "[]",
+        }
+
+    def _said(self, key: str) -> str:
+        value = self.value.get(key)
+        return value if isinstance(value, str) else ""
+
+
+def read_sharegpt(raw: bytes, value: Mapping[str, Any]) -> ShareGptRow:
+    """Read a row of any ShareGPT shape; raise BadRow if there are no turns in it."""
+    if shape_of(value) == "hermes":
+        try:
+            return _read_own(raw, value)
+        except (TurnError, KeyError, TypeError, ValueError, AttributeError):
+            pass  # changed since it was exported: read as any other
+    reading = read_turns(value, 1)
+    drafts = reading.drafts
+    return ShareGptRow(
+        raw,
+        value,
+        [draft.message for draft in drafts],
+        [draft.turn for draft in drafts],
+        [draft.sampled for draft in drafts],
+        reading.tools,
+        None,
+    )
+
+
+def _read_own(raw: bytes, value: Mapping[str, Any]) -> ShareGptRow:
+    turns, rest = value["conversations"], json.loads(value["hermes"]["rest"])
+    messages = to_messages(turns, rest)
+    if not messages:
+        raise BadRow("no turns in it")
+    places = to_turns(messages).places
+    sampled = [bool(turns[place]["train"]) for place in places]
+    if not isinstance(value["hermes"]["responses"], list):
+        raise TurnError("responses is no list")
+    return ShareGptRow(raw, value, messages, places, sampled, json.loads(value["tools"]), rest)
+
+
+def _cut(block: str, content: str) -> str:
+    """Put a shorter content into a block: hermes-agent wraps it in an object, others write it as it is."""
+    members = members_of(block)
+    if members is None or "content" not in members or members.keys() - {"tool_call_id", "name", "content"}:
+        return content
+    texts = {key: text for key, (_, text) in members.items()} | {"content": json.dumps(content, ensure_ascii=block.isascii())}
+    return "{" + ", ".join(f"{json.dumps(key)}: {text}" for key, text in texts.items()) + "}"

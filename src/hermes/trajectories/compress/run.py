@@ -1,0 +1,133 @@
+"""A run: opened or gone on with, written to, and finished. What it is a run of, and how far it came, is in its journal.
+
+with opened(job) as run:
+    for chunk in read_chunks(job.inputs, run.place): …
+        run.write(chunk, done)
+    run.finish()
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from hermes.trajectories.compress.chunks import BEGIN, Chunk, Input, Place, fingerprint
+from hermes.trajectories.compress.drafts import Drafts, Places
+from hermes.trajectories.compress.journal import Found, Journal, Mark, read_journal, refuse_another
+from hermes.trajectories.compress.lines import Done, Work
+from hermes.trajectories.compress.metrics import Totals, report
+from hermes.trajectories.errors import SettingsError
+
+VERSION = 1
+JOURNAL = "journal.jsonl"
+MARK_EVERY_S = 1.0
+"""How much work is done again after a `kill -9`. What was paid for is not: that is on disk at once."""
+MOST_PROBLEMS = 20
+"""So many are told; all of them are in the metrics of the trajectories."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Which rows, what is done with them, and where they go."""
+
+    inputs: Sequence[Input]
+    work: Work
+    places: Places
+
+
+class Run:
+    """A run on its way."""
+
+    def __init__(self, job: Job, journal: Journal, found: Found) -> None:
+        self._job, self.journal, self.found = job, journal, found
+        mark = found.mark or Mark(BEGIN, {}, has_rows=False, totals=Totals(), problems=[])
+        self._drafts = Drafts(job.places, job.inputs, mark.lengths, has_rows=mark.has_rows)
+        self.place: Place = mark.place
+        self.totals, self.problems = mark.totals, mark.problems
+        self._before, self._begun = mark.seconds, time.monotonic()
+        self._marked = self._begun
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether an earlier run left something to go on from."""
+        return self.found.mark is not None or bool(self.found.paid)
+
+    @property
+    def seconds(self) -> float:
+        return self._before + time.monotonic() - self._begun
+
+    def write(self, chunk: Chunk, done: Done) -> None:
+        """Write what became of the next chunk."""
+        self._drafts.write(chunk, done.outcomes)
+        self.totals.merge(done.totals)
+        problems = [*done.problems, *([f"{chunk.name}: from its row {chunk.end.row} on it is no JSON"] if chunk.broken else [])]
+        self.totals.rejected += bool(chunk.broken)
+        self.problems += problems[: MOST_PROBLEMS - len(self.problems)]
+        self.place = chunk.end
+        if time.monotonic() - self._marked >= MARK_EVERY_S:
+            self.mark()
+
+    def mark(self) -> None:
+        """Write down how far it came."""
+        self._drafts.flush()
+        mark = Mark(self.place, self._drafts.lengths, self._drafts.has_rows, self.totals, self.problems, self.seconds)
+        self.journal.append("done", mark.to_dict())
+        self._marked = time.monotonic()
+
+    def finish(self, micro_usd: int = 0) -> dict[str, Any]:
+        """Move everything to its place; return the metrics."""
+        self.mark()
+        metrics = report(self.totals, micro_usd=micro_usd, start=self.found.run["started"], seconds=self.seconds)
+        self.journal.append("end", metrics)
+        self.publish(metrics)
+        return metrics
+
+    def publish(self, metrics: Mapping[str, Any]) -> None:
+        """Move what is whole to its place. Can be done again: after a `kill -9` in the middle of it, it is."""
+        places = self._job.places
+        self._drafts.publish()
+        if self._job.work.settings.metrics.enabled:
+            draft = places.folder / "metrics.json"
+            draft.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+            draft.replace(places.metrics)
+        shutil.rmtree(places.folder)
+
+    def close(self) -> None:
+        self._drafts.close()
+
+
+@contextmanager
+def opened(job: Job, *, restarts: bool = False) -> Iterator[Run]:
+    """Begin a run, or go on with one of the same input and the same settings. Raises SettingsError if there is one of another.
+
+    If the block is left early, whatever was written stays, and the next run goes on from there."""
+    places = job.places
+    path = places.folder / JOURNAL
+    if restarts:
+        shutil.rmtree(places.folder, ignore_errors=True)
+    if places.out.exists() and not path.exists():
+        raise SettingsError(f"{places.out} exists; name another with --out, or remove it")
+    about = description(job)
+    places.folder.mkdir(parents=True, exist_ok=True, mode=0o700 if places.is_private else 0o777)
+    with closing(Journal(path)) as journal:
+        found = read_journal(path)
+        if found is not None:
+            refuse_another(
+                found.run, about, f"go on with those, start over with --restart, or name another output than {places.out} with --out"
+            )
+        else:
+            found = Found({"version": VERSION, "started": datetime.now(UTC).isoformat(timespec="seconds"), **about})
+            journal.append("run", found.run)
+        with closing(Run(job, journal, found)) as run:
+            yield run
+
+
+def description(job: Job) -> dict[str, Any]:
+    """Return what a run is a run of."""
+    return {"input": fingerprint(job.inputs), "settings": job.work.decisive}

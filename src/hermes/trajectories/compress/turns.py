@@ -1,0 +1,132 @@
+"""What belongs together in a list of messages, and what is protected. Pure; knows nothing about tokens or summaries.
+
+A turn is what a ShareGPT row calls one: a message, or tool results that follow each other. A unit is what is summarised whole or not
+at all: a call and its results, with whatever stands between them. Worked example, numbers are messages:
+
+    S  U  A(call c1 c2)  T(c1)  T(c2)  A  U  A      turns: S U A TT A U A      units: [S] [U] [A T T] [A] [U] [A]
+
+With the first system, human, gpt and tool and the last 2 turns protected, [A] in the middle is the only unit that may go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hermes.trajectories.compress.settings import ProtectedSettings
+from hermes.trajectories.turns import SPEAKERS
+
+Messages = Sequence[Mapping[str, Any]]
+MARK = "compression"
+"""Where the metadata of a summary says what it stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Messages [start, stop) of a list."""
+
+    start: int
+    stop: int
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.stop))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a list is made up."""
+
+    turns: tuple[Stretch, ...]
+    protected: frozenset[int]
+    """Messages that stay as they are."""
+    segments: tuple[tuple[Stretch, ...], ...]
+    """The units between protected ones, in order; each segment is a run of units without a protected one in between."""
+
+    def turn_of(self, message: int) -> int:
+        """Return the turn that holds a message; for the end of the list the number of turns."""
+        return next((place for place, turn in enumerate(self.turns) if message < turn.stop), len(self.turns))
+
+
+def lay_out(messages: Messages, settings: ProtectedSettings, headers: Sequence[str]) -> Layout:
+    """Return turns, protected messages and the segments in between. `headers` are what summaries begin with."""
+    turns = turns_of(messages)
+    protected = frozenset(_protected(messages, turns, settings, headers))
+    segments: list[list[Stretch]] = [[]]
+    for unit in units_of(messages):
+        if not protected.isdisjoint(unit):
+            segments.append([])
+        else:
+            segments[-1].append(unit)
+    return Layout(turns, protected, tuple(tuple(segment) for segment in segments if segment))
+
+
+def turns_of(messages: Messages) -> tuple[Stretch, ...]:
+    """Return the turns: tool results that follow each other are one."""
+    turns: list[Stretch] = []
+    for index, message in enumerate(messages):
+        if index and _is_result(message) and _is_result(messages[index - 1]):
+            turns[-1] = Stretch(turns[-1].start, index + 1)
+        else:
+            turns.append(Stretch(index, index + 1))
+    return tuple(turns)
+
+
+def units_of(messages: Messages) -> list[Stretch]:
+    """Return the units: no call without its results, no result without its call.
+
+    A result belongs to the last call with its id that nobody answered yet, wherever that is, and to the message right before it if that
+    is an assistant's or a result: ids are missing in many files, and used again in others."""
+    starts = list(range(len(messages)))  # for each message the first one that it must stay with
+    calls: dict[str, int] = {}
+    answered: set[str] = set()
+    for index, message in enumerate(messages):
+        if _is_result(message):
+            name = str(message.get("tool_call_id"))
+            before = messages[index - 1] if index else None
+            if before is not None and (_is_result(before) or before["role"] == "assistant"):
+                starts[index] = index - 1
+            starts[index] = min(starts[index], calls.get(name, index))
+            answered.add(name)
+            continue
+        calls = {name: place for name, place in calls.items() if name not in answered} if answered else calls
+        answered = set()
+        for call in message.get("tool_calls") or ():
+            calls[str(call.get("id"))] = index
+    units: list[Stretch] = []
+    for index in range(len(messages)):
+        start = index
+        while units and units[-1].stop > starts[index]:
+            start = units.pop().start
+        units.append(Stretch(start, index + 1))
+    return units
+
+
+def is_summary(message: Mapping[str, Any], headers: Sequence[str]) -> bool:
+    """Whether a message is a summary of an earlier run: by its mark, or, in files that do not keep marks, by how it begins."""
+    side = message.get("metadata")
+    if side and MARK in side:
+        return True
+    content = message.get("content")
+    return message["role"] == "user" and isinstance(content, str) and content.startswith(tuple(headers))
+
+
+def _protected(messages: Messages, turns: Sequence[Stretch], settings: ProtectedSettings, headers: Sequence[str]) -> Iterator[int]:
+    firsts = {
+        "system": settings.first_system,
+        "human": settings.first_human,
+        "gpt": settings.first_gpt,
+        "tool": settings.first_tool,
+    }
+    wanted = {speaker for speaker, is_wanted in firsts.items() if is_wanted}
+    for turn in turns:
+        speaker = SPEAKERS[messages[turn.start]["role"]]
+        # A summary is nobody's first word: what it stands before stays protected when it is compressed again.
+        if speaker in wanted and not is_summary(messages[turn.start], headers):
+            wanted.discard(speaker)
+            yield from turn
+    for turn in turns[max(0, len(turns) - settings.last_n_turns) :]:
+        yield from turn
+
+
+def _is_result(message: Mapping[str, Any]) -> bool:
+    return SPEAKERS[message["role"]] == "tool"

@@ -1,0 +1,19 @@
+"""Engines: where chunks are worked on. In this process and others of this machine (`local`), or on Daft and its cluster (`cluster`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from typing import Protocol, TypeVar
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class Engine(Protocol):
+    """Somebody who does the same thing with many chunks."""
+
+    def map(self, work: Callable[[In], Out], chunks: Iterable[In]) -> Generator[Out]:
+        """Yield what became of each chunk, in their order. Takes chunks as it needs them, and holds a bounded number.
+
+        `work`, chunks and results can be pickled. Closing the generator ends what is under way."""
+        ...

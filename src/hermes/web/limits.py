@@ -1,0 +1,51 @@
+"""How often one source may come: an API key, a browser's address, somebody who keeps guessing. Within this process."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from fastapi import Request
+
+from hermes.web.errors import Refused
+
+MOST_KNOWN = 10_000
+"""Sources that are remembered; those that may come again at once are forgotten beyond that."""
+
+
+class Limit:
+    """So many a minute for each source: a whole minute's worth at once after a rest, then one by one."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every_s, self._burst_s, self._clock = 60 / per_minute, 60.0, clock
+        self._rested_at: dict[str, float] = {}
+        """When each source will have rested fully."""
+
+    def wait_s(self, source: str) -> float:
+        """How long a source has to wait until it may come; 0: it may now, and has taken its turn."""
+        now = self._clock()
+        rested_at = max(self._rested_at.get(source, now), now) + self._every_s
+        wait_s = rested_at - now - self._burst_s
+        if wait_s > 1e-9:
+            return wait_s
+        self._rested_at[source] = rested_at
+        if len(self._rested_at) > MOST_KNOWN:
+            self._rested_at = {name: at for name, at in self._rested_at.items() if at > now}
+        return 0.0
+
+    def admit(self, source: str) -> None:
+        """Let a source in; raise Refused with 429 for one that came too often."""
+        if wait_s := self.wait_s(source):
+            raise too_many(wait_s)
+
+
+def too_many(wait_s: float) -> Refused:
+    seconds = math.ceil(wait_s)
+    message = f"Too many requests; come again in {seconds} s."
+    return Refused(429, "rate_limited", message, headers={"Retry-After": str(seconds)}, kind="rate_limited")
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from. Behind a proxy that is the proxy, unless it runs on this machine and says for whom it asks."""
+    return request.client.host if request.client else ""

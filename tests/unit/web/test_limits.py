@@ -1,0 +1,37 @@
+"""How often one source may come."""
+
+import pytest
+
+from hermes.web import limits
+from hermes.web.limits import Limit
+
+
+class Time:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_minutes_worth_comes_at_once_and_then_one_by_one() -> None:
+    time = Time()
+    limit = Limit(3, time)
+    assert [limit.wait_s("a") for _ in range(4)] == [0.0, 0.0, 0.0, 20.0]
+    time.now = 19.0
+    assert limit.wait_s("a") == pytest.approx(1.0)
+    time.now = 20.0
+    assert [limit.wait_s("a"), limit.wait_s("a")] == [0.0, pytest.approx(20.0)]
+
+
+def test_one_source_takes_nothing_from_another() -> None:
+    limit = Limit(1, Time())
+    assert [limit.wait_s(source) for source in "aabb"] == [0.0, 60.0, 0.0, 60.0]
+
+
+def test_only_so_many_sources_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_KNOWN", 2)
+    time = Time()
+    limit = Limit(60, time)
+    for time.now, source in ((0.0, "a"), (0.0, "b"), (5.0, "c")):
+        limit.wait_s(source)
+    assert list(limit._rested_at) == ["c"]

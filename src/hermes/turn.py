@@ -50,8 +50,15 @@ class Envelope:
     thread: str | None = None
     attachments: tuple[str, ...] = ()
     """References to media beyond the first, as the platform names them."""
+    message_id: str = ""
+    """What the platform calls the message: for replies, read marks and typing. Empty where it has no name."""
     album: str | None = None
     """The same for all items of an album, which are one turn together."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others read along: what is said there is for more than its sender."""
+        return self.channel_id != self.event.sender_id
 
     @property
     def scope(self) -> str:

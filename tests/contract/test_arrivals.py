@@ -202,6 +202,32 @@ async def test_a_try_that_was_cut_off_is_confirmed_too(database: Database, keyri
     assert (again.doubts, again.confirmed_by) == (1, "wamid.9")
 
 
+async def test_what_may_be_an_earlier_message_in_doubt_confirms_nothing(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    _, first = await promised(database, keyring, outbox)
+    await is_sent(database, outbox, await in_doubt(database, outbox, first), "wamid.2")
+    _, second = await promised(database, keyring, outbox)
+    await hear(database, outbox, Rank.SENT, "wamid.1", channel_id="c1")  # a copy of the first one that did arrive
+    again = await in_doubt(database, outbox, second)
+    assert again.confirmed_by is None
+    await hear(database, outbox, Rank.SENT, "wamid.3", channel_id="c1")
+    assert (await in_doubt(database, outbox, again)).confirmed_by == "wamid.3", "of two messages one must be this one"
+
+
+async def test_a_receipt_for_a_message_that_is_known_by_now_confirms_no_other(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    _, first = await promised(database, keyring, outbox)
+    await is_sent(database, outbox, first, "wamid.1")
+    _, second = await promised(database, keyring, outbox)
+    async with database.begin() as tx:  # as if it had come in the very moment in which the first one was settled
+        await on(tx).execute(
+            "insert into early_receipts (account_id, platform, message_id, channel_id, rank) values ('shop', 'rest', 'wamid.1', 'c1', 1)"
+        )
+    assert (await in_doubt(database, outbox, second)).confirmed_by is None
+
+
 # --- who is where
 
 

@@ -193,5 +193,35 @@ async def test_a_webhook_that_is_replayed_is_answered_once(town: Town) -> None:
     assert len(await ada.gets(2)) == 2
 
 
+async def test_in_a_group_an_answer_names_the_message_that_it_answers_and_in_private_it_does_not(town: Town) -> None:
+    ada, group = await on_telegram(town), town.platforms.telegram.group("Friends")
+    ada.say("hi")
+    [private] = await ada.gets(1, timeout_s=15)
+    assert private.reply_to is None
+    asked = ada.say("/start find me a sunset bar in Canggu", group=group)
+    await town.until("select count(*) from outbox where reply_to is not null and state = 'sent'", [(1,)])
+    [received] = [each for each in town.platforms.telegram.ledger.received if each.chat == group.id]
+    assert received.reply_to == asked
+
+
+async def test_a_button_that_was_pressed_stops_spinning(database_url: str, redis_url: str) -> None:
+    async with open_platforms() as platforms, running(database_url, redis_url) as service:
+        platforms.connect(service.url)
+        town = Town(service, platforms)
+        ada = await on_telegram(town)
+        ada.say("hi")
+        [received] = await ada.gets(1, timeout_s=15)
+        service.thinker.may_answer.clear()  # long enough to see that somebody is at work
+        ada.press(received.message_id, "more")
+        for _ in range(100):
+            if any(seen.path.endswith("/answerCallbackQuery") and seen.status == 200 for seen in platforms.telegram.requests):
+                break
+            await asyncio.sleep(0.1)
+        else:
+            raise AssertionError("nobody answered the button")
+        service.thinker.may_answer.set()
+        await ada.gets(2, timeout_s=15)
+
+
 def secret_of(town: Town) -> dict[str, str]:
     return {"X-Telegram-Bot-Api-Secret-Token": town.platforms.telegram.secret}

@@ -64,3 +64,27 @@ async def test_for_a_number_it_says_what_to_enter_where(terminal: Terminal) -> N
     secrets = {"WHATSAPP_ACCESS_TOKEN": "t", "WHATSAPP_APP_SECRET": "s"}
     said = await in_thread(terminal, "add", "whatsapp", *meta, **secrets)
     assert "Callback URL   https://h.example/webhooks/whatsapp/direct\n" in said.stdout
+
+
+async def test_the_first_message_is_shown_when_it_arrives_and_what_was_sent_is_listed(terminal: Terminal) -> None:
+    async with open_platforms() as platforms:
+        command = ("add", "telegram", "--open", "--wait", "30", "--base-url", platforms.url)
+        waiting = asyncio.create_task(in_thread(terminal, *command, TELEGRAM_TOKEN=platforms.telegram.token))
+        ada = platforms.telegram.person("Ada")
+        await asyncio.sleep(3)
+        ada.say("hello there")
+        shown = await waiting
+        assert shown.returncode == 0, shown.stderr
+        assert f"It works: {ada.id} wrote “hello there”." in shown.stderr
+        assert "Write to it: https://t.me/hermes_fake_bot" in shown.stdout
+    nothing = await in_thread(terminal, "sent")
+    assert (nothing.returncode, nothing.stdout) == (0, "Nothing was said there yet.\n")
+
+
+async def test_without_anybody_in_front_of_it_nobody_waits_and_whoever_waits_in_vain_is_told(terminal: Terminal) -> None:
+    async with open_platforms() as platforms:
+        command = ("add", "telegram", "--base-url", platforms.url)
+        added = await in_thread(terminal, *command, TELEGRAM_TOKEN=platforms.telegram.token)
+        assert (added.returncode, added.stderr) == (0, "")
+        vain = await in_thread(terminal, *command, "--wait", "0.5", TELEGRAM_TOKEN=platforms.telegram.token)
+        assert (vain.returncode, "Nobody has written yet." in vain.stderr) == (0, True)

@@ -16,6 +16,7 @@ import random
 import re
 import signal
 import socket
+import string
 import tempfile
 import time
 from collections import Counter
@@ -413,7 +414,7 @@ def surroundings(folder: Path, servers: Servers, database_url: str, log_level: s
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("HERMES_")},
         **QUICK,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
         "HERMES_HOME": str(folder / "elsewhere"),
         "HERMES_DATABASE_URL": database_url,
         "HERMES_REDIS_URL": servers.addresses.redis_url,
@@ -496,10 +497,8 @@ class Harbour:
         if talker.line == "rest":
             return Program(talker, self.http, self.url, self.key)
         if talker.line == "web":
-            letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-            return Visitor(
-                talker, self.http, self.url, "".join(random.Random(f"{self.seed}/cookie/{talker.number}").choices(letters, k=43))
-            )
+            cookie = "".join(random.Random(f"{self.seed}/cookie/{talker.number}").choices(string.ascii_letters + string.digits, k=43))
+            return Visitor(talker, self.http, self.url, cookie)
         fake: Any = self.fakes[talker.line]
         options = {"phone": None} if talker.is_nameless and talker.line.startswith("whatsapp") else {}
         return Phone(talker, fake.person(f"Person {talker.number}", **options), self.opened_at[talker.line])

@@ -22,6 +22,7 @@ BASE = "hermes.cli.commands"
 STAND_IN = "hermes.cli.stand_in"
 PARTS = (
     Part("hermes.cli.trajectories", ("export", "verify", "import"), "export"),
+    Part("hermes.cli.compress", ("compress",), "export"),
     Part("hermes.cli.service", ("up", "serve", "worker", "doctor"), "serve"),
     Part("hermes.cli.keys", ("keys",), "serve"),
     Part("hermes.cli.local", ("local",), "cli"),
@@ -33,6 +34,7 @@ PARTS = (
     Part("hermes.cli.channels", ("channels",), "serve"),
     Part("hermes.cli.platforms", ("platforms",), "serve"),
     Part("hermes.cli.dead_letters", ("dead-letters",), "serve"),
+    Part("hermes.cli.batch", ("batch",), "serve"),
 )
 
 

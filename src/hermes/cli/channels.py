@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import sys
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from hermes.app import Hermes
 from hermes.app.channels import BadAccount, Refusal, channel_from, connect_telegram
+from hermes.cli.channels_waiting import show_first
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
-from hermes.cli.running import Config, run, with_hermes
+from hermes.cli.running import Config, run, until_told, with_hermes
+from hermes.picture import one_line
+from hermes.ports.arrivals import Sent
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.turn import Platform
 
-channels = typer.Typer(no_args_is_help=True, help="Accounts at platforms: add telegram, whatsapp or instagram; list, remove.")
+channels = typer.Typer(no_args_is_help=True, help="Accounts at platforms: add telegram, whatsapp or instagram; list, sent, remove.")
 add = typer.Typer(no_args_is_help=True, help="Add an account: telegram, whatsapp, instagram.")
 channels.add_typer(add, name="add")
 app.add_typer(channels, name="channels")
@@ -31,6 +36,12 @@ Open = Annotated[
     typer.Option("--open", help="Whoever writes is a user at once, with the credits of a new one. Without it, they hear how to sign up."),
 ]
 Url = Annotated[str | None, typer.Option("--url", help="The https address under which this Hermes is reached from outside.")]
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        "--wait", metavar="SECONDS", help="How long to wait for the first message, to see that it works.", show_default="120, on a terminal"
+    ),
+]
 Base = Annotated[
     str | None, typer.Option("--base-url", help="Another server that speaks the platform's API, such as `hermes platforms fake`.")
 ]
@@ -44,6 +55,7 @@ def telegram(
     url: Url = None,
     is_open: Open = False,
     base_url: Base = None,
+    wait: Wait = None,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
@@ -54,21 +66,21 @@ def telegram(
     about = {"token": given, "secret": secrets.token_urlsafe(32), **({"base_url": base_url} if base_url else {})}
     account = told(name, Platform.TELEGRAM, about, is_open=is_open, is_polled=url is None)
 
-    async def connect(hermes: Hermes) -> str:
+    async def connect(hermes: Hermes) -> None:
         address = None if url is None else f"{url.rstrip('/')}/webhooks/telegram/{name}"
         try:
             profile = await connect_telegram(account, hermes.post, url=address)
         except Refusal as error:
             fail(str(error))
         await keep(hermes, told(name, Platform.TELEGRAM, {**about, "username": profile.username}, is_open=is_open, is_polled=url is None))
-        return profile.username
+        if is_json:
+            typer.echo(json.dumps({"platform": "telegram", "account": name, "username": profile.username, "is_polled": url is None}))
+        else:
+            how = "Hermes asks for its messages" if url is None else f"its messages come to {url}"
+            typer.echo(f"@{profile.username} is connected; {how}. Write to it: https://t.me/{profile.username}")
+        await show_first(hermes, account, seconds(wait, is_json=is_json))
 
-    username = run(with_hermes(config, connect))
-    if is_json:
-        typer.echo(json.dumps({"platform": "telegram", "account": name, "username": username, "is_polled": url is None}))
-        return
-    how = "Hermes asks for its messages" if url is None else f"its messages come to {url}"
-    typer.echo(f"@{username} is connected; {how}. Write to it: https://t.me/{username}")
+    run(until_told(with_hermes(config, connect)))
 
 
 @add.command()
@@ -82,6 +94,7 @@ def whatsapp(
     app_secret: Annotated[str | None, typer.Option(help="For the Cloud API; better in WHATSAPP_APP_SECRET.")] = None,
     is_open: Open = False,
     base_url: Base = None,
+    wait: Wait = None,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
@@ -98,7 +111,7 @@ def whatsapp(
         about["app_secrets"] = secret_of("the app's secret", app_secret, "WHATSAPP_APP_SECRET")
         about["verify_tokens"] = verify = secrets.token_urlsafe(16)
         enter = at_meta(f"{(url or 'https://YOUR-HERMES').rstrip('/')}/webhooks/whatsapp/{name}", verify, "messages")
-    kept(told(name, Platform.WHATSAPP, about, is_open=is_open), enter, config=config, is_json=is_json)
+    kept(told(name, Platform.WHATSAPP, about, is_open=is_open), enter, config=config, wait=wait, is_json=is_json)
 
 
 @add.command()
@@ -112,6 +125,7 @@ def instagram(
     app_secret: Annotated[str | None, typer.Option(help="Better in INSTAGRAM_APP_SECRET, or typed when asked.")] = None,
     is_open: Open = False,
     base_url: Base = None,
+    wait: Wait = None,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
@@ -126,7 +140,7 @@ def instagram(
         **({"base_url": base_url} if base_url else {}),
     }
     enter = at_meta(f"{(url or 'https://YOUR-HERMES').rstrip('/')}/webhooks/instagram/{name}", verify, "messages, messaging_postbacks")
-    kept(told(name, Platform.INSTAGRAM, about, is_open=is_open), enter, config=config, is_json=is_json)
+    kept(told(name, Platform.INSTAGRAM, about, is_open=is_open), enter, config=config, wait=wait, is_json=is_json)
 
 
 @channels.command("list")
@@ -148,6 +162,36 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
     for account in found:
         about = shown(account)
         table.add_row(account.platform, account.account, "asked for" if account.is_polled else "webhook", about["newcomers"])
+    Console().print(table)
+
+
+@channels.command()
+def sent(
+    *,
+    name: Annotated[str | None, typer.Option("--name", help="Only of this account.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    is_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Show what was said last on all platforms, and how far it came: waiting, sent, delivered, read, failed. Not the words themselves."""
+
+    async def read(hermes: Hermes) -> list[Sent]:
+        async with hermes.database.begin() as tx:
+            return list(await hermes.parts.outbox.arrivals.newest(tx, account=name, limit=limit))
+
+    found = run(with_hermes(config, read))
+    if is_json:
+        typer.echo(json.dumps([as_json(each) for each in found]))
+        return
+    if not found:
+        typer.echo("Nothing was said there yet.")
+        return
+    table = Table("promised", "platform", "name", "channel", "part", "how far", "since", "tries", "reason", box=None, pad_edge=False)
+    for each in found:
+        about, standing = as_json(each), each.standing
+        since = f"{standing.ranked_at:%H:%M:%S}" if standing.ranked_at else ""
+        where = (each.platform, each.account, each.channel_id, str(standing.part + 1), about["how_far"])
+        table.add_row(f"{standing.promised_at:%Y-%m-%d %H:%M:%S}", *map(safe, where), since, str(standing.tries), safe(standing.reason))
     Console().print(table)
 
 
@@ -186,12 +230,20 @@ def told(name: str, platform: Platform, about: dict[str, str], *, is_open: bool,
     return account
 
 
-def kept(account: ChannelAccount, enter: str, *, config: Any, is_json: bool) -> None:
+def seconds(wait: float | None, *, is_json: bool) -> float:
+    """How long to wait for the first message: as said, else only where somebody sits in front of it."""
+    if wait is not None:
+        return wait
+    return 120.0 if not is_json and sys.stdin.isatty() and sys.stderr.isatty() else 0.0
+
+
+def kept(account: ChannelAccount, enter: str, *, config: Any, wait: float | None, is_json: bool) -> None:
     async def put(hermes: Hermes) -> None:
         await keep(hermes, account)
+        typer.echo(json.dumps({**shown(account), "enter": enter}) if is_json else enter)
+        await show_first(hermes, account, seconds(wait, is_json=is_json))
 
-    run(with_hermes(config, put))
-    typer.echo(json.dumps({**shown(account), "enter": enter}) if is_json else enter)
+    run(until_told(with_hermes(config, put)))
 
 
 async def keep(hermes: Hermes, account: ChannelAccount) -> None:
@@ -209,3 +261,25 @@ def at_meta(address: str, verify: str, fields: str) -> str:
 def shown(account: ChannelAccount) -> dict[str, Any]:
     newcomers = "active" if account.about.get("is_open") == "yes" else "must sign up"
     return {"platform": account.platform, "account": account.account, "is_polled": account.is_polled, "newcomers": newcomers}
+
+
+def as_json(sent: Sent) -> dict[str, Any]:
+    """How far something came: what the platform says of it, or else where it is with us."""
+    standing = sent.standing
+    return {
+        "turn_id": str(sent.turn_id),
+        "platform": sent.platform,
+        "account": sent.account,
+        "channel": sent.channel_id,
+        "part": standing.part,
+        "how_far": standing.rank.name.lower() if standing.rank else "waiting" if standing.state == "pending" else standing.state,
+        "since": standing.ranked_at.isoformat() if standing.ranked_at else None,
+        "promised_at": standing.promised_at.isoformat(),
+        "tries": standing.tries,
+        "outcome": standing.outcome,
+        "reason": standing.reason,
+    }
+
+
+def safe(text: str) -> str:
+    return escape(one_line(text))

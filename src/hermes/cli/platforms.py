@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
-from hermes.cli.running import run, until_told
+from hermes.cli.running import Config, run, until_told, with_hermes
 from hermes.demo.platforms import Platforms, open_platforms
+from hermes.ports.channel_accounts import ChannelAccount
+from hermes.turn import Platform
 
 platforms = typer.Typer(no_args_is_help=True, help="Platforms to try Hermes with: fake.")
 app.add_typer(platforms, name="platforms")
@@ -29,11 +33,16 @@ def fake(
     account: Annotated[str, typer.Option(help="What the account is called in Hermes' settings.")] = "fake",
     seed: Annotated[int, typer.Option(help="The same seed gives the same tokens, ids and luck.")] = 0,
     speed: Annotated[float, typer.Option(min=0.001, help="So many of the platforms' seconds go by in a real one.")] = 1.0,
+    joins: Annotated[bool, typer.Option("--join", help="Add the accounts to the Hermes of these settings, open to everybody.")] = False,
     is_json: Annotated[bool, typer.Option("--json", help="Print what Hermes must know as JSON, on one line.")] = False,
+    config: Config = None,
 ) -> None:
     """Run Telegram, WhatsApp (360dialog and Cloud API) and Instagram as strict stand-ins. Ctrl-C stops them; nothing is kept.
 
-    The page at / lets you talk as anybody, see what really arrives, and break things on cue."""
+    The page at / lets you talk as anybody, see what really arrives, and break things on cue. The quickest way to try it all:
+
+        hermes up                      # in one terminal
+        hermes platforms fake --join   # in another; then open the page that it names"""
 
     async def serve() -> None:
         try:
@@ -41,7 +50,9 @@ def fake(
                 opened.connect(hermes, account)
                 for platform in (opened.telegram, opened.whatsapp, opened.whatsapp_cloud, opened.instagram, opened.instagram_page):
                     platform.person("Ada")
-                show_json(opened) if is_json else show(opened)
+                if joins:
+                    await with_hermes(config, lambda open_: join(open_, accounts_of(opened, account)))
+                show_json(opened) if is_json else show(opened, joins=joins)
                 await asyncio.Event().wait()
         except OSError as error:
             words = os.strerror(error.errno) if error.errno else str(error)  # the error has more of them here than a person needs
@@ -50,7 +61,30 @@ def fake(
     run(until_told(serve()))
 
 
-def show(opened: Platforms) -> None:
+async def join(hermes: Hermes, accounts: Sequence[ChannelAccount]) -> None:
+    async with hermes.database.begin() as tx:
+        for account in accounts:
+            await hermes.parts.channel_accounts.put(tx, account)
+
+
+def accounts_of(opened: Platforms, account: str) -> list[ChannelAccount]:
+    """All five accounts, as `hermes channels add` would keep them."""
+    bot, number, cloud = opened.telegram, opened.whatsapp, opened.whatsapp_cloud
+    header, secret = number.secret_header
+    direct = {"access_token": cloud.key, "phone_number_id": cloud.phone_number_id, "app_secrets": cloud.app_secret}
+    told = [
+        (Platform.TELEGRAM, account, {"token": bot.token, "secret": bot.secret}),
+        (Platform.WHATSAPP, account, {"api_key": number.key, "webhook_secrets": secret, "secret_header": header}),
+        (Platform.WHATSAPP, f"{account}-cloud", {**direct, "verify_tokens": cloud.verify_token, "media_urls": opened.url}),
+    ]
+    for name, page in ((account, opened.instagram), (f"{account}-page", opened.instagram_page)):
+        about = {"instagram_id": page.account_id, "login": str(page.login), "access_token": page.token, "app_secrets": page.app_secret}
+        told.append((Platform.INSTAGRAM, name, {**about, "verify_tokens": page.verify_token}))
+    always = {"base_url": opened.url, "is_open": "yes"}
+    return [ChannelAccount(platform=platform, account=name, about={**about, **always}, is_polled=False) for platform, name, about in told]
+
+
+def show(opened: Platforms, *, joins: bool) -> None:
     """Say where everything is, and what must be entered where."""
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"Talk as anybody, and break things: [bold]{opened.url}/[/]\n")
@@ -59,7 +93,8 @@ def show(opened: Platforms) -> None:
         for name, value in platform.facts.items():
             console.print(f"  {name:<24}{escape(value)}")
         console.print()
-    console.print("[dim]Enter these in Hermes' settings. Ctrl-C stops; nothing is kept.[/]")
+    enter = "Hermes has these accounts now" if joins else "`--join` adds these to Hermes; or `hermes channels add` with --base-url"
+    console.print(f"[dim]{enter}. Ctrl-C stops; nothing is kept here.[/]")
 
 
 def show_json(opened: Platforms) -> None:

@@ -126,7 +126,7 @@ class Round:
     async def run(self, body: Mapping[str, Any]) -> Sending:
         dispatch, parcel = self.dispatch, self.parcel
         began = dispatch.timer()
-        to = To(channel_id=parcel.channel_id, thread=parcel.thread)
+        to = To(channel_id=parcel.channel_id, thread=parcel.thread, reply_to=parcel.reply_to)
         tried = Tried(in_call=0, failures=parcel.failures, doubts=parcel.doubts)
         while True:
             admission = await self._admission(to)

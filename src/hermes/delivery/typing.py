@@ -82,14 +82,13 @@ class Typing:
     async def _show(self, channel: Channel, rhythm: Rhythm, envelope: Envelope) -> None:
         line = Line(channel.platform, channel.account)
         to = To(channel_id=envelope.channel_id, thread=envelope.thread)
-        message_id = message_of(envelope)
         wait_s = FIRST_AFTER_S
         while True:
             await self.pause(wait_s)
             wait_s = rhythm.every_s
             if not self._may_show(line, to.channel_id, rhythm):
                 continue
-            verdict = await self._call(channel, to, message_id)
+            verdict = await self._call(channel, to, envelope.message_id or None)
             if verdict is None:
                 return
             if verdict.outcome is not Outcome.SENT:
@@ -132,9 +131,3 @@ def rhythm_of(envelope: Envelope) -> Rhythm | None:
     """How often it is shown there; None on platforms that have no such thing."""
     platform = envelope.event.platform
     return TELEGRAM_GROUP if platform is Platform.TELEGRAM and envelope.channel_id.startswith("-") else RHYTHMS.get(platform)
-
-
-def message_of(envelope: Envelope) -> str | None:
-    """What WhatsApp calls the message, which it wants to be told: its key is `NUMBER:MESSAGE` there. None for other platforms' messages,
-    whose keys name something else, and who do not ask."""
-    return envelope.event_key.partition(":")[2] or None if envelope.event.platform is Platform.WHATSAPP else None

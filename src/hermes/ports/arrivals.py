@@ -47,6 +47,17 @@ class Spoken:
     """The model's calls of that turn, in their order: the sample ids of its responses. None where no model answered."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """Something that was said on a platform, and how far it came; without a word of it."""
+
+    turn_id: UUID
+    account: str
+    platform: Platform
+    channel_id: str
+    standing: Standing
+
+
 class Arrivals(Protocol):
     """What platforms tell of our messages. Fails closed."""
 
@@ -85,6 +96,10 @@ class Arrivals(Protocol):
         """Return the turn that a message of ours is an answer of, or a part of one; None for a message that nobody knows, and for news.
 
         `channel_id` is where it was sent to, for platforms that number the messages of each channel for themselves."""
+        ...
+
+    async def newest(self, tx: Transaction, *, account: str | None = None, limit: int = 20) -> Sequence[Sent]:
+        """Return what was promised last, on whatever account or on one, the newest first. Not what people fetch themselves."""
         ...
 
     async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[Standing]:

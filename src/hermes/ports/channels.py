@@ -10,7 +10,7 @@ a call that is about to be sent, and those are never logged."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol, runtime_checkable
@@ -66,6 +66,11 @@ class Heard:
     """How the sender calls themselves there."""
     alias: str | None = None
     """Another id of the sender, where the platform gives two: who comes with it alone, later on, is the same person."""
+
+    @property
+    def kept(self) -> Envelope:
+        """The envelope with all that is to be known of the message later on."""
+        return replace(self.envelope, message_id=self.message_id, album=self.album)
 
 
 class Rank(IntEnum):

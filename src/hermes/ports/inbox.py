@@ -133,6 +133,10 @@ class Inbox(Protocol):
         more: its sender was deleted, or it is damaged."""
         ...
 
+    async def newest(self, tx: Transaction, account: str, platform: Platform) -> Said | None:
+        """Return the last message that an account was sent, for whoever sets it up; None where there is none that can be opened."""
+        ...
+
     async def waiting(self, tx: Transaction) -> int:
         """How many messages wait for their turn, over all accounts."""
         ...

@@ -56,6 +56,8 @@ class Parcel:
     """How often it was put back because sending failed. Waiting for a breaker is no failure."""
     thread: str | None = None
     """Where in the channel, as the platform names it."""
+    reply_to: str | None = None
+    """The message that it answers, where several people talk."""
     is_late: bool = False
     """It was among the dead letters, and was sent on its way again behind all others."""
     is_reachable: bool = True

@@ -6,7 +6,7 @@ the platform sends all of it again, and what was taken is only found."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -44,8 +44,7 @@ class Hearing:
         for happening in happenings:
             match happening:
                 case Heard():
-                    envelope = replace(happening.envelope, album=happening.album)
-                    new += (await self.intake.accept(envelope, newcomer=newcomer, alias=happening.alias)).is_new
+                    new += (await self.intake.accept(happening.kept, newcomer=newcomer, alias=happening.alias)).is_new
                 case Receipt() | Reach() | Renamed():
                     await self.reporter.heard(channel.platform, channel.account, happening)
                 case Reaction():

@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -12,12 +12,11 @@ from structlog.testing import capture_logs
 
 from hermes.channels.telegram import BotApi, Telegram
 from hermes.channels.whatsapp import Dialog360, WhatsApp
-from hermes.delivery.typing import MOST_AT_ONCE, MOST_KNOWN, Typing, message_of
+from hermes.delivery.typing import MOST_AT_ONCE, MOST_KNOWN, Typing
 from hermes.ports.breakers import Line
-from hermes.ports.channels import Call, Heard, MaybeSent, NotSent, Reply
+from hermes.ports.channels import Call, MaybeSent, NotSent, Reply
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.directory import Directory
-from tests.unit.channels.whatsapp.payloads import heard, text
 
 TELEGRAM = Telegram(account="bali", api=BotApi(token="12345:abcdefghijklmnop"))  # noqa: S106  # nobody's
 NUMBER = WhatsApp(account="bali", provider=Dialog360(api_key="k", webhook_secrets=("s",)))
@@ -166,17 +165,10 @@ async def test_a_group_is_shown_it_every_fifteen_seconds() -> None:
 
 async def test_whatsapp_is_told_which_message_is_answered_every_25_seconds() -> None:
     house = House(usual=TAKEN)
-    async with house.typing.shown(said(Platform.WHATSAPP, key="1055:wamid.HBg")):
+    async with house.typing.shown(replace(said(Platform.WHATSAPP), message_id="wamid.HBg")):
         await house.passes(30)
     assert house.times == [0.7, 25.7]
     assert house.calls[0][1]["message_id"] == "wamid.HBg"
-
-
-def test_the_message_of_an_envelope_is_what_the_channel_calls_it() -> None:
-    [message] = heard(text())
-    assert isinstance(message, Heard)
-    assert message_of(message.envelope) == message.message_id
-    assert message_of(said()) is None
 
 
 async def test_where_there_is_no_such_thing_nothing_is_shown() -> None:

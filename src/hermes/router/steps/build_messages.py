@@ -70,7 +70,7 @@ class Prompt:
 def build_messages(soul: Soul, past: Past, envelope: Envelope, picture: Picture | None) -> Prompt:
     """Put history, the note of this turn, the message and its picture together."""
     event, note = envelope.event, soul.note or ""
-    is_private = envelope.channel_id == event.sender_id
+    is_private = not envelope.is_shared
     text = "\n\n".join(part for part in (note if is_private else "", picture.question if picture else "", event.text) if part)
     content: Any = [*picture.parts, {"type": "text", "text": text}] if picture and picture.parts else text
     must_call = picture.must_call if picture else None

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from hermes.ports.arrivals import Spoken, Standing
+from hermes.ports.arrivals import Sent, Spoken, Standing
 from hermes.ports.channels import Outcome, Rank, Receipt
 from hermes.ports.dead_letters import DeadLetter
 from hermes.ports.transactions import Transaction
@@ -65,6 +65,13 @@ class PostgresArrivals:
         where = {"account": account, "platform": platform, "message_id": message_id, "channel_id": channel_id}
         found = await rows(tx, "answered", where)
         return None if not found else Spoken(turn_id=found[0][0], session_id=found[0][1], calls=tuple(found[0][2]))
+
+    async def newest(self, tx: Transaction, *, account: str | None = None, limit: int = 20) -> Sequence[Sent]:
+        found = await rows(tx, "newest", {"account": account, "limit": limit})
+        return [
+            Sent(turn_id=turn_id, account=name, platform=Platform(platform), channel_id=channel_id, standing=as_standing(standing))
+            for turn_id, name, platform, channel_id, *standing in found
+        ]
 
     async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[Standing]:
         return [as_standing(row) for row in await rows(tx, "standings", {"turn_id": turn_id})]

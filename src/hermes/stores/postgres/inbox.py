@@ -107,6 +107,10 @@ class PostgresInbox:
         row = await (await on(tx).execute(SQL["said"], {"turn_id": turn_id})).fetchone()
         return None if row is None else await self._said(tx, row)
 
+    async def newest(self, tx: Transaction, account: str, platform: Platform) -> Said | None:
+        row = await (await on(tx).execute(SQL["newest"], {"account": account, "platform": platform})).fetchone()
+        return None if row is None else await self._said(tx, row)
+
     async def _said(self, tx: Transaction, row: Any) -> Said | None:
         turn_id, conversation_id, user_id, received_at, *sealed = row
         try:

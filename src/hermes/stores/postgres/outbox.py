@@ -45,6 +45,7 @@ class PostgresOutbox:
     async def put(self, tx: Transaction, claim: Claim, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING) -> None:
         row: dict[str, Any] = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "user_id": claim.user_id}
         row |= {"seq": claim.seq, "thread": claim.envelope.thread, "state": state, "news": ""}
+        row["reply_to"] = claim.envelope.message_id or None if claim.envelope.is_shared else None
         await self._put(tx, "put", row, parts)
 
     async def put_news(
@@ -99,12 +100,13 @@ class PostgresOutbox:
 
     async def _parcel(self, tx: Transaction, conversation_id: UUID, row: Any) -> Parcel:
         parcel_id, user_id, turn_id, seq, part, account, platform, channel_id, body, is_message, tries, doubts, news, failures, *more = row
-        thread, is_late, taken_at, doubted_at, last_inbound_at, unreachable_since = more
+        thread, reply_to, is_late, taken_at, doubted_at, last_inbound_at, unreachable_since = more
         keys = await self._keyring.of(tx, user_id)
         has_left = unreachable_since is not None and not (last_inbound_at is not None and last_inbound_at > unreachable_since)
         confirmed_by = None
         if doubts:
             wanted = {"account": account, "platform": platform, "channel_id": channel_id, "doubted_at": doubted_at, "failed": Rank.FAILED}
+            wanted |= {"id": parcel_id, "conversation_id": conversation_id}
             found = await (await on(tx).execute(SQL["confirmed"], wanted)).fetchone()
             confirmed_by = found[0] if found else None
         return Parcel(
@@ -115,6 +117,7 @@ class PostgresOutbox:
             news=news,
             failures=failures,
             thread=thread,
+            reply_to=reply_to,
             is_late=is_late,
             is_reachable=not has_left,
             taken_at=taken_at,

@@ -95,6 +95,15 @@ class Folder:
             raise
         return folder
 
+    @classmethod
+    def peek(cls, path: Path) -> Folder:
+        """Look at a run, if there is one, and change nothing: for whoever wants to know what would be done."""
+        folder = cls(path, "")
+        with suppress(ValueError, TypeError, KeyError):  # a torn line is the last one
+            for each in folder.placed():
+                folder._know(each)
+        return folder
+
     def close(self) -> None:
         if self._lock is not None:
             self._lock.close()  # and with it the lock
@@ -290,25 +299,20 @@ class Writer:
 
 
 def _settled(path: Path, recipe: Mapping[str, Any], *, may_go_on: bool) -> str:
-    """Return the run's id: of the run that is there, if it may go on, or of a new one."""
+    """Return the run's id: of the run that is there, if it may go on, or of a new one. A run without any rollout has not begun."""
     file = path / RUN
     if not file.exists():
         others = [each.name for each in path.iterdir() if each.name not in (LOCK, RUN + NEW)]
         if others:
             raise SettingsError(f"{path} is no run, and not empty; take another --run-name, or another folder with --runs")
-        run_id = uuid4().hex
-        draft = path / (RUN + NEW)
-        with draft.open("wb") as out:
-            out.write(json.dumps({"format": "hermes.batch", "version": 1, "id": run_id, "recipe": recipe}, indent=2).encode() + b"\n")
-            _sync(out)
-        draft.replace(file)
-        _sync_folder(path)
-        return run_id
+        return _begun(path, recipe)
     try:
         known = json.loads(file.read_bytes())
         run_id, before = str(known["id"]), dict(known["recipe"])
     except (ValueError, KeyError, TypeError):
         raise SettingsError(f"{file} is not what a batch run wrote; take another --run-name") from None
+    if not any((path / name).exists() and (path / name).stat().st_size for name in (INDEX, GRAPHS, ASIDE)):
+        return _begun(path, recipe)
     if not may_go_on:
         raise SettingsError(f"the run {path} exists; go on with it: --resume, or take another --run-name")
     for name in recipe:
@@ -316,6 +320,16 @@ def _settled(path: Path, recipe: Mapping[str, Any], *, may_go_on: bool) -> str:
         if now != then:
             shown = "" if len(str(now)) + len(str(then)) > 100 else f": {then!r} then, {now!r} now"
             raise SettingsError(f"the run {path} was begun with another {name}{shown}; give the same again, or take another --run-name")
+    return run_id
+
+
+def _begun(path: Path, recipe: Mapping[str, Any]) -> str:
+    run_id, draft = uuid4().hex, path / (RUN + NEW)
+    with draft.open("wb") as out:
+        out.write(json.dumps({"format": "hermes.batch", "version": 1, "id": run_id, "recipe": recipe}, indent=2).encode() + b"\n")
+        _sync(out)
+    draft.replace(path / RUN)
+    _sync_folder(path)
     return run_id
 
 

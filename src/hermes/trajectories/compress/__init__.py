@@ -2,11 +2,12 @@
 the graph keeps the version before.
 
 Read it in this order: settings and reading (the file), counting (tokens), pieces (what a summariser is), extract (the one that needs
-no model), ask (the one that asks one), turns (what belongs together), trim (tool results), plan (what goes), result, engine."""
+no model), ask (the one that asks one), turns (what belongs together), trim (tool results), measure (the scale), rewrite (the list as it
+is to be), plan (what goes), result, engine (one conversation)."""
 
 from hermes.trajectories.compress.ask import ModelSummariser
 from hermes.trajectories.compress.counting import Counter, load_counter
-from hermes.trajectories.compress.engine import compress
+from hermes.trajectories.compress.engine import compact, compress, live_settings
 from hermes.trajectories.compress.extract import Extractive
 from hermes.trajectories.compress.pieces import Piece, Summariser, Summary
 from hermes.trajectories.compress.reading import read_settings
@@ -23,7 +24,9 @@ __all__ = [
     "Region",
     "Summariser",
     "Summary",
+    "compact",
     "compress",
+    "live_settings",
     "load_counter",
     "read_settings",
 ]

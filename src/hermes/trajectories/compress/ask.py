@@ -1,16 +1,217 @@
-"""minimal for now"""
+"""A summary by a model: ask, ask again if nothing usable came, and after that fall back to the summariser that needs no model.
+
+Whatever was sampled on the way, also what was not taken, is in the summary's own chat, so that no sample goes unaccounted for. A middle
+too long for one prompt is summarised in parts, one answer each. Knows nothing about who stands behind the model."""
+
 from __future__ import annotations
-from hermes.trajectories.compress.extract import Extractive
-from hermes.trajectories.compress.pieces import Piece, Summariser, Summary
-from hermes.trajectories.compress.settings import CompressionSettings
-from hermes.trajectories.model import Model
+
+import asyncio
+import random
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hermes.graph import MessageGraph, Turn
+from hermes.trajectories.compress.counting import message_texts
+from hermes.trajectories.compress.extract import Extractive, extract
+from hermes.trajectories.compress.measure import HEADER, shorten
+from hermes.trajectories.compress.pieces import EXTRACTIVE, MODEL, Piece, Summariser, Summary
+from hermes.trajectories.compress.settings import CompressionSettings, SummarizationSettings
+from hermes.trajectories.compress.turns import units_of
+from hermes.trajectories.model import Model, ModelFailed, Request, Sampled
+from hermes.trajectories.texts import reasoning_of
+from hermes.trajectories.turns import SPEAKERS
+
+PROMPT = """\
+Below is a part of a conversation between a user and an assistant that works with tools. Your summary will stand in its place, and the \
+conversation goes on behind it. Write at most {words} words of plain text, facts only, no introduction.
+
+Keep, in this order of importance:
+1. what the user asked for, decided, prefers and said about themselves, as close to their own words as possible
+2. names, numbers, dates, paths, identifiers and other exact values
+3. which tools were called with what, and what came out, errors too
+4. what was found and decided, and what is still open
+
+{head}The part to summarise:
+
+{turns}
+
+Write the summary now, at most {words} words."""
+HEAD = """\
+For context, how the conversation began (it stays as it is, do not summarise it):
+
+{turns}
+
+"""
+USER_WORDS = "In the user's own words:"
+HEAD_CHARS = 400
+"""How much of a protected turn is shown for context."""
+_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_LABEL = re.compile(rf"^\s*(?:{re.escape(HEADER)}[^\]]*\]:?|(?:here is (?:the|a) )?summary:)\s*", re.IGNORECASE)
 
 
 class ModelSummariser:
-    """Asks a model for the summary; what fails is summarised by the fallback."""
+    """Asks a model. Once the budget for all of them is spent, nobody is asked any more."""
 
-    def __init__(self, model: Model, settings: CompressionSettings, fallback: Summariser | None = None) -> None:
-        self._model, self._settings, self._fallback = model, settings, fallback or Extractive()
+    def __init__(
+        self,
+        model: Model,
+        settings: CompressionSettings,
+        fallback: Summariser | None = None,
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._model = model
+        self._settings = settings.summarization
+        self._fallback = fallback or Extractive()
+        self._sleep = sleep
+        self._spent = ""
 
     async def summarise(self, piece: Piece) -> Summary:
-        return await self._fallback.summarise(piece)
+        """Return the model's summary, cut at a sentence if it is too long; the fallback's, with the reason, if the model gave none."""
+        if self._spent:
+            return await self._instead(piece, self._spent, _Asked())
+        words = int(piece.target_tokens * piece.user_words_share)
+        parts = list(_parts(piece, self._settings))
+        asked = _Asked()
+        texts = []
+        try:
+            for number, part in enumerate(parts):
+                budget = max(1, (piece.target_tokens - words) * len(part) // len(piece.messages))
+                name = f"{piece.sample_id}#{number}" if number else piece.sample_id
+                text = await self._answer(asked, prompt(piece, part, budget, self._settings), budget, name)
+                texts.append(shorten(text, budget, piece.counter))
+        except ModelFailed as error:
+            if error.is_spent:
+                self._spent = str(error)
+            return await self._instead(piece, str(error), asked)
+        text = _with_user_words("\n".join(texts), piece, words)
+        return asked.summary(shorten(text, piece.target_tokens, piece.counter), MODEL)
+
+    async def _answer(self, asked: _Asked, messages: list[dict[str, Any]], budget: int, name: str) -> str:
+        """Ask until something usable comes; raise ModelFailed if nothing does."""
+        settings = self._settings
+        failure = ModelFailed("no model was asked: summarization.max_retries is 0")
+        turn = asked.begin(messages, name)
+        for attempt in range(settings.max_retries):
+            if attempt:
+                # Jittered: a hundred trajectories that failed together would otherwise ask together again.
+                delay = min(settings.retry_delay * 2 ** (attempt - 1), settings.retry_delay_max)
+                await self._sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
+            request = Request(
+                messages=messages,
+                sampling={"temperature": settings.temperature},
+                max_tokens=settings.max_answer_tokens or 2 * budget,
+                sample_id=f"{name}:{attempt}" if attempt else name,
+                timeout_s=settings.timeout,
+            )
+            asked.calls += 1
+            try:
+                async with asyncio.timeout(settings.timeout):
+                    sampled = await self._model.sample(request)
+            except TimeoutError:
+                failure = ModelFailed(f"no answer within {settings.timeout:g} s")
+            except ModelFailed as error:
+                failure = error
+            else:
+                asked.take(turn, sampled, request.sample_id)
+                text = usable(sampled.message)
+                if text:
+                    return text
+                failure = ModelFailed("an empty answer")
+            asked.errors += 1
+            if failure.is_final:
+                break
+        raise failure
+
+    async def _instead(self, piece: Piece, reason: str, asked: _Asked) -> Summary:
+        summary = await self._fallback.summarise(piece)
+        return asked.summary(summary.text, f"{EXTRACTIVE} (model failed: {' '.join(reason.split())})")
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What was asked and sampled for one summary so far."""
+
+    chat: MessageGraph = field(default_factory=MessageGraph)
+    calls: int = 0
+    answers: int = 0
+    errors: int = 0
+    micro_usd: int = 0
+
+    def begin(self, messages: list[dict[str, Any]], name: str) -> Turn:
+        """Go on with a prompt; the chat keeps an earlier one that was answered as a version."""
+        if self.answers:
+            self.chat.replace(slice(None), messages, kind="continuation")
+        else:
+            self.chat = MessageGraph(messages, seed=name)
+        return self.chat.prepare()
+
+    def take(self, turn: Turn, sampled: Sampled, name: str) -> None:
+        """Record an answer: a second one to the same prompt is a second sample, on a branch of its own."""
+        call = sampled.call if sampled.call.sample_id is not None else replace(sampled.call, sample_id=name)
+        self.chat.commit(turn, sampled.message, call)
+        self.answers += 1
+        self.micro_usd += sampled.micro_usd
+
+    def summary(self, text: str, how: str) -> Summary:
+        return Summary(text, how, self.chat if self.answers else None, self.micro_usd, self.calls, self.errors)
+
+
+def prompt(piece: Piece, messages: Sequence[Mapping[str, Any]], tokens: int, settings: SummarizationSettings) -> list[dict[str, Any]]:
+    """Return what a model is asked."""
+    head = "\n\n".join(_turn(message, HEAD_CHARS, HEAD_CHARS, 0) for message in piece.head)
+    turns = "\n\n".join(_shown(messages, settings))
+    words = max(10, tokens * 2 // 3)
+    return [{"role": "user", "content": PROMPT.format(words=words, head=HEAD.format(turns=head) if head else "", turns=turns)}]
+
+
+def usable(message: Mapping[str, Any]) -> str:
+    """Return the summary in an answer: without thoughts and without a label of its own; empty if there is none."""
+    text = "\n".join(message_texts({"content": message.get("content")}))
+    return _LABEL.sub("", _THOUGHT.sub("", text)).strip()
+
+
+def _shown(messages: Sequence[Mapping[str, Any]], settings: SummarizationSettings) -> Iterator[str]:
+    for message in messages:
+        yield _turn(message, settings.turn_max_chars, settings.turn_head_chars, settings.turn_tail_chars)
+
+
+def _turn(message: Mapping[str, Any], longest: int, head: int, tail: int) -> str:
+    """Return a message with its speaker, only its head and tail if it is too long."""
+    thought = reasoning_of(message)
+    text = "\n".join([*([f"(thinks: {thought})"] if thought else []), *message_texts(message)])
+    if len(text) > max(longest, head + tail):
+        text = f"{text[:head]}\n[… {len(text) - head - tail:,} characters left out …]\n{text[len(text) - tail :]}"
+    return f"[{SPEAKERS[message['role']]}]\n{text}"
+
+
+def _parts(piece: Piece, settings: SummarizationSettings) -> Iterator[list[Mapping[str, Any]]]:
+    """Yield the messages that go into one prompt each; no call without its results."""
+    limit = settings.max_prompt_tokens
+    if limit is None:
+        yield list(piece.messages)
+        return
+    count = piece.counter.count_text
+    room = max(1, limit - count(prompt(piece, [], piece.target_tokens, settings)[0]["content"]))
+    part: list[Mapping[str, Any]] = []
+    used = 0
+    for unit in units_of(piece.messages):
+        messages = piece.messages[unit.start : unit.stop]
+        size = sum(count(turn) + 2 for turn in _shown(messages, settings))
+        if part and used + size > room:
+            yield part
+            part, used = [], 0
+        part += messages
+        used += size
+    if part:
+        yield part
+
+
+def _with_user_words(text: str, piece: Piece, tokens: int) -> str:
+    """Return a summary with the user's own words behind it, so many tokens of them, out of the whole piece."""
+    said = [message for message in piece.messages if SPEAKERS[message["role"]] == "human"]
+    room = tokens - piece.counter.count_text(f"\n\n{USER_WORDS}\n")
+    words = extract(said, room, piece.counter) if said and room > 0 else ""
+    return f"{text}\n\n{USER_WORDS}\n{words}" if words else text

@@ -44,9 +44,11 @@ class _Begun:
 class Asking:
     """Asks for the summaries of a run."""
 
-    def __init__(self, work: Work, till: Till, on_row: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, work: Work, till: Till, *, at_once: int | None = None, on_row: Callable[[], None] = lambda: None) -> None:
+        """`at_once`: the model takes no more. Whoever waited for it there would wait on their own clock."""
         self._work, self._till, self._on_row = work, till, on_row
-        self._slots = asyncio.Semaphore(work.settings.processing.max_concurrent_requests)
+        most = work.settings.processing.max_concurrent_requests
+        self._slots = asyncio.Semaphore(most if at_once is None else min(most, at_once))
         self._running: set[asyncio.Task[Answer]] = set()
 
     async def ask_all(self, results: Iterator[tuple[Chunk, Done]], write: Callable[[Chunk, Done], None]) -> None:

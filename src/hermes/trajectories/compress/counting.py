@@ -115,15 +115,14 @@ class TemplateCounter:
         return ""
 
     def _rendered(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any]) -> str:
-        """Write a conversation as a caller of the template should; if it is refused, as the plainest template takes it."""
-        try:
-            return self._tokenizer.render([_usual(message) for message in messages], tools or None)
-        except Exception:  # noqa: BLE001  # a template is somebody's program: whatever it raises is about this conversation
-            pass
-        try:
-            return self._tokenizer.render([_plain(message) for message in messages], tools or None)
-        except Exception as error:  # noqa: BLE001  # as above
-            raise SessionError(f"the chat template refuses a conversation: {type(error).__name__}: {error}") from None
+        """Write a conversation as templates want it; if that is refused, as the plainest template takes it."""
+        failure: Exception | None = None
+        for form in (_usual, _plain):
+            try:
+                return self._tokenizer.render([form(message) for message in messages], tools or None)
+            except Exception as error:  # noqa: BLE001  # a template is somebody's program: whatever it raises is about this conversation
+                failure = error
+        raise SessionError(f"the chat template refuses a conversation: {type(failure).__name__}: {failure}")
 
     def _sum(self, texts: Sequence[str]) -> int:
         unknown = [text for text in dict.fromkeys(texts) if text not in self._known]

@@ -6,27 +6,35 @@ model wrote carries its own chat. Knows nothing about files: one graph in, the s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hermes.graph import MessageGraph
 from hermes.graph.node import Node, same
 from hermes.trajectories.compress.counting import Counter
 from hermes.trajectories.compress.extract import Extractive
-from hermes.trajectories.compress.measure import REFUSED, Scale, shorten
+from hermes.trajectories.compress.measure import Scale, shorten
 from hermes.trajectories.compress.pieces import Piece, Summariser, Summary
-from hermes.trajectories.compress.plan import Cut, Planner, Trims, assemble, outside, trim_to_fit
+from hermes.trajectories.compress.plan import Planner
 from hermes.trajectories.compress.result import Compressed, Region
+from hermes.trajectories.compress.rewrite import Cut, Rewrite, trim_to_fit
 from hermes.trajectories.compress.settings import CompressionSettings
 from hermes.trajectories.compress.turns import MARK, Layout, lay_out, turns_of
 from hermes.trajectories.errors import SessionError
 
 COMPACTION = "compaction"
+NO_SUMMARY = "the chat template takes no summary in this conversation"
 
 
 async def compress(
-    chat: MessageGraph, settings: CompressionSettings, counter: Counter, summariser: Summariser, *, sample_id: str, tools: Sequence[Any] = ()
+    chat: MessageGraph,
+    settings: CompressionSettings,
+    counter: Counter,
+    summariser: Summariser,
+    *,
+    sample_id: str,
+    tools: Sequence[Any] = (),
 ) -> Compressed:
     """Bring a conversation to the target of the settings, in one edit of kind `compaction`; return what was done.
 
@@ -40,23 +48,21 @@ async def compress(
         return _unchanged(total, len(turns_of(messages)), scale)
     layout = lay_out(messages, settings.protected_turns, scale.headers)
     planner = Planner(messages, layout, scale)
-    plan = planner.plan(total)
-    summaries = [
-        await _summarised(messages, layout, cut, summariser, f"{sample_id}/{number}" if number else sample_id, scale)
-        for number, cut in enumerate(plan.cuts)
-    ]
-    draft = _finished(messages, plan.cuts, summaries, planner, scale)
-    after = scale.total(draft.messages)
-    if after >= REFUSED or not draft.is_changed(messages):
-        reason = "the chat template refuses a summary in this conversation" if after >= REFUSED else _too_long(total, scale)
-        return replace(_unchanged(total, len(layout.turns), scale), over_limit_reason=reason, still_over_limit=bool(reason))
-    start, stop = draft.changed(messages)
+    cuts = planner.cuts(total)
+    limit_s = settings.processing.per_trajectory_timeout
+    summaries = [await _summarised(piece, summariser, limit_s) for piece in _pieces(messages, layout, cuts, scale, sample_id)]
+    edit = _finished(messages, cuts, summaries, planner, scale)
+    listed = edit.messages
+    after = scale.total(listed)
+    start, stop = edit.changed
+    if after >= total:  # nothing to be gained
+        untouched = _unchanged(total, len(layout.turns), scale)
+        return replace(untouched, over_limit_reason=NO_SUMMARY) if untouched.still_over_limit and planner.is_refused else untouched
     now = chat.versions[-1]
     if len(now) < len(messages) or not all(same(one, other) for one, other in zip(messages, now, strict=False)):
         raise SessionError("the conversation was edited while it was summarised; compress it again")
-    end = len(draft.messages) - (len(messages) - stop)
-    chat.replace(slice(start, stop), draft.messages[start:end], kind=COMPACTION)
-    turns = turns_of(draft.messages)
+    chat.replace(slice(start, stop), listed[start : len(listed) - (len(messages) - stop)], kind=COMPACTION)
+    turns = turns_of(listed)
     return Compressed(
         original_tokens=total,
         compressed_tokens=after,
@@ -65,13 +71,13 @@ async def compress(
         original_turns=len(layout.turns),
         compressed_turns=len(turns),
         turns_removed=len(layout.turns) - len(turns),
-        compression_region=Region(layout.turn_of(start), layout.turn_of(stop - 1) + 1, sum(cut.turns for cut in plan.cuts)),
+        compression_region=Region(layout.turn_of(start), layout.turn_of(stop - 1) + 1, sum(cut.turns for cut in cuts)),
         was_compressed=True,
         still_over_limit=after > scale.target,
         summarization_api_calls=sum(summary.api_calls for summary in summaries),
         summarization_errors=sum(summary.errors for summary in summaries),
         over_limit_reason=_too_long(after, scale),
-        trimmed_results=len(draft.trims),
+        trimmed_results=len(edit.trims),
         summary="; ".join(dict.fromkeys(summary.how for summary in summaries)),
         micro_usd=sum(summary.micro_usd for summary in summaries),
         tokens_estimated=counter.is_estimate,
@@ -99,7 +105,8 @@ async def compact(
     messages = list(chat.versions[-1])
     total = scale.counted(messages)
     if total <= trigger:
-        return _unchanged(total, len(turns_of(messages)), scale)
+        untouched = _unchanged(total, len(turns_of(messages)), scale)
+        return replace(untouched, skipped_under_target=True, still_over_limit=False, over_limit_reason="")
     return await compress(chat, live, counter, summariser, sample_id=sample_id, tools=tools)
 
 
@@ -118,65 +125,45 @@ def live_settings(settings: CompressionSettings, limit_tokens: int) -> Compressi
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """The list as it is to be."""
-
-    messages: list[Mapping[str, Any]]
-    trims: Trims
-
-    def is_changed(self, before: Sequence[Node]) -> bool:
-        return len(self.messages) != len(before) or any(one is not other for one, other in zip(self.messages, before, strict=True))
-
-    def changed(self, before: Sequence[Node]) -> tuple[int, int]:
-        """Return which stretch of the list before is replaced."""
-        start = 0
-        while self.messages[start] is before[start]:
-            start += 1
-        tail = 0
-        while self.messages[-1 - tail] is before[-1 - tail]:
-            tail += 1
-        return start, len(before) - tail
-
-
-async def _summarised(
-    messages: Sequence[Node], layout: Layout, cut: Cut, summariser: Summariser, sample_id: str, scale: Scale
-) -> Summary:
+async def _summarised(piece: Piece, summariser: Summariser, limit_s: float) -> Summary:
     """Return a summary of one stretch, from the extractive summariser if the one asked takes too long."""
-    if not cut.budget:
+    if not piece.target_tokens:
         return Summary("")
-    head = [messages[index] for index in range(cut.start) if index in layout.protected]
-    piece = Piece(messages[cut.start : cut.stop], cut.budget, sample_id, scale.counter, head)
-    limit = scale.settings.processing.per_trajectory_timeout
     try:
-        async with asyncio.timeout(limit):
+        async with asyncio.timeout(limit_s):
             return await summariser.summarise(piece)
     except TimeoutError:
         summary = await Extractive().summarise(piece)
-        return replace(summary, how=f"{summary.how} (model failed: no summary within {limit:g} s)", api_calls=1, errors=1)
+        return replace(summary, how=f"{summary.how} (model failed: no summary within {limit_s:g} s)", api_calls=1, errors=1)
 
 
-def _finished(messages: Sequence[Node], cuts: Sequence[Cut], summaries: Sequence[Summary], planner: Planner, scale: Scale) -> Draft:
+def _pieces(messages: Sequence[Node], layout: Layout, cuts: Sequence[Cut], scale: Scale, sample_id: str) -> Iterator[Piece]:
+    share = scale.settings.summarization.user_words_share
+    for number, cut in enumerate(cuts):
+        head = [messages[index] for index in range(cut.start) if index in layout.protected]
+        name = f"{sample_id}/{number}" if number else sample_id
+        yield Piece(messages[cut.start : cut.stop], cut.budget, name, scale.counter, head, share)
+
+
+def _finished(messages: Sequence[Node], cuts: Sequence[Cut], summaries: Sequence[Summary], planner: Planner, scale: Scale) -> Rewrite:
     """Put the summaries in; then cut tool results, and at last the summaries themselves, until it fits or nothing more can be done."""
     texts = [shorten(summary.text.strip(), cut.budget, scale.counter) for cut, summary in zip(cuts, summaries, strict=True)]
-    stand_ins = [_stand_in(cut, summary, text, scale) for cut, summary, text in zip(cuts, summaries, texts, strict=True)]
-    trims: Trims = {}
-    total = REFUSED
-    for order in (planner.soft, planner.hard):
-        trims, total = trim_to_fit(messages, cuts, stand_ins, trims, outside(order, cuts), scale)
-    draft = Draft(assemble(messages, cuts, stand_ins, trims), trims)
+    stand_ins = [_stand_in(*one, scale) for one in zip(cuts, summaries, texts, strict=True)]
+    edit, _ = trim_to_fit(Rewrite(messages, cuts, stand_ins), planner.soft, scale)
+    edit, total = trim_to_fit(edit, planner.hard, scale)
     if total <= scale.target:
-        return draft
-    trims, total = trim_to_fit(messages, cuts, stand_ins, trims, outside(planner.last_resort, cuts), scale)
-    shorter = list(stand_ins)
+        return edit
+    shorter, total = trim_to_fit(edit, planner.last_resort, scale)
     for place, (cut, summary) in enumerate(zip(cuts, summaries, strict=True)):
-        text = texts[place]
-        while total > scale.target and text:
-            over = total - scale.target
-            text = shorten(text, min(scale.counter.count_text(text) - 1, scale.counter.count_text(text) - over), scale.counter)
-            shorter[place] = _stand_in(cut, summary, text, scale, has_notice=False)
-            total = scale.total(assemble(messages, cuts, shorter, trims))
-    return Draft(assemble(messages, cuts, shorter, trims), trims) if total <= scale.target else draft
+        text, has_notice = texts[place], True
+        while total > scale.target and (text or has_notice):
+            if not has_notice:
+                text = shorten(text, scale.counter.count_text(text) - (total - scale.target), scale.counter)
+            has_notice = False
+            stand_ins[place] = _stand_in(cut, summary, text, scale, has_notice=False)
+            shorter = replace(shorter, stand_ins=list(stand_ins))
+            total = scale.total(shorter.messages)
+    return shorter if total <= scale.target else edit
 
 
 def _stand_in(cut: Cut, summary: Summary, text: str, scale: Scale, *, has_notice: bool = True) -> dict[str, Any]:

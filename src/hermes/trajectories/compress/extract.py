@@ -33,9 +33,10 @@ LONGEST = 240
 RESULT_LINES = 2
 """How many lines of a tool result compete, from its head and from its tail."""
 
-_TERM = re.compile(r"[^\W_\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+(?:[-'’.][^\W_]+)*|[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{1,2}")
-_SENTENCE = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[。！？])|\n+")
-_CLAUSE = re.compile(r"(?<=[,;:])\s+|\s+[—–-]+\s+|(?<=\w)—(?=\w)|(?<=[，；：])")
+_RUN = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # scripts that put no space between words: two characters are a term
+_TERM = re.compile(rf"[^\W_{_RUN}]+(?:[-'\u2019.][^\W_]+)*|[{_RUN}]{{1,2}}")
+_SENTENCE = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[\u3002\uff01\uff1f])|\n+")
+_CLAUSE = re.compile(r"(?<=[,;:])\s+|\s+[-\u2013\u2014]+\s+|(?<=\w)\u2014(?=\w)|(?<=[\uff0c\uff1b\uff1a])")
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +46,8 @@ class Clause:
     message: int
     place: tuple[int, int]
     """Sentence and clause in its message."""
+    is_last: bool
+    """Of its sentence."""
     text: str
     terms: dict[str, float]
     cost: float
@@ -75,13 +78,14 @@ def extract(messages: Sequence[Mapping[str, Any]], target_tokens: int, counter: 
 
 
 def _clauses(messages: Sequence[Mapping[str, Any]]) -> Iterator[Clause]:
-    drafts: list[tuple[int, tuple[int, int], str, list[str], float]] = []
+    drafts: list[tuple[Any, ...]] = []
     seen: Tally[str] = Tally()
     capitals: Tally[str] = Tally()  # how much more often a term is written with a capital, not counting the start of a sentence
     for index, message in enumerate(messages):
         weight = WEIGHTS[SPEAKERS[message["role"]]]
         for number, sentence in enumerate(_sentences(message)):
-            for place, text in enumerate(_parts(sentence)):
+            parts = list(_parts(sentence))
+            for place, text in enumerate(parts):
                 found = _TERM.findall(text)
                 terms = [term.lower() for term in found]
                 seen.update(set(terms))
@@ -90,10 +94,10 @@ def _clauses(messages: Sequence[Mapping[str, Any]]) -> Iterator[Clause]:
                         capitals[terms[at]] -= 1
                     elif (at or place) and len(term) > 1:
                         capitals[terms[at]] += 1
-                drafts.append((index, (number, place), text, terms, weight))
+                drafts.append((index, (number, place), place == len(parts) - 1, text, terms, weight))
     values = {term: _value(term, count, len(drafts), is_name=capitals[term] > 0) for term, count in seen.items()}
-    for index, where, text, terms, weight in drafts:
-        yield Clause(index, where, text, {term: weight * values[term] for term in terms}, 1 + len(text) / 4)
+    for index, where, is_last, text, terms, weight in drafts:
+        yield Clause(index, where, is_last, text, {term: weight * values[term] for term in terms}, 1 + len(text) / 4)
 
 
 def _value(term: str, count: int, clauses: int, *, is_name: bool) -> float:
@@ -129,6 +133,7 @@ def _parts(sentence: str) -> Iterator[str]:
 def _chosen(clauses: Sequence[Clause], target_tokens: int) -> list[Clause]:
     """Return clauses by what they add for what they cost, the best first, a little more than fits."""
     said: set[str] = set()
+    written: set[str] = set()
     budget = 1.5 * target_tokens + 50
     heap = [(-_gain(clause, said), place) for place, clause in enumerate(clauses)]
     heapq.heapify(heap)
@@ -139,7 +144,10 @@ def _chosen(clauses: Sequence[Clause], target_tokens: int) -> list[Clause]:
         if gain < -known and heap and gain < -heap[0][0]:
             heapq.heappush(heap, (-gain, place))  # it said more before others said the same
             continue
+        if clauses[place].text in written:
+            continue
         order.append(clauses[place])
+        written.add(clauses[place].text)
         said.update(clauses[place].terms)
         budget -= clauses[place].cost
     return order
@@ -158,7 +166,8 @@ def _written(clauses: Sequence[Clause], messages: Sequence[Mapping[str, Any]]) -
         if last is None or last.message != clause.message:
             lines.append(f"{NAMES[SPEAKERS[messages[clause.message]['role']]]}: {clause.text}")
         else:
-            is_next = clause.place == (last.place[0], last.place[1] + 1) or clause.place == (last.place[0] + 1, 0)
+            number, place = last.place
+            is_next = clause.place == ((number + 1, 0) if last.is_last else (number, place + 1))
             lines[-1] += f" {clause.text}" if is_next else f" … {clause.text}"
         last = clause
     return "\n".join(lines)

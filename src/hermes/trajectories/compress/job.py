@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from hermes.trajectories.compress.analysis import Analysis
 from hermes.trajectories.compress.asking import Asking
-from hermes.trajectories.compress.chunks import SIZE, Chunk, read_chunks
+from hermes.trajectories.compress.chunks import SIZE, Chunk, Place, read_chunks
 from hermes.trajectories.compress.lines import Done, compress_chunk
 from hermes.trajectories.compress.run import Job, Run, opened
 from hermes.trajectories.compress.till import Till
@@ -62,26 +63,31 @@ async def compress_files_with(
     engine: Engine,
     *,
     budget_micro_usd: int | None = None,
+    at_once: int | None = None,
     restarts: bool = False,
     on_step: Callable[[Step], None] = lambda _: None,
 ) -> Finished:
-    """Compress with summaries of a model. The output appears whole, or not at all; an interrupted run is gone on with.
+    """Compress with summaries of a model, which takes `at_once` requests. The output appears whole, or not at all; an interrupted run
+    is gone on with.
 
     Raises SettingsError if the output exists, or an unfinished run is of another input or other settings, and Spent when the
     budget is used up: the same call with a larger one goes on."""
     with opened(job, restarts=restarts) as run:
         till = Till(model, run.journal, run.found, budget_micro_usd)
 
+        def tell() -> None:
+            on_step(_step(run, job, till.micro_usd))
+
         def write(chunk: Chunk, done: Done) -> None:
             run.write(chunk, done)
-            on_step(_step(run, job, till.micro_usd))
+            tell()
 
         if run.found.metrics is None:
             # Smaller chunks: a few of them are enough to keep a model busy.
             chunks = read_chunks(job.inputs, run.place, SIZE // 8)
             with closing(engine.map(partial(compress_chunk, work=job.work), chunks)) as results:
                 try:
-                    await Asking(job.work, till, lambda: on_step(_step(run, job, till.micro_usd))).ask_all(results, write)
+                    await Asking(job.work, till, at_once=at_once, on_row=tell).ask_all(results, write)
                 finally:
                     run.mark()
         return _finished(run, till.micro_usd)
@@ -95,5 +101,14 @@ def _finished(run: Run, micro_usd: int) -> Finished:
 
 
 def _step(run: Run, job: Job, micro_usd: int = 0) -> Step:
-    before = sum(each.path.stat().st_size for each in job.inputs[: run.place.file])
-    return Step(before + run.place.offset, run.totals.trajectories, run.totals.tokens_saved, micro_usd)
+    return Step(_reached(run.place, job), run.totals.trajectories, run.totals.tokens_saved, micro_usd)
+
+
+def _reached(place: Place, job: Job) -> int:
+    """Return how many bytes of the input are read."""
+    return sum(each.path.stat().st_size for each in job.inputs[: place.file]) + place.offset
+
+
+def step_of(found: Analysis, job: Job) -> Step:
+    """Return how far an analysis came."""
+    return Step(_reached(found.end, job), found.totals.trajectories, found.totals.tokens_saved)

@@ -5,30 +5,31 @@ rows that need a summary come back as waiting, with their text, for whoever has 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
 from hermes.graph import GraphError
 from hermes.trajectories.compress.chunks import Chunk
 from hermes.trajectories.compress.counting import Counter, load_counter
 from hermes.trajectories.compress.engine import compress
 from hermes.trajectories.compress.extract import Extractive
+from hermes.trajectories.compress.measure import Scale
 from hermes.trajectories.compress.metrics import Totals
 from hermes.trajectories.compress.pieces import Summariser
 from hermes.trajectories.compress.result import Compressed
 from hermes.trajectories.compress.rows import Row, read_row
 from hermes.trajectories.compress.rows.change import Written
 from hermes.trajectories.compress.settings import CompressionSettings
+from hermes.trajectories.compress.turns import turns_of
 from hermes.trajectories.errors import TrajectoryError
 from hermes.trajectories.foreign import BadRow
-
-T = TypeVar("T")
 
 IRRELEVANT = frozenset(
     {
@@ -136,6 +137,10 @@ def compress_lines(lines: Sequence[bytes], work: Work, *, name: str, first: int 
 
     Untouched rows come back byte for byte. Nothing is dropped: what cannot be read is rejected, what cannot be compressed is
     written as it was, and both are named. The same rows and the same work give the same bytes, here and anywhere."""
+    return asyncio.run(_compress_lines(lines, work, name, first, leads))
+
+
+async def _compress_lines(lines: Sequence[bytes], work: Work, name: str, first: int, leads: Sequence[bytes]) -> Done:
     done = Done()
     counter = work.counter()
     for number, line in enumerate(lines, start=first):
@@ -143,7 +148,7 @@ def compress_lines(lines: Sequence[bytes], work: Work, *, name: str, first: int 
         if not line.strip():
             outcome = Outcome(Fate.WRITTEN, line)
         elif work.takes(raw):
-            outcome = _finished(compress_row(raw, work, counter, done))
+            outcome = await compress_row(raw, work, counter, done)
         else:
             outcome = Outcome(Fate.LEFT_OUT, b"")
             done.totals.left_out += 1
@@ -164,8 +169,8 @@ async def compress_row(raw: RawRow, work: Work, counter: Counter, done: Done, *,
     tokens = turns = 0
     try:
         row = read_row(raw.line)
-        turns = len(row.messages)
-        tokens = counter.count(row.messages, row.tools)
+        turns = len(turns_of(row.messages))
+        tokens = Scale(work.settings, counter, row.tools).counted(row.messages)
         if tokens <= work.settings.compression.target_max_tokens and work.settings.processing.skip_under_target:
             return _untouched(raw, tokens, turns, work, done)
         if work.model is not None and summariser is None:
@@ -233,17 +238,6 @@ def _joined(outcomes: Iterable[Outcome]) -> list[Outcome]:
         else:
             found.append(Outcome(fate, b"".join(each.line for each in members), metrics=b"".join(each.metrics for each in members)))
     return found
-
-
-def _finished(work: Coroutine[Any, Any, T]) -> T:
-    """Run what waits for nobody, without an event loop."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        value: T = end.value
-        return value
-    work.close()
-    raise RuntimeError("this summariser waits for something; give it to whoever has an event loop")
 
 
 @lru_cache(maxsize=2)

@@ -18,7 +18,7 @@ REFUSED = 1 << 60
 """The tokens of a conversation that the chat template refuses: it fits nowhere."""
 HEADER = "[CONTEXT SUMMARY"
 """How summaries of any run begin, hermes-agent's too."""
-_SENTENCE_END = re.compile(r"[.!?…](?=[\s\"')\]]|$)|[。！？]|\n")
+_SENTENCE_END = re.compile(r"[.!?…](?=[\s\"')\]]|$)|[\u3002\uff01\uff1f]|\n")
 
 
 class Scale:

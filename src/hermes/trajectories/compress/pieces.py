@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hermes.graph import MessageGraph
@@ -26,6 +26,8 @@ class Piece:
     counter: Counter
     head: Sequence[Mapping[str, Any]] = ()
     """The protected messages before it, for context; they stay, and need no summary."""
+    user_words_share: float = 0.0
+    """How much of a model's summary is kept for the user's own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,6 @@ class Summary:
     api_calls: int = 0
     errors: int = 0
     """How many of the calls gave nothing that could be used."""
-    usage: Mapping[str, int] = field(default_factory=dict)
 
 
 class Summariser(Protocol):

@@ -15,73 +15,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
 from hermes.trajectories.compress.measure import REFUSED, Scale
+from hermes.trajectories.compress.rewrite import Cut, Rewrite, trim_to_fit
 from hermes.trajectories.compress.turns import Layout, Messages, Stretch, is_summary
 
 USEFUL = 40
 """Tokens of a summary that says something."""
-
-Trims = dict[int, Mapping[str, Any]]
-"""Tool results as they are to be, by index."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Messages [start, stop) that a summary of at most `budget` tokens stands for."""
-
-    start: int
-    stop: int
-    turns: int
-    tokens: int
-    """About how many tokens they have."""
-    budget: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is summarised."""
-
-    cuts: tuple[Cut, ...] = ()
-    trims: tuple[int, ...] = ()
-    """Tool results to be cut before anything else, in this order, as far as needed."""
-
-
-def assemble(messages: Messages, cuts: Sequence[Cut], stand_ins: Sequence[Mapping[str, Any]], trims: Trims) -> list[Mapping[str, Any]]:
-    """Return the list with a stand-in for each cut, and results as they are to be."""
-    listed: list[Mapping[str, Any]] = []
-    at = 0
-    for cut, stand_in in zip(cuts, stand_ins, strict=True):
-        listed += [trims.get(index, messages[index]) for index in range(at, cut.start)]
-        listed.append(stand_in)
-        at = cut.stop
-    return listed + [trims.get(index, messages[index]) for index in range(at, len(messages))]
-
-
-def trim_to_fit(
-    messages: Messages, cuts: Sequence[Cut], stand_ins: Sequence[Mapping[str, Any]], trims: Trims, order: Sequence[int], scale: Scale
-) -> tuple[Trims, int]:
-    """Cut results in this order, each only as far as needed; return them with what was cut before, and the tokens of the whole."""
-    trims = dict(trims)
-    total = scale.total(assemble(messages, cuts, stand_ins, trims))
-    for index in order:
-        if total <= scale.target:
-            break
-        now = trims.get(index, messages[index])
-        size = scale.result_tokens(now)
-        keep = size
-        while total > scale.target and keep > scale.least:
-            keep = max(scale.least, keep - (total - scale.target))
-            short = scale.trimmed(messages[index], keep)
-            if scale.result_tokens(short) >= size:
-                break
-            trims[index] = short
-            total = scale.total(assemble(messages, cuts, stand_ins, trims))
-    return trims, total
 
 
 class Planner:
@@ -90,19 +34,25 @@ class Planner:
     def __init__(self, messages: Messages, layout: Layout, scale: Scale) -> None:
         self._messages, self._layout, self._scale = messages, layout, scale
 
-    def plan(self, total: int) -> Plan:
-        """Return what to do about a list with so many tokens."""
+    def cuts(self, total: int) -> tuple[Cut, ...]:
+        """Return what is to be summarised of a list with so many tokens. Nothing, where cutting tool results is enough."""
         scale, last = self._scale, len(self._ends) - 1
-        if not scale.settings.processing.skip_under_target:
-            return Plan(self._budgeted(self._cuts(last)), self.soft)
-        _, trimmed = trim_to_fit(self._messages, (), (), {}, self.soft, scale) if self.soft else ({}, total)
-        if trimmed <= scale.target:
-            return Plan((), self.soft)
-        found = _smallest(last, lambda place: self._full(self._useful(place)) <= scale.target, self._guess(total))
+        is_lazy = scale.settings.processing.skip_under_target
+        if is_lazy and self.soft:
+            _, trimmed = trim_to_fit(Rewrite(self._messages), self.soft, scale)
+            if trimmed <= scale.target:
+                return ()
+        first = 0 if is_lazy else last
+        found = _smallest(first, last, lambda place: self._full(self._useful(place)) <= scale.target, self._guess(total))
         if found is not None:
-            return Plan(self._useful(found), self.soft)
-        accepted = (cuts for place in range(last, -1, -1) if self._base(cuts := self._cuts(place), {}) < REFUSED)
-        return Plan(self._budgeted(next(accepted, ())), self.soft)
+            return self._useful(found)
+        accepted = (cuts for place in range(last, -1, -1) if self._base(cuts := self._cuts(place), ()) < REFUSED)
+        return self._budgeted(next(accepted, ()))
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether there is a middle to summarise, and the chat template takes no summary in its place."""
+        return all(self._base(self._cuts(place), ()) >= REFUSED for place in range(len(self._ends))) and bool(self._ends)
 
     # Tool results ------------------------------------------------------------------------------------------------
 
@@ -139,15 +89,17 @@ class Planner:
     def _largest(self, index: int) -> tuple[int, int]:
         return -self._sizes[index], index
 
-    def _shortest(self, indices: Sequence[int]) -> Trims:
-        return {index: self._scale.trimmed(self._messages[index], self._scale.least) for index in indices}
-
     # Stretches of the middle -------------------------------------------------------------------------------------
 
     @cached_property
     def _ends(self) -> list[tuple[int, int]]:
         """Where summarising may stop: segment and unit, in order. A segment that is a summary already is left alone."""
-        return [(place, unit) for place, segment in enumerate(self._layout.segments) if not self._is_done(segment) for unit in range(len(segment))]
+        return [
+            (place, unit)
+            for place, segment in enumerate(self._layout.segments)
+            if not self._is_done(segment)
+            for unit in range(len(segment))
+        ]
 
     def _is_done(self, segment: Sequence[Stretch]) -> bool:
         return all(is_summary(self._messages[index], self._scale.headers) for unit in segment for index in unit)
@@ -170,8 +122,10 @@ class Planner:
 
     def _useful(self, end: int) -> tuple[Cut, ...]:
         """Return the same without stretches so short that hardly anything could be said about them."""
-        least = min(USEFUL, self._scale.settings.compression.summary_target_tokens)
-        return tuple(cut for cut in self._cuts(end) if cut.budget >= least)
+        return tuple(filter(self._is_useful, self._cuts(end)))
+
+    def _is_useful(self, cut: Cut) -> bool:
+        return cut.budget >= min(USEFUL, self._scale.settings.compression.summary_target_tokens)
 
     def _cut(self, place: int, unit: int) -> Cut | None:
         """Return one stretch; None if the shortest summary would be no shorter."""
@@ -184,13 +138,21 @@ class Planner:
         half = max(0, tokens // 2 - self._scale.frame)
         return Cut(start, stop, turns, tokens, min(self._scale.settings.compression.summary_target_tokens, half))
 
-    def _base(self, cuts: Sequence[Cut], trims: Trims) -> int:
-        """Return the tokens with the shortest summaries."""
-        return self._scale.total(assemble(self._messages, cuts, [self._scale.bare(cut.turns) for cut in cuts], trims))
+    def _base(self, cuts: Sequence[Cut], results: Sequence[int]) -> int:
+        """Return the tokens with the shortest summaries, and with these tool results as short as they get."""
+        edit = Rewrite(self._messages, cuts, [self._scale.bare(cut.turns) for cut in cuts])
+        short = {index: self._shortest[index] for index in edit.left(results)}
+        return self._scale.total(replace(edit, trims=short).messages)
+
+    @cached_property
+    def _shortest(self) -> dict[int, Mapping[str, Any]]:
+        """Tool results as short as they get."""
+        wanted = {*self.soft, *self.hard, *self.last_resort}
+        return {index: self._scale.trimmed(self._messages[index], self._scale.least) for index in wanted}
 
     def _full(self, cuts: Sequence[Cut]) -> int:
-        """Return the tokens with summaries as long as they may be, and results outside them as short as they get before that."""
-        return self._base(cuts, self._shortest(outside(self.soft, cuts))) + self._added(cuts)
+        """Return the tokens with summaries as long as they may be."""
+        return self._base(cuts, self.soft) + self._added(cuts)
 
     def _added(self, cuts: Sequence[Cut]) -> int:
         return sum(cut.budget + self._scale.frame for cut in cuts if cut.budget)
@@ -198,40 +160,36 @@ class Planner:
     def _guess(self, total: int) -> int:
         """Return the end where it should fit by the weights alone."""
 
-        def fits(place: int) -> bool:
+        def fits(place: int) -> int:
             cuts = self._useful(place)
             return total - sum(cut.tokens for cut in cuts) + self._added(cuts) <= self._scale.target
 
-        return max(0, min(len(self._ends) - 1, bisect_left(range(len(self._ends)), True, key=fits)))
+        return max(0, min(len(self._ends) - 1, bisect_left(range(len(self._ends)), 1, key=fits)))
 
     def _budgeted(self, cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
-        """Return the cuts with shorter budgets if only that makes it fit; as they are if it fits, or never will."""
-        shortest = self._shortest([*outside(self.hard, cuts), *outside(self.soft, cuts), *outside(self.last_resort, cuts)])
-        room = self._scale.target - self._base(cuts, shortest)
+        """Return the cuts with shorter budgets if only that makes it fit; where nothing does, those that can be said something about."""
+        room = self._scale.target - self._base(cuts, [*self.soft, *self.hard, *self.last_resort])
         wanted = self._added(cuts)
-        if room < 0 or wanted <= room:
+        if room < 0:
+            return tuple(filter(self._is_useful, cuts))
+        if wanted <= room:
             return cuts
         return tuple(replace(cut, budget=max(0, cut.budget * room // wanted - self._scale.frame)) for cut in cuts)
 
 
-def outside(indices: Sequence[int], cuts: Sequence[Cut]) -> list[int]:
-    """Return the indices that no cut holds."""
-    return [index for index in indices if not any(cut.start <= index < cut.stop for cut in cuts)]
-
-
-def _smallest(last: int, fits: Callable[[int], bool], guess: int) -> int | None:
-    """Return the smallest place from 0 to `last` that fits, None if none does; looks at few places if the guess is good.
+def _smallest(first: int, last: int, fits: Callable[[int], bool], guess: int) -> int | None:
+    """Return the smallest place from `first` to `last` that fits, None if none does; looks at few places if the guess is good.
 
     A later place fits wherever an earlier one does, but for templates that refuse some; then the place found still fits."""
     if last < 0:
         return None
-    low, high, step = -1, guess, 1  # low does not fit; high will be made to
+    low, high, step = first - 1, max(first, guess), 1  # low does not fit; high will be made to
     while not fits(high):
         if high == last:
             return None
         low, high, step = high, min(last, high + step), step * 2
     step = 1
     while low < high - 1:
-        middle = max(0, high - step) if low == -1 else (low + high) // 2
+        middle = max(first, high - step) if low < first else (low + high) // 2
         low, high, step = (low, middle, step * 2) if fits(middle) else (middle, high, step)
     return high

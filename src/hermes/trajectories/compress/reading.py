@@ -70,18 +70,18 @@ AT_LEAST_ONE = frozenset(
     }
 )
 NOT_EMPTY = frozenset({"tokenizer.name", "output.summary_header", "output.output_suffix", "live.summary_header", "metrics.output_file"})
-WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+WORDS: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
 def read_settings(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> CompressionSettings:
-    """Return the settings of a YAML file, the usual ones where it says nothing, with `overrides` (`compression.target_max_tokens`) over them.
+    """Return the settings of a YAML file, the usual ones where it says nothing, and over both the `overrides`, by path or by section.
 
     Raises SettingsError, one line that says which key is wrong and what it could be."""
     found: dict[str, Any] = {}
     if path is not None:
         found |= _flat(_document(path), str(path))
     found |= _flat(overrides or {}, "settings")
-    sections = {section: {} for section in SECTIONS}
+    sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for key, value in found.items():
         section, _, name = key.partition(".")
         sections[section][name] = value
@@ -133,23 +133,20 @@ def _known(path: str, where: str) -> str:
 
 def _checked(path: str, value: Any, where: str) -> Any:
     """Return a value of the key's kind, or refuse it."""
-    kind = KINDS[path]
-    plain = next(one for one in (bool, int, float, str) if kind in (one, one | None))
+    plain: Any = next(one for one in (bool, int, float, str) if KINDS[path] in (one, one | None))
     if value is None:
         return None
-    if plain is float and isinstance(value, int) and not isinstance(value, bool):
+    if plain is float and type(value) is int:
         value = float(value)
     if type(value) is not plain or (plain is float and not math.isfinite(value)):
         raise SettingsError(f"{where}: {path} is {_named(value)}; expected {WORDS[plain]}")
-    if plain is str:
-        if path in NOT_EMPTY and not value.strip():
-            raise SettingsError(f"{where}: {path} is empty")
-        return value
-    least: float = 1 if path in AT_LEAST_ONE else 0
-    if plain is not bool and value < least:
-        raise SettingsError(f"{where}: {path} is {value}; expected at least {least}")
-    if path in SHARES and value > 1:
-        raise SettingsError(f"{where}: {path} is {value}; expected a share between 0 and 1")
+    if path in NOT_EMPTY and not value.strip():
+        raise SettingsError(f"{where}: {path} is empty")
+    if plain in (int, float):
+        least, most = 1 if path in AT_LEAST_ONE else 0, 1 if path in SHARES else math.inf
+        if not least <= value <= most:
+            wanted = f"between {least} and {most}" if path in SHARES else f"at least {least}"
+            raise SettingsError(f"{where}: {path} is {value}; expected {wanted}")
     return value
 
 

@@ -81,6 +81,12 @@ where outbox.account_id = %(account)s and outbox.platform = %(platform)s and mes
     and (%(channel_id)s::text is null or channel_id = %(channel_id)s)
 order by outbox.id desc limit 1
 
+-- name: newest
+select turn_id, account_id, platform, channel_id, part, news, state, rank, ranked_at, outcome, reason, tries, doubts, is_late, put_at
+from outbox
+where platform in ('telegram', 'whatsapp', 'instagram') and (%(account)s::text is null or account_id = %(account)s)
+order by id desc limit %(limit)s
+
 -- name: standings
 select part, news, state, rank, ranked_at, outcome, reason, tries, doubts, is_late, put_at
 from outbox where turn_id = %(turn_id)s order by news <> '', id

@@ -83,5 +83,11 @@ select turn_id, conversation_id, user_id, received_at, envelope,
     (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = inbox.turn_id)
 from inbox where turn_id = %(turn_id)s
 
+-- name: newest
+select turn_id, conversation_id, inbox.user_id, received_at, envelope, null::uuid[], null::bytea[]
+from inbox join conversations on conversations.id = conversation_id
+where inbox.account_id = %(account)s and platform = %(platform)s
+order by received_at desc limit 1
+
 -- name: waiting
 select count(*) from inbox where state = 'waiting'

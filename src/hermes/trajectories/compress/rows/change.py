@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes.graph.message import SIDE
+from hermes.trajectories.compress.turns import MARK, turns_of
 from hermes.trajectories.foreign import members_of
 
 
@@ -42,19 +43,28 @@ class Change:
 
 
 def change_of(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Change:
-    """Return what became of `before`: one stretch of it may have become a single new message, and tool results may be shorter.
+    """Return what became of `before`: stretches of it may have become summaries, which say how many turns, and results may be shorter.
 
     Raises ValueError if it is anything else: then nobody can say which turn of a row is which message."""
-    gone = len(before) - len(after)
-    summary = next((place for place, message in enumerate(after) if place >= len(before) or not _is_from(message, before[place])), None)
-    origins = [
-        None if place == summary else place + (gone if summary is not None and place > summary else 0) for place in range(len(after))
-    ]
-    kept = [(place, origin) for place, origin in enumerate(origins) if origin is not None]
-    if (summary is None and gone) or not all(_is_from(after[place], before[origin]) for place, origin in kept):
-        raise ValueError("the compressed conversation is no shorter form of the row")
-    changed = {place for place, origin in kept if not _is_same(after[place], before[origin])}
-    return Change(after, origins, frozenset(changed | ({summary} if summary is not None else set())))
+    turns = turns_of(before)
+    ends = {turn.start: turns[place:] for place, turn in enumerate(turns)}
+    origins: list[int | None] = []
+    at = 0
+    for message in after:
+        if at < len(before) and _is_from(message, before[at]):
+            origins.append(at)
+            at += 1
+            continue
+        count = ((message.get(SIDE) or {}).get(MARK) or {}).get("turns", 0)
+        if at not in ends or not 0 < count <= len(ends[at]):
+            raise ValueError("the compressed conversation is no shorter form of the row")
+        origins.append(None)
+        at = ends[at][count - 1].stop
+    if at != len(before):
+        raise ValueError("the compressed conversation leaves out the end of the row")
+    kept = ((place, origin) for place, origin in enumerate(origins) if origin is not None)
+    same = {place for place, origin in kept if _is_same(after[place], before[origin])}
+    return Change(after, origins, frozenset(range(len(after))) - same)
 
 
 def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

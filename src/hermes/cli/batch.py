@@ -1,0 +1,325 @@
+"""`hermes batch`: many prompts through an agent loop with tools, into message graphs. Needs the extra `serve`."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from hermes.app.home import StartRefused
+from hermes.app.models import tiers_of
+from hermes.app.sampling import refuse_missing
+from hermes.app.toolsets import python_toolsets, refuse_unknown_servers
+from hermes.cli.batch_run import INTERRUPTED, Order, perform
+from hermes.cli.batch_shown import say_changes, say_end, show_plan, statistics_in
+from hermes.cli.commands import app
+from hermes.cli.errors import complain, fail
+from hermes.cli.running import CANNOT_RUN, Config, run, settings_from
+from hermes.graph import MessageError, MessageGraph
+from hermes.graph.context import KeepReasoning
+from hermes.trajectories.batch.budget import PER_USD, Budget
+from hermes.trajectories.batch.changes import Changes, changes_since, remember, some
+from hermes.trajectories.batch.draw import always, read_distribution
+from hermes.trajectories.batch.folder import GRAPHS, GROUPS, ITEMS, STATISTICS, Folder
+from hermes.trajectories.batch.items import PROMPT, Items
+from hermes.trajectories.batch.named import find_named
+from hermes.trajectories.batch.recipe import Pace, Recipe
+from hermes.trajectories.batch.replay import groups
+from hermes.trajectories.batch.rollout import FAILED
+from hermes.trajectories.batch.statistics import PASS_MARK
+from hermes.trajectories.errors import SettingsError, TrajectoryError
+
+SAMPLED, TOOLS, SCORES, PACE, RUN = "What is sampled", "Tools", "Scores", "Pace and money", "The run"
+
+
+class Keep(StrEnum):
+    """Which earlier reasoning is sent again."""
+
+    NONE = "none"
+    CURRENT_TURN = "current_turn"
+    ALL = "all"
+
+
+class Changed(StrEnum):
+    """What is done with rollouts of prompts that are not in the file any more as they were."""
+
+    KEEP = "keep"
+    AGAIN = "again"
+
+
+@app.command("batch")
+def batch_command(
+    prompts: Annotated[Path, typer.Argument(metavar="PROMPTS.jsonl", help='A row each: {"prompt": "…"}.', show_default=False)],
+    run_name: Annotated[str, typer.Option("--run-name", help="What the run is called; its folder is RUNS/NAME.", show_default=False)],
+    *,
+    model: Annotated[
+        str | None,
+        typer.Option(help="A model of the settings.", show_default="the first of the door's tier", rich_help_panel=SAMPLED),
+    ] = None,
+    rollouts: Annotated[int, typer.Option("--rollouts", "-n", min=1, help="Rollouts for each prompt.", rich_help_panel=SAMPLED)] = 1,
+    temperature: Annotated[float | None, typer.Option(min=0.0, rich_help_panel=SAMPLED, show_default="the model's own")] = None,
+    top_p: Annotated[float | None, typer.Option(min=0.0, max=1.0, rich_help_panel=SAMPLED, show_default="the model's own")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Of one answer.", rich_help_panel=SAMPLED, show_default="the model's own")
+    ] = None,
+    sampling: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Any other parameter, its value as JSON; repeatable.", rich_help_panel=SAMPLED),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the run; each rollout's own follows from it.", rich_help_panel=SAMPLED)] = 0,
+    is_unseeded: Annotated[bool, typer.Option("--unseeded", help="Send the model no seed.", rich_help_panel=SAMPLED)] = False,
+    system: Annotated[
+        str | None, typer.Option(metavar="FILE|TEXT", help="The system message of rows that have none.", rich_help_panel=SAMPLED)
+    ] = None,
+    ephemeral: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|TEXT", help="Sent with every request, and no part of the conversation.", rich_help_panel=SAMPLED),
+    ] = None,
+    prefill: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Messages (JSON) that stand before every prompt, and stay there.", rich_help_panel=SAMPLED),
+    ] = None,
+    keep_reasoning: Annotated[
+        Keep, typer.Option(help="Which earlier reasoning is sent again, where the server takes it.", rich_help_panel=SAMPLED)
+    ] = Keep.CURRENT_TURN,
+    max_turns: Annotated[int, typer.Option(min=1, help="How often the model is asked in one chat.", rich_help_panel=SAMPLED)] = 10,
+    prompt_field: Annotated[str, typer.Option(help="The field of a row that is the prompt.", rich_help_panel=SAMPLED)] = PROMPT,
+    tools: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOOLSET", help="concierge, mcp, mcp:SERVER, or Python: module or module:name; repeatable.", rich_help_panel=TOOLS
+        ),
+    ] = None,
+    distribution: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|NAME",
+            help="Draw toolsets for each prompt, each by its percentage: a YAML or JSON file, or all, balanced, minimal.",
+            rich_help_panel=TOOLS,
+        ),
+    ] = None,
+    has_subagents: Annotated[
+        bool, typer.Option("--subagents", help="Add a tool `delegate`: an agent with the same tools.", rich_help_panel=TOOLS)
+    ] = False,
+    subagent_depth: Annotated[int, typer.Option(min=1, max=8, help="How deep agents may delegate.", rich_help_panel=TOOLS)] = 1,
+    verify: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Scores rollouts: function(row, rollout) returns a reward, or a mapping with one.",
+            rich_help_panel=SCORES,
+        ),
+    ] = None,
+    pass_mark: Annotated[
+        float, typer.Option(help="The reward from which on a rollout counts as passed, for pass@k.", rich_help_panel=SCORES)
+    ] = PASS_MARK,
+    concurrency: Annotated[int, typer.Option("--concurrency", "-j", min=1, help="Rollouts at once.", rich_help_panel=PACE)] = 8,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one rollout, all in all.", rich_help_panel=PACE)] = 600.0,
+    call_timeout: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Seconds for one answer of the model.", show_default="door.deadline_s", rich_help_panel=PACE),
+    ] = None,
+    tool_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one call of a tool.", rich_help_panel=PACE)] = 60.0,
+    verify_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one score.", rich_help_panel=PACE)] = 60.0,
+    retries: Annotated[
+        int, typer.Option(min=0, help="How often a call that failed is repeated, later each time.", rich_help_panel=PACE)
+    ] = 3,
+    budget_usd: Annotated[float | None, typer.Option(min=0.0, help="Stop before the run costs more.", rich_help_panel=PACE)] = None,
+    budget_tokens: Annotated[int | None, typer.Option(min=0, help="Stop before the run takes more tokens.", rich_help_panel=PACE)] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows of the file.", rich_help_panel=PACE)] = None,
+    runs: Annotated[Path, typer.Option(help="The folder of all runs.", rich_help_panel=RUN)] = Path("runs"),
+    is_resumed: Annotated[bool, typer.Option("--resume", help="Go on with the run, if there is one.", rich_help_panel=RUN)] = False,
+    is_retried: Annotated[
+        bool, typer.Option("--retry-failed", help="With --resume: make what failed once more.", rich_help_panel=RUN)
+    ] = False,
+    changed: Annotated[
+        Changed | None,
+        typer.Option(
+            help="With --resume, when rows were changed or removed: keep what was made of them, or set it aside and make it again.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
+    has_groups: Annotated[
+        bool, typer.Option("--groups", help="Also write groups.jsonl: one graph for each prompt.", rich_help_panel=RUN)
+    ] = False,
+    is_stored: Annotated[
+        bool, typer.Option("--store", help="Keep every rollout as a session of the store too.", rich_help_panel=RUN)
+    ] = False,
+    account: Annotated[str, typer.Option(help="Whose calls and sessions they are.", rich_help_panel=RUN)] = "batch",
+    is_dry: Annotated[bool, typer.Option("--dry-run", help="Check everything, say what would be done, and do nothing.")] = False,
+    is_json: Annotated[
+        bool, typer.Option("--json", help="Print the statistics as JSON on standard output, and nothing else there.")
+    ] = False,
+    config: Config = None,
+) -> None:
+    """Run many prompts through an agent loop with tools, several rollouts each, and keep every rollout as a message graph.
+
+    A row needs a `prompt`: a text, or a list of messages. It may have an `id`, a `system` message and a `cwd`; everything else in it is
+    for tools and verifiers. Try it without a key:
+
+        hermes batch prompts.jsonl --run-name try --model scripted --tools concierge
+
+    What comes out is in RUNS/NAME: graphs.jsonl for `hermes export`, statistics.json, rollouts.jsonl with a line for each rollout. A
+    rollout that fails is kept and says why. Every finished rollout is on disk before the next begins: whatever stops the run, the same
+    command with --resume goes on where it stopped, and nothing is paid for twice.
+
+    Then: hermes export RUNS/NAME/graphs.jsonl --out rows
+
+    Exit code 0 when every rollout is finished, 1 when the run stopped before, 130 when you stopped it, 2 for bad arguments."""
+    settings = settings_from(config)
+    try:
+        found = read_distribution(distribution, tools or ()) if distribution is not None else always(tools or ())
+        recipe = Recipe(
+            model=model or tiers_of(settings)[settings.door.tier].chain[0],
+            seed=seed,
+            is_seeded=not is_unseeded,
+            sampling=_sampling(sampling or (), temperature=temperature, top_p=top_p),
+            max_tokens=max_tokens,
+            max_turns=max_turns,
+            system=_text("--system", system),
+            ephemeral=_text("--ephemeral", ephemeral),
+            prefill=_messages(prefill) if prefill is not None else (),
+            keep_reasoning=_kept(keep_reasoning),
+            toolsets=found,
+            subagent_depth=subagent_depth if has_subagents else 0,
+            verify=verify,
+        )
+        items = Items(prompts, prompt=prompt_field)
+        order = Order(
+            settings=settings,
+            recipe=recipe,
+            pace=Pace(
+                concurrency=concurrency,
+                timeout_s=timeout,
+                call_timeout_s=call_timeout,
+                tool_timeout_s=tool_timeout,
+                verify_timeout_s=verify_timeout,
+                retries=retries,
+            ),
+            budget=Budget(None if budget_usd is None else round(budget_usd * PER_USD), budget_tokens),
+            items=items,
+            rollouts=rollouts,
+            limit=limit,
+            account=account,
+            verifier=_verifier(verify),
+            is_stored=is_stored,
+            is_quiet=is_json,
+        )
+        path, index = runs / _name(run_name), items.index()
+        _refuse(order)
+        if is_dry:
+            show_plan(order, path, index, is_json=is_json)
+            return
+        with closing(Folder.open(path, recipe.to_dict(), may_go_on=is_resumed)) as folder:
+            changes = changes_since(folder, index)
+            _settle(folder, changes, changed, is_retried=is_retried)
+            remember(folder, index)
+            without = frozenset(changes.changed if changed is Changed.KEEP else ())
+            reason = run(perform(order, folder, without))
+            sums = statistics_in(folder, order, run_name, len(index), pass_mark)
+            folder.write(STATISTICS, [json.dumps(sums.told, indent=2) + "\n"])
+            folder.write(ITEMS, sums.item_lines)
+            if has_groups:
+                folder.write(GROUPS, (line + "\n" for line in groups(folder)))
+    except (TrajectoryError, StartRefused) as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename or runs}: {error.strerror}")
+    if is_json:
+        typer.echo(json.dumps({**sums.told, "stopped": reason}))
+    say_end(path, sums.told, reason, is_quiet=is_json, export=path / (GROUPS if has_groups else GRAPHS))
+    if reason:
+        raise typer.Exit(130 if reason == INTERRUPTED else CANNOT_RUN)
+
+
+def _refuse(order: Order) -> None:
+    """Say what is wrong before anything is written, as far as it can be known without asking anybody."""
+    names = list(order.recipe.toolsets.toolsets)
+    refuse_missing(order.settings, order.recipe.model)
+    refuse_unknown_servers(order.settings, names)
+    python_toolsets(names)
+
+
+def _settle(folder: Folder, changes: Changes, changed: Changed | None, *, is_retried: bool) -> None:
+    """Say what became of the prompts since the last time, and do what was asked for about it. Raises SettingsError if nothing was."""
+    if changes.stale and changed is None:
+        what = [
+            f"{len(names):,} {'row was' if len(names) == 1 else 'rows were'} {word} since their rollouts were made ({some(names)})"
+            for names, word in ((changes.changed, "changed"), (changes.removed, "removed"))
+            if names
+        ]
+        ways = "--changed keep leaves their rollouts as they are, --changed again sets them aside and runs the rows anew"
+        raise SettingsError(f"{' and '.join(what)}; {ways}")
+    say_changes(changes, are_kept=changed is Changed.KEEP)
+    if changes.stale and changed is Changed.AGAIN:
+        gone = folder.set_aside(lambda placed: placed.entry.item in changes.stale)
+        complain(f"{gone:,} rollouts are set aside (aside.jsonl)")
+    if is_retried:
+        gone = folder.set_aside(lambda placed: placed.entry.outcome in FAILED)
+        complain(f"{gone:,} failed rollouts are set aside (aside.jsonl), and made once more")
+
+
+def _name(run_name: str) -> str:
+    if not run_name.strip() or run_name in (".", "..") or any(sign in run_name for sign in "/\\\0"):
+        fail(f"--run-name {run_name!r} is no name for a folder")
+    return run_name
+
+
+def _text(option: str, given: str | None) -> str | None:
+    """A text, or what is in the file that it names."""
+    if given is None:
+        return None
+    try:
+        file = Path(given)
+        return file.read_text(encoding="utf-8").removesuffix("\n") if len(given) < 1_000 and file.is_file() else given
+    except OSError as error:
+        fail(f"{option}: cannot read {given}: {error.strerror}")
+    except UnicodeDecodeError:
+        fail(f"{option}: {given} is not UTF-8 text")
+
+
+def _sampling(given: list[str] | tuple[str, ...], **named: float | None) -> dict[str, Any]:
+    found: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            fail(f"--sampling {text!r}: expected KEY=VALUE, such as top_k=40 or 'stop=[\"END\"]'")
+        try:
+            found[name.strip()] = json.loads(value, parse_constant=_no_number)
+        except ValueError:
+            found[name.strip()] = value  # a word needs no quotes
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _messages(file: Path) -> list[dict[str, Any]]:
+    try:
+        given = json.loads(file.read_bytes())
+        return [dict(message) for message in MessageGraph(given)]
+    except OSError as error:
+        fail(f"--prefill: cannot read {file}: {error.strerror}")
+    except (ValueError, MessageError) as error:
+        fail(f"--prefill: {file} is not a JSON list of messages ({error})")
+
+
+def _kept(keep: Keep) -> KeepReasoning:
+    kinds: dict[Keep, KeepReasoning] = {Keep.NONE: "none", Keep.CURRENT_TURN: "current_turn", Keep.ALL: "all"}
+    return kinds[keep]
+
+
+def _verifier(name: str | None) -> Any:
+    if name is None:
+        return None
+    if ":" not in name:
+        fail(f"--verify {name!r}: expected MODULE:FUNCTION, such as my_checks:is_right")
+    found = find_named(name, "--verify")
+    if not callable(found):
+        fail(f"--verify {name!r} is not a function")
+    return found

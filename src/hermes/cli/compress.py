@@ -1,0 +1,276 @@
+"""The command `hermes compress`: long trajectories brought to a token target. Files alone need the extra `export` and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import tempfile
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from hermes.cli import foreign
+from hermes.cli.commands import app
+from hermes.cli.compress_shown import show_analysis, show_finished, watching
+from hermes.cli.compress_where import Wanted, find_places, load_service, spool
+from hermes.cli.errors import complain, fail
+from hermes.trajectories.compress.analysis import analyse
+from hermes.trajectories.compress.drafts import TRAJECTORIES, Places
+from hermes.trajectories.compress.job import Finished, compress_files, compress_files_with, step_of
+from hermes.trajectories.compress.lines import Work
+from hermes.trajectories.compress.reading import read_settings
+from hermes.trajectories.compress.run import Job
+from hermes.trajectories.compress.settings import CompressionSettings
+from hermes.trajectories.compress.till import Spent
+from hermes.trajectories.engines import Engine
+from hermes.trajectories.engines.local import Local
+from hermes.trajectories.errors import TrajectoryError
+from hermes.trajectories.model import Model
+
+CONFIG = Path("configs/trajectory_compression.yaml")
+SHIPPED = "trajectory_compression.yaml"
+NOBODY = "none"
+LOCAL, DAFT = "local", "daft"
+DAFT_ENGINE = "hermes.trajectories.engines.daft"
+"""Loaded by name: it needs the extra `batch`."""
+STOPPED, NOT_ALL = 130, 1
+OUT_OF_THE_STORE = "Out of the store of a Hermes, running or not, instead of files"
+WHO_AND_HOW = "Who summarises, and where the work is done"
+
+
+@app.command("compress")
+def compress_command(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="A file of trajectories (ShareGPT, OpenAI or graphs; JSON or JSONL), or a folder of them.", show_default=False),
+    ] = None,
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Where to write; a folder for a folder. Left out: the input's name and `_compressed`.", show_default=False
+        ),
+    ] = None,
+    target_tokens: Annotated[
+        int | None, typer.Option("--target-tokens", "-t", min=1, help="Longest trajectory, in tokens.", show_default=False)
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            help="A folder with tokenizer.json and chat template, a Hugging Face name in the local cache, or `estimate` (3 bytes a token).",
+            show_default=False,
+        ),
+    ] = None,
+    is_dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count and plan everything, write nothing, ask nobody, and say what it would cost.")
+    ] = False,
+    sample_percent: Annotated[float, typer.Option(min=0, max=100, help="Take only so many of a hundred trajectories.")] = 100.0,
+    seed: Annotated[int, typer.Option(help="Which of them: the same seed takes the same ones.")] = 42,
+    config: Annotated[
+        Path | None,
+        typer.Option(help=f"All settings, in YAML; also hermes-agent's file. Left out: ./{CONFIG} if it is there.", show_default=False),
+    ] = None,
+    is_config_wanted: Annotated[
+        bool, typer.Option("--print-config", help="Print the settings as they are by default, each explained, and stop.")
+    ] = False,
+    is_restart: Annotated[
+        bool, typer.Option("--restart", help="Forget an unfinished run, and the summaries that it paid for, and start over.")
+    ] = False,
+    is_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON on standard output, and nothing else there.")] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A model of the catalogue that writes the summaries; `none` extracts them, without a model. "
+            "Left out: what the configuration says, and it says none.",
+            show_default=False,
+            rich_help_panel=WHO_AND_HOW,
+        ),
+    ] = None,
+    budget_usd: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Stop before more than this is paid; the same command goes on.", show_default=False, rich_help_panel=WHO_AND_HOW
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", "-w", min=1, help="Processes; never more than cores.", show_default=False, rich_help_panel=WHO_AND_HOW),
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="local; daft; or ray://HOST:PORT for Daft on a Ray cluster. A model is asked from here all the same.",
+            rich_help_panel=WHO_AND_HOW,
+        ),
+    ] = "local",
+    conversation: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A conversation or session id, a channel, or what X-Hermes-Session called a chat; repeatable.",
+            rich_help_panel=OUT_OF_THE_STORE,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHEN",
+            help="Sessions in which something was said since then, whole: 24h, 7d, 2026-11-15, 2026-11-15T12:00 (UTC).",
+            rich_help_panel=OUT_OF_THE_STORE,
+        ),
+    ] = None,
+    account: Annotated[str | None, typer.Option(help="Sessions of this account.", rich_help_panel=OUT_OF_THE_STORE)] = None,
+    is_everything: Annotated[bool, typer.Option("--stored", help="Every session there is.", rich_help_panel=OUT_OF_THE_STORE)] = False,
+    settings_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--settings",
+            help="Read Hermes' own settings (models, store) from this file instead of ./hermes.toml.",
+            show_default=False,
+            rich_help_panel=OUT_OF_THE_STORE,
+        ),
+    ] = None,
+) -> None:
+    """Bring long trajectories to a token target: the first and the last turns stay, the middle is summarised, as little of it as possible.
+
+    What is short enough is passed on byte for byte. A shortened row says so: on_policy is false, and off_policy names the turns that
+    were sampled with more before them. Graphs keep both versions, so `hermes export` still trains every answer in its own context; the
+    store itself is never changed. Nothing is dropped: what cannot fit is flagged, what cannot be read is kept in NAME.rejected.jsonl.
+
+    Killed at any point, the same command goes on where it was, and pays for no summary twice.
+
+    Exit code 0 when all went well, 1 when a line could not be read or the budget is used up, 2 for bad arguments."""
+    if is_config_wanted:
+        typer.echo(resources.files("hermes.trajectories.compress").joinpath(SHIPPED).read_text(encoding="utf-8"), nl=False)
+        return
+    settings = _settings(config, target_tokens, tokenizer, workers)
+    chosen = settings.summarization.model if model is None else None if model == NOBODY else model
+    if budget_usd is not None and chosen is None:
+        fail("--budget-usd is for a model that is paid; name one with --model")
+    wanted = Wanted(tuple(conversation or ()), since, account, is_everything, settings_file)
+    order = _Order(settings, chosen, budget_usd, settings_file, is_json=is_json, restarts=is_restart)
+    broken = 0
+    try:
+        work = Work(settings, chosen, sample_percent, seed)
+        work.counter()  # a tokenizer that is not there is told before anything is begun
+        places, inputs = find_places(files or (), wanted, out, settings)
+        if is_dry_run:
+            with tempfile.TemporaryDirectory() as folder:
+                if wanted:
+                    inputs, broken = spool(replace(places, out=Path(folder, "out")), wanted, restarts=False)
+                _dry_run(Job(inputs, work, places), _engine(engine, settings), order)
+            return
+        if wanted:
+            inputs, broken = spool(places, wanted, restarts=is_restart)
+        finished = _run(Job(inputs, work, places), _engine(engine, settings), replace(order, restarts=is_restart and not wanted))
+    except TrajectoryError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename or out or 'the output'}: {error.strerror}")
+    except Spent as error:
+        complain(f"{error}; what was paid for is kept: the same command with a larger --budget-usd goes on")
+        raise typer.Exit(NOT_ALL) from None
+    except KeyboardInterrupt:
+        complain("stopped; the same command goes on where it was")
+        raise typer.Exit(STOPPED) from None
+    _tell(finished, places, order)
+    if broken or not finished.is_clean:
+        raise typer.Exit(NOT_ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What was asked for beyond the work itself."""
+
+    settings: CompressionSettings
+    model: str | None
+    budget_usd: float | None
+    settings_file: Path | None
+    is_json: bool
+    restarts: bool
+
+    def chosen(self) -> Any:
+        """Return the model and the settings that it is one of."""
+        service = load_service("a model's summaries need")
+        return service, service.choose(self.model, self.settings.summarization, self.settings_file)
+
+
+def _settings(config: Path | None, target: int | None, tokenizer: str | None, workers: int | None) -> CompressionSettings:
+    said = {"compression.target_max_tokens": target, "tokenizer.name": tokenizer, "processing.num_workers": workers}
+    file = config if config is not None else CONFIG if CONFIG.is_file() else None
+    try:
+        return read_settings(file, {key: value for key, value in said.items() if value is not None})
+    except TrajectoryError as error:
+        fail(str(error))
+
+
+def _engine(name: str, settings: CompressionSettings) -> Engine:
+    if name == LOCAL:
+        return Local(settings.processing.num_workers)
+    if name != DAFT and not name.startswith("ray://"):
+        fail(f"unknown engine {name!r}; one of {LOCAL}, {DAFT}, ray://HOST:PORT")
+    try:
+        engine: Engine = importlib.import_module(DAFT_ENGINE).DaftEngine(None if name == DAFT else name)
+    except ModuleNotFoundError as error:
+        fail(f"--engine {name} needs {foreign(error)}; install it: pip install 'hermes-graph[batch]'")
+    return engine
+
+
+def _run(job: Job, engine: Engine, order: _Order) -> Finished:
+    size = sum(each.path.stat().st_size for each in job.inputs)
+    if order.model is None:
+        with watching(size, "compressing", is_quiet=order.is_json, is_paid=False) as advance:
+            return compress_files(job, engine, restarts=order.restarts, on_step=advance)
+    service, chosen = order.chosen()
+    budget = None if order.budget_usd is None else round(order.budget_usd * 1_000_000)
+    with watching(size, "compressing", is_quiet=order.is_json, is_paid=True) as advance:
+
+        async def act(model: Model, at_once: int | None) -> Finished:
+            return await compress_files_with(
+                model, job, engine, budget_micro_usd=budget, at_once=at_once, restarts=order.restarts, on_step=advance
+            )
+
+        finished: Finished = service.with_model(chosen, act)
+        return finished
+
+
+def _dry_run(job: Job, engine: Engine, order: _Order) -> None:
+    size = sum(each.path.stat().st_size for each in job.inputs)
+    with watching(size, "counting", is_quiet=order.is_json, is_paid=False) as advance:
+        found = analyse(job, engine, on_step=lambda so_far: advance(step_of(so_far, job)))
+    values = found.to_dict(order.settings.compression.target_max_tokens)
+    if order.model is not None:
+        service, chosen = order.chosen()
+        values |= {"model": order.model, "cost_usd": service.price(chosen, found.prompt_tokens, found.answer_tokens, found.requests)}
+    for problem in found.problems:
+        complain(problem)
+    if order.is_json:
+        typer.echo(json.dumps(values))
+    else:
+        show_analysis(values, order.model)
+    if found.totals.rejected or found.totals.failed:
+        raise typer.Exit(NOT_ALL)
+
+
+def _tell(finished: Finished, places: Places, order: _Order) -> None:
+    """Say what was done, and where everything is."""
+    for problem in finished.problems:
+        complain(problem)
+    summary = finished.metrics["summary"]
+    more = summary["trajectories_rejected"] + summary["trajectories_failed"] - len(finished.problems)
+    if more > 0:
+        complain(f"and {more:,} more")
+    files = {"output": places.out, "rejected": places.beside("rejected"), "over_limit": places.beside("over_limit")}
+    if order.settings.metrics.enabled:
+        files |= {"metrics": places.metrics, "trajectories": places.beside(TRAJECTORIES)}
+    written = {name: str(file) for name, file in files.items() if file.exists()}
+    if order.is_json:
+        typer.echo(json.dumps({**finished.metrics, "files": written, "problems": finished.problems, "resumed": finished.is_resumed}))
+        return
+    show_finished(finished, places, model=order.model)
+    console = Console()
+    for name, file in list(written.items())[1:]:
+        console.print(f"{name.replace('_', ' ')}: {file}", style="dim", soft_wrap=True)

@@ -1,0 +1,103 @@
+"""What `hermes compress` needs of the service: a model through the gateway, its price, and sessions out of the store. Extra `serve`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hermes.app.home import StartRefused
+from hermes.app.models import models_of, prices_from
+from hermes.app.sampling import open_model, refuse_missing
+from hermes.cli.compress_where import Wanted
+from hermes.cli.errors import complain, fail
+from hermes.cli.running import run, settings_from, start_log
+from hermes.cli.stored import stored_sessions
+from hermes.config import BackendKind, BackendSettings, LogLevel, ModelSettings, PriceSettings, Secret, Settings
+from hermes.config.kinds import Address
+from hermes.config.named import Named
+from hermes.ports.models import UnknownPrice
+from hermes.trajectories.compress.settings import SummarizationSettings
+from hermes.trajectories.errors import SourceError
+from hermes.trajectories.model import Model
+
+T = TypeVar("T")
+
+OWN = "summariser"
+"""What a model at `summarization.base_url`, and its backend, are called among those of the settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A model, and the settings that it is one of."""
+
+    name: str
+    settings: Settings
+
+
+def choose(name: str, summarization: SummarizationSettings, settings_file: Path | None) -> Chosen:
+    """Find a model in the catalogue, or make one of the server that the configuration names. Bad ones are one line and exit code 2."""
+    settings = settings_from(settings_file)
+    if summarization.base_url is not None:
+        variable = summarization.api_key_env
+        key = os.environ.get(variable) if variable is not None else None
+        if variable is not None and not key:
+            fail(f"{variable} is not set: the key for {summarization.base_url}; set it, or summarise without a model: --model none")
+        backend = BackendSettings(kind=BackendKind.PLAIN, base_url=Address(summarization.base_url), api_key=Secret(key) if key else None)
+        # What it costs nobody says here, so it counts as nothing: the budget is the server's business.
+        own = ModelSettings(backend=OWN, id=name, prices=(PriceSettings(input=0.0, output=0.0),))
+        settings = replace(settings, backends=Named({**settings.backends, OWN: backend}), models=Named({**settings.models, OWN: own}))
+        name = OWN
+    try:
+        refuse_missing(settings, name)
+    except StartRefused as error:
+        fail(f"{error}; or summarise without a model: --model none")
+    return Chosen(name, settings)
+
+
+def with_model(chosen: Chosen, act: Callable[[Model, int | None], Coroutine[Any, Any, T]]) -> T:
+    """Do something with an open model, and how many requests it takes at once. The log is quiet: what went well, the command says."""
+    settings = chosen.settings
+    start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
+
+    async def main() -> T:
+        async with open_model(settings, chosen.name) as model:
+            return await act(model, getattr(model, "at_once", None))
+
+    return run(main())
+
+
+def price(chosen: Chosen, prompt_tokens: int, answer_tokens: int, requests: int) -> float | None:
+    """Return what so many tokens cost in US dollars, in requests of about equal length; None where nobody knows."""
+    if chosen.name == OWN:
+        return None
+    try:
+        model = models_of(chosen.settings)[chosen.name]
+        rate = prices_from(chosen.settings).rate(model.id, datetime.now(UTC).date(), prompt_tokens // max(requests, 1))
+    except UnknownPrice:
+        return None
+    return (prompt_tokens * rate.tokens_in + answer_tokens * rate.tokens_out) / 1e12
+
+
+def save_sessions(wanted: Wanted, file: Path) -> int:
+    """Write sessions of the store to a file of graphs, readable for its owner alone; return how many could not be read.
+
+    It appears whole, or not at all."""
+    draft = file.with_suffix(".part")
+    draft.touch(mode=0o600)
+    broken = 0
+    with stored_sessions(wanted.names, wanted.since, wanted.account, wanted.settings_file) as sessions:
+        with draft.open("w", encoding="utf-8") as lines:
+            for session in sessions:
+                if isinstance(session, SourceError):
+                    complain(str(session))
+                    broken += 1
+                else:
+                    lines.write(session.graph.to_json() + "\n")
+        if sessions.forgotten:
+            complain(f"{sessions.forgotten:,} sessions are left out: the people were deleted for whom they are sealed")
+    draft.rename(file)
+    return broken

@@ -1,0 +1,95 @@
+"""Where `hermes compress` reads and writes: one file, a folder, several files, or sessions out of the store."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hermes.cli import foreign
+from hermes.cli.errors import fail
+from hermes.trajectories.compress.chunks import Input, find_inputs
+from hermes.trajectories.compress.drafts import Places
+from hermes.trajectories.compress.run import JOURNAL
+from hermes.trajectories.compress.settings import CompressionSettings
+
+SERVICE = "hermes.cli.compress_service"
+"""Loaded by name: it needs the extra `serve` and takes a second, and files without a model need neither."""
+NOT_TRAJECTORIES = ("ledger.jsonl", ".rejected.jsonl", ".over_limit.jsonl")
+"""What lies beside trajectories."""
+SPOOL = "stored.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of the store."""
+
+    names: tuple[str, ...]
+    since: str | None
+    account: str | None
+    is_everything: bool
+    settings_file: Path | None
+
+    def __bool__(self) -> bool:
+        return bool(self.names) or self.since is not None or self.account is not None or self.is_everything
+
+
+def find_places(files: Sequence[Path], wanted: Wanted, out: Path | None, settings: CompressionSettings) -> tuple[Places, list[Input]]:
+    """Return where the output goes and which files are read; for sessions out of the store, which are read later, none."""
+    if files and wanted:
+        fail("trajectories come out of files or out of the store: leave out FILES, or --conversation, --since, --account and --stored")
+    if not files and not wanted:
+        fail("which trajectories? Name a file or a folder, or read the store with --conversation, --since, --account or --stored")
+    if wanted:
+        if out is None:
+            fail("where to? Name a file for the graphs out of the store, for instance --out compressed.jsonl")
+        return places_for(out, settings, is_folder=False, is_private=True), []
+    leave_out = (*NOT_TRAJECTORIES, settings.metrics.output_file, Path(settings.metrics.output_file).with_suffix(".jsonl").name)
+    inputs = [each for file in files for each in find_inputs(file, leave_out)]
+    is_folder = len(files) > 1 or files[0].is_dir()
+    if len(files) > 1 and out is None:
+        fail("several inputs need a folder to go to: --out FOLDER")
+    twice = [name for name, number in Counter(each.name for each in inputs).items() if number > 1]
+    if twice:
+        fail(f"there are two inputs with the name {twice[0]}; compress them one after the other")
+    suffix = settings.output.output_suffix
+    place = out or (files[0].with_name(f"{files[0].name}{suffix}") if is_folder else files[0].with_stem(f"{files[0].stem}{suffix}"))
+    if any(folder.is_dir() and folder.resolve() in (place.resolve(), *place.resolve().parents) for folder in files):
+        fail(f"{place} lies in the input; name another place with --out")
+    return places_for(place, settings, is_folder=is_folder), inputs
+
+
+def places_for(out: Path, settings: CompressionSettings, *, is_folder: bool, is_private: bool = False) -> Places:
+    """Return where everything goes. The metrics of another run are not written over: then the output's name stands before theirs."""
+    metrics = out.parent / settings.metrics.output_file
+    if metrics.exists() or metrics.with_suffix(".jsonl").exists():
+        metrics = metrics.with_name(f"{out.stem}.{metrics.name}")
+    return Places(out, metrics, is_folder, is_private)
+
+
+def spool(places: Places, wanted: Wanted, *, restarts: bool) -> tuple[list[Input], int]:
+    """Read the sessions out of the store into a file beside the draft; return it, and how many could not be read.
+
+    An unfinished run goes on with those that it began with."""
+    if restarts:
+        shutil.rmtree(places.folder, ignore_errors=True)
+    file = places.folder / SPOOL
+    if places.out.exists() and not file.exists():
+        fail(f"{places.out} exists; name another with --out, or remove it")
+    broken = 0
+    if not file.exists() or not (places.folder / JOURNAL).exists():
+        places.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        broken = load_service("sessions out of the store need").save_sessions(wanted, file)
+    return [Input(file, SPOOL)], broken
+
+
+def load_service(what: str) -> Any:
+    """Return the module that has models and the store, or say what to install for it."""
+    try:
+        return importlib.import_module(SERVICE)
+    except ModuleNotFoundError as error:
+        fail(f"{what} {foreign(error)}; install it: pip install 'hermes-graph[serve]'")

@@ -1,0 +1,207 @@
+"""What a run would do, without doing it: every row is counted and compressed, nothing is written, and no model is asked.
+
+In a model's place stands one that counts what it is sent and answers with as many words as were asked for. So requests and prompts
+are those of the real run; only how long the real answers are, nobody knows before."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter as Histogram
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from hermes.graph import CallRecord
+from hermes.trajectories.compress.ask import ModelSummariser
+from hermes.trajectories.compress.chunks import BEGIN, Chunk, Place, read_chunks
+from hermes.trajectories.compress.counting import Counter
+from hermes.trajectories.compress.extract import Extractive
+from hermes.trajectories.compress.lines import Done, RawRow, Work, compress_row
+from hermes.trajectories.compress.metrics import Totals
+from hermes.trajectories.compress.pieces import Piece, Summariser, Summary
+from hermes.trajectories.compress.run import MOST_PROBLEMS, Job
+from hermes.trajectories.engines import Engine
+from hermes.trajectories.model import Request, Sampled
+
+FINENESS = 64
+"""Buckets for each doubling of a length: a length is known to 1 in 100, however many there are."""
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+
+
+@dataclass(slots=True)
+class Lengths:
+    """How long trajectories are. Takes the same room for ten of them and for ten million."""
+
+    counts: Histogram[int] = field(default_factory=Histogram)
+    least: int = 0
+    most: int = 0
+    total: int = 0
+    number: int = 0
+
+    def add(self, length: int) -> None:
+        self.least = min(self.least, length) if self.number else length
+        self.most = max(self.most, length)
+        self.counts[int(math.log2(max(length, 1)) * FINENESS)] += 1
+        self.total += length
+        self.number += 1
+
+    def merge(self, other: Lengths) -> None:
+        if other.number:
+            self.least = min(self.least, other.least) if self.number else other.least
+            self.most = max(self.most, other.most)
+            self.counts += other.counts
+            self.total += other.total
+            self.number += other.number
+
+    def quantile(self, share: float) -> int:
+        """Return about the length that this share of them does not exceed."""
+        left = share * self.number
+        for bucket in sorted(self.counts):
+            left -= self.counts[bucket]
+            if left <= 0:
+                return min(self.most, max(self.least, round(2 ** ((bucket + 0.5) / FINENESS))))
+        return self.most
+
+    def doublings(self) -> list[tuple[int, int, int]]:
+        """Return how many lie from one power of two to the next: (from, to, number)."""
+        found: Histogram[int] = Histogram()
+        for bucket, number in self.counts.items():
+            found[bucket // FINENESS] += number
+        return [(1 << power, 1 << (power + 1), found[power]) for power in range(min(found), max(found) + 1)] if found else []
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "total": self.total,
+            "mean": round(self.total / max(self.number, 1), 1),
+            "min": self.least,
+            **{f"p{round(share * 100)}": self.quantile(share) for share in QUANTILES},
+            "max": self.most,
+        }
+
+
+@dataclass(slots=True)
+class Analysis:
+    """What was found about some rows."""
+
+    totals: Totals = field(default_factory=Totals)
+    before: Lengths = field(default_factory=Lengths)
+    after: Lengths = field(default_factory=Lengths)
+    summaries: int = 0
+    summarised_tokens: int = 0
+    """Tokens of the turns that summaries would stand for."""
+    requests: int = 0
+    prompt_tokens: int = 0
+    answer_tokens: int = 0
+    """As long as a summary may be."""
+    problems: list[str] = field(default_factory=list)
+    end: Place = BEGIN
+
+    def merge(self, other: Analysis) -> None:
+        self.totals.merge(other.totals)
+        self.before.merge(other.before)
+        self.after.merge(other.after)
+        self.summaries += other.summaries
+        self.summarised_tokens += other.summarised_tokens
+        self.requests += other.requests
+        self.prompt_tokens += other.prompt_tokens
+        self.answer_tokens += other.answer_tokens
+        self.problems += other.problems[: MOST_PROBLEMS - len(self.problems)]
+        self.end = other.end
+
+    def to_dict(self, target: int) -> dict[str, Any]:
+        """Return the analysis as JSON values."""
+        totals = self.totals
+        over = totals.trajectories - totals.skipped_under_target - totals.failed
+        return {
+            "dry_run": True,
+            "trajectories": totals.trajectories,
+            "rejected": totals.rejected,
+            "not_sampled": totals.left_out,
+            "failed": totals.failed,
+            "target_max_tokens": target,
+            "tokens_estimated": totals.estimated > 0,
+            "tokens": self.before.to_dict(),
+            "histogram": [{"from": low, "to": high, "trajectories": number} for low, high, number in self.before.doublings()],
+            "over_target": over,
+            "brought_under": over - totals.still_over_limit,
+            "still_over_limit": totals.still_over_limit,
+            "tokens_after": self.after.to_dict(),
+            "tokens_saved": totals.tokens_saved,
+            "trimmed_results": totals.trimmed_results,
+            "summaries": self.summaries,
+            "tokens_to_summarise": self.summarised_tokens,
+            "requests": self.requests,
+            "prompt_tokens": self.prompt_tokens,
+            "answer_tokens": self.answer_tokens,
+        }
+
+
+def analyse(job: Job, engine: Engine, *, on_step: Callable[[Analysis], None] = lambda _: None) -> Analysis:
+    """Return what compressing these files would come to. Reads all of them, writes nothing."""
+    found = Analysis()
+    for part in engine.map(partial(analyse_chunk, work=job.work), read_chunks(job.inputs)):
+        found.merge(part)
+        on_step(found)
+    return found
+
+
+def analyse_chunk(chunk: Chunk, work: Work) -> Analysis:
+    """Return what compressing these rows would come to."""
+    return asyncio.run(_analyse(chunk, work))
+
+
+async def _analyse(chunk: Chunk, work: Work) -> Analysis:
+    found = Analysis(end=chunk.end)
+    counter = work.counter()
+    asked = _Asked(counter)
+    watched = _Watched(Extractive() if work.model is None else ModelSummariser(asked, work.settings))
+    for number, line in enumerate(chunk.rows, start=chunk.first):
+        raw = RawRow(line, chunk.name, number)
+        if line.strip() and work.takes(raw):
+            done = Done()
+            await compress_row(raw, work, counter, done, summariser=watched)
+            if done.totals.trajectories:
+                found.before.add(done.totals.tokens_before)
+                found.after.add(done.totals.tokens_after)
+            found.totals.merge(done.totals)
+            found.problems += done.problems[: MOST_PROBLEMS - len(found.problems)]
+        elif line.strip():
+            found.totals.left_out += 1
+    found.totals.rejected += bool(chunk.broken)
+    found.summaries, found.summarised_tokens = watched.pieces, watched.tokens
+    found.requests, found.prompt_tokens, found.answer_tokens = asked.requests, asked.prompt_tokens, asked.answer_tokens
+    return found
+
+
+class _Watched:
+    """A summariser, and how much it is given."""
+
+    def __init__(self, summariser: Summariser) -> None:
+        self._summariser = summariser
+        self.pieces = self.tokens = 0
+
+    async def summarise(self, piece: Piece) -> Summary:
+        self.pieces += 1
+        self.tokens += piece.counter.count(piece.messages)
+        return await self._summariser.summarise(piece)
+
+
+class _Asked:
+    """Stands for a model: counts, and says as much as it may."""
+
+    name = "dry run"
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self.requests = self.prompt_tokens = self.answer_tokens = 0
+
+    async def sample(self, request: Request) -> Sampled:
+        self.requests += 1
+        self.prompt_tokens += self._counter.count(request.messages, request.tools)
+        # Half of what may be answered is what is asked for: the rest is for models that cannot stop.
+        wanted = max(1, (request.max_tokens or 0) // 2)
+        text = self._counter.head(str(request.messages[-1]["content"]), wanted)
+        self.answer_tokens += self._counter.count_text(text)
+        return Sampled({"role": "assistant", "content": text}, CallRecord(sample_id=request.sample_id))

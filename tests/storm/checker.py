@@ -219,8 +219,7 @@ class Chat:
             for turn in turns:
                 if turn.chat != self.chat:
                     yield Violation(Wrong.CROSSED, sent.mark, f"the books have it in the chat {turn.chat}")
-        own = sum(self.books.is_own(received.text) for received in self.received)
-        owed = [turn for turn in self.turns if not self.is_marked(turn) and not is_dead(turn) and not is_doubtful(turn)]
+        own, owed = self.apologies(), self.owed()
         excused = [turn for turn in self.turns if not self.is_marked(turn) and (is_dead(turn) or is_doubtful(turn))]
         if own < len(owed):
             names = ", ".join(mark for turn in owed for mark in turn.marks)
@@ -228,6 +227,14 @@ class Chat:
         most = len(owed) + sum(1 + doubts(turn) for turn in excused) + sum(map(doubts, owed))
         if own > most:
             yield Violation(Wrong.DOUBLED, self.chat, f"{own} apologies, and no more than {most} can be explained")
+
+    def apologies(self) -> int:
+        """How often this person read what Hermes says for itself."""
+        return sum(self.books.is_own(received.text) for received in self.received)
+
+    def owed(self) -> list[Turn]:
+        """The turns without an answer, and without anything that explains it: each must have had an apology."""
+        return [turn for turn in self.turns if not self.is_marked(turn) and not is_dead(turn) and not is_doubtful(turn)]
 
     def is_marked(self, turn: Turn) -> bool:
         return any(mark in self.books.marked for mark in turn.marks)
@@ -295,13 +302,17 @@ class Chat:
 
     def apologies_in_place(self) -> Iterator[Violation]:
         """Walk through what came, from one expected thing to the next: they must all be found, in this order."""
-        expected = [(turn.marks[0], self.is_marked(turn)) for turn in self.turns if not is_dead(turn) and not is_doubtful(turn)]
+        if self.apologies() < len(self.owed()):
+            return  # it is lost: then its place says nothing
         rest = iter(self.received)
-        for mark, is_marked in expected:
-            if not any(mark in answered(received.text) if is_marked else self.books.is_own(received.text) for received in rest):
-                if not is_marked or mark in self.books.marked:
-                    yield Violation(Wrong.SWAPPED, mark, "its answer, or the apology for it, came before that of an earlier message")
-                return
+        for turn in {turn.marks: turn for turn in self.turns if not is_dead(turn) and not is_doubtful(turn)}.values():
+            texts = {received.text: None for received in self.received if answered(received.text) & {*turn.marks}}
+            for text in texts or (None,):
+                if not any(received.text == text if text else self.books.is_own(received.text) for received in rest):
+                    yield Violation(
+                        Wrong.SWAPPED, turn.marks[0], "its answer, or the apology for it, came before that of an earlier message"
+                    )
+                    return
 
     def letters(self) -> Iterator[Violation]:
         for turn in self.turns:

@@ -181,6 +181,8 @@ class Forecast:
     talkers: tuple[Talker, ...]
     events: tuple[Event, ...]
     disorder: Disorder
+    burst_s: float
+    """How long a message waits for more of it; 0: every message is a turn of its own."""
 
     @property
     def messages(self) -> int:
@@ -222,7 +224,8 @@ def forecast(seed: int, *, seconds: float, users: int) -> Forecast:
     dice = random.Random(f"{seed}/weather")
     events = [*blows(dice, seconds), *strikes(dice, seconds), *blocks(dice, seconds, talkers)]
     disorder = Disorder(duplicates=0.15, held_back=0.15, held_back_s=2 * SPEED, batch_s=0.2 * SPEED, early_echoes=0.3)
-    return Forecast(seed, seconds, talkers, tuple(sorted(events, key=lambda event: event.at_s)), disorder)
+    burst_s = dice.choice((0.0, 0.0, 0.4))
+    return Forecast(seed, seconds, talkers, tuple(sorted(events, key=lambda event: event.at_s)), disorder, burst_s)
 
 
 def talker(dice: random.Random, number: int, seconds: float) -> Talker:
@@ -241,11 +244,11 @@ def talker(dice: random.Random, number: int, seconds: float) -> Talker:
 
 
 def blows(dice: random.Random, seconds: float) -> Iterator[Event]:
-    """Processes and stores are struck, every two to five seconds. Every kind comes once before any comes again."""
+    """Processes and stores are struck, every two to four seconds. Every kind comes once before any comes again."""
     at_s, places = CALM_BEFORE_S, cycle(PLACES)
     hand: list[str] = []
     while True:
-        at_s += dice.uniform(2.0, 5.0)
+        at_s += dice.uniform(2.0, 4.0)
         if at_s >= seconds:
             return
         if not hand:
@@ -261,14 +264,16 @@ DRAW: Mapping[str, Callable[[random.Random, Places], Blow]] = {
     "crash again": lambda dice, places: crash(dice, *next(places)),
     "crash once more": lambda dice, places: crash(dice, *next(places)),
     "freeze": lambda dice, _: Freeze("worker", dice.randrange(WORKERS), tenths(dice, 3.5, 5.0)),
-    "freeze long": lambda dice, _: Freeze("worker", dice.randrange(WORKERS), tenths(dice, 14.0, 16.0)),
+    "freeze long": lambda dice, _: Freeze("worker", dice.randrange(WORKERS), tenths(dice, 16.0, 18.0)),
+    "freeze web": lambda dice, _: Freeze("web", 0, tenths(dice, 5.5, 7.0)),
     "empty redis": lambda _, __: EmptyRedis(),
     "stop redis": lambda dice, _: StopRedis(tenths(dice, 0.5, 2.0), is_killed=dice.random() < 0.5),
     "restart postgres": lambda dice, _: RestartPostgres(dice.choice(("SIGKILL", "SIGQUIT", "SIGINT")), tenths(dice, 0.2, 1.5)),
     "cut connections": lambda dice, _: CutConnections(dice.randint(2, 8)),
     "outage": lambda dice, _: Outage(dice.choice(SENT_TO), tenths(dice, 5.0, 9.0), dice.choice(OUT_OF_ORDER)),
 }
-"""The deck. A worker that is frozen for long also sleeps past the time after which its parcel is given to another."""
+"""The deck. A worker that is frozen for long also sleeps past the time after which its parcel is given to another; a web that is frozen,
+past the time after which 360dialog sends again what nobody has answered."""
 OUT_OF_ORDER: Sequence[Fault] = (Html(status=503), Html(status=502), Reset(arrives=False), Hang(arrives=False))
 
 

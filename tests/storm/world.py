@@ -84,7 +84,7 @@ QUICK: Mapping[str, str] = {
     "HERMES_DATABASE_STATEMENT_TIMEOUT_S": "10",
     "HERMES_DATABASE_POOL_MAX": "12",
     "HERMES_DELIVERY_TIMEOUT_S": "2",
-    "HERMES_DELIVERY_CUT_OFF_S": "20",
+    "HERMES_DELIVERY_CUT_OFF_S": "14",
     "HERMES_DELIVERY_QUEUE_S": "2,4,8",
     "HERMES_DELIVERY_BREAKER_OPEN_S": "3",
     "HERMES_DELIVERY_STOP_S": "3",
@@ -299,6 +299,11 @@ class World:
                 fetched=frozenset(somebody.chat for somebody in self.people if somebody.talker.line in FETCHED),
             )
 
+    async def outcomes(self) -> dict[str, int]:
+        """How Hermes says that its turns ended."""
+        async with self._reading() as reader:
+            return await reader.outcomes()
+
     def _note_attempts(self) -> None:
         """When each message was first offered to us, and when we first said that we have it."""
         said = {mark: one for somebody in self.people for mark, one in somebody.said.items()}
@@ -366,7 +371,8 @@ async def open_world(forecast: Forecast, *, log_level: str = "info") -> AsyncIte
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hermes-")))
         servers = await asyncio.to_thread(Servers.start, folder / "home")
         stack.callback(servers.stop)
-        environ = surroundings(folder, servers, await fresh_database(servers), log_level)
+        environ = surroundings(folder, servers, await fresh_database(servers))
+        environ |= {"HERMES_INBOX_BURST_S": str(forecast.burst_s), "HERMES_LOG_LEVEL": log_level}
         opened = {}
         mainland = await stack.enter_async_context(open_platforms(seed=forecast.seed, speed=SPEED, disorder=forecast.disorder))
         opened["mainland"] = time.monotonic() - mainland.world.pace.now() / SPEED
@@ -408,7 +414,7 @@ async def kept_alive(machines: list[Machine]) -> AsyncIterator[None]:
                 raise error
 
 
-def surroundings(folder: Path, servers: Servers, database_url: str, log_level: str) -> dict[str, str]:
+def surroundings(folder: Path, servers: Servers, database_url: str) -> dict[str, str]:
     """The variables of every process."""
     (folder / "script.toml").write_text(script(), encoding="utf-8")
     return {
@@ -421,7 +427,6 @@ def surroundings(folder: Path, servers: Servers, database_url: str, log_level: s
         "HERMES_MASTER_KEYS": new_master_key(),
         "HERMES_WEB_PORT": str(free_port()),
         "HERMES_LLM_SCRIPT": str(folder / "script.toml"),
-        "HERMES_LOG_LEVEL": log_level,
     }
 
 

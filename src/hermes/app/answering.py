@@ -23,6 +23,7 @@ from hermes.ports.inbox import Claim
 from hermes.ports.models import Models
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.ports.work import Work
+from hermes.router.compaction import Compaction
 from hermes.router.courier import Courier
 from hermes.router.services import Links, Services
 from hermes.router.steps.run_tools import MOST_CALLS
@@ -165,6 +166,7 @@ def services_from(
     answering: Answering,
     typing: Typing,
     metrics: Metrics,
+    compaction: Compaction | None = None,
 ) -> Services:
     """Everything around the ten steps."""
 
@@ -199,6 +201,7 @@ def services_from(
         model_s=model_s,
         tools_s=model_s + MOST_CALLS * settings.tools.timeout_s,
         typing=typing.shown,
+        compaction=compaction,
         per_minute=settings.inbox.per_minute,
         charges_copies=settings.credits.charge_copies,
         links=Links(links.signup, links.activation, links.upgrade, settings.credits.referral_reward or None),

@@ -25,6 +25,7 @@ from redis.backoff import NoBackoff
 from hermes.app.afterwards import Afterwards, afterwards_from
 from hermes.app.answering import Answering, Mind, open_answering, services_from, warm
 from hermes.app.channels import SENT_TO, Lines, Pollers, dispatch_from, following_lines, receipts_from
+from hermes.app.compaction import compaction_from
 from hermes.app.gateway import ModelParts, Models, SystemClock, open_models
 from hermes.app.home import StartRefused, home_of, master_keys
 from hermes.app.parts import Parts, behind_ports
@@ -318,6 +319,7 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         answering=answering,
         typing=Typing(channels=held.lines, post=held.post),
         metrics=held.metrics,
+        compaction=compaction_from(settings.history, models.catalogue),
     )
     turns = Turns(services, Limits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s), joining)
     return Hermes(

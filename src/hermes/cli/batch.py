@@ -15,7 +15,7 @@ from hermes.app.models import tiers_of
 from hermes.app.sampling import refuse_missing
 from hermes.app.toolsets import python_toolsets, refuse_unknown_servers
 from hermes.cli.batch_run import INTERRUPTED, Order, perform
-from hermes.cli.batch_shown import say_changes, say_end, show_plan, statistics_in
+from hermes.cli.batch_shown import counted, say_changes, say_end, show_plan, statistics_in
 from hermes.cli.commands import app
 from hermes.cli.errors import complain, fail
 from hermes.cli.running import CANNOT_RUN, Config, run, settings_from
@@ -248,7 +248,8 @@ def _settle(folder: Folder, changes: Changes, changed: Changed | None, *, is_ret
     """Say what became of the prompts since the last time, and do what was asked for about it. Raises SettingsError if nothing was."""
     if changes.stale and changed is None:
         what = [
-            f"{len(names):,} {'row was' if len(names) == 1 else 'rows were'} {word} since their rollouts were made ({some(names)})"
+            f"{counted(len(names), 'row')} {'was' if len(names) == 1 else 'were'} {word} since "
+            f"{'its' if len(names) == 1 else 'their'} rollouts were made ({some(names)})"
             for names, word in ((changes.changed, "changed"), (changes.removed, "removed"))
             if names
         ]
@@ -257,10 +258,10 @@ def _settle(folder: Folder, changes: Changes, changed: Changed | None, *, is_ret
     say_changes(changes, are_kept=changed is Changed.KEEP)
     if changes.stale and changed is Changed.AGAIN:
         gone = folder.set_aside(lambda placed: placed.entry.item in changes.stale)
-        complain(f"{gone:,} rollouts are set aside (aside.jsonl)")
+        complain(f"{counted(gone, 'rollout')} set aside (aside.jsonl)")
     if is_retried:
         gone = folder.set_aside(lambda placed: placed.entry.outcome in FAILED)
-        complain(f"{gone:,} failed rollouts are set aside (aside.jsonl), and made once more")
+        complain(f"{counted(gone, 'failed rollout')} set aside (aside.jsonl), to be made once more")
 
 
 def _name(run_name: str) -> str:

@@ -55,18 +55,21 @@ def statistics_in(folder: Folder, order: Order, run_name: str, items: int, pass_
     return Sums(told, sums.item_lines())
 
 
+def counted(count: int, thing: str) -> str:
+    """So many things, in words: `1 row`, `2,000 rows`."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def say_changes(changes: Changes, *, are_kept: bool) -> None:
     """Say what became of the prompts since the run was last worked on."""
     if changes.new:
-        complain(f"{len(changes.new):,} rows are new since the last time ({some(changes.new)}); they are run too")
+        complain(f"{counted(len(changes.new), 'new row')} since the last time, to be run too ({some(changes.new)})")
     if changes.changed:
-        what = "keep the rollouts that were made of them, and get no new ones" if are_kept else "are run again"
-        complain(f"{len(changes.changed):,} rows were changed since their rollouts were made ({some(changes.changed)}); they {what}")
+        what = "kept as made, and nothing is added" if are_kept else "to be run again"
+        complain(f"{counted(len(changes.changed), 'changed row')}, {what} ({some(changes.changed)})")
     if changes.removed:
-        what = "stay" if are_kept else "are set aside"
-        complain(
-            f"{len(changes.removed):,} rows with rollouts are not in the file any more ({some(changes.removed)}); their rollouts {what}"
-        )
+        what = "its rollouts stay" if are_kept else "its rollouts are set aside"
+        complain(f"{counted(len(changes.removed), 'row')} not in the file any more, {what} ({some(changes.removed)})")
 
 
 def say_end(path: Path, told: Mapping[str, Any], reason: str, *, is_quiet: bool, export: Path) -> None:
@@ -75,11 +78,10 @@ def say_end(path: Path, told: Mapping[str, Any], reason: str, *, is_quiet: bool,
         Console().print(_table(path, told))
     failed = told["failed"]
     if failed:
-        complain(f"{failed:,} rollouts failed; they are kept and say why (rollouts.jsonl). Make them once more: --resume --retry-failed")
+        complain(f"{counted(failed, 'rollout')} failed: kept, and why is in rollouts.jsonl. Make them once more: --resume --retry-failed")
     if told["rewards"]["verify_errors"]:
-        complain(
-            f"{told['rewards']['verify_errors']:,} rollouts have no reward because the verifier failed; see verify_error in rollouts.jsonl"
-        )
+        count = counted(told["rewards"]["verify_errors"], "rollout")
+        complain(f"{count} without a reward, because the verifier failed: see verify_error in rollouts.jsonl")
     if reason:
         left = told["planned"] - told["rollouts"]
         why = "the run was stopped" if reason == INTERRUPTED else f"the run stopped: {reason}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import tempfile
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -19,7 +20,7 @@ from hermes.cli.compress_shown import show_analysis, show_finished, watching
 from hermes.cli.compress_where import Wanted, find_places, load_service, spool
 from hermes.cli.errors import complain, fail
 from hermes.trajectories.compress.analysis import analyse
-from hermes.trajectories.compress.drafts import TRAJECTORIES, Places
+from hermes.trajectories.compress.drafts import TRAJECTORIES
 from hermes.trajectories.compress.job import Finished, compress_files, compress_files_with, step_of
 from hermes.trajectories.compress.lines import Work
 from hermes.trajectories.compress.reading import read_settings
@@ -176,7 +177,7 @@ def compress_command(
     except KeyboardInterrupt:
         complain("stopped; the same command goes on where it was")
         raise typer.Exit(STOPPED) from None
-    _tell(finished, places, order)
+    _tell(finished, order)
     if broken or not finished.is_clean:
         raise typer.Exit(NOT_ALL)
 
@@ -212,6 +213,7 @@ def _engine(name: str, settings: CompressionSettings) -> Engine:
         return Local(settings.processing.num_workers)
     if name != DAFT and not name.startswith("ray://"):
         fail(f"unknown engine {name!r}; one of {LOCAL}, {DAFT}, ray://HOST:PORT")
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # Daft tells its makers about every start, unless told not to
     try:
         engine: Engine = importlib.import_module(DAFT_ENGINE).DaftEngine(None if name == DAFT else name)
     except ModuleNotFoundError as error:
@@ -255,8 +257,9 @@ def _dry_run(job: Job, engine: Engine, order: _Order) -> None:
         raise typer.Exit(NOT_ALL)
 
 
-def _tell(finished: Finished, places: Places, order: _Order) -> None:
+def _tell(finished: Finished, order: _Order) -> None:
     """Say what was done, and where everything is."""
+    places = finished.places
     for problem in finished.problems:
         complain(problem)
     summary = finished.metrics["summary"]

@@ -211,6 +211,14 @@ class HistorySettings:
     hot_ttl_s: WholeSeconds = 43_200
     """Seconds that a silent conversation's history stays in Redis. As long as a session lives: later it would not be read."""
 
+    max_tokens: Count = 24_000
+    """Tokens of history that a model is shown, estimated. A conversation that comes near to it is compacted before the next call: old tool
+    output is cut, the middle is summarised, and the graph keeps what was there. Half of what a model can take, where that is less."""
+
+    asks_models: bool = True
+    """Whether a model writes these summaries, for the user's own tokens. `false`, and where there is no model: the most telling sentences
+    are picked out."""
+
     hot_messages: Count = 200
     """The last messages of a conversation that are kept in Redis; older ones are read from the database."""
 

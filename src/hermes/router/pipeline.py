@@ -73,7 +73,7 @@ async def handle_message(claim: Claim, services: Services) -> Ended:
         await run.step("take_credit", take_credit(claim, services))
         soul = await run.step("load_soul", load_soul(claim, person, services))
         person = person.living_in(soul.timezone)
-        run.past = await run.step("load_history", load_history(claim, services))
+        run.past = await run.step("load_history", load_history(claim, person, services), limit_s=services.model_s)
         picture = await run.step("route_image", route_image(claim, services))
         prompt = run.at_once("build_messages", lambda: build_messages(soul, run.known_past, claim.envelope, picture))
         prompt = run.at_once("gate_tools", lambda: gate_tools(claim, prompt, person, run.known_past, services))
@@ -170,6 +170,7 @@ NOTED: Mapping[str, tuple[str, Callable[[Any], Mapping[str, Any]]]] = {
     "resolve_user": ("user_resolved", lambda person: {"tier": person.tier, "language": person.language, "agent": person.agent.name}),
     "take_credit": ("credit_reserved", lambda _: {}),
     "load_soul": ("soul_loaded", lambda soul: {"is_recall_used": soul.is_recall_used}),
+    "load_history": ("history_loaded", lambda past: {"messages": len(past.history.messages), "is_compacted": past.is_compacted}),
     "route_image": ("intent_classified", lambda picture: {"intent": "text" if picture is None else str(picture.intent)}),
     "gate_tools": ("tools_gated", lambda prompt: {"subset": prompt.gate, "tools": len(prompt.tools)}),
 }

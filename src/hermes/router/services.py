@@ -24,6 +24,7 @@ from hermes.ports.sessions import Sessions
 from hermes.ports.souls import Souls
 from hermes.ports.tools import Tools
 from hermes.ports.transactions import Transaction, Transactions
+from hermes.router.compaction import Compaction
 from hermes.router.courier import Courier
 from hermes.router.warmth import Warmth
 from hermes.turn import Envelope
@@ -90,6 +91,8 @@ class Services:
     """How long the tools may take, with the model's last word."""
     typing: Callable[[Envelope], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
     """Show whoever sent this that an answer is on its way, as long as the block lasts. Never raises, and delays nothing."""
+    compaction: Compaction | None = None
+    """What is done with a history that is too long for its model; None: it is shown as it is."""
     warmth: Warmth = field(default_factory=Warmth)
     links: Links = Links()
     per_minute: int = 30

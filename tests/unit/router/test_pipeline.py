@@ -128,6 +128,7 @@ async def test_a_message_is_answered_charged_and_recorded_in_ten_steps() -> None
         "user_resolved",
         "credit_reserved",
         "soul_loaded",
+        "history_loaded",
         "intent_classified",
         "tools_gated",
         "credit_posted",

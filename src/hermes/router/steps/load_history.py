@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -10,7 +10,10 @@ from hermes.ports.errors import Damaged, NotThere
 from hermes.ports.histories import History
 from hermes.ports.inbox import Claim
 from hermes.ports.sessions import Session
+from hermes.router.asking import caller_of
+from hermes.router.making_room import make_room
 from hermes.router.services import Services
+from hermes.router.steps.resolve_user import Person
 
 log = structlog.get_logger()
 
@@ -24,13 +27,28 @@ class Past:
     is_missing: bool = False
     """It could not be read; the model is asked without it, and what comes of it goes behind all that is there."""
 
+    is_compacted: bool = False
+    """It was too long for the model, and was made shorter now."""
+
     @property
     def has_tools(self) -> bool:
         return any(message.get("tool_calls") or message.get("role") == "tool" for message in self.history.messages)
 
 
-async def load_history(claim: Claim, services: Services) -> Past:
-    """Return the session's past. Raises Forgotten, and StoreUnavailable for a session that cannot be had at all."""
+async def load_history(claim: Claim, person: Person, services: Services) -> Past:
+    """Return the session's past, compacted first where it has grown too long for the model. Raises Forgotten, and StoreUnavailable for a
+    session that cannot be had at all."""
+    past, compaction = await read_past(claim, services), services.compaction
+    if compaction is None or past.is_missing or not compaction.is_due(past.history.messages, person.tier):
+        return past
+    caller = replace(caller_of(claim, person, past.session.id), takes_copies=False)
+    if await make_room(claim, past.session, caller, compaction, services):
+        return replace(await read_past(claim, services), is_compacted=True)
+    return past
+
+
+async def read_past(claim: Claim, services: Services) -> Past:
+    """Return the session's past as it is."""
     async with services.transactions.once() as tx:
         session = await services.sessions.go_on(tx, claim.conversation_id)
     if session is None:

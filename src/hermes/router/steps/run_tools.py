@@ -17,11 +17,11 @@ from hermes.ports.inbox import Claim
 from hermes.ports.models import NoAnswer
 from hermes.ports.tools import ToolCall, ToolResult, ToolUser
 from hermes.router.answered import Answered
+from hermes.router.asking import ask, caller_of
 from hermes.router.effects import Done, Effects
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import Prompt
-from hermes.router.steps.call_model import ask, caller_of
 from hermes.router.steps.load_history import Past
 from hermes.router.steps.resolve_user import Person
 
@@ -68,7 +68,7 @@ async def run_tools(claim: Claim, asked: tuple[Prompt, Answered], person: Person
 
     async def conclude(_: bytes) -> Done:
         async with asyncio.timeout(services.model_s):
-            return await ask(services, said, caller_of(claim, person, past), tools=prompt.tools, tool_choice="none")
+            return await ask(services, said, caller_of(claim, person, past.session.id), tools=prompt.tools, tool_choice="none")
 
     effects = Effects(services.transactions, services.journal)
     try:

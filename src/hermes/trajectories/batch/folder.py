@@ -318,7 +318,8 @@ def _settled(path: Path, recipe: Mapping[str, Any], *, may_go_on: bool) -> str:
     for name in recipe:
         now, then = json.loads(json.dumps(recipe[name])), before.get(name)
         if now != then:
-            shown = "" if len(str(now)) + len(str(then)) > 100 else f": {then!r} then, {now!r} now"
+            is_plain = len(f"{now}{then}") < 100 and "sha256:" not in f"{now}{then}"
+            shown = f": {then!r} then, {now!r} now" if is_plain else ""
             raise SettingsError(f"the run {path} was begun with another {name}{shown}; give the same again, or take another --run-name")
     return run_id
 

@@ -6,7 +6,7 @@ no model), ask (the one that asks one), turns (what belongs together), trim (too
 is to be), plan (what goes), result, engine (one conversation)."""
 
 from hermes.trajectories.compress.ask import ModelSummariser
-from hermes.trajectories.compress.counting import Counter, load_counter
+from hermes.trajectories.compress.counting import Counter, EstimateCounter, load_counter
 from hermes.trajectories.compress.engine import compact, compress, live_settings
 from hermes.trajectories.compress.extract import Extractive
 from hermes.trajectories.compress.pieces import Piece, Summariser, Summary
@@ -18,6 +18,7 @@ __all__ = [
     "Compressed",
     "CompressionSettings",
     "Counter",
+    "EstimateCounter",
     "Extractive",
     "ModelSummariser",
     "Piece",

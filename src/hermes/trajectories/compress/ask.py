@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hermes.graph import MessageGraph, Turn
-from hermes.trajectories.compress.counting import message_texts
 from hermes.trajectories.compress.extract import Extractive, extract
 from hermes.trajectories.compress.measure import HEADER, shorten
-from hermes.trajectories.compress.pieces import EXTRACTIVE, MODEL, Piece, Summariser, Summary
+from hermes.trajectories.compress.pieces import EXTRACTIVE, MODEL, Piece, Summariser, Summary, call_texts, content_text
 from hermes.trajectories.compress.settings import CompressionSettings, SummarizationSettings
 from hermes.trajectories.compress.turns import units_of
 from hermes.trajectories.model import Model, ModelFailed, Request, Sampled
@@ -169,8 +168,7 @@ def prompt(piece: Piece, messages: Sequence[Mapping[str, Any]], tokens: int, set
 
 def usable(message: Mapping[str, Any]) -> str:
     """Return the summary in an answer: without thoughts and without a label of its own; empty if there is none."""
-    text = "\n".join(message_texts({"content": message.get("content")}))
-    return _LABEL.sub("", _THOUGHT.sub("", text)).strip()
+    return _LABEL.sub("", _THOUGHT.sub("", content_text(message))).strip()
 
 
 def _shown(messages: Sequence[Mapping[str, Any]], settings: SummarizationSettings) -> Iterator[str]:
@@ -181,7 +179,8 @@ def _shown(messages: Sequence[Mapping[str, Any]], settings: SummarizationSetting
 def _turn(message: Mapping[str, Any], longest: int, head: int, tail: int) -> str:
     """Return a message with its speaker, only its head and tail if it is too long."""
     thought = reasoning_of(message)
-    text = "\n".join([*([f"(thinks: {thought})"] if thought else []), *message_texts(message)])
+    said = [f"(thinks: {thought})" if thought else "", content_text(message), *call_texts(message)]
+    text = "\n".join(filter(None, said))
     if len(text) > max(longest, head + tail):
         text = f"{text[:head]}\n[… {len(text) - head - tail:,} characters left out …]\n{text[len(text) - tail :]}"
     return f"[{SPEAKERS[message['role']]}]\n{text}"

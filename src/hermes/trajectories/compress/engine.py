@@ -148,7 +148,7 @@ def _pieces(messages: Sequence[Node], layout: Layout, cuts: Sequence[Cut], scale
 def _finished(messages: Sequence[Node], cuts: Sequence[Cut], summaries: Sequence[Summary], planner: Planner, scale: Scale) -> Rewrite:
     """Put the summaries in; then cut tool results, and at last the summaries themselves, until it fits or nothing more can be done."""
     texts = [shorten(summary.text.strip(), cut.budget, scale.counter) for cut, summary in zip(cuts, summaries, strict=True)]
-    stand_ins = [_stand_in(*one, scale) for one in zip(cuts, summaries, texts, strict=True)]
+    stand_ins = tuple(_stand_in(*one, scale) for one in zip(cuts, summaries, texts, strict=True))
     edit, _ = trim_to_fit(Rewrite(messages, cuts, stand_ins), planner.soft, scale)
     edit, total = trim_to_fit(edit, planner.hard, scale)
     if total <= scale.target:
@@ -160,14 +160,16 @@ def _finished(messages: Sequence[Node], cuts: Sequence[Cut], summaries: Sequence
             if not has_notice:
                 text = shorten(text, scale.counter.count_text(text) - (total - scale.target), scale.counter)
             has_notice = False
-            stand_ins[place] = _stand_in(cut, summary, text, scale, has_notice=False)
-            shorter = replace(shorter, stand_ins=list(stand_ins))
+            short = _stand_in(cut, summary, text, scale, has_notice=False)
+            shorter = replace(shorter, stand_ins=[*shorter.stand_ins[:place], short, *shorter.stand_ins[place + 1 :]])
             total = scale.total(shorter.messages)
     return shorter if total <= scale.target else edit
 
 
 def _stand_in(cut: Cut, summary: Summary, text: str, scale: Scale, *, has_notice: bool = True) -> dict[str, Any]:
-    message = scale.stand_in(text, has_notice=has_notice) if text else scale.bare(cut.turns)
+    message = scale.bare(cut.turns)
+    if len(text) > len(message["content"]) - len(scale.settings.output.summary_header):  # shorter than that it says less
+        message = scale.stand_in(text, has_notice=has_notice)
     side: dict[str, Any] = {MARK: {"how": summary.how, "turns": cut.turns, "tokens": cut.tokens}}
     if summary.chat is not None:
         side["chat"] = summary.chat

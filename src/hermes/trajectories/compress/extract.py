@@ -8,7 +8,6 @@ target is reached. Of tool calls the name and the arguments compete, of results 
 from __future__ import annotations
 
 import heapq
-import json
 import math
 import re
 from collections import Counter as Tally
@@ -18,8 +17,8 @@ from typing import Any
 
 from hermes.trajectories.compress.counting import Counter
 from hermes.trajectories.compress.measure import shorten
-from hermes.trajectories.compress.pieces import Piece, Summary
-from hermes.trajectories.turns import SPEAKERS, part_text
+from hermes.trajectories.compress.pieces import Piece, Summary, call_texts, content_text
+from hermes.trajectories.turns import SPEAKERS
 
 WEIGHTS = {"human": 1.6, "gpt": 1.0, "system": 1.0, "tool": 0.7}
 """How much words count, by who said them."""
@@ -37,6 +36,7 @@ _RUN = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # scripts that p
 _TERM = re.compile(rf"[^\W_{_RUN}]+(?:[-'\u2019.][^\W_]+)*|[{_RUN}]{{1,2}}")
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[\u3002\uff01\uff1f])|\n+")
 _CLAUSE = re.compile(r"(?<=[,;:])\s+|\s+[-\u2013\u2014]+\s+|(?<=\w)\u2014(?=\w)|(?<=[\uff0c\uff1b\uff1a])")
+_LINE = re.compile(rf".{{1,{LONGEST}}}(?:\s+|$)|.{{{LONGEST}}}", re.DOTALL)
 
 
 @dataclass(slots=True, eq=False)
@@ -110,24 +110,17 @@ def _value(term: str, count: int, clauses: int, *, is_name: bool) -> float:
 
 
 def _sentences(message: Mapping[str, Any]) -> Iterator[str]:
-    content = message.get("content")
-    text = content if isinstance(content, str) else "\n".join(map(part_text, content)) if isinstance(content, list) else ""
-    sentences = [sentence.strip() for sentence in _SENTENCE.split(text)]
+    sentences = [sentence.strip() for sentence in _SENTENCE.split(content_text(message))]
     sentences = [sentence for sentence in sentences if sentence]
     if SPEAKERS[message["role"]] == "tool" and len(sentences) > 2 * RESULT_LINES:
         sentences = [*sentences[:RESULT_LINES], *sentences[-RESULT_LINES:]]
     yield from sentences
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") or call
-        arguments = function.get("arguments", "")
-        yield f"{function.get('name', 'tool')}({arguments if isinstance(arguments, str) else json.dumps(arguments)})"
+    yield from call_texts(message)
 
 
 def _parts(sentence: str) -> Iterator[str]:
     for clause in _CLAUSE.split(sentence):
-        for at in range(0, len(clause), LONGEST):
-            if clause[at : at + LONGEST].strip():
-                yield clause[at : at + LONGEST].strip()
+        yield from (part.strip() for part in (_LINE.findall(clause) if len(clause) > LONGEST else [clause]) if part.strip())
 
 
 def _chosen(clauses: Sequence[Clause], target_tokens: int) -> list[Clause]:

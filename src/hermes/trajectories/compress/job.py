@@ -13,6 +13,7 @@ from typing import Any
 from hermes.trajectories.compress.analysis import Analysis
 from hermes.trajectories.compress.asking import Asking
 from hermes.trajectories.compress.chunks import SIZE, Chunk, Place, read_chunks
+from hermes.trajectories.compress.drafts import Places
 from hermes.trajectories.compress.lines import Done, compress_chunk
 from hermes.trajectories.compress.run import Job, Run, opened
 from hermes.trajectories.compress.till import Till
@@ -38,6 +39,7 @@ class Finished:
     problems: list[str]
     """The first of them; the metrics say how many there are."""
     is_resumed: bool
+    places: Places
 
     @property
     def is_clean(self) -> bool:
@@ -96,8 +98,8 @@ async def compress_files_with(
 def _finished(run: Run, micro_usd: int) -> Finished:
     if run.found.metrics is not None:  # killed between the last row and the last file
         run.publish(run.found.metrics)
-        return Finished(run.found.metrics, run.problems, run.is_resumed)
-    return Finished(run.finish(micro_usd), run.problems, run.is_resumed)
+        return Finished(run.found.metrics, run.problems, run.is_resumed, run.job.places)
+    return Finished(run.finish(micro_usd), run.problems, run.is_resumed, run.job.places)
 
 
 def _step(run: Run, job: Job, micro_usd: int = 0) -> Step:

@@ -17,15 +17,16 @@ from typing import Any
 
 from hermes.graph import GraphError
 from hermes.trajectories.compress.chunks import Chunk
-from hermes.trajectories.compress.counting import Counter, load_counter
+from hermes.trajectories.compress.counting import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, Counter, load_counter
 from hermes.trajectories.compress.engine import compress
 from hermes.trajectories.compress.extract import Extractive
 from hermes.trajectories.compress.measure import Scale
 from hermes.trajectories.compress.metrics import Totals
 from hermes.trajectories.compress.pieces import Summariser
 from hermes.trajectories.compress.result import Compressed
-from hermes.trajectories.compress.rows import Row, read_row
+from hermes.trajectories.compress.rows import Row, parse, read_row
 from hermes.trajectories.compress.rows.change import Written
+from hermes.trajectories.compress.rows.sharegpt import glance
 from hermes.trajectories.compress.settings import CompressionSettings
 from hermes.trajectories.compress.turns import turns_of
 from hermes.trajectories.errors import TrajectoryError
@@ -168,10 +169,15 @@ async def compress_row(raw: RawRow, work: Work, counter: Counter, done: Done, *,
     """Return what becomes of one row, and add its numbers to `done`. Without a summariser a row that needs a model waits."""
     tokens = turns = 0
     try:
-        row = read_row(raw.line)
+        value = parse(raw.line)
+        target = work.settings.compression.target_max_tokens if work.settings.processing.skip_under_target else -1
+        seen = glance(value, BYTES_PER_TOKEN, TOKENS_PER_MESSAGE) if counter.is_estimate else None
+        if seen is not None and seen[1] <= target:
+            return _untouched(raw, seen[0], seen[2], work, done)
+        row = read_row(raw.line, value)
         turns = len(turns_of(row.messages))
         tokens = Scale(work.settings, counter, row.tools).counted(row.messages)
-        if tokens <= work.settings.compression.target_max_tokens and work.settings.processing.skip_under_target:
+        if tokens <= target:
             return _untouched(raw, tokens, turns, work, done)
         if work.model is not None and summariser is None:
             return Outcome(Fate.WAITING, raw.line, number=raw.number)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hermes.graph import MessageGraph
 from hermes.trajectories.compress.counting import Counter
+from hermes.trajectories.turns import part_text
 
 MODEL = "model"
 EXTRACTIVE = "extractive"
@@ -52,3 +54,17 @@ class Summariser(Protocol):
     async def summarise(self, piece: Piece) -> Summary:
         """Return a summary. Never raises for a model's failure: there is always an extractive one."""
         ...
+
+
+def content_text(message: Mapping[str, Any]) -> str:
+    """Return what a message says, parts joined; empty if it says nothing."""
+    content = message.get("content")
+    return "\n".join(map(part_text, content)) if isinstance(content, list) else content or ""
+
+
+def call_texts(message: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the calls of a message as one writes them: `name(arguments)`."""
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or call
+        arguments = function.get("arguments", "")
+        yield f"{function.get('name', 'tool')}({arguments if isinstance(arguments, str) else json.dumps(arguments)})"

@@ -13,8 +13,9 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from hermes.trajectories.compress.chunks import BEGIN, Chunk, Input, Place, fingerprint
@@ -45,7 +46,7 @@ class Run:
     """A run on its way."""
 
     def __init__(self, job: Job, journal: Journal, found: Found) -> None:
-        self._job, self.journal, self.found = job, journal, found
+        self.job, self.journal, self.found = job, journal, found
         mark = found.mark or Mark(BEGIN, {}, has_rows=False, totals=Totals(), problems=[])
         self._drafts = Drafts(job.places, job.inputs, mark.lengths, has_rows=mark.has_rows)
         self.place: Place = mark.place
@@ -90,9 +91,9 @@ class Run:
 
     def publish(self, metrics: Mapping[str, Any]) -> None:
         """Move what is whole to its place. Can be done again: after a `kill -9` in the middle of it, it is."""
-        places = self._job.places
+        places = self.job.places
         self._drafts.publish()
-        if self._job.work.settings.metrics.enabled:
+        if self.job.work.settings.metrics.enabled:
             draft = places.folder / "metrics.json"
             draft.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
             draft.replace(places.metrics)
@@ -117,13 +118,13 @@ def opened(job: Job, *, restarts: bool = False) -> Iterator[Run]:
     places.folder.mkdir(parents=True, exist_ok=True, mode=0o700 if places.is_private else 0o777)
     with closing(Journal(path)) as journal:
         found = read_journal(path)
-        if found is not None:
-            refuse_another(
-                found.run, about, f"go on with those, start over with --restart, or name another output than {places.out} with --out"
-            )
-        else:
-            found = Found({"version": VERSION, "started": datetime.now(UTC).isoformat(timespec="seconds"), **about})
+        if found is None:
+            started = datetime.now(UTC).isoformat(timespec="seconds")
+            found = Found({"version": VERSION, "started": started, "metrics": str(places.metrics), **about})
             journal.append("run", found.run)
+        advice = f"go on with those, start over with --restart, or name another output than {places.out} with --out"
+        refuse_another(found.run, about, advice)
+        job = replace(job, places=replace(places, metrics=Path(found.run["metrics"])))
         with closing(Run(job, journal, found)) as run:
             yield run
 

@@ -33,7 +33,9 @@ def said(content: str | None = None, *calls: dict[str, Any], finish: str | None 
         message["tool_calls"] = list(calls)
     ids = {"prompt_token_ids": list(range(20)), "token_ids": list(range(5)), "logprobs": [-0.5] * 5, "tokenizer": "stage"}
     usage = {"prompt_tokens": 20, "completion_tokens": 5}
-    return Sampled(message, CallRecord(model="stage-1", finish_reason=finish or ("tool_calls" if calls else "stop"), usage=usage, **ids), micro_usd)
+    return Sampled(
+        message, CallRecord(model="stage-1", finish_reason=finish or ("tool_calls" if calls else "stop"), usage=usage, **ids), micro_usd
+    )
 
 
 Answer = Callable[[Request], Sampled | Exception]

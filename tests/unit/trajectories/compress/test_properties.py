@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest

@@ -66,7 +66,7 @@ def save_smollm2(folder: Path, template: str | None = None) -> Path:
 def save_letters(folder: Path, template: str) -> Path:
     """A vocabulary of single characters, without special tokens."""
     vocabulary = Vocabulary(models.WordLevel({token: number for number, token in enumerate(["[UNK]", *map(chr, range(32, 127))])}, "[UNK]"))
-    vocabulary.pre_tokenizer = pre_tokenizers.Split(Regex("(?s)."), "isolated")
+    vocabulary.pre_tokenizer = pre_tokenizers.Split(Regex("[\\s\\S]"), "isolated")
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary.save(str(folder / "tokenizer.json"))
     (folder / "chat_template.jinja").write_text(template)

@@ -39,14 +39,19 @@ class Row(Protocol):
         ...
 
 
-def read_row(raw: bytes) -> Row:
-    """Read a row of any shape; raise BadRow, which says why, if it is none."""
+def parse(raw: bytes) -> dict[str, Any]:
+    """Return a row as JSON; raise BadRow if it is no object."""
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise BadRow(f"not JSON ({error})") from None
     if not isinstance(value, dict):
         raise BadRow(f"expected an object, got {type(value).__name__}")
+    return value
+
+
+def read_row(raw: bytes, value: dict[str, Any]) -> Row:
+    """Read a row of any shape, of which `value` is what it parses to; raise BadRow, which says why, if it is none."""
     if value.get("format") == FORMAT:
         return GraphRow(raw, value)
     if "messages" in value:

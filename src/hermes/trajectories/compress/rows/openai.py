@@ -32,13 +32,10 @@ class OpenAiRow:
         return self._messages
 
     def chat(self) -> MessageGraph:
-        chat = MessageGraph(seed="row")
         try:
-            for message in self._messages:
-                chat.append(_said(message), sampled=message.get("role") == "assistant" and message.get("weight") != 0)
+            return MessageGraph([_said(message) for message in self._messages], seed="row")
         except GraphError as error:
             raise BadRow(str(error)) from None
-        return chat
 
     def written(self, chat: MessageGraph, result: Compressed, metrics: Mapping[str, Any] | None) -> Written:  # noqa: ARG002  # there is no room
         change = change_of([_said(message) for message in self._messages], list(chat))

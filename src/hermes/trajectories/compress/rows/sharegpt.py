@@ -21,6 +21,11 @@ from hermes.trajectories.foreign import SPEAKERS, BadRow, members_of, read_turns
 from hermes.trajectories.turns import SPEAKERS as SPEAKER_OF
 from hermes.trajectories.turns import Rest, TurnError, to_messages, to_turns
 
+CALL_BYTES = 100
+"""What a call takes at most beyond its text in a turn, when it is counted as JSON: its id and its frame; and its quotes are escaped."""
+TURN_SPARE = 4
+"""Tokens of a turn that are lost to rounding, and to white space that is put in order."""
+
 _RESPONSE = re.compile(r"<tool_response>\n?(.*?)\n?</tool_response>", re.DOTALL)
 
 
@@ -33,16 +38,12 @@ class ShareGptRow:
     messages: Sequence[Mapping[str, Any]]
     places: Sequence[int]
     """For each message its turn."""
-    sampled: Sequence[bool]
     tools: Sequence[Any]
     rest: Sequence[Rest] | None
     """What turns of our own making leave unsaid; None for everybody else's."""
 
     def chat(self) -> MessageGraph:
-        chat = MessageGraph(seed="row")
-        for message, is_sampled in zip(self.messages, self.sampled, strict=True):
-            chat.append(message, sampled=is_sampled)
-        return chat
+        return MessageGraph(self.messages, seed="row")  # what was sampled matters to graphs only, and this one is not written
 
     def written(self, chat: MessageGraph, result: Compressed, metrics: Mapping[str, Any] | None) -> Written:
         change = change_of(self.messages, list(chat))
@@ -135,6 +136,27 @@ class ShareGptRow:
         return value if isinstance(value, str) else ""
 
 
+def glance(value: Mapping[str, Any], bytes_per_token: int, tokens_per_turn: int) -> tuple[int, int, int] | None:
+    """Return about how many tokens a row has, how many it has at most, and its turns, by the lengths of its texts alone.
+
+    None if it is no row of this shape that can be read; then it takes a closer look."""
+    turns, tools = value.get("conversations"), value.get("tools")
+    if not turns or not isinstance(turns, list):
+        return None
+    size = more = 0
+    for turn in turns:
+        if not isinstance(turn, dict) or turn.get("from") not in SPEAKERS or not isinstance(text := turn.get("value"), str):
+            return None
+        size += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+        calls = text.count("<tool_call>")
+        if calls:
+            more += CALL_BYTES * calls + text.count('"') + text.count("\\")
+    if tools:
+        size += len(tools if isinstance(tools, str) else json.dumps(tools))
+    tokens = size // bytes_per_token + tokens_per_turn * len(turns)
+    return tokens, tokens + more // bytes_per_token + TURN_SPARE * len(turns), len(turns)
+
+
 def read_sharegpt(raw: bytes, value: Mapping[str, Any]) -> ShareGptRow:
     """Read a row of any ShareGPT shape; raise BadRow if there are no turns in it."""
     if shape_of(value) == "hermes":
@@ -149,7 +171,6 @@ def read_sharegpt(raw: bytes, value: Mapping[str, Any]) -> ShareGptRow:
         value,
         [draft.message for draft in drafts],
         [draft.turn for draft in drafts],
-        [draft.sampled for draft in drafts],
         reading.tools,
         None,
     )
@@ -161,10 +182,9 @@ def _read_own(raw: bytes, value: Mapping[str, Any]) -> ShareGptRow:
     if not messages:
         raise BadRow("no turns in it")
     places = to_turns(messages).places
-    sampled = [bool(turns[place]["train"]) for place in places]
-    if not isinstance(value["hermes"]["responses"], list):
-        raise TurnError("responses is no list")
-    return ShareGptRow(raw, value, messages, places, sampled, json.loads(value["tools"]), rest)
+    if not isinstance(value["hermes"]["responses"], list) or not all("train" in turn for turn in turns):
+        raise TurnError("no row of our export")
+    return ShareGptRow(raw, value, messages, places, json.loads(value["tools"]), rest)
 
 
 def _cut(block: str, content: str) -> str:

@@ -1,0 +1,251 @@
+"""Many trajectories through `hermes export` and `hermes compress`, beside plain Python that holds the file in memory: speed and memory.
+
+    scripts/bench compress                  200,000 trajectories, about 350 MB of them; minutes
+    scripts/bench compress --count 20000    a tenth of it
+
+All data is generated and the same in every run. Each way is a command of its own, one after the other in one run, so that its time has
+its start in it and its memory is its own (of all its processes together). The plain ways do the same work as a script of one's own
+would: json.loads, a list of everything, the naive form of the rule, json.dumps. They keep no version, no ledger and no journal,
+check nothing, and lose everything when they are killed. Exits with 1 if a promise is broken."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from hermes import CallRecord, MessageGraph
+from hermes.trajectories.turns import to_turns
+
+COUNT = 200_000
+TARGET, SUMMARY = 1_000, 150
+"""Tokens. About one in seven trajectories is longer; their middle becomes a summary."""
+LENGTHS = ((1, 6), (2, 5), (4, 3), (8, 2))
+"""Rounds of a trajectory, and how many of sixteen have so many."""
+MOST_MEMORY_MB = 600
+
+SYLLABLES = [first + second for first in "b d f g k l m n p r s t v z".split() for second in "a e i o u".split()]
+
+
+# Generated trajectories ------------------------------------------------------------------------------------------
+
+
+class Author:
+    """Writes trajectories: a task, rounds of thought, call and result, an answer."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.words = ["".join(self.random.choices(SYLLABLES, k=self.random.randint(1, 4))) for _ in range(4_000)]
+        self.rules = self.text(60)
+
+    def text(self, words: int) -> str:
+        chosen = self.random.choices(self.words, k=words)
+        return " ".join(word.capitalize() + "." if place % 12 == 11 else word for place, word in enumerate(chosen))
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        rounds = self.random.choices([rounds for rounds, _ in LENGTHS], [share for _, share in LENGTHS])[0]
+        yield {"role": "system", "content": self.rules}
+        yield {"role": "user", "content": self.text(20)}
+        for number in range(rounds):
+            call = {
+                "id": f"call_{number}",
+                "type": "function",
+                "function": {"name": "search", "arguments": json.dumps({"query": self.text(3)})},
+            }
+            yield {"role": "assistant", "content": None, "reasoning": self.text(12), "tool_calls": [call]}
+            yield {"role": "tool", "tool_call_id": f"call_{number}", "content": self.text(self.random.randint(10, 80))}
+        yield {"role": "assistant", "content": self.text(30), "reasoning": self.text(10)}
+
+
+def write_inputs(folder: Path, part: int, count: int) -> None:
+    """Write a part of the trajectories, as graphs and as ShareGPT rows."""
+    author = Author(part)
+    with (folder / f"graphs-{part}").open("w") as graphs, (folder / f"rows-{part}").open("w") as rows:
+        for number in range(count):
+            messages = list(author.messages())
+            chat = MessageGraph(seed=f"{part}-{number}")
+            for place, message in enumerate(messages):
+                is_sampled = message["role"] == "assistant"
+                chat.append(message, call=CallRecord(sample_id=f"{part}-{number}-{place}", model="generated") if is_sampled else None)
+            graphs.write(chat.to_json() + "\n")
+            rows.write(json.dumps({"conversations": to_turns(messages).turns, "source": "generated", "id": f"{part}-{number}"}) + "\n")
+
+
+def generate(folder: Path, count: int) -> tuple[Path, Path]:
+    parts = len(os.sched_getaffinity(0))
+    shares = [count // parts + (part < count % parts) for part in range(parts)]
+    with ProcessPoolExecutor(parts, mp_context=get_context("spawn")) as pool:
+        for done in [pool.submit(write_inputs, folder, part, share) for part, share in enumerate(shares)]:
+            done.result()
+    for kind in ("graphs", "rows"):
+        with (folder / f"{kind}.jsonl").open("wb") as whole:
+            for part in range(parts):
+                whole.write((folder / f"{kind}-{part}").read_bytes())
+                (folder / f"{kind}-{part}").unlink()
+    return folder / "graphs.jsonl", folder / "rows.jsonl"
+
+
+# The plain ways --------------------------------------------------------------------------------------------------
+
+
+def plain_export(source: Path, out: Path) -> None:
+    """Graphs to ShareGPT rows: the list of each graph, without a look at versions, ids or whether it comes back the same."""
+    graphs = [json.loads(line) for line in source.read_text().splitlines()]
+    rows = []
+    for number, document in enumerate(graphs):
+        graph = document["graphs"][-1]
+        conversations: list[dict[str, Any]] = []
+        for message in graph["messages"][: graph["length"]]:
+            conversations.append(plain_turn(message))
+        rows.append({"conversations": conversations, "tools": "[]", "source": "hermes-agent", "id": str(number)})
+    out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def plain_turn(message: dict[str, Any]) -> dict[str, Any]:
+    if message["role"] == "tool":
+        return {"from": "tool", "value": f"<tool_response>\n{message['content']}\n</tool_response>"}
+    if message["role"] != "assistant":
+        return {"from": {"user": "human"}.get(message["role"], message["role"]), "value": message["content"]}
+    calls = [
+        json.dumps({"name": call["function"]["name"], "arguments": json.loads(call["function"]["arguments"])})
+        for call in message.get("tool_calls", ())
+    ]
+    value = f"<think>\n{message.get('reasoning', '')}\n</think>\n{message['content'] or ''}"
+    return {"from": "gpt", "value": value + "".join(f"\n<tool_call>\n{call}\n</tool_call>" for call in calls), "train": True}
+
+
+def plain_compress(source: Path, out: Path) -> None:
+    """hermes-agent's rule: turns from the fifth on, until it fits; the beginning of each of them is the summary."""
+    rows = [json.loads(line) for line in source.read_text().splitlines()]
+    for row in rows:
+        turns = row["conversations"]
+        sizes = [len(turn["value"].encode()) // 3 + 8 for turn in turns]
+        total = sum(sizes)
+        if total <= TARGET:
+            continue
+        start = stop = 4
+        while stop < len(turns) - 4 and total + SUMMARY > TARGET:
+            total -= sizes[stop]
+            stop += 1
+        if turns[stop]["from"] == "tool":
+            stop += 1
+        said = " ".join(turn["value"][: 3 * SUMMARY // (stop - start)] for turn in turns[start:stop]) if stop > start else ""
+        row["conversations"] = [*turns[:start], {"from": "human", "value": f"[CONTEXT SUMMARY]: {said}"}, *turns[stop:]]
+    out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+PLAIN: dict[str, Callable[[Path, Path], None]] = {"export": plain_export, "compress": plain_compress}
+
+
+# Measured --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a command took."""
+
+    seconds: float
+    peak_mb: float
+
+
+def taken(command: Sequence[object], folder: Path) -> Taken:
+    """Run a command; the memory is that of all its processes together, shared pages counted once."""
+    start = time.perf_counter()
+    with subprocess.Popen([sys.executable, *map(str, command)], stdout=subprocess.DEVNULL, cwd=folder) as process:
+        peak = [0.0]
+        watch = threading.Thread(target=watch_memory, args=(process, peak))
+        watch.start()
+        code = process.wait()
+        seconds = time.perf_counter() - start
+        watch.join()
+    assert code == 0, f"{command} ended with {code}"
+    return Taken(seconds, peak[0])
+
+
+def watch_memory(process: subprocess.Popen[bytes], peak: list[float]) -> None:
+    while process.poll() is None:
+        peak[0] = max(peak[0], sum(map(memory_mb, family(process.pid))))
+        time.sleep(0.1)
+
+
+def family(pid: int) -> list[int]:
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return [pid]
+    return [pid, *(member for child in children for member in family(int(child)))]
+
+
+def memory_mb(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), 0.0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=COUNT, help="how many trajectories")
+    parser.add_argument("--plain", nargs=3, metavar=("WHICH", "SOURCE", "OUT"), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.plain:
+        which, source, out = asked.plain
+        PLAIN[which](Path(source), Path(out))
+        return 0
+    with tempfile.TemporaryDirectory() as name:
+        return measure(Path(name), asked.count)
+
+
+def measure(folder: Path, count: int) -> int:
+    start = time.perf_counter()
+    graphs, rows = generate(folder, count)
+    print(f"Python {sys.version.split()[0]}, {len(os.sched_getaffinity(0))} cores; generated in {time.perf_counter() - start:.0f} s")
+    settings = folder / "settings.yaml"
+    settings.write_text(f"compression: {{target_max_tokens: {TARGET}, summary_target_tokens: {SUMMARY}}}\n")
+    compress = ["-m", "hermes", "compress", rows, "--config", settings, "--json"]
+    ways: list[tuple[str, Path, list[object]]] = [
+        ("export to ShareGPT, plain Python", graphs, [__file__, "--plain", "export", graphs, folder / "plain.jsonl"]),
+        ("export to ShareGPT, hermes export", graphs, ["-m", "hermes", "export", graphs, "--format", "sharegpt", "--out", folder / "out"]),
+        ("compress, plain Python", rows, [__file__, "--plain", "compress", rows, folder / "plain_compressed.jsonl"]),
+        ("compress, hermes compress, 1 worker", rows, [*compress, "--out", folder / "one.jsonl", "--workers", 1]),
+        ("compress, hermes compress", rows, [*compress, "--out", folder / "all.jsonl"]),
+    ]
+    print(f"\n{count:,} trajectories, {graphs.stat().st_size / 1e6:,.0f} MB of graphs, {rows.stat().st_size / 1e6:,.0f} MB of rows\n")
+    print(f"{'':38}{'s':>8}{'rows/s':>10}{'MB/s':>8}{'peak MB':>9}")
+    found: dict[str, Taken] = {}
+    for title, source, command in ways:
+        found[title] = one = taken(command, folder)
+        size = source.stat().st_size / 1e6
+        print(f"{title:38}{one.seconds:8.1f}{count / one.seconds:10,.0f}{size / one.seconds:8.1f}{one.peak_mb:9,.0f}", flush=True)
+    assert (folder / "one.jsonl").read_bytes() == (folder / "all.jsonl").read_bytes()
+    metrics = json.loads((folder / "compression_metrics.json").read_text())
+    summary = metrics["summary"]
+    print(f"\n  {summary['trajectories_compressed']:,} compressed, {summary['trajectories_still_over_limit']:,} still too long", end="")
+    print(f", tokens to {metrics['tokens']['overall_compression_ratio']:.0%}")
+    times = found["compress, plain Python"].seconds / found["compress, hermes compress"].seconds
+    print(
+        f"  hermes compress takes 1/{times:.1f} of the time of plain Python"
+        if times > 1
+        else f"  hermes compress takes {1 / times:.1f} times as long"
+    )
+    promises = {f"hermes compress takes less than {MOST_MEMORY_MB} MB": found["compress, hermes compress"].peak_mb < MOST_MEMORY_MB}
+    for promise, is_kept in promises.items():
+        print(f"  {'kept  ' if is_kept else 'BROKEN'}  {promise}")
+    return 0 if all(promises.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

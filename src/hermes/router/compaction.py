@@ -1,0 +1,41 @@
+"""When a conversation is too long for its model, and who makes it shorter. Values; the step that loads the history does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hermes.trajectories.compress import CompressionSettings, EstimateCounter, Summariser
+from hermes.trajectories.model import Model
+
+PICTURE_TOKENS = 1_600
+"""What vendors count for a picture, at most."""
+
+
+class SeeingCounter(EstimateCounter):
+    """Counts as it does, and pictures too."""
+
+    def count(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = ()) -> int:
+        return super().count(messages, tools) + PICTURE_TOKENS * sum(map(pictures_in, messages))
+
+
+def pictures_in(message: Mapping[str, Any]) -> int:
+    content = message.get("content")
+    return sum(part.get("type") == "image_url" for part in content) if isinstance(content, list) else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """When a history is too long, and who makes it shorter."""
+
+    limit_of: Callable[[str], int]
+    """The tokens of history that a tier's model may be shown."""
+    summariser: Callable[[Model, str], Summariser]
+    """Who summarises for a tier, given a way to its model. Not everybody asks one."""
+    settings: CompressionSettings
+    counter: EstimateCounter
+
+    def is_due(self, messages: Sequence[Mapping[str, Any]], tier: str) -> bool:
+        """Whether a history is over its limit, or so near to it that the next answer may be."""
+        return self.counter.count(messages) > self.limit_of(tier) * self.settings.live.trigger_share

@@ -1,0 +1,82 @@
+"""The engine of many machines: Daft, in processes of this one or on a Ray cluster (`ray://host:port`). Needs the extra `batch`.
+
+Chunks travel to the workers and results back, so the cluster needs neither the files nor the output; but it needs this package, in
+the same version, and where a tokenizer is named, its folder. Chunks are sent in windows: what is on its way is bounded."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Generator, Iterable
+from itertools import islice
+from typing import Any, TypeVar
+
+import daft  # type: ignore[import-not-found]  # comes with the extra `batch`, which is not for development
+import ray  # type: ignore[import-not-found]
+
+from hermes.trajectories.errors import TrajectoryError
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+WINDOW = 128
+"""Chunks on their way at once. Workers are started for each window anew, so it should not be small."""
+
+
+class DaftEngine:
+    """Works where Daft does."""
+
+    def __init__(self, address: str | None = None) -> None:
+        """`address` is that of a Ray cluster; None works in processes of this machine."""
+        self._address = address
+
+    def map(self, work: Callable[[In], Out], chunks: Iterable[In]) -> Generator[Out]:
+        workers = self._begin()
+        waiting = iter(chunks)
+        while window := list(islice(waiting, WINDOW)):
+            frame = daft.from_pydict({"number": list(range(len(window))), "chunk": [pickle.dumps(chunk) for chunk in window]})
+            if self._address is not None:
+                frame = frame.into_partitions(min(len(window), workers))
+            done = _workers(min(len(window), workers))(pickle.dumps(work)).do(frame["chunk"])
+            yield from _in_order(frame.select(frame["number"], done.alias("done")))
+
+    def _begin(self) -> int:
+        """Connect; return how many workers there is room for."""
+        if self._address is None:
+            daft.set_runner_native()
+            return len(os.sched_getaffinity(0))
+        try:
+            daft.set_runner_ray(address=self._address)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise TrajectoryError(f"no Ray cluster at {self._address} ({str(error).splitlines()[0]})") from None
+        return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+class _Worker:
+    """Does the work with one chunk after the other, in a process of its own."""
+
+    def __init__(self, work: bytes) -> None:
+        self._work: Callable[[Any], Any] = _unpickled(work)
+
+    def do(self, chunks: daft.Series) -> list[bytes]:
+        return [pickle.dumps(self._work(_unpickled(chunk))) for chunk in chunks.to_pylist()]
+
+
+def _workers(number: int) -> Any:
+    method = daft.method.batch(return_dtype=daft.DataType.binary(), batch_size=1)(_Worker.do)
+    return daft.cls(max_concurrency=number, use_process=True)(type("Worker", (_Worker,), {"do": method}))
+
+
+def _in_order(frame: daft.DataFrame) -> Generator[Any]:
+    """Yield results in the order of their numbers: a cluster gives them as they come."""
+    early: dict[int, bytes] = {}
+    following = 0
+    for row in frame.iter_rows():
+        early[row["number"]] = row["done"]
+        while following in early:
+            yield _unpickled(early.pop(following))
+            following += 1
+
+
+def _unpickled(data: bytes) -> Any:
+    return pickle.loads(data)  # noqa: S301  # by the process that started the workers, over its own cluster

@@ -1,0 +1,96 @@
+"""Subagents: a nested chat is attached to the result of its call, and what was sampled in it belongs to the rollout."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from hermes.graph import MessageGraph
+from hermes.trajectories.batch.delegate import SCHEMA
+from hermes.trajectories.batch.rollout import Outcome
+from hermes.trajectories.calls import Policies, read_calls
+from hermes.trajectories.model import Request, Sampled
+from hermes.trajectories.source import Session
+from tests.unit.trajectories.batch.stage import Stage, StageModel, call, said, turn_of
+
+
+def answer(request: Request) -> Sampled:
+    """Hands `deep N` on as `deep N-1`, until there is nothing to hand on."""
+    text = request.messages[-1]["content"] if request.messages[-1]["role"] == "user" else ""
+    can = any(tool == SCHEMA for tool in request.tools)
+    if text.startswith("deep ") and text != "deep 0" and can:
+        return said(None, call("delegate", {"task": f"deep {int(text[5:]) - 1}"}))
+    return said("from below" if turn_of(request) else f"bottom with {'a' if can else 'no'} delegate")
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    stage = Stage(tmp_path, StageModel(answer))
+    stage.rows({"prompt": "deep 5", "id": "a", "system": "S"})
+    return stage
+
+
+async def test_a_chat_is_nested_as_deep_as_is_allowed(stage: Stage) -> None:
+    await stage.run(stage.recipe(subagent_depth=2))
+    graph = MessageGraph.from_json(stage.lines[0])
+    assert graph.verify().status == "ok"
+    result = graph[3]
+    assert (result["role"], result["content"], result["metadata"]["length"]) == ("tool", "from below", 5)
+    below = result["metadata"]["chat"]
+    assert [message["content"] for message in below][:2] == ["S", "deep 4"]
+    deepest = below[3]["metadata"]["chat"]
+    assert [message["content"] for message in deepest] == ["S", "deep 3", "bottom with no delegate"]
+    [entry] = stage.entries
+    assert (entry.outcome, entry.subagents, entry.calls, entry.tools) == (Outcome.COMPLETED, 2, 5, {"delegate": {"done": 2}})
+    assert len({request.sample_id for request in stage.model.requests}) == 5
+    assert len({request.sampling["seed"] for request in stage.model.requests}) == 3, "each agent has a seed of its own"
+
+
+async def test_samples_of_every_depth_are_exported_in_the_same_rollout(stage: Stage) -> None:
+    stage.verifier = lambda row, rollout: 0.5
+    await stage.run(stage.recipe(subagent_depth=2))
+    calls = read_calls(Session("x", MessageGraph.from_json(stage.lines[0])), Policies())
+    assert [(each.rollout, each.rollout_reward, each.trained) for each in calls] == [("a/0", 0.5, 5)] * 5
+
+
+async def test_without_leave_there_is_no_delegate(stage: Stage) -> None:
+    await stage.run()
+    assert [list(request.tools) for request in stage.model.requests] == [[]]
+
+
+@pytest.mark.parametrize("arguments", ["{oops", "{}", '{"task": " "}'])
+async def test_a_task_that_is_none_is_told_to_the_model(stage: Stage, arguments: str) -> None:
+    stage.model = StageModel(lambda request: said("ok") if turn_of(request) else said(None, call("delegate", arguments)))
+    await stage.run(stage.recipe(subagent_depth=1))
+    [entry] = stage.entries
+    assert (entry.outcome, entry.subagents, entry.tools) == (Outcome.COMPLETED, 0, {"delegate": {"bad_arguments": 1}})
+
+
+async def test_a_subagent_that_does_not_finish_says_so(stage: Stage) -> None:
+    def cut(request: Request) -> Sampled:
+        is_below = request.messages[-1]["content"] == "deep 4"
+        return said("half a", finish="length") if is_below else answer(request)
+
+    stage.model = StageModel(cut)
+    await stage.run(stage.recipe(subagent_depth=1))
+    graph = MessageGraph.from_json(stage.lines[0])
+    assert graph[3]["content"] == "Error: the agent did not finish (length). It said last: half a"
+    assert graph[3]["metadata"]["length"] == 3
+
+
+async def test_what_a_subagent_sampled_before_time_was_up_is_kept(stage: Stage) -> None:
+    async def hang(request: Request) -> Sampled:
+        if request.messages[-1]["role"] == "tool":
+            await asyncio.sleep(60)
+        return answer(request)
+
+    class Hanging(StageModel):
+        async def sample(self, request: Request) -> Sampled:
+            return await hang(request)
+
+    stage.model = Hanging()
+    await stage.run(stage.recipe(subagent_depth=2), timeout_s=0.1)
+    graph = MessageGraph.from_json(stage.lines[0])
+    [entry] = stage.entries
+    assert (entry.outcome, entry.calls) == (Outcome.TIMEOUT, 3)
+    assert len(list(graph.responses())) == 3, "also those of the chats that did not come to their end"

@@ -186,12 +186,12 @@ def sent(
     if not found:
         typer.echo("Nothing was said there yet.")
         return
-    table = Table("promised", "platform", "name", "channel", "part", "how far", "since", "tries", "reason", box=None, pad_edge=False)
+    table = Table("promised", "account", "channel", "part", "how far", "since", "tries", "reason", box=None, pad_edge=False)
     for each in found:
         about, standing = as_json(each), each.standing
         since = f"{standing.ranked_at:%H:%M:%S}" if standing.ranked_at else ""
-        where = (each.platform, each.account, each.channel_id, str(standing.part + 1), about["how_far"])
-        table.add_row(f"{standing.promised_at:%Y-%m-%d %H:%M:%S}", *map(safe, where), since, str(standing.tries), safe(standing.reason))
+        where = (f"{each.platform} {each.account}", each.channel_id, str(standing.part + 1), about["how_far"])
+        table.add_row(f"{standing.promised_at:%m-%d %H:%M:%S}", *map(safe, where), since, str(standing.tries), safe(standing.reason))
     Console().print(table)
 
 

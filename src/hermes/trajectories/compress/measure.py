@@ -98,4 +98,5 @@ def shorten(text: str, tokens: int, counter: Counter) -> str:
     ends = [match.end() for match in _SENTENCE_END.finditer(head)]
     if ends and ends[-1] >= 0.4 * len(head):
         return head[: ends[-1]].rstrip()
-    return (head.rsplit(None, 1)[0] if len(head.split()) > 1 else head).rstrip()
+    is_between = head[-1:].isspace() or text[len(head) : len(head) + 1].isspace()
+    return (head if is_between or len(head.split()) < 2 else head.rsplit(None, 1)[0]).rstrip()

@@ -70,6 +70,8 @@ async def verdict(world: World) -> int:
     for line in figures(world, history, await world.outcomes()).lines():
         print(line)
     print()
+    if violations:
+        print(world.chronicle(), "\n")
     for violation in violations[:MOST_STORIES]:
         print(await world.story(violation), "\n")
     print(f"seed {world.forecast.seed}: {f'{len(violations)} violations' if violations else 'nothing is wrong'}")

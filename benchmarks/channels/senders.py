@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import uvloop
-from channels.accounts import Account, Crowd, Kind
 from gateway.load import Broken, Connection, shown
+
+from channels.accounts import Account, Crowd, Kind
 
 IDLE_S = 3.0
 """A connection that was not used for so long is closed: after five seconds the server does, and a request may meet that."""
@@ -119,7 +120,9 @@ async def until_taken(load: Load, numbers: Iterator[int], lines: Lines, seen: Se
     crowd = load.crowd
     for number in numbers:
         began, request = time.perf_counter(), crowd.webhook(load.port, number, time.time())
-        while not await is_taken(lines, request, seen):
+        while True:
+            if await is_taken(lines, request, seen):
+                break
             await asyncio.sleep(PAUSE_S)
         seen.took_ms.append((number, (time.perf_counter() - began) * 1e3))
 

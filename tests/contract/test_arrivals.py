@@ -215,6 +215,16 @@ async def test_what_may_be_an_earlier_message_in_doubt_confirms_nothing(
     assert (await in_doubt(database, outbox, again)).confirmed_by == "wamid.3", "of two messages one must be this one"
 
 
+@pytest.mark.parametrize(("text", "confirmed_by"), [("hello  there\n", "wamid.9"), ("a person of ours says hello", None)])
+async def test_an_echo_confirms_only_what_says_the_same(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox, text: str, confirmed_by: str | None
+) -> None:
+    _, parcel = await promised(database, keyring, outbox, "hello there", "and more")
+    await hear(database, outbox, Rank.SENT, "wamid.9", channel_id="c1", text=text)
+    await hear(database, outbox, Rank.READ, "wamid.9")
+    assert (await in_doubt(database, outbox, parcel)).confirmed_by == confirmed_by
+
+
 async def test_a_receipt_for_a_message_that_is_known_by_now_confirms_no_other(
     database: Database, keyring: Keyring, outbox: PostgresOutbox
 ) -> None:

@@ -14,8 +14,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
 from hermes.app import new_master_key
+from hermes.cli import whole_app
 from hermes.graph import MessageGraph
 from hermes.trajectories.verify import verify
 from tests.fakes.script import Say, ToolCall
@@ -32,6 +34,9 @@ def look_up(what: str) -> str:
     if what == "nothing":
         raise LookupError(what)
     return f"{what} is {len(what)}"
+
+def odd(x: "Unheard") -> str:
+    """Have a type that nobody knows."""
 
 def is_right(row, rollout):
     if row.get("boom"):
@@ -120,6 +125,11 @@ class House:
         path = self.folder / "runs" / "r" / name
         return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
+    def count(self) -> int:
+        """How many graphs there are, whole ones."""
+        path = self.folder / "runs" / "r" / "graphs.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
     def whole_graphs(self) -> list[Any]:
         """The graphs that are whole, after a process was killed."""
         path = self.folder / "runs" / "r" / "graphs.jsonl"
@@ -191,7 +201,7 @@ async def test_prompts_become_rollouts_with_rewards_and_a_verified_export(house:
 
 async def test_killed_at_random_nothing_finished_is_lost_or_made_again(house: House) -> None:
     rng = random.Random(8)
-    house.rows(*({"id": f"i{number}", "prompt": f"look up {number}", "length": len(str(number))} for number in range(40)))
+    house.rows(*({"id": f"i{number}", "prompt": f"look up {number}", "length": len(str(number))} for number in range(20)))
     words = ("batch", "prompts.jsonl", "--run-name", "r", "--model", "toy", "--tools", "mine:look_up", "-n", 3, "-j", 3, "--resume")
     finished: set[int] = set()
     kills = 0
@@ -199,8 +209,8 @@ async def test_killed_at_random_nothing_finished_is_lost_or_made_again(house: Ho
         before = len(house.toy.seeds)
         process = await house.start(*words)
         # Somewhere in the work: behind the first rollouts of this process, in whichever step it is then.
-        aim = len(finished) + rng.randrange(1, 30)
-        while process.returncode is None and len(house.whole_graphs()) < aim:  # noqa: ASYNC110  # another process moves it
+        aim = len(finished) + rng.randrange(1, 18)
+        while process.returncode is None and house.count() < aim:  # noqa: ASYNC110  # another process moves it
             await asyncio.sleep(rng.random() * 0.01)
         if process.returncode is None:
             kills += 1
@@ -213,18 +223,19 @@ async def test_killed_at_random_nothing_finished_is_lost_or_made_again(house: Ho
         if process.returncode == 0:
             break
         assert process.returncode == -signal.SIGKILL, complaints.decode()
-    assert kills >= 4
+    assert kills >= 2
     entries = house.entries()
-    assert [(entry["item"], entry["rollout"]) for entry in entries] == sorted((f"i{n}", k) for n in range(40) for k in range(3))
-    assert json.loads((house.folder / "runs" / "r" / "statistics.json").read_text())["outcomes"] == {"completed": 120}
-    assert (await house.hermes("export", "runs/r/graphs.jsonl", "--out", "rows")).code == 0
+    assert [(entry["item"], entry["rollout"]) for entry in entries] == sorted((f"i{n}", k) for n in range(20) for k in range(3))
+    assert json.loads((house.folder / "runs" / "r" / "statistics.json").read_text())["outcomes"] == {"completed": 60}
+    exported = await house.hermes("export", "runs/r/graphs.jsonl", "--out", "rows")
+    assert exported.code == 0, exported.complaints
     assert verify(house.folder / "rows", [house.folder / "runs" / "r" / "graphs.jsonl"]).problems == ()
 
 
 async def test_ctrl_c_lets_what_is_under_way_end_and_says_how_to_go_on(house: House) -> None:
     house.rows(*({"id": f"i{number}", "prompt": f"p{number}"} for number in range(400)))
     process = await house.start("batch", "prompts.jsonl", "--run-name", "r", "--model", "toy", "-j", 2)
-    while len(house.whole_graphs()) < 5:
+    while house.count() < 5:
         assert process.returncode is None
         await asyncio.sleep(0.005)
     process.send_signal(signal.SIGINT)
@@ -232,7 +243,7 @@ async def test_ctrl_c_lets_what_is_under_way_end_and_says_how_to_go_on(house: Ho
         _, complaints = await process.communicate()
     assert process.returncode == 130
     said = complaints.decode().splitlines()
-    assert said[0].endswith("have 10 s to end; Ctrl-C again cuts them off now")
+    assert said[0] == "hermes: stopping: what is under way has 10 s to end; Ctrl-C again cuts it off now"
     done = len(house.entries())
     go_on = "Go on: hermes batch prompts.jsonl --run-name r --model toy -j 2 --resume"
     assert said[1] == f"hermes: the run was stopped; {done:,} rollouts are done, {400 - done:,} are left. {go_on}"
@@ -350,36 +361,70 @@ async def test_many_more_at_once_than_slots_wait_and_do_not_fail(house: House) -
     assert (ended.code, told["outcomes"], told["retries"]) == (0, {"completed": 120}, 0)
 
 
+@dataclass
+class Desk:
+    """The command in this process, for what needs neither stores nor a server."""
+
+    folder: Path
+
+    def batch(self, *words: object) -> tuple[int, str, str]:
+        words = ("batch", "prompts.jsonl", "--run-name", "r", "--model", "toy", *words)
+        result = CliRunner().invoke(whole_app(["batch"]), [*map(str, words)])
+        return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    for name in [name for name in os.environ if name.startswith("HERMES_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "hermes.toml").write_text(SETTINGS.format(url="http://127.0.0.1:9/v1"))
+    (tmp_path / "mine.py").write_text(TOOLS)
+    (tmp_path / "prompts.jsonl").write_text('{"id": "cat", "prompt": "look up cat"}\n{"prompt": "b"}\n{"prompt": "c"}\n')
+    return Desk(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("--model", "toi"), "there is no model toi; did you mean toy?"),
         (("--model", "claude-haiku"), "claude-haiku cannot be asked: anthropic has no key"),
         (("--tools", "mine:lok_up"), "--tools 'mine:lok_up': mine has no 'lok_up'"),
+        (("--tools", "no_such"), "--tools 'no_such': there is no module 'no_such'; looked for it in "),
+        (("--tools", "mine:__name__"), "--tools 'mine:__name__': 'mine' is not a function, so it is no tool"),
+        (("--tools", "mine:odd"), "--tools 'mine:odd': name 'Unheard' is not defined"),
+        (("--model", "smollm2", "--subagents"), "smollm2 takes no tools; leave out --tools and --subagents, or choose another --model"),
         (("--tools", "mcp"), "the settings name no MCP server"),
+        (("--tools", "mcp:x"), "--tools mcp:x: the settings name no such MCP server"),
         (("--verify", "mine"), "expected MODULE:FUNCTION"),
+        (("--verify", "mine:nope"), "--verify 'mine:nope': mine has no 'nope'"),
         (("--sampling", "top_k"), "expected KEY=VALUE"),
         (("--distribution", "none.yaml"), "there is no distribution 'none.yaml'"),
         (("--prefill", "mine.py"), "is not a JSON list of messages"),
+        (("--prefill", "none.json"), "cannot read none.json: No such file or directory"),
         (("--run-name", "a/b"), "is no name for a folder"),
+        (("--prompt-field", "question"), "prompts.jsonl, line 1: expected an object with 'question'; it has id, prompt."),
     ],
 )
-async def test_bad_arguments_are_one_line_and_leave_nothing_behind(house: House, words: tuple[str, ...], says: str) -> None:
-    ended = await house.batch(*words)
-    assert (ended.code, len(ended.complaints.splitlines())) == (2, 1), ended.complaints
-    assert says in ended.complaints
-    assert not (house.folder / "runs").exists()
+def test_bad_arguments_are_one_line_and_leave_nothing_behind(desk: Desk, words: tuple[str, ...], says: str) -> None:
+    code, output, complaints = desk.batch(*words)
+    assert (code, output, len(complaints.splitlines())) == (2, "", 1), complaints
+    assert says in complaints
+    assert not (desk.folder / "runs").exists()
 
 
-async def test_a_dry_run_says_what_would_be_done_and_does_nothing(house: House) -> None:
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(desk: Desk) -> None:
     words = ("--tools", "mine:look_up", "--distribution", "balanced", "-n", 4, "--limit", 2, "--dry-run", "--ephemeral", "Psst.")
-    shown = await house.batch(*words)
-    assert shown.code == 0, shown.complaints
-    assert "8 to do, 0 done" in shown.output
-    told = json.loads((await house.batch(*words, "--json")).output)
+    code, output, complaints = desk.batch(*words)
+    assert (code, complaints) == (0, "")
+    assert "8 to do, 0 done" in output
+    told = json.loads(desk.batch(*words, "--json")[1])
     assert (told["items"], told["rollouts"]) == (2, {"done": 0, "to_do": 8})
     assert told["first_request"] == [{"role": "system", "content": "Psst."}, {"role": "user", "content": "look up cat"}]
     assert sum(told["toolsets"].values()) == 2
     assert 0 < told["estimate"]["least_usd"] < told["estimate"]["most_usd"]
-    assert not (house.folder / "runs").exists()
-    assert not house.toy.seeds
+    assert not (desk.folder / "runs").exists()

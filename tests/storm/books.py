@@ -55,6 +55,7 @@ OWN_WORDS = tuple(
     if kind not in {ReplyKind.TOOL_DISCLAIMER, ReplyKind.REMINDER, ReplyKind.PRICE_DROP}
 )
 """How everything begins that Hermes says instead of an answer."""
+RAW_WORDS = tuple(catalogue_of(language).parts[ReplyKind.TOOL_DISCLAIMER][0] for language in LANGUAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,9 @@ class Reader:
     async def turns(self) -> list[Turn]:
         rows = await self._rows(TURNS)
         marks = await self._marks([row[0] for row in rows])
-        joined: dict[UUID, list[str]] = {}
+        joined: dict[UUID, dict[str, None]] = {}
         for turn_id, joined_to, *_ in rows:
-            joined.setdefault(joined_to or turn_id, []).extend(marks[turn_id])
+            joined.setdefault(joined_to or turn_id, {}).update(dict.fromkeys(marks[turn_id]))
         return [
             Turn(
                 id=str(turn_id),

@@ -6,7 +6,8 @@ letters with its credit given back.
 
     an answer carries its message's mark        heard:z003n0007 after:z003n0006
     each word of a long one its number too      z003n0007.0 z003n0007.1 …
-    what Hermes says for itself carries none    sorry, sign up, credits used up; which message it is for, its place tells"""
+    what Hermes says for itself carries none    sorry, sign up, credits used up; which message it is for, its place tells
+    nor does a tool's result as it came         that is an answer, and is paid for"""
 
 from __future__ import annotations
 
@@ -39,6 +40,8 @@ class Sent:
     """When we said that we have it. None: nobody ever did, so nobody owes an answer."""
     pieces: int = 0
     """How many numbered words its answer has; 0: it is one message."""
+    has_tool: bool = False
+    """Its answer may be a tool's result as it came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +101,8 @@ class History:
     """What still waits after the storm, by queue."""
     own_words: Sequence[str] = ()
     """How everything begins that Hermes says for itself."""
+    raw_words: Sequence[str] = ()
+    """How a tool's result begins that is given as it came."""
     fetched: frozenset[str] = frozenset()
     """Chats whose people fetch their answers by the message, and so see each once and in no order."""
 
@@ -170,7 +175,15 @@ class Books:
         return next(iter(self.turns.get(mark, ())), None)
 
     def is_own(self, text: str) -> bool:
-        return text.startswith(tuple(self.history.own_words))
+        """Whether Hermes says it without a mark: for itself, or what a tool brought."""
+        return text.startswith(tuple(self.history.own_words)) or self.is_raw(text)
+
+    def is_raw(self, text: str) -> bool:
+        return text.startswith(tuple(self.history.raw_words))
+
+    def is_taken(self, turn: Turn) -> bool:
+        """Whether anybody knows of this turn that it is there. Who was cut off before that comes for no answer."""
+        return any(self.sent[mark].taken_at is not None for mark in turn.marks if mark in self.sent)
 
 
 def answered(text: str) -> set[str]:
@@ -220,7 +233,7 @@ class Chat:
                 if turn.chat != self.chat:
                     yield Violation(Wrong.CROSSED, sent.mark, f"the books have it in the chat {turn.chat}")
         own, owed = self.apologies(), self.owed()
-        excused = [turn for turn in self.turns if not self.is_marked(turn) and (is_dead(turn) or is_doubtful(turn))]
+        excused = [turn for turn in self.turns if not self.is_marked(turn) and turn not in owed]
         if own < len(owed):
             names = ", ".join(mark for turn in owed for mark in turn.marks)
             yield Violation(Wrong.LOST, owed[0].marks[0], f"no answer, and only {own} apologies for {len(owed)} messages: {names}")
@@ -234,7 +247,8 @@ class Chat:
 
     def owed(self) -> list[Turn]:
         """The turns without an answer, and without anything that explains it: each must have had an apology."""
-        return [turn for turn in self.turns if not self.is_marked(turn) and not is_dead(turn) and not is_doubtful(turn)]
+        unexplained = [turn for turn in self.turns if not is_dead(turn) and not is_doubtful(turn) and self.books.is_taken(turn)]
+        return [turn for turn in unexplained if not self.is_marked(turn)]
 
     def is_marked(self, turn: Turn) -> bool:
         return any(mark in self.books.marked for mark in turn.marks)
@@ -331,17 +345,24 @@ def doubts(turn: Turn) -> int:
 def money(books: Books) -> Iterator[Violation]:
     """Who read an answer has paid for it, once; nobody has paid for anything else."""
     spent: Counter[str] = Counter()
+    raw: Counter[str] = Counter(received.chat for received in books.history.received if books.is_raw(received.text))
     for turn in books.history.turns:
         counted = Counter(turn.entries)
         net = counted["post"] - counted["refund"]
         spent[turn.chat] += net
-        if why := wrong_charge(books, turn, counted, net):
+        why = wrong_charge(books, turn, counted, net)
+        if why == NO_ANSWER and raw[turn.chat] and any(books.sent[mark].has_tool for mark in turn.marks if mark in books.sent):
+            raw[turn.chat] -= 1  # one such result for each that is charged
+        elif why:
             yield Violation(Wrong.MISCHARGED, turn.marks[0] if turn.marks else turn.id, f"{why}; the ledger says {', '.join(turn.entries)}")
     for chat, purse in books.history.purses.items():
         expected = purse.granted - spent[chat]
         if (purse.available, purse.reserved) != (expected, 0):
             told = f"{purse.available} available and {purse.reserved} reserved"
             yield Violation(Wrong.MISCHARGED, chat, f"{told} of {purse.granted} granted and {spent[chat]} spent")
+
+
+NO_ANSWER = "charged without an answer"
 
 
 def wrong_charge(books: Books, turn: Turn, counted: Counter[str], net: int) -> str:
@@ -354,6 +375,6 @@ def wrong_charge(books: Books, turn: Turn, counted: Counter[str], net: int) -> s
         return "its answer is a dead letter, and the credit was not given back"
     if has_answer and not is_dead(turn) and net != 1:
         return "answered, and not charged once"
-    if not has_answer and not is_doubtful(turn) and net:
-        return "charged without an answer"
+    if not has_answer and not is_doubtful(turn) and books.is_taken(turn) and net:
+        return NO_ANSWER
     return ""

@@ -22,6 +22,8 @@ from tests.storm.checker import Received
 from tests.storm.weather import Message, Talker
 
 ACCOUNT = "shop"
+BY_HAND = "by hand"
+"""What a person of ours wrote, past Hermes."""
 ASK_AGAIN_S = 0.4
 UNSTEADY = 6
 """Every so many messages of a program are sent once and never again, whatever becomes of them."""
@@ -90,7 +92,8 @@ class Phone(Somebody):
     @property
     def received(self) -> list[Received]:
         speed = self.fake.world.pace.speed
-        return [Received(chat=self.chat, text=got.text, at=self._opened_at + got.at / speed) for got in self.person.received]
+        ours = (got for got in self.person.received if got.kind != BY_HAND)
+        return [Received(chat=self.chat, text=got.text, at=self._opened_at + got.at / speed) for got in ours]
 
     def say(self, message: Message) -> None:
         self.person.say(message.text)

@@ -9,6 +9,7 @@ import pytest
 from tests.storm.checker import History, Parcel, Purse, Received, Sent, Turn, Violation, Wrong, check
 
 SORRY = "Sorry, I couldn't come up with an answer just now."
+RAW = "Here's the result just as it came:"
 PAID, UNPAID, REFUNDED = ("reserve", "post"), ("reserve", "void"), ("reserve", "post", "refund")
 SENT = (Parcel(state="sent"),)
 
@@ -47,6 +48,7 @@ def good() -> History:
         },
         left={"inbox": 0, "outbox": 0},
         own_words=[SORRY],
+        raw_words=[RAW],
         fetched=frozenset({cy}),
     )
 
@@ -142,6 +144,22 @@ FORGED: dict[str, tuple[Callable[[History], History], set[tuple[Wrong, str]]]] =
         lambda h: purse(booked(h, "t2", entries=PAID), "telegram/1", available=6),
         {(Wrong.MISCHARGED, "z1n2")},
     ),
+    "an apology for a message with a tool is charged": (
+        lambda h: purse(booked(sent(h, "z1n2", has_tool=True), "t2", entries=PAID), "telegram/1", available=6),
+        {(Wrong.MISCHARGED, "z1n2")},
+    ),
+    "one result of a tool is charged twice": (
+        lambda h: purse(
+            booked(
+                heard(unheard(sent(sent(h, "z1n2", has_tool=True), "z1n3", has_tool=True), "heard:z1n3"), "telegram/1", RAW),
+                "t2",
+                entries=PAID,
+            ),
+            "telegram/1",
+            available=6,
+        ),
+        {(Wrong.MISCHARGED, "z1n3")},
+    ),
     "an answer is charged twice": (
         lambda h: purse(booked(h, "t4", entries=(*PAID, *PAID)), "whatsapp/2", available=8),
         {(Wrong.MISCHARGED, "z2n0")},
@@ -190,6 +208,8 @@ EXCUSED: dict[str, Callable[[History], History]] = {
     "an apology in place of an answer": lambda h: purse(
         booked(heard(unheard(h, "heard:z1n3"), "telegram/1", SORRY), "t3", entries=UNPAID), "telegram/1", available=8
     ),
+    "a tool's result as it came": lambda h: heard(unheard(sent(h, "z2n0", has_tool=True), "z2n0"), "whatsapp/2", RAW),
+    "a request that was taken in, and nobody was there any more to be told": lambda h: sent(unheard(h, "z3n0"), "z3n0", taken_at=None),
     "a request that nobody acknowledged": lambda h: purse(
         replace(sent(unheard(h, "z3n0"), "z3n0", taken_at=None), turns=[turn for turn in h.turns if turn.id != "t5"]),
         "shop/3",

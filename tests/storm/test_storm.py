@@ -18,6 +18,6 @@ async def test_nothing_is_lost_doubled_swapped_crossed_or_mischarged_in_a_storm(
         await world.calm()
         history = await world.history()
         violations = check(history)
-        stories = [await world.story(violation) for violation in violations[:5]]
+        stories = [world.chronicle(), *[await world.story(violation) for violation in violations[:5]]]
     assert not violations, f"seed {seed}: {len(violations)} violations\n" + "\n\n".join(stories)
     assert len(history.turns) > USERS, "they did talk"

@@ -3,7 +3,7 @@
 from tests.storm.weather import LINES, PLACES, Crash, forecast
 
 EVERY_KIND = {
-    *("Block", "Crash", "CutConnections", "EmptyRedis", "Freeze", "Kill", "Outage", "RestartPostgres", "StopRedis", "Strike"),
+    *("Block", "ByHand", "Crash", "CutConnections", "EmptyRedis", "Freeze", "Kill", "Outage", "RestartPostgres", "StopRedis", "Strike"),
 }
 
 

@@ -161,7 +161,14 @@ class Block:
     for_s: float
 
 
-Blow = Kill | Crash | Freeze | EmptyRedis | StopRedis | RestartPostgres | CutConnections | Outage | Strike | Block
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """Somebody of ours answers in Instagram's own app: Hermes hears of a message that it has not sent."""
+
+    talker: int
+
+
+Blow = Kill | Crash | Freeze | EmptyRedis | StopRedis | RestartPostgres | CutConnections | Outage | Strike | Block | ByHand
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +194,11 @@ class Forecast:
     @property
     def messages(self) -> int:
         return sum(len(talker.messages) for talker in self.talkers)
+
+    @property
+    def credits(self) -> int:
+        """What everybody is given: enough for most of them."""
+        return max(3, round(1.1 * self.messages / len(self.talkers)))
 
     def counts(self) -> dict[str, int]:
         """How often each kind of thing happens."""
@@ -222,7 +234,7 @@ def forecast(seed: int, *, seconds: float, users: int) -> Forecast:
     """The weather of so many seconds."""
     talkers = tuple(talker(random.Random(f"{seed}/talker/{number}"), number, seconds) for number in range(users))
     dice = random.Random(f"{seed}/weather")
-    events = [*blows(dice, seconds), *strikes(dice, seconds), *blocks(dice, seconds, talkers)]
+    events = [*blows(dice, seconds), *strikes(dice, seconds), *blocks(dice, seconds, talkers), *by_hand(dice, seconds, talkers)]
     disorder = Disorder(duplicates=0.15, held_back=0.15, held_back_s=2 * SPEED, batch_s=0.2 * SPEED, early_echoes=0.3)
     burst_s = dice.choice((0.0, 0.0, 0.4))
     return Forecast(seed, seconds, talkers, tuple(sorted(events, key=lambda event: event.at_s)), disorder, burst_s)
@@ -295,6 +307,7 @@ def strikes(dice: random.Random, seconds: float) -> Iterator[Event]:
 
 
 BOTS = ("telegram", "polled")
+PAGES = ("instagram", "instagram_page")
 ANYWHERE: Sequence[tuple[Fault, int]] = (
     (Reset(arrives=True), 1),
     (Reset(arrives=True), 2),
@@ -330,7 +343,15 @@ INSTAGRAM: Sequence[tuple[Fault, int]] = (
 
 def blocks(dice: random.Random, seconds: float, talkers: Sequence[Talker]) -> Iterator[Event]:
     """Somebody blocks us, every ten seconds or so."""
-    candidates = [one.number for one in talkers if one.line in BOTS or one.line.startswith("instagram")]
+    candidates = [one.number for one in talkers if one.line in BOTS or one.line in PAGES]
     at_s = CALM_BEFORE_S
     while candidates and (at_s := at_s + dice.uniform(5.0, 15.0)) < seconds:
         yield Event(round(at_s, 3), Block(dice.choice(candidates), round(dice.uniform(1.0, 6.0), 1)))
+
+
+def by_hand(dice: random.Random, seconds: float, talkers: Sequence[Talker]) -> Iterator[Event]:
+    """A person of ours answers somebody, every three seconds or so."""
+    candidates = [one.number for one in talkers if one.line in PAGES]
+    at_s = CALM_BEFORE_S
+    while candidates and (at_s := at_s + dice.uniform(1.0, 5.0)) < seconds:
+        yield Event(round(at_s, 3), ByHand(dice.choice(candidates)))

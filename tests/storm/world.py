@@ -31,14 +31,14 @@ import psycopg
 
 from hermes.app import open_hermes
 from hermes.config import load
-from hermes.demo.platforms import Attempt, Platforms, open_platforms
+from hermes.demo.platforms import Attempt, Instagram, Platforms, open_platforms
 from hermes.demo.platforms import Platform as Fake
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.stores.postgres.database import open_database
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform
-from tests.storm.books import OWN_WORDS, Reader
+from tests.storm.books import OWN_WORDS, RAW_WORDS, Reader
 from tests.storm.checker import ANY_MARK, History, Sent, Violation
 from tests.storm.machines import ROOT, Machine, Servers
 from tests.storm.people import ACCOUNT, Client, Phone, Program, Somebody, Visitor
@@ -48,6 +48,7 @@ from tests.storm.weather import (
     WORKERS,
     Block,
     Blow,
+    ByHand,
     Crash,
     CutConnections,
     EmptyRedis,
@@ -68,7 +69,6 @@ OFFERED = re.compile(rf"about ({ANY_MARK.pattern})".encode())
 SEND = {"telegram": "sendMessage", "polled": "sendMessage"}
 """The call that is struck; at the others it is `messages`. What shows that somebody is typing is left alone."""
 PIECES = 330
-CREDITS = 25
 DOOMED_S = 8.0
 """So long a doomed process has to come to its place."""
 PATIENCE_S = 150.0
@@ -91,7 +91,6 @@ QUICK: Mapping[str, str] = {
     "HERMES_INBOX_MAX_ATTEMPTS": "8",
     "HERMES_INBOX_PER_MINUTE": "99",
     "HERMES_MEMORY_ASKS_MODELS": "false",
-    "HERMES_CREDITS_SIGNUP_GRANT": str(CREDITS),
     "HERMES_LOG_FORMAT": "json",
 }
 """Everything that waits in the product for minutes, waits for seconds here."""
@@ -176,6 +175,17 @@ class World:
                 await self._doom(blow)
             case Freeze():
                 await self._freeze(blow)
+            case EmptyRedis() | StopRedis() | RestartPostgres() | CutConnections():
+                await self._strike_store(blow)
+            case Outage() | Strike():
+                await self._strike_platform(blow)
+            case Block():
+                await self._block(blow)
+            case ByHand():
+                await self._answer(blow)
+
+    async def _strike_store(self, blow: EmptyRedis | StopRedis | RestartPostgres | CutConnections) -> None:
+        match blow:
             case EmptyRedis():
                 await self.servers.empty_redis()
             case StopRedis(is_killed=True):
@@ -186,14 +196,14 @@ class World:
                 await self.servers.restart("postgres", signal.Signals[blow.blow], blow.for_s)
             case CutConnections():
                 await self.servers.cut_connections(self.environ["HERMES_DATABASE_URL"], blow.count)
-            case Outage():
-                fake = self.fakes[blow.line]
-                fake.cue(blow.fault, method=SEND.get(blow.line, "messages"), times=None, for_s=blow.for_s * SPEED)
-                await asyncio.sleep(blow.for_s)
-            case Strike():
-                self.fakes[blow.line].cue(blow.fault, method=SEND.get(blow.line, "messages"), times=blow.times)
-            case Block():
-                await self._block(blow)
+
+    async def _strike_platform(self, blow: Outage | Strike) -> None:
+        fake, method = self.fakes[blow.line], SEND.get(blow.line, "messages")
+        if isinstance(blow, Strike):
+            fake.cue(blow.fault, method=method, times=blow.times)
+            return
+        fake.cue(blow.fault, method=method, times=None, for_s=blow.for_s * SPEED)
+        await asyncio.sleep(blow.for_s)
 
     def _machine(self, role: str, which: int) -> Machine:
         return [machine for machine in self.machines if machine.role == role][which]
@@ -223,6 +233,12 @@ class World:
         somebody.person.block()
         await asyncio.sleep(blow.for_s)
         somebody.person.unblock()
+
+    async def _answer(self, blow: ByHand) -> None:
+        somebody = self.people[blow.talker]
+        assert isinstance(somebody, Phone)
+        assert isinstance(somebody.fake, Instagram)
+        await somebody.fake.answer_by_hand(somebody.person, "A person of ours says hello.")
 
     # --- the calm
 
@@ -284,6 +300,7 @@ class World:
                 tried_at=said.tried_at,
                 taken_at=said.taken_at,
                 pieces=PIECES if said.message.kind is Kind.LONG else 0,
+                has_tool=said.message.kind is Kind.TOOL,
             )
             for somebody in self.people
             for mark, said in somebody.said.items()
@@ -296,6 +313,7 @@ class World:
                 purses=await reader.purses(),
                 left={**self.on_the_way(), **await reader.left()},
                 own_words=OWN_WORDS,
+                raw_words=RAW_WORDS,
                 fetched=frozenset(somebody.chat for somebody in self.people if somebody.talker.line in FETCHED),
             )
 
@@ -334,14 +352,17 @@ class World:
             for attempt, ended_at in zip(attempts, attempts.ended_at, strict=True):
                 if mark.encode() in attempt.body:
                     lines.append(f"  webhook of {name}: {attempt.status} {attempt.error} until {ended_at - self.began:.3f}")
-        lines += [
-            f"  {done.at - self.began:8.3f} … {done.until - self.began:.3f} {done.event.blow}"
-            for done in self.done
-            if not isinstance(done.event.blow, Strike)
-        ]
         async with self._reading() as reader:
             lines.append(await reader.story(mark))
         return "\n".join(lines)
+
+    def chronicle(self) -> str:
+        """What was struck when; single calls are left out."""
+        return "\n".join(
+            f"  {done.at - self.began:8.3f} … {done.until - self.began:7.3f}  {done.event.blow}"
+            for done in sorted(self.done, key=lambda done: done.at)
+            if not isinstance(done.event.blow, Strike | ByHand)
+        )
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Reader]:
@@ -372,7 +393,11 @@ async def open_world(forecast: Forecast, *, log_level: str = "info") -> AsyncIte
         servers = await asyncio.to_thread(Servers.start, folder / "home")
         stack.callback(servers.stop)
         environ = surroundings(folder, servers, await fresh_database(servers))
-        environ |= {"HERMES_INBOX_BURST_S": str(forecast.burst_s), "HERMES_LOG_LEVEL": log_level}
+        environ |= {
+            "HERMES_CREDITS_SIGNUP_GRANT": str(forecast.credits),
+            "HERMES_INBOX_BURST_S": str(forecast.burst_s),
+            "HERMES_LOG_LEVEL": log_level,
+        }
         opened = {}
         mainland = await stack.enter_async_context(open_platforms(seed=forecast.seed, speed=SPEED, disorder=forecast.disorder))
         opened["mainland"] = time.monotonic() - mainland.world.pace.now() / SPEED

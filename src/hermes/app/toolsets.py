@@ -47,7 +47,7 @@ def python_toolsets(names: Sequence[str]) -> dict[str, Toolset]:
         if not is_ours(name):
             try:
                 found[name] = toolset_from(name, find_named(name, "--tools"))
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, NameError) as error:
                 raise SettingsError(f"--tools {name!r}: {error}") from None
     return found
 

@@ -6,27 +6,26 @@ import json
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
 
 from hermes.app.home import StartRefused
-from hermes.app.models import tiers_of
+from hermes.app.models import models_of, tiers_of
 from hermes.app.sampling import refuse_missing
 from hermes.app.toolsets import python_toolsets, refuse_unknown_servers
+from hermes.cli.batch_read import folder_name, messages_in, sampling_from, text_or_file, verifier_named
 from hermes.cli.batch_run import INTERRUPTED, Order, perform
 from hermes.cli.batch_shown import counted, say_changes, say_end, show_plan, statistics_in
 from hermes.cli.commands import app
 from hermes.cli.errors import complain, fail
 from hermes.cli.running import CANNOT_RUN, Config, run, settings_from
-from hermes.graph import MessageError, MessageGraph
-from hermes.graph.context import KeepReasoning
 from hermes.trajectories.batch.budget import PER_USD, Budget
 from hermes.trajectories.batch.changes import Changes, changes_since, remember, some
+from hermes.trajectories.batch.disk import GRAPHS, GROUPS, ITEMS, STATISTICS
 from hermes.trajectories.batch.draw import always, read_distribution
-from hermes.trajectories.batch.folder import GRAPHS, GROUPS, ITEMS, STATISTICS, Folder
+from hermes.trajectories.batch.folder import Folder
 from hermes.trajectories.batch.items import PROMPT, Items
-from hermes.trajectories.batch.named import find_named
 from hermes.trajectories.batch.recipe import Pace, Recipe
 from hermes.trajectories.batch.replay import groups
 from hermes.trajectories.batch.rollout import FAILED
@@ -177,13 +176,13 @@ def batch_command(
             model=model or tiers_of(settings)[settings.door.tier].chain[0],
             seed=seed,
             is_seeded=not is_unseeded,
-            sampling=_sampling(sampling or (), temperature=temperature, top_p=top_p),
+            sampling=sampling_from(sampling or (), temperature=temperature, top_p=top_p),
             max_tokens=max_tokens,
             max_turns=max_turns,
-            system=_text("--system", system),
-            ephemeral=_text("--ephemeral", ephemeral),
-            prefill=_messages(prefill) if prefill is not None else (),
-            keep_reasoning=_kept(keep_reasoning),
+            system=text_or_file("--system", system),
+            ephemeral=text_or_file("--ephemeral", ephemeral),
+            prefill=messages_in(prefill) if prefill is not None else (),
+            keep_reasoning=keep_reasoning.value,
             toolsets=found,
             subagent_depth=subagent_depth if has_subagents else 0,
             verify=verify,
@@ -205,11 +204,11 @@ def batch_command(
             rollouts=rollouts,
             limit=limit,
             account=account,
-            verifier=_verifier(verify),
+            verifier=verifier_named(verify),
             is_stored=is_stored,
             is_quiet=is_json,
         )
-        path, index = runs / _name(run_name), items.index()
+        path, index = runs / folder_name(run_name), items.index()
         _refuse(order)
         if is_dry:
             show_plan(order, path, index, is_json=is_json)
@@ -219,8 +218,8 @@ def batch_command(
             _settle(folder, changes, changed, is_retried=is_retried)
             remember(folder, index)
             without = frozenset(changes.changed if changed is Changed.KEEP else ())
-            reason = run(perform(order, folder, without))
-            sums = statistics_in(folder, order, run_name, len(index), pass_mark)
+            stopped = run(perform(order, folder, without))
+            sums = statistics_in(folder, order, stopped, pass_mark)
             folder.write(STATISTICS, [json.dumps(sums.told, indent=2) + "\n"])
             folder.write(ITEMS, sums.item_lines)
             if has_groups:
@@ -230,16 +229,19 @@ def batch_command(
     except OSError as error:
         fail(f"{error.filename or runs}: {error.strerror}")
     if is_json:
-        typer.echo(json.dumps({**sums.told, "stopped": reason}))
-    say_end(path, sums.told, reason, is_quiet=is_json, export=path / (GROUPS if has_groups else GRAPHS))
-    if reason:
-        raise typer.Exit(130 if reason == INTERRUPTED else CANNOT_RUN)
+        typer.echo(json.dumps(sums.told))
+    say_end(path, sums.told, is_quiet=is_json, export=path / (GROUPS if has_groups else GRAPHS))
+    if stopped.reason:
+        raise typer.Exit(130 if stopped.reason == INTERRUPTED else CANNOT_RUN)
 
 
 def _refuse(order: Order) -> None:
     """Say what is wrong before anything is written, as far as it can be known without asking anybody."""
     names = list(order.recipe.toolsets.toolsets)
-    refuse_missing(order.settings, order.recipe.model)
+    model = order.recipe.model
+    refuse_missing(order.settings, model)
+    if (names or order.recipe.subagent_depth) and not models_of(order.settings)[model].capabilities.tools:
+        raise SettingsError(f"{model} takes no tools; leave out --tools and --subagents, or choose another --model")
     refuse_unknown_servers(order.settings, names)
     python_toolsets(names)
 
@@ -262,65 +264,3 @@ def _settle(folder: Folder, changes: Changes, changed: Changed | None, *, is_ret
     if is_retried:
         gone = folder.set_aside(lambda placed: placed.entry.outcome in FAILED)
         complain(f"{counted(gone, 'failed rollout')} set aside (aside.jsonl), to be made once more")
-
-
-def _name(run_name: str) -> str:
-    if not run_name.strip() or run_name in (".", "..") or any(sign in run_name for sign in "/\\\0"):
-        fail(f"--run-name {run_name!r} is no name for a folder")
-    return run_name
-
-
-def _text(option: str, given: str | None) -> str | None:
-    """A text, or what is in the file that it names."""
-    if given is None:
-        return None
-    try:
-        file = Path(given)
-        return file.read_text(encoding="utf-8").removesuffix("\n") if len(given) < 1_000 and file.is_file() else given
-    except OSError as error:
-        fail(f"{option}: cannot read {given}: {error.strerror}")
-    except UnicodeDecodeError:
-        fail(f"{option}: {given} is not UTF-8 text")
-
-
-def _sampling(given: list[str] | tuple[str, ...], **named: float | None) -> dict[str, Any]:
-    found: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    for text in given:
-        name, sign, value = text.partition("=")
-        if not sign or not name.strip():
-            fail(f"--sampling {text!r}: expected KEY=VALUE, such as top_k=40 or 'stop=[\"END\"]'")
-        try:
-            found[name.strip()] = json.loads(value, parse_constant=_no_number)
-        except ValueError:
-            found[name.strip()] = value  # a word needs no quotes
-    return found
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(name)
-
-
-def _messages(file: Path) -> list[dict[str, Any]]:
-    try:
-        given = json.loads(file.read_bytes())
-        return [dict(message) for message in MessageGraph(given)]
-    except OSError as error:
-        fail(f"--prefill: cannot read {file}: {error.strerror}")
-    except (ValueError, MessageError) as error:
-        fail(f"--prefill: {file} is not a JSON list of messages ({error})")
-
-
-def _kept(keep: Keep) -> KeepReasoning:
-    kinds: dict[Keep, KeepReasoning] = {Keep.NONE: "none", Keep.CURRENT_TURN: "current_turn", Keep.ALL: "all"}
-    return kinds[keep]
-
-
-def _verifier(name: str | None) -> Any:
-    if name is None:
-        return None
-    if ":" not in name:
-        fail(f"--verify {name!r}: expected MODULE:FUNCTION, such as my_checks:is_right")
-    found = find_named(name, "--verify")
-    if not callable(found):
-        fail(f"--verify {name!r} is not a function")
-    return found

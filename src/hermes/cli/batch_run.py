@@ -8,13 +8,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from hermes.app.sampling import GatewayModel, model_on, open_ground
 from hermes.app.shelf import StoreShelf
@@ -23,12 +22,13 @@ from hermes.cli.errors import complain
 from hermes.cli.running import start_log
 from hermes.config import LogLevel, Settings
 from hermes.trajectories.batch.budget import PER_USD, Budget
-from hermes.trajectories.batch.folder import Folder, Writer
+from hermes.trajectories.batch.folder import Folder
 from hermes.trajectories.batch.items import Items
 from hermes.trajectories.batch.recipe import Pace, Recipe
 from hermes.trajectories.batch.rollout import FAILED, Entry
 from hermes.trajectories.batch.runner import Job, Plan, Runner, Shelf, jobs_of
 from hermes.trajectories.batch.verify import Verifier
+from hermes.trajectories.batch.writer import Writer
 
 INTERRUPTED = "interrupted"
 GRACE_S = 10.0
@@ -58,8 +58,18 @@ class Order:
         return jobs_of(islice(iter(self.items), self.limit), self.rollouts, folder, without)
 
 
-async def perform(order: Order, folder: Folder, without: frozenset[str]) -> str:
-    """Make the rollouts that are still to be made; return why it stopped before, or nothing. Items in `without` get no new ones."""
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """How a run's work ended."""
+
+    reason: str
+    """Why it stopped before its end; nothing if it did not."""
+    left: int
+    """Rollouts that are still to be made."""
+
+
+async def perform(order: Order, folder: Folder, without: frozenset[str]) -> Stopped:
+    """Make the rollouts that are still to be made. Items in `without` get no new ones."""
     start_log(replace(order.settings, log=replace(order.settings.log, level=LogLevel.WARNING)))
     _say_recovered(folder)
     for placed in folder.placed():
@@ -68,13 +78,13 @@ async def perform(order: Order, folder: Folder, without: frozenset[str]) -> str:
         order.budget.add(entry, is_finished=False)
     left = sum(1 for _ in order.jobs(folder, without))
     if not left and not order.is_stored:
-        return ""
+        return Stopped("", 0)
     recipe = order.recipe
     async with AsyncExitStack() as stack:
         ground = await stack.enter_async_context(open_ground(order.settings, recipe.model))
         model = await model_on(ground, recipe.model, account=order.account)
         toolsets = await stack.enter_async_context(open_toolsets(ground, list(recipe.toolsets.toolsets), account=order.account))
-        _warn(order, model)
+        pace = _paced(order, model)
         shelves: list[Shelf] = [Writer(folder)]
         if order.is_stored:
             store = StoreShelf(ground, folder, account=order.account, user_id=model.user_id)
@@ -84,20 +94,20 @@ async def perform(order: Order, folder: Folder, without: frozenset[str]) -> str:
             run_id=folder.run_id,
             jobs=order.jobs(folder, without),
             recipe=recipe,
-            pace=order.pace,
+            pace=pace,
             model=model,
             toolsets=toolsets,
             verifier=order.verifier,
         )
-        with progress(left, is_quiet=order.is_quiet) as advance:
-            runner = Runner(plan, folder, shelves, order.budget, on_rollout=advance)
-            with signals(runner):
+        with progress(left, is_quiet=order.is_quiet) as bar:
+            runner = Runner(plan, folder, shelves, order.budget, on_rollout=bar.advance)
+            with signals(runner, bar.say):
                 await runner.run()
-        return runner.reason
+        return Stopped(runner.reason, sum(1 for _ in order.jobs(folder, without)))
 
 
 @contextmanager
-def signals(runner: Runner) -> Iterator[None]:
+def signals(runner: Runner, say: Callable[[str], None]) -> Iterator[None]:
     """Ctrl-C once: let what is under way end, for a moment. Twice: cut it off. Three times: leave."""
     loop, count = asyncio.get_running_loop(), 0
 
@@ -106,7 +116,7 @@ def signals(runner: Runner) -> Iterator[None]:
         count += 1
         if count == 1:
             runner.stop(INTERRUPTED)
-            complain(f"stopping: {runner.under_way:,} rollouts under way have {GRACE_S:g} s to end; Ctrl-C again cuts them off now")
+            say(f"stopping: what is under way has {GRACE_S:g} s to end; Ctrl-C again cuts it off now")
             loop.call_later(GRACE_S, runner.give_up)
         elif count == 2:
             runner.give_up()
@@ -122,9 +132,45 @@ def signals(runner: Runner) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
+@dataclass(slots=True)
+class Bar:
+    """How far a run is: a bar on a terminal, elsewhere a line now and then; nothing if it is to be quiet."""
+
+    bar: Progress
+    task: TaskID
+    total: int
+    is_quiet: bool
+    done: int = 0
+    failed: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+    told: float = field(default_factory=time.monotonic)
+
+    def advance(self, entry: Entry) -> None:
+        """Count a rollout."""
+        self.done += 1
+        self.failed += entry.outcome in FAILED
+        self.tokens += entry.completion_tokens
+        self.usd += entry.micro_usd / PER_USD
+        speed = self.tokens / max(time.monotonic() - self.began, 1e-9)
+        self.bar.update(self.task, advance=1, failed=self.failed, speed=speed, usd=self.usd)
+        if self.bar.disable and not self.is_quiet and time.monotonic() - self.told > NEWS_S:
+            self.told = time.monotonic()
+            news = f"{self.done:,} of {self.total:,} rollouts, {self.failed:,} failed, {speed:,.0f} tokens/s, ${self.usd:,.4f}"
+            typer.echo(news, err=True)
+
+    def say(self, text: str) -> None:
+        """Say something above the bar."""
+        if self.bar.disable:
+            complain(text)
+        else:
+            self.bar.console.print(f"hermes: {text}", style="red", highlight=False, markup=False)
+
+
 @contextmanager
-def progress(total: int, *, is_quiet: bool) -> Iterator[Callable[[Entry], None]]:
-    """Show how far a run is: a bar on a terminal, elsewhere a line now and then; nothing if it is to be quiet."""
+def progress(total: int, *, is_quiet: bool) -> Iterator[Bar]:
+    """Show how far a run is, for as long as the block lasts."""
     console = Console(stderr=True, quiet=is_quiet)
     columns = (
         BarColumn(),
@@ -136,24 +182,9 @@ def progress(total: int, *, is_quiet: bool) -> Iterator[Callable[[Entry], None]]
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    counts: dict[str, Any] = {"failed": 0, "speed": 0.0, "usd": 0.0}
-    done, tokens, began, told = 0, 0, time.monotonic(), time.monotonic()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, refresh_per_second=4) as bar:
-        task = bar.add_task("batch", total=total, **counts)
-
-        def advance(entry: Entry) -> None:
-            nonlocal done, tokens, told
-            done, tokens = done + 1, tokens + entry.completion_tokens
-            counts["failed"] += entry.outcome in FAILED
-            counts["usd"] += entry.micro_usd / PER_USD
-            counts["speed"] = tokens / max(time.monotonic() - began, 1e-9)
-            bar.update(task, advance=1, **counts)
-            if not console.is_terminal and not is_quiet and time.monotonic() - told > NEWS_S:
-                told = time.monotonic()
-                failed, speed, usd = counts["failed"], counts["speed"], counts["usd"]
-                typer.echo(f"{done:,} of {total:,} rollouts, {failed:,} failed, {speed:,.0f} tokens/s, ${usd:,.4f}", err=True)
-
-        yield advance
+    is_shown = console.is_terminal and not is_quiet
+    with Progress(*columns, console=console, transient=True, disable=not is_shown, refresh_per_second=4) as bar:
+        yield Bar(bar, bar.add_task("batch", total=total, failed=0, speed=0.0, usd=0.0), total, is_quiet)
 
 
 def _say_recovered(folder: Folder) -> None:
@@ -163,14 +194,14 @@ def _say_recovered(folder: Folder) -> None:
         complain("a line that was torn when the run was killed is cut off")
 
 
-def _warn(order: Order, model: GatewayModel) -> None:
-    asked = order.recipe.max_tokens
+def _paced(order: Order, model: GatewayModel) -> Pace:
+    """The pace that was asked for, as far as the model keeps up with it; what does not fit is said."""
+    asked, pace = order.recipe.max_tokens, order.pace
     if asked is not None and asked > model.max_tokens:
-        complain(
-            f"answers end at {model.max_tokens:,} tokens, not {asked:,}: the settings pay for no more; raise models.{model.name}.max_tokens"
-        )
-    if order.pace.concurrency > model.at_once:
-        why = "this model answers one at a time" if model.at_once == 1 else f"only {model.at_once} calls run at once (llm.slots)"
-        complain(
-            f"--concurrency {order.pace.concurrency} is more than is used: {why}; the others wait, and their waiting counts in --timeout"
-        )
+        complain(f"answers end at {model.max_tokens:,} tokens, not {asked:,}; raise models.{model.name}.max_tokens in the settings")
+    if pace.concurrency <= model.at_once:
+        return pace
+    if not order.recipe.toolsets.toolsets and order.verifier is None:
+        return replace(pace, concurrency=model.at_once)  # more would only wait, and run out of their own time
+    complain(f"of --concurrency {pace.concurrency}, {model.at_once} ask the model at once; the others' waiting counts in --timeout")
+    return pace

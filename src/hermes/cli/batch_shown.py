@@ -18,12 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 from hermes.app.models import models_of, prices_from
-from hermes.cli.batch_run import INTERRUPTED, Order
+from hermes.cli.batch_run import INTERRUPTED, Order, Stopped
 from hermes.cli.errors import complain
 from hermes.graph import MessageGraph
 from hermes.ports.backends import Usage
 from hermes.trajectories.batch.changes import Changes, some
-from hermes.trajectories.batch.folder import RUN, Folder
+from hermes.trajectories.batch.disk import RUN
+from hermes.trajectories.batch.folder import Folder
 from hermes.trajectories.batch.statistics import statistics_of
 
 CHARACTERS_PER_TOKEN = 4
@@ -38,17 +39,18 @@ class Sums:
     item_lines: Iterable[str]
 
 
-def statistics_in(folder: Folder, order: Order, run_name: str, items: int, pass_mark: float) -> Sums:
+def statistics_in(folder: Folder, order: Order, stopped: Stopped, pass_mark: float) -> Sums:
     """Sum the whole run up."""
     entries = (placed.entry for placed in folder.placed())
     sums = statistics_of(entries, folder.entries_aside(), pass_mark=pass_mark)
-    planned = min(items, order.limit or items) * order.rollouts
     told = {
-        "run": run_name,
+        "run": folder.path.name,
         "id": folder.run_id,
         "model": order.recipe.model,
-        "planned": planned,
+        "planned": sums.rollouts + stopped.left,
         **sums.to_dict(),
+        "left": stopped.left,
+        "stopped": stopped.reason,
         "updated_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "recipe": order.recipe.to_dict(),
     }
@@ -72,7 +74,7 @@ def say_changes(changes: Changes, *, are_kept: bool) -> None:
         complain(f"{counted(len(changes.removed), 'row')} not in the file any more, {what} ({some(changes.removed)})")
 
 
-def say_end(path: Path, told: Mapping[str, Any], reason: str, *, is_quiet: bool, export: Path) -> None:
+def say_end(path: Path, told: Mapping[str, Any], *, is_quiet: bool, export: Path) -> None:
     """Say what a run came to, and how to go on."""
     if not is_quiet:
         Console().print(_table(path, told))
@@ -82,8 +84,8 @@ def say_end(path: Path, told: Mapping[str, Any], reason: str, *, is_quiet: bool,
     if told["rewards"]["verify_errors"]:
         count = counted(told["rewards"]["verify_errors"], "rollout")
         complain(f"{count} without a reward, because the verifier failed: see verify_error in rollouts.jsonl")
+    reason, left = told["stopped"], told["left"]
     if reason:
-        left = told["planned"] - told["rollouts"]
         why = "the run was stopped" if reason == INTERRUPTED else f"the run stopped: {reason}"
         complain(f"{why}; {told['rollouts']:,} rollouts are done, {left:,} are left. Go on: {_again()}")
     elif not is_quiet:

@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -14,24 +15,31 @@ from typing import Annotated, Protocol
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from hermes.cli import foreign
 from hermes.cli.commands import app
+from hermes.cli.engines import LOCAL, open_engine
 from hermes.cli.errors import complain, fail
-from hermes.trajectories.calls import NO_CONSENT, NO_IDS, NO_PROMPT_IDS, Policies
+from hermes.cli.export_shown import Bar, show_summary, watching, why_nothing
+from hermes.trajectories.calls import Policies
+from hermes.trajectories.engines import Engine
+from hermes.trajectories.engines.local import Local
 from hermes.trajectories.errors import SourceError, TrajectoryError
 from hermes.trajectories.export import Summary, export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.imports import SHAPES, import_files
-from hermes.trajectories.plan import ExportSettings, SessionPlan
+from hermes.trajectories.plan import ExportSettings
+from hermes.trajectories.shards import export_on
 from hermes.trajectories.source import Session, Sessions, find_files
 from hermes.trajectories.tokenize import Tokenizer, load_tokenizer
 from hermes.trajectories.verify import verify
 
 STORED = "hermes.cli.stored"
 """Loaded by name: it needs the extra `serve` and takes a second, and graphs out of files need neither."""
+USUAL_WORKERS = 4
+MUCH = 16 << 20
+"""Bytes of graphs that are worth the start of more processes."""
+WHERE = "Where the work is done"
 OUT_OF_THE_STORE = "Out of the store of a Hermes, running or not, instead of files"
 
 Graphs = Annotated[list[Path] | None, typer.Argument(help="Graphs as JSON or JSONL files, or folders of them.", show_default=False)]
@@ -69,6 +77,20 @@ def export_command(
     ] = None,
     source: Annotated[str, typer.Option(help="What the `source` column of the sharegpt format says.")] = "hermes-agent",
     is_json: Json = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            "-w",
+            min=1,
+            help=f"Processes; never more than cores. Left out: 1 for little, up to {USUAL_WORKERS} for much.",
+            show_default=False,
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="local; daft; or ray://HOST:PORT for Daft on a Ray cluster. The bytes are the same.", rich_help_panel=WHERE)
+    ] = LOCAL,
     conversation: Annotated[
         list[str] | None,
         typer.Option(
@@ -114,30 +136,39 @@ def export_command(
     settings = ExportSettings(format=format_, policies=policies, source=source)
     is_stored = bool(conversation) or since is not None or account is not None or is_everything
     _refuse_contradictions(bool(graphs), is_stored, save_graphs, config, out)
+    if is_stored and (engine != LOCAL or (workers or 1) > 1):
+        fail("sessions out of the store are exported in one process; write them with --save-graphs FILE.jsonl and export that file")
     try:
         with ExitStack() as stack:
+            read: Source
             if is_stored:
-                read: Source = stack.enter_context(_load_stored()(conversation or (), since, account, config))
+                read = stack.enter_context(_load_stored()(conversation or (), since, account, config))
+                sessions = stack.enter_context(_saving(read, save_graphs) if save_graphs is not None else nullcontext(read))
+                bar = stack.enter_context(watching(read, is_quiet=is_json))
+                summary = export(sessions, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=bar.on_session)
             else:
                 read = Sessions(find_files(graphs or ()))
-            sessions = stack.enter_context(_saving(read, save_graphs) if save_graphs is not None else nullcontext(read))
-            advance = stack.enter_context(_progress(read, is_json))
-            summary = export(sessions, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=advance)
+                bar = stack.enter_context(watching(read, is_quiet=is_json))
+                chosen = open_engine(engine, workers or _usual_workers(read.size))
+                summary = _export_files(read, out, settings, tokenizer=tokenizer, engine=chosen, bar=bar)
     except TrajectoryError as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or out}: {error.strerror}")
+    except BrokenExecutor:
+        complain("a worker process was killed, perhaps for want of memory; try fewer --workers")
+        raise typer.Exit(1) from None
     if read.forgotten:
         complain(f"{read.forgotten:,} sessions are left out: the people were deleted for whom they are sealed")
     for broken in summary.broken:
         complain(str(broken))
     if not summary.trained:
-        complain(f"nothing in this export is trained: {_why_nothing(summary)}")
+        complain(f"nothing in this export is trained: {why_nothing(summary)}")
     if is_json:
         left_out = {"broken": [str(error) for error in summary.broken], "forgotten": read.forgotten}
         typer.echo(json.dumps({**summary.manifest, **left_out}))
     else:
-        _show(summary, out)
+        show_summary(summary, out)
     if summary.broken:
         raise typer.Exit(1)
 
@@ -218,6 +249,16 @@ def import_command(
         raise typer.Exit(1)
 
 
+def _usual_workers(size: int) -> int:
+    return USUAL_WORKERS if size >= MUCH else 1
+
+
+def _export_files(read: Sessions, out: Path, settings: ExportSettings, *, tokenizer: Path | None, engine: Engine, bar: Bar) -> Summary:
+    if isinstance(engine, Local) and engine.workers == 1:
+        return export(read, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=bar.on_session)
+    return export_on(engine, read, out, settings, FORMATS, tokenizer=tokenizer, on_step=bar.on_step)
+
+
 class Source(Protocol):
     """Where the sessions of an export come from. They can be read more than once."""
 
@@ -286,65 +327,3 @@ class _Saving:
 
 def _tokenizer(folder: Path | None) -> Tokenizer | None:
     return load_tokenizer(folder) if folder is not None else None
-
-
-@contextmanager
-def _progress(source: Source, is_quiet: bool) -> Iterator[Callable[[SessionPlan], None]]:  # noqa: FBT001  # one switch
-    console = Console(stderr=True, quiet=is_quiet)
-    columns = (
-        TextColumn("exporting"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[sessions]:,} sessions, {task.fields[tokens]:,} tokens"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("export", total=source.size, sessions=0, tokens=0)
-        counts = {"sessions": 0, "tokens": 0}
-
-        def advance(plan: SessionPlan) -> None:
-            counts["sessions"] += 1
-            counts["tokens"] += sum(call.trained for call in plan.calls)
-            progress.update(task, total=source.size, advance=plan.session.size, **counts)  # type: ignore[arg-type]  # rich types fields as Any
-
-        yield advance
-
-
-WITHOUT_IDS = "; a text format takes them (--format sharegpt), or --tokenizer DIR gives them ids"
-ADVICE = {
-    NO_IDS: WITHOUT_IDS,
-    NO_PROMPT_IDS: WITHOUT_IDS,
-    NO_CONSENT: "; whoever comes in with a key made by `hermes keys create --trains` allows it",
-}
-
-
-def _why_nothing(summary: Summary) -> str:
-    """Say why an export is empty, and what would help where something would."""
-    reasons = summary.manifest["excluded"]
-    if not reasons:
-        return "the graphs hold no sampled response" if summary.manifest["sessions"] else "there is no session"
-    main = max(reasons, key=lambda reason: reasons[reason]["samples"])
-    return f"{reasons[main]['samples']:,} samples: {main}{ADVICE.get(main, '')}"
-
-
-def _show(summary: Summary, out: Path) -> None:
-    manifest = summary.manifest
-    tokens: dict[str, int] = manifest["tokens"]
-    table = Table(title=f"{out}", title_justify="left", show_header=False, box=None, padding=(0, 2))
-    again = f"  ({manifest['duplicates']:,} more were duplicates)" if manifest["duplicates"] else ""
-    rows: list[tuple[str, str]] = [
-        ("sessions", f"{manifest['sessions']:,}"),
-        ("rows", f"{manifest['rows']:,}"),
-        ("samples", f"{manifest['samples']:,}{again}"),
-        ("  trained", f"{summary.trained:,}"),
-        ("  not trained", f"{manifest['samples'] - summary.trained:,}"),
-        ("sampled tokens", f"{tokens['sampled']:,}"),
-        ("  trained", f"{tokens['trained']:,}"),
-        ("  excluded", f"{tokens['excluded']:,}"),
-    ]
-    rows += [(f"    {reason}", f"{count['tokens']:,}  (samples: {count['samples']:,})") for reason, count in manifest["excluded"].items()]
-    for name, value in rows:
-        table.add_row(name, value)
-    console = Console()
-    console.print(table)
-    console.print(f"Check it: hermes verify {out}", style="dim", soft_wrap=True)

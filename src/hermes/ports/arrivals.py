@@ -65,7 +65,8 @@ class Arrivals(Protocol):
         """Note how far a message of ours came. Only a higher rank counts, so receipts may come in any order and more than once.
 
         A message that failed without ever having been delivered becomes a dead letter, which is returned, once. A receipt that comes
-        before its message is known to be sent is kept for it. Holds the conversation of one that failed."""
+        before its message is known to be sent is kept for it; one with a text that nothing has which is on its way to its channel tells of
+        somebody else's message, and confirms none of ours. Holds the conversation of one that failed."""
         ...
 
     async def take_found(self, tx: Transaction) -> tuple[str, Platform, Receipt] | None:

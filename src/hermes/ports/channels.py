@@ -94,6 +94,8 @@ class Receipt:
     detail: str = ""
     channel_id: str | None = None
     """Whom it was sent to, where the platform says so: it tells of a message whose id was lost with a connection."""
+    text: str | None = None
+    """What it says, where the platform repeats that: it may be what a person of ours wrote in the platform's own app."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,48 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 from hermes.trajectories.calls import REJECTED, RETRIED, SUPERSEDED, Call, Excluded, Verdict
 
 NAME_TAKEN = "sample id used by another sample"
 LENIENT = frozenset({REJECTED, SUPERSEDED})
 """What a copy says of its own graph only: elsewhere the sample may be in good standing."""
+
+
+class Standing(IntEnum):
+    """What a sample is to those that came before it."""
+
+    NEW = 0
+    COPY = 1
+    CLASH = 2
+    """Another sample under a known id, which is said once."""
+
+
+class Heard(NamedTuple):
+    """What one graph says of one of its samples: all that copies are told by."""
+
+    name: bytes
+    """Of the sample id a hash, because ids may be long."""
+    identity: bytes
+    """The response id."""
+    refused: str
+    notes: Mapping[str, Any]
+
+
+def heard(call: Call) -> Heard:
+    name = hashlib.blake2b(call.sample_id.encode(), digest_size=16).digest()
+    return Heard(name, bytes.fromhex(call.response_id), call.refused, call.notes)
+
+
+def counted(calls: Iterable[Call], standings: Iterable[int]) -> Iterator[Call]:
+    """Yield what counts: what is new, and as excluded what clashes."""
+    for call, standing in zip(calls, standings, strict=True):
+        if standing == Standing.NEW:
+            yield call
+        elif standing == Standing.CLASH:
+            yield replace(call, trained=0, excluded=(Excluded(0, call.sampled, NAME_TAKEN),))
 
 
 @dataclass(slots=True)
@@ -30,31 +65,26 @@ class Copies:
     _seen: dict[bytes, tuple[bytes, Verdict]] = field(default_factory=dict)
     _clashes: set[bytes] = field(default_factory=set)
 
-    def unseen(self, calls: Iterable[Call]) -> Iterator[Call]:
-        """Yield what was not counted before. Another sample under a known id is yielded too, as excluded with that reason."""
-        for call in calls:
-            name = hashlib.blake2b(call.sample_id.encode(), digest_size=16).digest()
-            identity = bytes.fromhex(call.response_id)
-            first = self._seen.get(name)
-            if first is None:
-                self._seen[name] = (identity, Verdict(call.refused, call.notes))
-                yield call
-            elif first[0] == identity:
-                self.duplicates += 1
-                self._hear(call, name, first[1])
-            elif identity in self._clashes:
-                self.duplicates += 1
-            else:
-                self._clashes.add(identity)
-                yield replace(call, trained=0, excluded=(Excluded(0, call.sampled, NAME_TAKEN),))
+    def hear(self, said: Heard) -> Standing:
+        """Take in a sample, or what another copy of it says."""
+        first = self._seen.get(said.name)
+        if first is None:
+            self._seen[said.name] = (said.identity, Verdict(said.refused, said.notes))
+            return Standing.NEW
+        if first[0] != said.identity and said.identity not in self._clashes:
+            self._clashes.add(said.identity)
+            return Standing.CLASH
+        self.duplicates += 1
+        if first[0] == said.identity:
+            self._compare(said, first[1])
+        return Standing.COPY
 
-    def _hear(self, call: Call, name: bytes, before: Verdict) -> None:
-        """Take in what another copy says of a sample."""
-        both = Verdict(_refusal(before.refused, call.refused), _notes(before.notes, call.notes))
+    def _compare(self, said: Heard, before: Verdict) -> None:
+        both = Verdict(_refusal(before.refused, said.refused), _notes(before.notes, said.notes))
         if both != before:
-            self._seen[name] = (bytes.fromhex(call.response_id), both)
-            if self.known.get(call.response_id) != both:
-                self.news[call.response_id] = both
+            self._seen[said.name] = (said.identity, both)
+            if self.known.get(said.identity.hex()) != both:
+                self.news[said.identity.hex()] = both
 
 
 def _refusal(one: str, other: str) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -24,6 +25,8 @@ from hermes.trajectories.calls import TOKEN, Call, Excluded
 
 NAME = "ledger.jsonl"
 VERSION = 1
+
+_ROW = re.compile(rb'"row":(\d+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,21 @@ class Ledger:
             count[0] += 1
             count[1] += part.end - part.start
 
+    def take(self, part: Ledger, first_row: int) -> None:
+        """Enter all that another ledger holds, as if it had been entered here: its rows are counted from `first_row` on."""
+        part.body.seek(0)
+        self.body.write(renumbered(part.body.read(), first_row))
+        self.sessions += part.sessions
+        self.samples += part.samples
+        self.placed += part.placed
+        self.sampled += part.sampled
+        self.trained += part.trained
+        self.leaves += part.leaves
+        for reason, (samples, tokens) in part.reasons.items():
+            count = self.reasons.setdefault(reason, [0, 0])
+            count[0] += samples
+            count[1] += tokens
+
     def manifest(self, settings: Mapping[str, Any], rows: int, files: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the first line of the ledger."""
         excluded = sum(tokens for _, tokens in self.reasons.values())
@@ -122,3 +140,10 @@ def merkle_root(leaves: Iterable[bytes]) -> str:
 def dump(value: Any) -> bytes:
     """Write one line of JSON, always the same bytes for the same value."""
     return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
+
+
+def renumbered(lines: bytes, first_row: int) -> bytes:
+    """Return lines of `dump` with every `row` counted from `first_row` on. A quote inside a text is escaped, so `"row":` is a key.
+
+    The keys must be our own: where others name them, one may be called `row` and mean something else."""
+    return _ROW.sub(lambda found: b'"row":%d' % (first_row + int(found[1])), lines) if first_row else lines

@@ -3,18 +3,21 @@
 This is all that a format sees. Formats are small modules in `formats/`; each has a writer class with this shape:
 
     class Writer:
-        def __init__(self, folder: Path, settings: ExportSettings) -> None: ...
+        def __init__(self, folder: Path | None, settings: ExportSettings) -> None: ...
         def write(self, plan: SessionPlan) -> Iterable[Placement]: ...   # write one session; say where each call is trained
         def close(self) -> None: ...                                     # finish the files
 
-A call for which `write` yields no placement is entered in the ledger as excluded, for its own reasons or for the format's."""
+A call for which `write` yields no placement is entered in the ledger as excluded, for its own reasons or for the format's.
+
+A writer opens nothing itself: it writes into `files`, which know how to become a part of an export that several processes make
+(`hermes.trajectories.formats.files`). So a format that is right in one process is right in many."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from hermes.trajectories.calls import Call, Policies
 from hermes.trajectories.ledger import Placement
@@ -68,6 +71,18 @@ class SessionPlan:
         return sum(len(rollout.rows) for rollout in self.rollouts)
 
 
+class File(Protocol):
+    """Something that a writer writes into: one file, or several with numbers. Made without a folder, it keeps what it is given."""
+
+    def part(self) -> Any:
+        """Return what was kept, as something that can be pickled."""
+        ...
+
+    def take(self, part: Any, first_row: int) -> None:
+        """Write what another one kept, as if it had been written here: its rows are counted from `first_row` on."""
+        ...
+
+
 class Writer(Protocol):
     """What a format's writer does."""
 
@@ -76,14 +91,22 @@ class Writer(Protocol):
     rows: int
     """How many rows were written so far; the ledger's `row` counts them from 0."""
 
+    @property
+    def files(self) -> Sequence[File]:
+        """What it writes into, always in the same order."""
+        ...
+
     def write(self, plan: SessionPlan) -> Iterable[Placement]: ...
-    def close(self) -> None: ...
+
+    def close(self) -> None:
+        """Finish the files; a second time does nothing."""
+        ...
 
 
 class Format(Protocol):
-    """A format: makes a writer for a folder."""
+    """A format: makes a writer for a folder, or for none, to write a part."""
 
-    def __call__(self, folder: Path, settings: ExportSettings) -> Writer: ...
+    def __call__(self, folder: Path | None, settings: ExportSettings) -> Writer: ...
 
 
 def plan_session(session: Session, calls: Sequence[Call], first_row: int) -> SessionPlan:

@@ -56,11 +56,33 @@ class Sessions:
     def __iter__(self) -> Iterator[Session | SourceError]:
         return read_sessions(self._files)
 
+    def documents(self) -> Iterator[Document]:
+        """Yield the same graphs, to be decoded by somebody else."""
+        return read_documents(self._files)
+
 
 def read_sessions(files: Iterable[Path]) -> Iterator[Session | SourceError]:
     """Yield every graph of the files in order, and a SourceError in the place of each that cannot be read.
 
     A session is named by its file, as seen from the folder that holds all of them, and by its line where the file has lines."""
+    return map(read_session, read_documents(files))
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A graph as it stands in a file, not decoded."""
+
+    name: str
+    """What the session will go by."""
+    where: str
+    """File and line, for people."""
+    text: bytes
+    unread: str = ""
+    """Why there is no text."""
+
+
+def read_documents(files: Iterable[Path]) -> Iterator[Document]:
+    """Yield what `read_sessions` reads, without a look inside."""
     known = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # also takes `..` out, so that names do not depend on where one stands
     root = Path(os.path.commonpath([file.parent for file in known])) if known else Path()
     for file in known:
@@ -70,24 +92,28 @@ def read_sessions(files: Iterable[Path]) -> Iterator[Session | SourceError]:
             if file.suffix == ".jsonl":
                 yield from _read_lines(file, name)
             else:
-                yield _session(name, file.read_bytes(), str(file))
+                yield Document(name, str(file), file.read_bytes())
         except OSError as error:
-            yield SourceError(str(file), error.strerror or str(error))
+            yield Document(name, str(file), b"", error.strerror or str(error))
 
 
-def _read_lines(file: Path, name: str) -> Iterator[Session | SourceError]:
+def _read_lines(file: Path, name: str) -> Iterator[Document]:
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                yield _session(f"{name}:{number}", line, f"{file}, line {number}")
+                yield Document(f"{name}:{number}", f"{file}, line {number}", line)
 
 
-def _session(name: str, text: bytes, where: str) -> Session | SourceError:
+def read_session(document: Document, *, is_checked: bool = False) -> Session | SourceError:
+    """Decode a document, and check that its ids hold, unless that was done before."""
+    if document.unread:
+        return SourceError(document.where, document.unread)
     try:
-        graph = MessageGraph.from_json(text)
+        graph = MessageGraph.from_json(document.text)
     except CodecError as error:
-        return SourceError(where, f"not a message graph ({error})")
-    return checked(name, graph, where, len(text))
+        return SourceError(document.where, f"not a message graph ({error})")
+    size = len(document.text)
+    return Session(document.name, graph, size) if is_checked else checked(document.name, graph, document.where, size)
 
 
 def checked(name: str, graph: MessageGraph, where: str, size: int = 0) -> Session | SourceError:

@@ -70,7 +70,7 @@ def in_item(item: Mapping[str, Any], ours: Account) -> Iterator[Happening]:
     elif reacted := an_object(item.get("reaction")):
         yield reaction(reacted, sender)
     elif "read" in item or "delivery" in item:
-        yield from receipts(item, sender, ours)
+        yield from receipts(item, ours)
     else:
         yield Passed(reason="edit" if "message_edit" in item else "unknown_kind")
 
@@ -82,8 +82,10 @@ def in_message(item: Mapping[str, Any], message: Mapping[str, Any], sender: str,
     if not message_id or not sender:
         return Passed(reason="incomplete")
     if message.get("is_echo") is True or sender == ours.instagram_id:
-        recipient = a_text(an_object(item.get("recipient")).get("id"))
-        return Receipt(message_id=message_id, rank=Rank.SENT, at=moment(item.get("timestamp"), now=ours.now), channel_id=recipient or None)
+        recipient, text = a_text(an_object(item.get("recipient")).get("id")), a_text(message.get("text"))
+        at = moment(item.get("timestamp"), now=ours.now)
+        # Without words, and so by hand: we send nothing else.
+        return Receipt(message_id=message_id, rank=Rank.SENT, at=at, channel_id=recipient or None if text else None, text=text or None)
     said = said_in(message)
     return Passed(reason="empty") if said is None else heard(item, message, said, sender, ours)
 
@@ -124,13 +126,14 @@ def reaction(part: Mapping[str, Any], sender: str) -> Happening:
     return Reaction(message_id=message_id, sender_id=sender, emoji=emoji)
 
 
-def receipts(item: Mapping[str, Any], sender: str, ours: Account) -> Iterator[Happening]:
+def receipts(item: Mapping[str, Any], ours: Account) -> Iterator[Happening]:
     """The message that was read, or those that arrived. Older ones name only a time, and no message."""
     at = moment(item.get("timestamp"), now=ours.now)
     delivered = an_object(item.get("delivery")).get("mids")
     found = [(a_text(an_object(item.get("read")).get("mid")), Rank.READ)]
     found += [(a_text(mid), Rank.DELIVERED) for mid in (delivered if isinstance(delivered, list) else ())]
-    named = [Receipt(message_id=message_id, rank=rank, at=at, channel_id=sender) for message_id, rank in found if message_id]
+    # Without the channel: an id that nobody knows may be of what a person of ours wrote.
+    named = [Receipt(message_id=message_id, rank=rank, at=at) for message_id, rank in found if message_id]
     yield from named
     if not named:
         yield Passed(reason="status")

@@ -10,10 +10,15 @@ from uuid import UUID
 from hermes.ports.arrivals import Sent, Spoken, Standing
 from hermes.ports.channels import Outcome, Rank, Receipt
 from hermes.ports.dead_letters import DeadLetter
+from hermes.ports.errors import Forgotten
+from hermes.ports.outbox import words_of
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.dead_letters import as_letter
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.outbox_body import unsealed
 from hermes.stores.postgres.queries import load
+from hermes.stores.seal import SealBroken
 from hermes.turn import Platform
 
 SQL = load("arrivals")
@@ -24,9 +29,14 @@ KEEP_EARLY_S = 86_400.0
 class PostgresArrivals:
     """The port Arrivals."""
 
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+
     async def receive(self, tx: Transaction, account: str, platform: Platform, receipt: Receipt) -> DeadLetter | None:
         row: dict[str, Any] = {"account": account, "platform": platform, "message_id": receipt.message_id, "rank": receipt.rank}
         row |= {"channel_id": receipt.channel_id, "outcome": receipt.error, "reason": receipt.detail, "delivered": Rank.DELIVERED}
+        if receipt.text is not None and not await self._is_on_its_way(tx, row, receipt.text):
+            row["channel_id"] = None
         died = []
         if receipt.rank is Rank.FAILED:
             await on(tx).execute(SQL["hold_conversations"], row)
@@ -34,6 +44,18 @@ class PostgresArrivals:
             died = await (await on(tx).execute(SQL["fail"], row)).fetchall()
         await on(tx).execute(SQL["receive"], row)
         return as_letter(died[0]) if died else None
+
+    async def _is_on_its_way(self, tx: Transaction, row: dict[str, Any], text: str) -> bool:
+        """Whether something waits for its channel, or for the platform's answer, that says just this."""
+        for user_id, turn_id, part, news, body, is_message in await rows(tx, "on_their_way", row):
+            try:
+                keys = await self._keyring.of(tx, user_id)
+                said = words_of([unsealed(keys, turn_id, part, news, body, is_message=is_message)])
+            except (Forgotten, SealBroken):
+                continue  # it will be given up
+            if said.split() == text.split():
+                return True
+        return False
 
     async def take_found(self, tx: Transaction) -> tuple[str, Platform, Receipt] | None:
         taken = await rows(tx, "take_found", {})

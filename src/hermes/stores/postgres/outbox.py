@@ -40,7 +40,7 @@ class PostgresOutbox:
     def __init__(self, keyring: Keyring, *, cut_off_s: float = 120.0, cap: int = 5_000, keep_dead_s: float = WEEK_S) -> None:
         self._keyring, self._cut_off_s, self._cap = keyring, cut_off_s, cap
         self.dead_letters: DeadLetters = PostgresDeadLetters(keyring, keep_s=keep_dead_s)
-        self.arrivals: Arrivals = PostgresArrivals()
+        self.arrivals: Arrivals = PostgresArrivals(keyring)
 
     async def put(self, tx: Transaction, claim: Claim, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING) -> None:
         row: dict[str, Any] = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "user_id": claim.user_id}

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes.trajectories.batch.folder import DATASET, Folder
+from hermes.trajectories.batch.disk import DATASET
+from hermes.trajectories.batch.folder import Folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,27 +9,25 @@ from dataclasses import replace
 from typing import Any
 
 from hermes.graph import MessageGraph
+from hermes.graph.message import FrozenDict, freeze_items
 from hermes.trajectories.batch.loop import Agent, Chat, Ended, converse
 from hermes.trajectories.batch.rollout import Outcome
 from hermes.trajectories.batch.seeds import seed_of
 from hermes.trajectories.batch.tools import ToolOutcome, ToolResult, arguments_of
 
 NAME = "delegate"
-SCHEMA: Mapping[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": NAME,
-        "description": (
-            "Hand a task on to another agent with the same tools, and get its final answer. It sees nothing of this conversation, "
-            "so the task must say everything that it needs to know."
-        ),
-        "parameters": {
-            "type": "object",
-            "properties": {"task": {"type": "string", "description": "What to do, and what to report."}},
-            "required": ["task"],
-        },
-    },
+DESCRIPTION = (
+    "Hand a task on to another agent with the same tools, and get its final answer. It sees nothing of this conversation, so the task must "
+    "say everything that it needs to know."
+)
+PARAMETERS = {
+    "type": "object",
+    "properties": {"task": {"type": "string", "description": "What to do, and what to report."}},
+    "required": ["task"],
 }
+SCHEMA: Mapping[str, Any] = FrozenDict(
+    freeze_items({"type": "function", "function": {"name": NAME, "description": DESCRIPTION, "parameters": PARAMETERS}}, NAME)
+)
 
 
 def with_subagents(agent: Agent, system: str | None, depth: int = 0) -> Agent:

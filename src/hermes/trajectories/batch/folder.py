@@ -12,26 +12,17 @@ end of a file is torn: a whole graph without its note is noted, a torn line is c
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
-from uuid import uuid4
 
+from hermes.trajectories.batch.disk import ASIDE, GRAPHS, INDEX, NEW, finish_moving, locked, settled, sync, sync_folder
 from hermes.trajectories.batch.rollout import Entry, Rollout, entry_in
 from hermes.trajectories.errors import SettingsError, SourceError
-
-if sys.platform != "win32":
-    import fcntl
-
-GRAPHS, INDEX, ASIDE, RUN, DATASET, LOCK = "graphs.jsonl", "rollouts.jsonl", "aside.jsonl", "run.json", "dataset.jsonl", ".lock"
-STATISTICS, ITEMS, GROUPS = "statistics.json", "items.jsonl", "groups.jsonl"
-NEW = ".new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +76,9 @@ class Folder:
         """Begin a run, or go on with one. Raises SettingsError: it exists and nobody said to go on, its recipe is another one, or another
         process works on it."""
         path.mkdir(parents=True, exist_ok=True)
-        lock = _locked(path)
+        lock = locked(path)
         try:
-            run_id = _settled(path, recipe, may_go_on=may_go_on)
+            run_id = settled(path, recipe, may_go_on=may_go_on)
             folder = cls(path, run_id, _lock=lock)
             folder._recover()
         except BaseException:
@@ -142,7 +133,7 @@ class Folder:
                 file.write(text + b"\n")
                 placed.append(Placed(rollout.entry, self._size, len(text) + 1))
                 self._size += len(text) + 1
-            _sync(file)
+            sync(file)
         self.note(placed)
 
     def note(self, placed: Iterable[Placed]) -> None:
@@ -150,7 +141,7 @@ class Folder:
         known = list(placed)
         with self.file(INDEX).open("ab") as file:
             file.writelines(each.to_line() for each in known)
-            _sync(file)
+            sync(file)
         for each in known:
             self._know(each)
 
@@ -160,7 +151,7 @@ class Folder:
             for entry, text in rollouts:
                 file.write(text.rstrip(b"\n") + b"\n")
                 self._know_aside(entry)
-            _sync(file)
+            sync(file)
 
     def set_aside(self, is_meant: Callable[[Placed], bool]) -> int:
         """Move finished rollouts out of the run; return how many. They are made again, and their attempts are counted on."""
@@ -174,9 +165,9 @@ class Folder:
                 if not is_meant(each):
                     notes.write(Placed(each.entry, file.tell(), each.size).to_line())
                     file.write(self.graph_line(each))
-            _sync(file)
-            _sync(notes)
-        _finish_moving(self.path, is_begun=False)
+            sync(file)
+            sync(notes)
+        finish_moving(self.path, is_begun=False)
         for each in gone:
             del self.done[each.key]
         still = {item for item, _ in self.done}
@@ -189,13 +180,13 @@ class Folder:
         draft = self.file(name + NEW)
         with draft.open("wb") as file:
             file.writelines(line.encode() for line in lines)
-            _sync(file)
+            sync(file)
         draft.replace(self.file(name))
 
     # --- after a crash
 
     def _recover(self) -> None:
-        _finish_moving(self.path, is_begun=True)
+        finish_moving(self.path, is_begun=True)
         self._cut_index()
         self._read_aside()
         graphs = self.file(GRAPHS)
@@ -205,7 +196,7 @@ class Folder:
             self._size = max(self._size, each.start + each.size)
         if not graphs.exists():
             graphs.touch()
-            _sync_folder(self.path)
+            sync_folder(self.path)
         if graphs.stat().st_size < self._size:
             raise SettingsError(f"{graphs} is shorter than {INDEX} says: something else cut it; restore it, or take another --run-name")
         self._note_the_unnoted()
@@ -263,114 +254,3 @@ class Folder:
     def _know(self, placed: Placed) -> None:
         self.done[placed.key] = placed.entry.attempt
         self.digests[placed.entry.item] = placed.entry.digest
-
-
-class Writer:
-    """Keeps rollouts for whoever waits: those that end while the disk is busy go together, in one trip."""
-
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
-        self._waiting: list[tuple[Rollout, bytes, asyncio.Future[None]]] = []
-        self._trip: asyncio.Task[None] | None = None
-        self._broken: OSError | None = None
-
-    async def put(self, rollout: Rollout) -> None:
-        """Return when the rollout is on disk; raise OSError, and then for every later one: behind a torn line nothing can be written."""
-        if self._broken is not None:
-            raise self._broken
-        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((rollout, rollout.graph.to_json().encode(), kept))
-        if self._trip is None or self._trip.done():
-            self._trip = asyncio.create_task(self._go())
-        await asyncio.shield(kept)
-
-    async def _go(self) -> None:
-        while self._waiting:
-            taken, self._waiting = self._waiting, []
-            try:
-                await asyncio.to_thread(self._folder.put, [(rollout, text) for rollout, text, _ in taken])
-            except OSError as error:
-                self._broken = error
-                for _, _, kept in taken + self._waiting:
-                    kept.set_exception(error)
-                return
-            for _, _, kept in taken:
-                kept.set_result(None)
-
-
-def _settled(path: Path, recipe: Mapping[str, Any], *, may_go_on: bool) -> str:
-    """Return the run's id: of the run that is there, if it may go on, or of a new one. A run without any rollout has not begun."""
-    file = path / RUN
-    if not file.exists():
-        others = [each.name for each in path.iterdir() if each.name not in (LOCK, RUN + NEW)]
-        if others:
-            raise SettingsError(f"{path} is no run, and not empty; take another --run-name, or another folder with --runs")
-        return _begun(path, recipe)
-    try:
-        known = json.loads(file.read_bytes())
-        run_id, before = str(known["id"]), dict(known["recipe"])
-    except (ValueError, KeyError, TypeError):
-        raise SettingsError(f"{file} is not what a batch run wrote; take another --run-name") from None
-    if not any((path / name).exists() and (path / name).stat().st_size for name in (INDEX, GRAPHS, ASIDE)):
-        return _begun(path, recipe)
-    if not may_go_on:
-        raise SettingsError(f"the run {path} exists; go on with it: --resume, or take another --run-name")
-    for name in recipe:
-        now, then = json.loads(json.dumps(recipe[name])), before.get(name)
-        if now != then:
-            is_plain = len(f"{now}{then}") < 100 and "sha256:" not in f"{now}{then}"
-            shown = f": {then!r} then, {now!r} now" if is_plain else ""
-            raise SettingsError(f"the run {path} was begun with another {name}{shown}; give the same again, or take another --run-name")
-    return run_id
-
-
-def _begun(path: Path, recipe: Mapping[str, Any]) -> str:
-    run_id, draft = uuid4().hex, path / (RUN + NEW)
-    with draft.open("wb") as out:
-        out.write(json.dumps({"format": "hermes.batch", "version": 1, "id": run_id, "recipe": recipe}, indent=2).encode() + b"\n")
-        _sync(out)
-    draft.replace(path / RUN)
-    _sync_folder(path)
-    return run_id
-
-
-def _finish_moving(path: Path, *, is_begun: bool) -> None:
-    """Put the shortened files in place of the old ones. Killed between the two, the next process does the second."""
-    graphs, index = path / (GRAPHS + NEW), path / (INDEX + NEW)
-    if is_begun and graphs.exists():  # nothing was replaced yet, and one of them may be torn: as if nothing had happened
-        graphs.unlink()
-        index.unlink(missing_ok=True)
-        return
-    if graphs.exists():
-        graphs.replace(path / GRAPHS)
-        _sync_folder(path)
-    if index.exists():
-        index.replace(path / INDEX)
-        _sync_folder(path)
-
-
-def _locked(path: Path) -> BinaryIO:
-    """Hold the folder for this process. The kernel gives the lock up, however the process ends."""
-    lock = (path / LOCK).open("ab")
-    if sys.platform != "win32":
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            raise SettingsError(f"another process works on the run {path}; wait for it, or take another --run-name") from None
-    return lock
-
-
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    if sys.platform == "win32":
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

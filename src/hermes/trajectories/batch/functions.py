@@ -16,9 +16,10 @@ import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from hermes.graph.message import FrozenDict, freeze_items
 from hermes.trajectories.batch.threads import in_thread
 from hermes.trajectories.batch.tools import Errand, ToolCall, ToolFailed, Tools, Toolset
 
@@ -36,7 +37,7 @@ ERRAND = "errand"
 
 
 def toolset_from(name: str, found: Any) -> Toolset:
-    """Make a toolset of what a module has under a name. Raises TypeError with one line that says what is wrong.
+    """Make a toolset of what a module has under a name. Raises TypeError or NameError, in one line that says what is wrong.
 
     Taken are: a function (one tool), a list of functions, a module (its public functions), a class (an instance for each rollout, its
     public methods are the tools), a function with the one parameter `errand` (called for each rollout, returns any of these), and whatever
@@ -47,9 +48,10 @@ def toolset_from(name: str, found: Any) -> Toolset:
         return PythonToolset(name, partial(_instance, found))
     if inspect.isroutine(found) and list(inspect.signature(found).parameters) == [ERRAND]:
         return PythonToolset(name, found)
-    made = functions_of(found)  # now, so that what is no tool is said before anything is asked
+    made = functions_of(found)
     if not made:
         raise TypeError(f"{name}: there is no public function with a docstring in it")
+    FunctionTools(made)  # now, so that what is no tool is said before anything is asked
     return PythonToolset(name, lambda _: made)
 
 
@@ -92,7 +94,7 @@ class FunctionTools:
 
     def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
         self._functions = functions
-        self.schemas = [schema_of(name, function) for name, function in functions.items()]
+        self.schemas = [_frozen_schema(Known(name, function)) for name, function in functions.items()]
 
     async def run(self, call: ToolCall) -> str:
         function = self._functions[call.name]
@@ -111,6 +113,8 @@ def functions_of(found: Any) -> dict[str, Callable[..., Any]]:
     if inspect.isroutine(found):
         return {_checked(found).__name__: found}
     is_module = isinstance(found, types.ModuleType)
+    if not is_module and type(found).__module__ == "builtins":
+        raise TypeError(f"{found!r} is not a function, so it is no tool")
     named = inspect.getmembers(found, inspect.isroutine)
     own = [
         (name, function)
@@ -136,6 +140,30 @@ def schema_of(name: str, function: Callable[..., Any]) -> dict[str, Any]:
         shown["required"] = required
     description = inspect.getdoc(function) or ""
     return {"type": "function", "function": {"name": name, "description": description, "parameters": shown}}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """A function by its name; a method is the same one in every instance."""
+
+    name: str
+    function: Callable[..., Any]
+
+    def __hash__(self) -> int:
+        return hash((self.name, _bare(self.function)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Known) and self.name == other.name and _bare(self.function) is _bare(other.function)
+
+
+@lru_cache(512)
+def _frozen_schema(known: Known) -> Mapping[str, Any]:
+    """A schema that graphs take as it is: every rollout sends and records it."""
+    return FrozenDict(freeze_items(schema_of(known.name, known.function), known.name))
+
+
+def _bare(function: Callable[..., Any]) -> Any:
+    return getattr(function, "__func__", function)
 
 
 def shape_of(hint: Any) -> dict[str, Any]:

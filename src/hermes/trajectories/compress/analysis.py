@@ -141,7 +141,7 @@ class Analysis:
 def analyse(job: Job, engine: Engine, *, on_step: Callable[[Analysis], None] = lambda _: None) -> Analysis:
     """Return what compressing these files would come to. Reads all of them, writes nothing."""
     found = Analysis()
-    for part in engine.map(partial(analyse_chunk, work=job.work), read_chunks(job.inputs)):
+    for part in engine.map(partial(analyse_chunk, work=job.work), read_chunks(job.inputs, size=job.chunk_bytes)):
         found.merge(part)
         on_step(found)
     return found

@@ -110,10 +110,17 @@ def fingerprint(inputs: Sequence[Input]) -> list[dict[str, Any]]:
 def read_chunks(inputs: Sequence[Input], begin: Place = BEGIN, size: int = SIZE) -> Iterator[Chunk]:
     """Yield all rows from a place on, file by file. Every file has at least one chunk, be it empty."""
     for number, each in enumerate(inputs):
-        if number >= begin.file:
-            start = begin if number == begin.file else Place(number)
-            with each.path.open("rb") as file:
-                yield from (_lines if each.path.suffix == ".jsonl" else _document)(file, each.name, start, size)
+        if number < begin.file:
+            continue
+        start = begin if number == begin.file else Place(number)
+        with each.path.open("rb") as file:
+            last = None
+            for chunk in (_lines if each.path.suffix == ".jsonl" else _document)(file, each.name, start, size):
+                if last is not None:
+                    yield last
+                last = chunk
+            if last is not None:
+                yield replace(last, end=Place(number + 1))
 
 
 def _lines(file: IO[bytes], name: str, place: Place, size: int) -> Iterator[Chunk]:
@@ -121,7 +128,7 @@ def _lines(file: IO[bytes], name: str, place: Place, size: int) -> Iterator[Chun
     while True:
         rows = file.readlines(size)
         after = Place(place.file, place.offset + sum(map(len, rows)), place.row + len(rows))
-        if rows or place.row == 1:
+        if rows or not place.offset:
             yield Chunk(place.file, name, place.row, rows, end=after)
         if not rows:
             return
@@ -189,7 +196,7 @@ class _Reader:
         while True:
             try:
                 end = self._decoder.raw_decode(self._text, at)[1]
-                if self._text[at] in '{["' or end < len(self._text) or self._is_all:
+                if self._text[at] in '{["' or self._text[end : end + 1].strip() in (",", "]") or self._is_all:
                     return self._cut(at), self._cut(end - at)
             except (ValueError, RecursionError):
                 if self._is_all:

@@ -142,7 +142,8 @@ def _pieces(messages: Sequence[Node], layout: Layout, cuts: Sequence[Cut], scale
     for number, cut in enumerate(cuts):
         head = [messages[index] for index in range(cut.start) if index in layout.protected]
         name = f"{sample_id}/{number}" if number else sample_id
-        yield Piece(messages[cut.start : cut.stop], cut.budget, name, scale.counter, head, share)
+        stretch = [scale.summarised(message) for message in messages[cut.start : cut.stop]]
+        yield Piece(stretch, cut.budget, name, scale.counter, head, share)
 
 
 def _finished(messages: Sequence[Node], cuts: Sequence[Cut], summaries: Sequence[Summary], planner: Planner, scale: Scale) -> Rewrite:

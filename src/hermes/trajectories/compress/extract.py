@@ -20,8 +20,10 @@ from hermes.trajectories.compress.measure import shorten
 from hermes.trajectories.compress.pieces import Piece, Summary, call_texts, content_text
 from hermes.trajectories.turns import SPEAKERS
 
-WEIGHTS = {"human": 1.6, "gpt": 1.0, "system": 1.0, "tool": 0.7}
+WEIGHTS = {"human": 2.5, "gpt": 1.0, "system": 2.0, "tool": 0.7}
 """How much words count, by who said them."""
+CALLED = 1.6
+"""How much the words of a call count: what was done matters more than what was said about it."""
 NAMES = {"human": "User", "gpt": "Assistant", "system": "System", "tool": "Tool"}
 NUMBER, NAME, ONCE = 3.0, 2.5, 0.4
 """How much a number counts, a name, and a plain word that occurs once, against a plain word that occurs again."""
@@ -35,7 +37,8 @@ RESULT_LINES = 2
 _RUN = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # scripts that put no space between words: two characters are a term
 _TERM = re.compile(rf"[^\W_{_RUN}]+(?:[-'\u2019.][^\W_]+)*|[{_RUN}]{{1,2}}")
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[\u3002\uff01\uff1f])|\n+")
-_CLAUSE = re.compile(r"(?<=[,;:])\s+|\s+[-\u2013\u2014]+\s+|(?<=\w)\u2014(?=\w)|(?<=[\uff0c\uff1b\uff1a])")
+_CLAUSE = re.compile(r"(?<=[,;])\s+|\s+[-\u2013\u2014]+\s+|(?<=\w)\u2014(?=\w)|(?<=[\uff0c\uff1b])")
+_LINES = re.compile(r"\n+")
 _LINE = re.compile(rf".{{1,{LONGEST}}}(?:\s+|$)|.{{{LONGEST}}}", re.DOTALL)
 
 
@@ -82,9 +85,7 @@ def _clauses(messages: Sequence[Mapping[str, Any]]) -> Iterator[Clause]:
     seen: Tally[str] = Tally()
     capitals: Tally[str] = Tally()  # how much more often a term is written with a capital, not counting the start of a sentence
     for index, message in enumerate(messages):
-        weight = WEIGHTS[SPEAKERS[message["role"]]]
-        for number, sentence in enumerate(_sentences(message)):
-            parts = list(_parts(sentence))
+        for number, (parts, weight) in enumerate(_sentences(message)):
             for place, text in enumerate(parts):
                 found = _TERM.findall(text)
                 terms = [term.lower() for term in found]
@@ -109,18 +110,29 @@ def _value(term: str, count: int, clauses: int, *, is_name: bool) -> float:
     return rarity * (ONCE if count == 1 else 1.0)
 
 
-def _sentences(message: Mapping[str, Any]) -> Iterator[str]:
-    sentences = [sentence.strip() for sentence in _SENTENCE.split(content_text(message))]
-    sentences = [sentence for sentence in sentences if sentence]
-    if SPEAKERS[message["role"]] == "tool" and len(sentences) > 2 * RESULT_LINES:
-        sentences = [*sentences[:RESULT_LINES], *sentences[-RESULT_LINES:]]
-    yield from sentences
-    yield from call_texts(message)
+def _sentences(message: Mapping[str, Any]) -> Iterator[tuple[list[str], float]]:
+    """Yield the sentences of a message as clauses, and what their words count. A line of a result is one clause, and so is a call."""
+    is_result = SPEAKERS[message["role"]] == "tool"
+    found = [sentence.strip() for sentence in (_LINES if is_result else _SENTENCE).split(content_text(message))]
+    found = [sentence for sentence in found if sentence]
+    if is_result and len(found) > 2 * RESULT_LINES:
+        found = [*found[:RESULT_LINES], *found[-RESULT_LINES:]]
+    for sentence in found:
+        clauses = [sentence] if is_result else _CLAUSE.split(sentence)
+        yield [part for clause in clauses for part in _parts(clause, is_data=is_result)], WEIGHTS[SPEAKERS[message["role"]]]
+    for call in call_texts(message):
+        yield list(_parts(call, is_data=True)), CALLED
 
 
-def _parts(sentence: str) -> Iterator[str]:
-    for clause in _CLAUSE.split(sentence):
-        yield from (part.strip() for part in (_LINE.findall(clause) if len(clause) > LONGEST else [clause]) if part.strip())
+def _parts(clause: str, *, is_data: bool) -> Iterator[str]:
+    """Yield a clause, in parts if it is too long; of data the first and the last part only."""
+    if len(clause) <= LONGEST:
+        yield from filter(None, [clause.strip()])
+    elif is_data:
+        yield f"{clause[:LONGEST].rstrip()}…"
+        yield f"…{clause[max(LONGEST, len(clause) - LONGEST) :].lstrip()}"
+    else:
+        yield from filter(None, map(str.strip, _LINE.findall(clause)))
 
 
 def _chosen(clauses: Sequence[Clause], target_tokens: int) -> list[Clause]:

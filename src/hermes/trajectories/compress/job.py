@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes.trajectories.compress.analysis import Analysis
 from hermes.trajectories.compress.asking import Asking
-from hermes.trajectories.compress.chunks import SIZE, Chunk, Place, read_chunks
+from hermes.trajectories.compress.chunks import Chunk, Place, read_chunks
 from hermes.trajectories.compress.drafts import Places
 from hermes.trajectories.compress.lines import Done, compress_chunk
 from hermes.trajectories.compress.run import Job, Run, opened
@@ -52,7 +52,9 @@ def compress_files(job: Job, engine: Engine, *, restarts: bool = False, on_step:
     """Compress without a model; see `compress_files_with`."""
     with opened(job, restarts=restarts) as run:
         if run.found.metrics is None:
-            with closing(engine.map(partial(compress_chunk, work=job.work), read_chunks(job.inputs, run.place))) as results:
+            with closing(
+                engine.map(partial(compress_chunk, work=job.work), read_chunks(job.inputs, run.place, job.chunk_bytes))
+            ) as results:
                 for chunk, done in results:
                     run.write(chunk, done)
                     on_step(_step(run, job))
@@ -86,7 +88,7 @@ async def compress_files_with(
 
         if run.found.metrics is None:
             # Smaller chunks: a few of them are enough to keep a model busy.
-            chunks = read_chunks(job.inputs, run.place, SIZE // 8)
+            chunks = read_chunks(job.inputs, run.place, job.chunk_bytes // 8)
             with closing(engine.map(partial(compress_chunk, work=job.work), chunks)) as results:
                 try:
                     await Asking(job.work, till, at_once=at_once, on_row=tell).ask_all(results, write)

@@ -57,6 +57,8 @@ class Found:
     """Answers that will be needed again, by what was asked: those for rows behind the mark."""
     micro_usd: int = 0
     """All that was paid."""
+    dearest: int = 0
+    """The most that was paid for one answer."""
     metrics: Mapping[str, Any] | None = None
     """Of the whole run, if the drafts are whole."""
 
@@ -91,6 +93,7 @@ def read_journal(path: Path) -> Found | None:
                 found = Found(value)
             case "paid" if found is not None:
                 found.micro_usd += value["micro_usd"]
+                found.dearest = max(found.dearest, value["micro_usd"])
                 paid.append(value)
             case "done" if found is not None:
                 found.mark = Mark.from_dict(value)

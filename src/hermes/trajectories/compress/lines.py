@@ -171,7 +171,8 @@ async def compress_row(raw: RawRow, work: Work, counter: Counter, done: Done, *,
     try:
         value = parse(raw.line)
         target = work.settings.compression.target_max_tokens if work.settings.processing.skip_under_target else -1
-        seen = glance(value, BYTES_PER_TOKEN, TOKENS_PER_MESSAGE) if counter.is_estimate else None
+        can_glance = counter.is_estimate and work.settings.tokenizer.count_reasoning
+        seen = glance(value, BYTES_PER_TOKEN, TOKENS_PER_MESSAGE) if can_glance else None
         if seen is not None and seen[1] <= target:
             return _untouched(raw, seen[0], seen[2], work, done)
         row = read_row(raw.line, value)

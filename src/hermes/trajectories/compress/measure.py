@@ -11,6 +11,7 @@ from hermes.graph.message import REASONING
 from hermes.trajectories.compress.counting import TOKENS_PER_MESSAGE, Counter, message_texts
 from hermes.trajectories.compress.settings import CompressionSettings
 from hermes.trajectories.compress.trim import least_tokens, result_text, trim, with_text
+from hermes.trajectories.compress.turns import is_summary
 from hermes.trajectories.errors import SessionError
 from hermes.trajectories.texts import reasoning_of
 
@@ -18,6 +19,7 @@ REFUSED = 1 << 60
 """The tokens of a conversation that the chat template refuses: it fits nowhere."""
 HEADER = "[CONTEXT SUMMARY"
 """How summaries of any run begin, hermes-agent's too."""
+_FRAME = re.compile(r"\A\[CONTEXT SUMMARY[^\]]*\]:?\s*")
 _SENTENCE_END = re.compile(r"[.!?…](?=[\s\"')\]]|$)|[\u3002\uff01\uff1f]|\n")
 
 
@@ -46,13 +48,14 @@ class Scale:
             return message
         shown = {key: value for key, value in message.items() if key not in REASONING}
         thought, content = reasoning_of(message), message.get("content")
-        if thought and self.settings.tokenizer.count_reasoning and not isinstance(content, list):
-            shown["content"] = f"<think>\n{thought}\n</think>\n{content or ''}"
+        if thought and self.settings.tokenizer.count_reasoning:
+            think = f"<think>\n{thought}\n</think>\n"
+            shown["content"] = [{"type": "text", "text": think}, *content] if isinstance(content, list) else f"{think}{content or ''}"
         return shown
 
     def tokens(self, message: Mapping[str, Any]) -> int:
-        """Return about how many tokens a message takes."""
-        return self.counter.count_text("\n".join(message_texts(self.shown(message)))) + TOKENS_PER_MESSAGE
+        """Return about how many tokens a message takes. Text by text: a tool result's is counted again when it may be cut."""
+        return sum(map(self.counter.count_text, message_texts(self.shown(message)))) + TOKENS_PER_MESSAGE
 
     # Tool results ------------------------------------------------------------------------------------------------
 
@@ -78,6 +81,15 @@ class Scale:
         output = self.settings.output
         notice = output.summary_notice_text.strip() if has_notice and output.add_summary_notice else ""
         return {"role": "user", "content": f"{output.summary_header} {text}" + (f"\n\n{notice}" if notice else "")}
+
+    def summarised(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a message as it is shown to a summariser: an earlier summary without its frame, and not as words of the user."""
+        if not is_summary(message, self.headers):
+            return message
+        text = _FRAME.sub("", message["content"])
+        for header in self.headers[:2]:
+            text = text.removeprefix(header)
+        return {"role": "system", "content": text.removesuffix(self.settings.output.summary_notice_text.strip()).strip()}
 
     def bare(self, turns: int) -> dict[str, Any]:
         """Return the shortest message that can stand for so many turns."""

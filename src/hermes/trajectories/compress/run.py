@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hermes.trajectories.compress.chunks import BEGIN, Chunk, Input, Place, fingerprint
+from hermes.trajectories.compress.chunks import BEGIN, SIZE, Chunk, Input, Place, fingerprint
 from hermes.trajectories.compress.drafts import Drafts, Places
 from hermes.trajectories.compress.journal import Found, Journal, Mark, read_journal, refuse_another
 from hermes.trajectories.compress.lines import Done, Work
@@ -27,8 +27,6 @@ from hermes.trajectories.errors import SettingsError
 
 VERSION = 1
 JOURNAL = "journal.jsonl"
-MARK_EVERY_S = 1.0
-"""How much work is done again after a `kill -9`. What was paid for is not: that is on disk at once."""
 MOST_PROBLEMS = 20
 """So many are told; all of them are in the metrics of the trajectories."""
 
@@ -40,6 +38,10 @@ class Job:
     inputs: Sequence[Input]
     work: Work
     places: Places
+    chunk_bytes: int = SIZE
+    """How much is read, worked on and written at once."""
+    mark_every_s: float = 1.0
+    """How much work is done again after a `kill -9`. What was paid for is not: that is on disk at once."""
 
 
 class Run:
@@ -67,11 +69,11 @@ class Run:
         """Write what became of the next chunk."""
         self._drafts.write(chunk, done.outcomes)
         self.totals.merge(done.totals)
-        problems = [*done.problems, *([f"{chunk.name}: from its row {chunk.end.row} on it is no JSON"] if chunk.broken else [])]
+        problems = [*done.problems, *([f"{chunk.name}: its last {len(chunk.broken):,} bytes are no JSON"] if chunk.broken else [])]
         self.totals.rejected += bool(chunk.broken)
         self.problems += problems[: MOST_PROBLEMS - len(self.problems)]
         self.place = chunk.end
-        if time.monotonic() - self._marked >= MARK_EVERY_S:
+        if time.monotonic() - self._marked >= self.job.mark_every_s:
             self.mark()
 
     def mark(self) -> None:

@@ -28,8 +28,8 @@ class Till:
         """All that was paid, by this run and before it was interrupted."""
         self.spent = ""
         """Why no more is asked; empty as long as there is money."""
-        self._under_way, self._largest = 0, 0
-        self._has_answered = False
+        self._under_way, self._dearest = 0, found.dearest
+        self._has_answered = found.dearest > 0
         self._answered = asyncio.Condition()
 
     def model_for(self, file: int, row: int) -> Model:
@@ -62,7 +62,7 @@ class Till:
             return True
         if not self._has_answered:
             return not self._under_way and self.micro_usd < self._budget
-        return self.micro_usd + (self._under_way + 1) * self._largest <= self._budget
+        return self.micro_usd + (self._under_way + 1) * self._dearest <= self._budget
 
     async def _ask(self, request: Request, key: str, file: int, row: int) -> Sampled:
         try:
@@ -73,7 +73,7 @@ class Till:
                 raise Spent(self.spent) from None
             raise
         self.micro_usd += sampled.micro_usd
-        self._largest, self._has_answered = max(self._largest, sampled.micro_usd), True
+        self._dearest, self._has_answered = max(self._dearest, sampled.micro_usd), True
         message = {name: thaw(value) for name, value in sampled.message.items()}
         entry = {"key": key, "file": file, "row": row, "micro_usd": sampled.micro_usd, "message": message, "call": sampled.call.to_dict()}
         self._journal.append("paid", entry)

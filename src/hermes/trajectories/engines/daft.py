@@ -41,15 +41,19 @@ class DaftEngine:
             yield from _in_order(frame.select(frame["number"], done.alias("done")))
 
     def _begin(self) -> int:
-        """Connect; return how many workers there is room for."""
-        if self._address is None:
-            daft.set_runner_native()
-            return len(os.sched_getaffinity(0))
+        """Connect; return how many workers there is room for. Daft does so once in a process, and for one place."""
+        wanted = "native" if self._address is None else "ray"
         try:
-            daft.set_runner_ray(address=self._address)
+            if self._address is None:
+                daft.set_runner_native()
+            elif not ray.is_initialized():
+                daft.set_runner_ray(address=self._address)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise TrajectoryError(f"no Ray cluster at {self._address} ({str(error).splitlines()[0]})") from None
-        return max(1, int(ray.cluster_resources().get("CPU", 1)))
+            if wanted == "ray" and not ray.is_initialized():
+                raise TrajectoryError(f"no Ray cluster at {self._address} ({str(error).splitlines()[0]})") from None
+        if daft.get_or_infer_runner_type() != wanted:
+            raise TrajectoryError("Daft works in another place already, and can do so in one place only; start another process")
+        return len(os.sched_getaffinity(0)) if self._address is None else max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
 class _Worker:

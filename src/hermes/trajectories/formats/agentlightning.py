@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from hermes.trajectories.calls import Call
+from hermes.trajectories.formats.files import Lines
 from hermes.trajectories.formats.unweighted import depth_first
 from hermes.trajectories.ledger import Placement, dump
 from hermes.trajectories.plan import ExportSettings, SessionPlan
@@ -38,9 +39,10 @@ class AgentLightningWriter:
 
     untrained = "not written by this format"
 
-    def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._events = (folder / EVENTS).open("wb")
-        self._spans = (folder / SPANS).open("wb")
+    def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
+        self._events = Lines(folder, EVENTS)
+        self._spans = Lines(folder, SPANS)
+        self.files = (self._events, self._spans)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:

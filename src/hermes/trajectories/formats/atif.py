@@ -17,11 +17,13 @@ from typing import Any, NoReturn
 
 from hermes.graph.message import REASONING, SIDE, thaw
 from hermes.trajectories.calls import Call
+from hermes.trajectories.formats.files import Documents
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, SessionPlan
 from hermes.trajectories.texts import REPLACED, TextRow, is_assistant, reasoning_of, text_digest, text_place, text_rows, whole
 from hermes.trajectories.turns import is_text_part, part_text
 
+NAME = "trajectory-{row:05d}.json"
 SCHEMA = "ATIF-v1.8"
 UNKNOWN = "unknown"
 """The version of the agent: the format demands one, and a graph does not know it."""
@@ -34,8 +36,9 @@ class AtifWriter:
 
     untrained = "only an agent's steps are trained in this format"
 
-    def __init__(self, folder: Path, settings: ExportSettings) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path | None, settings: ExportSettings) -> None:
+        self._documents = Documents(folder, NAME)
+        self.files = (self._documents,)
         self._agent = settings.source
         self.rows = 0
 
@@ -46,14 +49,14 @@ class AtifWriter:
             written = whole(document)
             if written != document:
                 written["extra"]["hermes"] |= _policy([*tree.row.differences(has_reasoning=True), REPLACED])
-            (self._folder / f"trajectory-{self.rows:05d}.json").write_bytes(json.dumps(written, indent=1).encode("ascii") + b"\n")
+            self._documents.write(self.rows, json.dumps(written, indent=1).encode("ascii") + b"\n")
             digests = [text_digest(step) for step in _all_steps(written)]
             for call, turn, first in tree.places(0):
                 yield Placement(call, text_place(self.rows, digests, turn, first))
             self.rows += 1
 
     def close(self) -> None:
-        """Nothing is open between documents."""
+        self._documents.close()
 
 
 @dataclass(slots=True)

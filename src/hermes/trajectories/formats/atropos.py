@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from hermes.trajectories.formats.files import Lines
 from hermes.trajectories.formats.parquet import IGNORED, arrays
 from hermes.trajectories.formats.unweighted import provenance, unweighted
 from hermes.trajectories.ledger import Placement, dump
@@ -33,8 +34,9 @@ class AtroposWriter:
 
     untrained = "not written by this format"
 
-    def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = (folder / NAME).open("wb")
+    def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
+        self._file = Lines(folder, NAME)
+        self.files = (self._file,)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes.graph.message import thaw
+from hermes.trajectories.formats.files import Lines
 from hermes.trajectories.ledger import Placement, dump
 from hermes.trajectories.plan import ExportSettings, SessionPlan
 from hermes.trajectories.texts import REPLACED, TextRow, is_assistant, text_digest, text_place, text_rows, whole
@@ -35,9 +36,10 @@ class OpenAiWriter:
 
     untrained = "only an assistant's messages have a weight in this format"
 
-    def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = (folder / NAME).open("wb")
-        self._about = (folder / ABOUT).open("wb")
+    def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
+        self._file = Lines(folder, NAME)
+        self._about = Lines(folder, ABOUT, has_rows=True)
+        self.files = (self._file, self._about)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:

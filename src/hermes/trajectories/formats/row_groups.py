@@ -1,40 +1,86 @@
 """Parquet in row groups of a sensible size: rows are gathered until there are enough of them, so memory stays bounded.
 
-A group for each row would cost kilobytes of footer and a millisecond each; one group for all would cost all the memory."""
+A group for each row would cost kilobytes of footer and a millisecond each; one group for all would cost all the memory. Groups end
+where they would end if one process had added row after row, so that the bytes do not say how many there were."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 MAX_TOKENS = 1_000_000
 MAX_ROWS = 5_000
 
 
-class RowGroups:
-    """A Parquet file that grows row by row."""
+class Kept(NamedTuple):
+    """Rows that were gathered elsewhere, as Arrow writes them, and how many tokens each of them holds."""
 
-    def __init__(self, path: Path, schema: Any) -> None:
-        self._file = pq.ParquetWriter(path, schema, compression="zstd")
+    data: bytes
+    tokens: list[int]
+
+
+class RowGroups:
+    """A Parquet file that grows row by row, or part by part; without a folder, the rows themselves."""
+
+    def __init__(self, folder: Path | None, name: str, schema: Any, numbers: Sequence[str] = ("row",)) -> None:
+        """`numbers` are the columns that count rows; below 0 stands for none."""
+        self._file = pq.ParquetWriter(folder / name, schema, compression="zstd") if folder is not None else None
         self._schema = schema
+        self._numbers = numbers
         self._rows: list[dict[str, Any]] = []
-        self._tokens = 0
+        self._tables: list[Any] = []
+        self._tokens: list[int] = []
+        self._filled = 0
+        """The tokens of the group so far."""
 
     def add(self, row: dict[str, Any], tokens: int) -> None:
         """Add a row that holds so many tokens."""
         self._rows.append(row)
-        self._tokens += tokens
-        if self._tokens >= MAX_TOKENS or len(self._rows) >= MAX_ROWS:
+        if self._is_full(tokens):
             self._flush()
+
+    def part(self) -> Kept:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._schema) as stream:
+            stream.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+        return Kept(sink.getvalue().to_pybytes(), self._tokens)
+
+    def take(self, part: Kept, first_row: int) -> None:
+        table = self._renumbered(pa.ipc.open_stream(part.data).read_all(), first_row)
+        start = 0
+        for end, tokens in enumerate(part.tokens, start=1):
+            if self._is_full(tokens):
+                self._tables.append(table.slice(start, end - start))
+                self._flush()
+                start = end
+        self._tables.append(table.slice(start))
 
     def close(self) -> None:
         self._flush()
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+
+    def _is_full(self, tokens: int) -> bool:
+        """Count a row; return whether the group ends behind it. What is kept for others is one group: they say where theirs end."""
+        self._tokens.append(tokens)
+        self._filled += tokens
+        return self._file is not None and (self._filled >= MAX_TOKENS or len(self._tokens) >= MAX_ROWS)
+
+    def _renumbered(self, table: Any, first_row: int) -> Any:
+        for name in self._numbers:
+            column = table[name]
+            moved = pc.if_else(pc.less(column, 0), column, pc.add(column, pa.scalar(first_row, column.type)))
+            table = table.set_column(table.schema.get_field_index(name), self._schema.field(name), moved)
+        return table
 
     def _flush(self) -> None:
-        if self._rows:
-            self._file.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
-            self._rows, self._tokens = [], 0
+        if self._file is not None and self._tokens:
+            gathered = pa.Table.from_pylist(self._rows, schema=self._schema)
+            # In one piece: where pieces meet, Parquet would end a page.
+            self._file.write_table(pa.concat_tables([gathered, *self._tables]).combine_chunks())
+        self._rows, self._tables, self._tokens, self._filled = [], [], [], 0

@@ -16,6 +16,7 @@ from typing import Any
 from hermes.graph.message import canonical, canonical_message
 from hermes.graph.node import Node
 from hermes.trajectories.errors import TrajectoryError
+from hermes.trajectories.formats.files import Lines
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, SessionPlan
 from hermes.trajectories.texts import TextRow, text_digest, text_place, text_rows, whole
@@ -29,8 +30,9 @@ class ShareGptWriter:
 
     untrained = "a sampled tool result shares its turn with others in this format"
 
-    def __init__(self, folder: Path, settings: ExportSettings) -> None:
-        self._file = (folder / NAME).open("wb")
+    def __init__(self, folder: Path | None, settings: ExportSettings) -> None:
+        self._file = Lines(folder, NAME)
+        self.files = (self._file,)
         self._source = settings.source
         self.rows = 0
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,40 +35,80 @@ class SlimeWriter:
     step_tokens = 1_000_000
     """A file is written once it holds so many tokens: memory stays bounded, and a step stays of a size that a trainer can take."""
 
-    def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._folder = folder
-        self._samples: list[dict[str, Any]] = []
-        self._tokens = 0
-        self._files = 0
-        self._sessions = 0
-        self._rollouts = 0
+    def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
+        self._steps = Steps(folder, self.step_tokens)
+        self.files = (self._steps,)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:
-        for name in dict.fromkeys(rollout.rollout for rollout in plan.rollouts if rollout.rows):
+        samples: list[dict[str, Any]] = []
+        names = dict.fromkeys(rollout.rollout for rollout in plan.rollouts if rollout.rows)
+        for number, name in enumerate(names, start=self._steps.rollouts):
             for rollout in plan.rollouts:
                 if rollout.rollout == name:
-                    yield from self._gather(rollout)
-            self._rollouts += 1
-        self._sessions += 1
-        if self._tokens >= self.step_tokens:
-            self._flush()
+                    yield from self._gather(rollout, number, samples)
+        self._steps.add(samples, len(names))
 
-    def _gather(self, rollout: RolloutPlan) -> Iterator[Placement]:
+    def _gather(self, rollout: RolloutPlan, number: int, samples: list[dict[str, Any]]) -> Iterator[Placement]:
         for row in unweighted(rollout):
-            ids = {"index": self.rows, "group_index": self._sessions, "rollout_id": self._rollouts}
-            self._samples.append(record(row, rollout) | ids)
-            self._tokens += row.length
+            ids = {"index": self.rows, "group_index": self._steps.sessions, "rollout_id": number}
+            samples.append(record(row, rollout) | ids)
             for call in row.calls:
                 yield Placement(call, {"row": self.rows, "start": call.start, "end": call.end})
             self.rows += 1
 
     def close(self) -> None:
-        if self._samples or not self._files:
-            self._flush()
+        self._steps.close()
 
-    def _flush(self) -> None:
-        write_torch(self._folder / NAME.format(rollout_id=self._files), {"rollout_id": self._files, "samples": self._samples})
+
+class Session(NamedTuple):
+    """The samples of one session, and how many rollouts they are of."""
+
+    samples: list[dict[str, Any]]
+    rollouts: int
+
+
+class Steps:
+    """Files of samples, each closed behind the session that fills it; without a folder, the sessions themselves."""
+
+    def __init__(self, folder: Path | None, step_tokens: int) -> None:
+        self._folder = folder
+        self._step_tokens = step_tokens
+        self._kept: list[Session] = []
+        self._samples: list[dict[str, Any]] = []
+        self._tokens = 0
+        self._files = 0
+        self.sessions = 0
+        self.rollouts = 0
+
+    def add(self, samples: list[dict[str, Any]], rollouts: int) -> None:
+        """Add a session; its samples are numbered behind those before."""
+        self.sessions += 1
+        self.rollouts += rollouts
+        if self._folder is None:
+            self._kept.append(Session(samples, rollouts))
+            return
+        self._samples += samples
+        self._tokens += sum(len(sample["tokens"]) for sample in samples)
+        if self._tokens >= self._step_tokens:
+            self._flush(self._folder)
+
+    def part(self) -> list[Session]:
+        return self._kept
+
+    def take(self, part: list[Session], first_row: int) -> None:
+        before = {"index": first_row, "group_index": self.sessions, "rollout_id": self.rollouts}
+        for session in part:
+            for sample in session.samples:
+                sample |= {key: sample[key] + count for key, count in before.items()}
+            self.add(session.samples, session.rollouts)
+
+    def close(self) -> None:
+        if self._folder is not None and (self._samples or not self._files):
+            self._flush(self._folder)
+
+    def _flush(self, folder: Path) -> None:
+        write_torch(folder / NAME.format(rollout_id=self._files), {"rollout_id": self._files, "samples": self._samples})
         self._samples, self._tokens = [], 0
         self._files += 1
 

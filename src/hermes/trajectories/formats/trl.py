@@ -48,8 +48,9 @@ class TrlWriter:
 
     untrained = "not written by this format"
 
-    def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = RowGroups(folder / NAME, SCHEMA)
+    def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
+        self._file = RowGroups(folder, NAME, SCHEMA)
+        self.files = (self._file,)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:

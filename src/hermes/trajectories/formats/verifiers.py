@@ -24,6 +24,7 @@ import numpy as np
 from hermes.graph.message import REASONING, canonical, digest
 from hermes.graph.node import Node
 from hermes.trajectories.calls import TOKEN, Call
+from hermes.trajectories.formats.files import Lines
 from hermes.trajectories.formats.parquet import advantage
 from hermes.trajectories.formats.semantics import links
 from hermes.trajectories.formats.unweighted import depth_first, sample
@@ -42,8 +43,9 @@ class VerifiersWriter:
 
     untrained = "not written by this format"
 
-    def __init__(self, folder: Path, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = (folder / NAME).open("wb")
+    def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
+        self._file = Lines(folder, NAME)
+        self.files = (self._file,)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:

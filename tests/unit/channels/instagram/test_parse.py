@@ -239,14 +239,20 @@ def test_a_message_that_comes_as_a_change_is_heard_and_its_time_is_text() -> Non
 @pytest.mark.parametrize("mark", [{"is_echo": True}, {}])
 def test_an_echo_confirms_what_we_sent_and_is_never_answered(mark: dict[str, bool]) -> None:
     echo = item(sender={"id": OURS}, recipient={"id": NOOR}, message={"mid": "mid.OURS", "text": "hi", "app_id": 5} | mark)
-    assert heard(echo) == [Receipt(message_id="mid.OURS", rank=Rank.SENT, at=SENT_AT, channel_id=NOOR)]
+    assert heard(echo) == [Receipt(message_id="mid.OURS", rank=Rank.SENT, at=SENT_AT, channel_id=NOOR, text="hi")]
+
+
+def test_an_echo_without_words_is_of_a_picture_that_we_have_not_sent_and_confirms_nothing() -> None:
+    picture = {"type": "image", "payload": {"url": "https://lookaside.example/1"}}
+    echo = item(sender={"id": OURS}, recipient={"id": NOOR}, message={"mid": "mid.THEIRS", "attachments": [picture], "is_echo": True})
+    assert heard(echo) == [Receipt(message_id="mid.THEIRS", rank=Rank.SENT, at=SENT_AT)]
 
 
 def test_what_was_seen_and_what_arrived_are_receipts() -> None:
     assert heard(item(read={"mid": "mid.OURS"}), item(delivery={"mids": ["mid.A", "mid.B"], "watermark": 5})) == [
-        Receipt(message_id="mid.OURS", rank=Rank.READ, at=SENT_AT, channel_id=NOOR),
-        Receipt(message_id="mid.A", rank=Rank.DELIVERED, at=SENT_AT, channel_id=NOOR),
-        Receipt(message_id="mid.B", rank=Rank.DELIVERED, at=SENT_AT, channel_id=NOOR),
+        Receipt(message_id="mid.OURS", rank=Rank.READ, at=SENT_AT),
+        Receipt(message_id="mid.A", rank=Rank.DELIVERED, at=SENT_AT),
+        Receipt(message_id="mid.B", rank=Rank.DELIVERED, at=SENT_AT),
     ]
 
 

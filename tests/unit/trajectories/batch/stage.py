@@ -11,12 +11,13 @@ from typing import Any
 
 from hermes.graph import CallRecord
 from hermes.trajectories.batch.budget import Budget
-from hermes.trajectories.batch.folder import Folder, Writer
+from hermes.trajectories.batch.folder import Folder
 from hermes.trajectories.batch.items import Items
 from hermes.trajectories.batch.recipe import Pace, Recipe
 from hermes.trajectories.batch.rollout import Entry
 from hermes.trajectories.batch.runner import Plan, Runner, Shelf, jobs_of
 from hermes.trajectories.batch.tools import Toolset
+from hermes.trajectories.batch.writer import Writer
 from hermes.trajectories.model import ModelFailed, Request, Sampled
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from hermes.graph import MessageGraph
 from hermes.trajectories.batch.changes import Changes, changes_since, remember
-from hermes.trajectories.batch.folder import ASIDE, GRAPHS, INDEX, RUN, Folder
+from hermes.trajectories.batch.disk import ASIDE, GRAPHS, INDEX, RUN
+from hermes.trajectories.batch.folder import Folder
 from hermes.trajectories.batch.rollout import Outcome
 from hermes.trajectories.errors import SettingsError
 from tests.unit.trajectories.batch.stage import Stage, StageModel, failing

@@ -8,7 +8,8 @@ import pytest
 
 from hermes.graph import MessageGraph
 from hermes.trajectories.batch.budget import Budget
-from hermes.trajectories.batch.folder import ASIDE, Folder
+from hermes.trajectories.batch.disk import ASIDE
+from hermes.trajectories.batch.folder import Folder
 from hermes.trajectories.batch.rollout import Entry, Outcome, Rollout
 from hermes.trajectories.batch.runner import Runner
 from hermes.trajectories.batch.statistics import statistics_of

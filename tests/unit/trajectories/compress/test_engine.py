@@ -84,6 +84,14 @@ async def test_the_numbers_are_those_of_the_lists() -> None:
     assert shown["off_policy_reason"] == "a summary stands for turns that the later answers were sampled with"
 
 
+async def test_a_summary_never_stands_for_a_stretch_about_which_nothing_could_be_said() -> None:
+    messages = [*HEAD, *rounds(20, size=4)]
+    chat, told = await shortened(messages, settings(ESTIMATE.count(messages) - 3))
+    assert told.turns_removed > 3, "one turn would have been enough for a mark"
+    assert "left out." not in chat[4]["content"]
+    assert ESTIMATE.count_text(chat[4]["content"]) > 60
+
+
 async def test_a_models_summary_carries_its_chat_and_is_a_sample_of_the_graph() -> None:
     model = Fake("Everything was asked and said.")
     chosen = settings(2_000)
@@ -156,7 +164,17 @@ async def test_a_summary_is_summarised_again_when_the_conversation_went_on() -> 
     chosen = settings(2_000, summary_target_tokens=200)
     chat, _ = await shortened([*HEAD, *rounds(12)], chosen)
     chat.extend(rounds(9, size=50))
-    told = await compress(chat, chosen, ESTIMATE, Extractive(), sample_id="s2")
+    pieces: list[Piece] = []
+
+    class Watched:
+        async def summarise(self, piece: Piece) -> Summary:
+            pieces.append(piece)
+            return await Extractive().summarise(piece)
+
+    said = chat[4]["content"]
+    told = await compress(chat, chosen, ESTIMATE, Watched(), sample_id="s2")
+    assert pieces[0].messages[0]["role"] == "system", "nobody's own words"
+    assert f"[CONTEXT SUMMARY]: {pieces[0].messages[0]['content']}\n\nSome of the conversation is summarised to preserve context." == said
     assert (told.was_compressed, told.still_over_limit, told.compression_region.start_idx) == (True, False, 4)
     assert sum(message.get("content", "").startswith("[CONTEXT SUMMARY]") for message in chat if message["content"]) == 1
     assert [version.kind for version in chat.versions] == ["compaction", "compaction", None]

@@ -4,11 +4,13 @@ import asyncio
 import json
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, example, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from hermes import MessageGraph
 from hermes.trajectories.calls import read_calls
@@ -71,7 +73,7 @@ LONG = [
     *(message for number in range(12) for message in (user(words(30, f"ask{number}-")), answer(words(30, f"say{number}-")))),
 ]
 any_case = given(conversations(), drawn_settings())
-slowly = hypothesis_settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slowly = hypothesis_settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 @any_case
@@ -125,15 +127,17 @@ def shortest(messages: Messages, scale: Scale) -> Iterator[Mapping[str, Any]]:
             yield scale.trimmed(message, scale.least)
 
 
-@any_case
+@given(conversations(), drawn_settings(), st.integers(0, 50))
 @slowly
-def test_what_fits_is_not_touched(counter: Counter, messages: Messages, chosen: CompressionSettings) -> None:
+def test_what_fits_is_not_touched(counter: Counter, messages: Messages, chosen: CompressionSettings, room: int) -> None:
+    total = Scale(chosen, counter, ()).counted(messages)
+    chosen = replace(chosen, compression=replace(chosen.compression, target_max_tokens=total + room))
     chat = chat_of(messages)
     before, head = chat.to_json(), chat.head
-    assume(Scale(chosen, counter, ()).counted(messages) <= chosen.compression.target_max_tokens)
     told = run(chat, chosen, counter)
     assert (chat.to_json(), chat.head, len(chat.versions)) == (before, head, 1)
     assert (told.skipped_under_target, told.was_compressed, told.tokens_saved, told.off_policy_reason) == (True, False, 0, "")
+    assert (told.original_tokens, told.compressed_tokens) == (total, total)
 
 
 @any_case
@@ -211,7 +215,7 @@ def test_the_version_before_and_every_sample_stay_reachable(counter: Counter, me
 
 @given(conversations(), drawn_settings())
 @example(LONG, settings(900, summary_target_tokens=100))
-@hypothesis_settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@hypothesis_settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 def test_the_ledger_of_an_export_is_complete(
     tmp_path_factory: pytest.TempPathFactory, messages: Messages, chosen: CompressionSettings
 ) -> None:

@@ -13,6 +13,12 @@ select %(account)s, %(platform)s, %(message_id)s, %(channel_id)s, %(rank)s, %(ou
 on conflict (account_id, platform, message_id) do update
 set rank = excluded.rank, outcome = excluded.outcome, reason = excluded.reason where early_receipts.rank < excluded.rank
 
+-- name: on_their_way
+select user_id, turn_id, part, news, body, is_message from outbox
+where conversation_id = (
+    select id from conversations where account_id = %(account)s and platform = %(platform)s and channel_id = %(channel_id)s
+) and state in ('pending', 'attempting')
+
 -- name: hold_conversations
 select from conversations
 where id in (

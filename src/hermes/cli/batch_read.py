@@ -1,0 +1,68 @@
+"""What somebody typed behind `hermes batch`, read: texts or files, parameters, messages, names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hermes.cli.errors import fail
+from hermes.graph import MessageError, MessageGraph
+from hermes.trajectories.batch.named import find_named
+
+
+def folder_name(run_name: str) -> str:
+    if not run_name.strip() or run_name in (".", "..") or any(sign in run_name for sign in "/\\\0"):
+        fail(f"--run-name {run_name!r} is no name for a folder")
+    return run_name
+
+
+def text_or_file(option: str, given: str | None) -> str | None:
+    """A text, or what is in the file that it names."""
+    if given is None:
+        return None
+    try:
+        file = Path(given)
+        return file.read_text(encoding="utf-8").removesuffix("\n") if len(given) < 1_000 and file.is_file() else given
+    except OSError as error:
+        fail(f"{option}: cannot read {given}: {error.strerror}")
+    except UnicodeDecodeError:
+        fail(f"{option}: {given} is not UTF-8 text")
+
+
+def sampling_from(given: list[str] | tuple[str, ...], **named: float | None) -> dict[str, Any]:
+    found: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            fail(f"--sampling {text!r}: expected KEY=VALUE, such as top_k=40 or 'stop=[\"END\"]'")
+        try:
+            found[name.strip()] = json.loads(value, parse_constant=_no_number)
+        except ValueError:
+            found[name.strip()] = value  # a word needs no quotes
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def messages_in(file: Path) -> list[dict[str, Any]]:
+    try:
+        given = json.loads(file.read_bytes())
+        return [dict(message) for message in MessageGraph(given)]
+    except OSError as error:
+        fail(f"--prefill: cannot read {file}: {error.strerror}")
+    except (ValueError, MessageError) as error:
+        fail(f"--prefill: {file} is not a JSON list of messages ({error})")
+
+
+def verifier_named(name: str | None) -> Any:
+    if name is None:
+        return None
+    if ":" not in name:
+        fail(f"--verify {name!r}: expected MODULE:FUNCTION, such as my_checks:is_right")
+    found = find_named(name, "--verify")
+    if not callable(found):
+        fail(f"--verify {name!r} is not a function")
+    return found

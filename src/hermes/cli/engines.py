@@ -1,0 +1,29 @@
+"""Which engine a command works on: processes of this machine, Daft, or Daft on a Ray cluster."""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+from hermes.cli import foreign
+from hermes.cli.errors import fail
+from hermes.trajectories.engines import Engine
+from hermes.trajectories.engines.local import Local
+
+LOCAL, DAFT = "local", "daft"
+DAFT_ENGINE = "hermes.trajectories.engines.daft"
+"""Loaded by name: it needs the extra `batch`."""
+
+
+def open_engine(name: str, workers: int) -> Engine:
+    """Return the engine of this name; an unknown one, or one that is not installed, is one line and exit code 2."""
+    if name == LOCAL:
+        return Local(workers)
+    if name != DAFT and not name.startswith("ray://"):
+        fail(f"unknown engine {name!r}; one of {LOCAL}, {DAFT}, ray://HOST:PORT")
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # Daft tells its makers about every start, unless told not to
+    try:
+        engine: Engine = importlib.import_module(DAFT_ENGINE).DaftEngine(None if name == DAFT else name)
+    except ModuleNotFoundError as error:
+        fail(f"--engine {name} needs {foreign(error)}; install it: pip install 'hermes-graph[batch]'")
+    return engine

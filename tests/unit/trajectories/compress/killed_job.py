@@ -1,0 +1,45 @@
+"""A run in a process of its own, to be killed: `python killed_job.py URL SOURCE OUT AT_ONCE`. Its model is behind HTTP."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import aiohttp
+
+from hermes import CallRecord
+from hermes.trajectories.compress import read_settings
+from hermes.trajectories.compress.chunks import find_inputs
+from hermes.trajectories.compress.drafts import Places
+from hermes.trajectories.compress.job import compress_files_with
+from hermes.trajectories.compress.lines import Work
+from hermes.trajectories.compress.run import Job
+from hermes.trajectories.engines.local import Local
+from hermes.trajectories.model import Request, Sampled
+
+
+class Remote:
+    """A model that is asked over HTTP."""
+
+    name = "remote"
+
+    def __init__(self, client: aiohttp.ClientSession, url: str) -> None:
+        self.client, self.url = client, url
+
+    async def sample(self, request: Request) -> Sampled:
+        body = {"sample_id": request.sample_id, "messages": [dict(message) for message in request.messages]}
+        async with self.client.post(self.url, json=body) as got:
+            said = await got.json()
+        return Sampled({"role": "assistant", "content": said["text"]}, CallRecord(sample_id=request.sample_id, model="remote"), 1_000)
+
+
+async def main(url: str, source: Path, out: Path, at_once: int) -> None:
+    target = {"compression.target_max_tokens": 500, "compression.summary_target_tokens": 100}
+    work = Work(read_settings(None, {**target, "processing.max_concurrent_requests": at_once}), "remote")
+    places = Places(out, out.with_name(f"{out.stem}.metrics.json"), is_folder=False)
+    wanted = Job(find_inputs(source), work, places, chunk_bytes=4_000, mark_every_s=0)
+    async with aiohttp.ClientSession() as client:
+        await compress_files_with(Remote(client, url), wanted, Local(1))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])))

@@ -2,7 +2,7 @@
 
     acknowledge   webhooks of Telegram, WhatsApp (360dialog, Cloud API) and Instagram at a fixed rate: how long each waits for its 200
     delivery      one worker and a full outbox: messages a second, at the platforms' pace and at the machine's
-    memory        web and worker over 100,000 messages of 20,000 people, from webhook to delivered answer
+    memory        web and worker over very many messages of very many people, from webhook to delivered answer
 
 Starts stores, web and worker as `hermes up` would, for each part anew; the senders are a process of their own, and the platforms that take
 the answers are a minimal server in this one. Exits with 1 if a promise is broken. The parts are in benchmarks/channels/."""
@@ -33,7 +33,9 @@ def main() -> int:
     options.add_argument("--seconds", type=float, default=15.0, help="how long each load runs (%(default)s)")
     options.add_argument("--rate", type=float, default=PROMISED_RATE, help="webhooks a second; the promise is for %(default)s")
     options.add_argument("--people", type=int, default=500, help="who sends them (%(default)s)")
-    options.add_argument("--messages", type=int, default=100_000, help="for the memory, of a fifth as many people (%(default)s)")
+    options.add_argument(
+        "--messages", type=int, default=60_000, help="for the memory, of a fifth as many people (%(default)s: about 20 minutes)"
+    )
     options.add_argument("--quick", action="store_true", help="short, to see that everything runs; the numbers mean little")
     chosen = options.parse_args()
     if unknown := set(chosen.only) - set(PARTS):

@@ -36,7 +36,7 @@ LENGTHS = ((1, 6), (2, 5), (4, 3), (8, 2))
 """Rounds of a trajectory, and how many of sixteen have so many."""
 MOST_MEMORY_MB = 600
 
-SYLLABLES = [first + second for first in "b d f g k l m n p r s t v z".split() for second in "a e i o u".split()]
+SYLLABLES = [first + second for first in "bdfgklmnprstvz" for second in "aeiou"]
 
 
 # Generated trajectories ------------------------------------------------------------------------------------------
@@ -106,9 +106,7 @@ def plain_export(source: Path, out: Path) -> None:
     rows = []
     for number, document in enumerate(graphs):
         graph = document["graphs"][-1]
-        conversations: list[dict[str, Any]] = []
-        for message in graph["messages"][: graph["length"]]:
-            conversations.append(plain_turn(message))
+        conversations = [plain_turn(message) for message in graph["messages"][: graph["length"]]]
         rows.append({"conversations": conversations, "tools": "[]", "source": "hermes-agent", "id": str(number)})
     out.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -163,7 +161,8 @@ class Taken:
 def taken(command: Sequence[object], folder: Path) -> Taken:
     """Run a command; the memory is that of all its processes together, shared pages counted once."""
     start = time.perf_counter()
-    with subprocess.Popen([sys.executable, *map(str, command)], stdout=subprocess.DEVNULL, cwd=folder) as process:
+    words = [sys.executable, *map(str, command)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, cwd=folder) as process:  # noqa: S603  # our own commands
         peak = [0.0]
         watch = threading.Thread(target=watch_memory, args=(process, peak))
         watch.start()

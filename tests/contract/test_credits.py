@@ -19,7 +19,10 @@ from hermes.ports.errors import NotThere, OutOfCredit, PortError
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, on, open_database
+from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.keyring import Keyring
 from tests.contract.credit_machine import Bench, CreditMachine
+from tests.contract.turns import new_claim
 
 TURN, OTHER_TURN = UUID(int=1), UUID(int=2)
 
@@ -487,3 +490,16 @@ def test_twenty_thousand_random_steps_agree_with_a_plain_model(database_url):
     finally:
         bench.close()
     assert bench.steps >= 20_000
+
+
+async def test_a_turn_that_has_ended_reserves_nothing(bank: Credits, database: Database, keyring: Keyring) -> None:
+    claim = await new_claim(database, keyring)
+    async with database.begin() as tx:
+        await bank.grant(tx, claim.user_id, 5, "signup")
+        await bank.reserve(tx, claim.user_id, claim.turn_id)
+        await bank.void(tx, claim.turn_id)
+        await PostgresInbox(keyring).finish(tx, claim)
+    async with database.begin() as tx:  # somebody who claimed it before, and slept
+        assert not await bank.reserve(tx, claim.user_id, claim.turn_id)
+        assert await bank.balance(tx, claim.user_id) == Balance(available=5, reserved=0)
+        assert await bank.audit(tx) == []

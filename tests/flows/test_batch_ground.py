@@ -118,10 +118,10 @@ async def test_the_kill_switch_stops_batches_too(settings: Settings) -> None:
         assert (await model.sample(HELLO)).message["content"] == "ok"
 
 
-async def test_a_thousand_at_once_wait_for_a_slot_and_none_is_refused(settings: Settings) -> None:
+async def test_hundreds_at_once_wait_for_a_slot_and_none_is_refused(settings: Settings) -> None:
     async with served(settings, llm=LlmSettings(slots=3, slot_wait_s=0.01)) as (chosen, _), open_model(chosen, "toy") as model:
-        done = await asyncio.gather(*(model.sample(HELLO) for _ in range(1_000)))
-    assert len(done) == 1_000
+        done = await asyncio.gather(*(model.sample(HELLO) for _ in range(300)))
+    assert len(done) == 300
 
 
 def test_no_more_run_at_once_than_a_backend_takes(settings: Settings) -> None:

@@ -37,7 +37,7 @@ class Afterwards:
 
 def afterwards_from(settings: Settings, parts: Parts, services: Services, models: Models, *, mind: Mind, work: Work) -> Afterwards:
     transactions, asking = services.transactions, None
-    if settings.memory.asks_models and can_read(models.catalogue):
+    if settings.memory.asks_models:
         asking = Asking(
             models=services.models,
             budgets=parts.budgets,
@@ -45,6 +45,7 @@ def afterwards_from(settings: Settings, parts: Parts, services: Services, models
             people=parts.people,
             agent_on=services.agent_on,
             tier=models.catalogue.tier,
+            can_read=lambda tier: can_read(models.catalogue, tier),
         )
     remembering = Remembering(
         transactions=transactions, inbox=parts.inbox, journal=parts.journal, writer=mind.writer, clock=SystemClock(), asking=asking
@@ -84,7 +85,7 @@ def chores_from(parts: Parts, transactions: Transactions, reminding: Reminding, 
     )
 
 
-def can_read(catalogue: Catalogue) -> bool:
-    """Whether some tier has a model that reads: a script would be asked in vain after every message."""
-    used = {name for tier in catalogue.tiers.values() for name in tier.chain}
-    return any(catalogue.models[name].backend not in SPEECHLESS for name in used)
+def can_read(catalogue: Catalogue, tier: str) -> bool:
+    """Whether the model that a tier asks first can read and write: a script would be asked in vain after every message."""
+    known = catalogue.tiers.get(tier)
+    return known is not None and catalogue.models[known.chain[0]].backend not in SPEECHLESS

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hermes.app.afterwards import SPEECHLESS
+from hermes.app.afterwards import can_read
 from hermes.config import HistorySettings
-from hermes.gateway.catalogue import Catalogue, Model
+from hermes.gateway.catalogue import Catalogue
 from hermes.router.compaction import Compaction, SeeingCounter
 from hermes.trajectories.compress import CompressionSettings, Extractive, ModelSummariser, Summariser
-from hermes.trajectories.model import Model as Asked
+from hermes.trajectories.model import Model
 
 SUMMARY_S = 20.0
 """Somebody waits for their answer: a model that takes longer over a summary is not waited for."""
@@ -24,19 +24,14 @@ def compaction_from(history: HistorySettings, catalogue: Catalogue) -> Compactio
         processing=replace(usual.processing, per_trajectory_timeout=2 * SUMMARY_S),
     )
 
-    def first_of(tier: str) -> Model | None:
-        known = catalogue.tiers.get(tier)
-        return catalogue.models[known.chain[0]] if known else None
-
     def limit_of(tier: str) -> int:
-        first = first_of(tier)
+        known = catalogue.tiers.get(tier)
+        first = catalogue.models[known.chain[0]] if known else None
         if first is None or first.capabilities.context is None:
             return history.max_tokens
         return max(1, min(history.max_tokens, (first.capabilities.context - first.max_tokens) // 2))
 
-    def summariser(asked: Asked, tier: str) -> Summariser:
-        first = first_of(tier)
-        can_write = history.asks_models and first is not None and first.backend not in SPEECHLESS
-        return ModelSummariser(asked, settings) if can_write else Extractive()
+    def summariser(model: Model, tier: str) -> Summariser:
+        return ModelSummariser(model, settings) if history.asks_models and can_read(catalogue, tier) else Extractive()
 
     return Compaction(limit_of=limit_of, summariser=summariser, settings=settings, counter=SeeingCounter())

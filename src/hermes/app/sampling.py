@@ -51,6 +51,7 @@ SENDER = "batch"
 """Who pays, by the name that an account's door knows them under. Names of its other users are longer: they begin with a key's id."""
 LONGEST_WAIT_S = 120.0
 """The most that a vendor's own `Retry-After` holds up the calls behind it."""
+PATIENCE_S = 10.0
 NEVER_BETTER = (BadRequest, ContextTooLong, Unsupported)
 """What the same request meets again."""
 
@@ -80,7 +81,7 @@ class Ground:
 async def open_ground(settings: Settings, name: str) -> AsyncIterator[Ground]:
     """Open stores and gateway without anything that takes messages in or works on turns. Raises as `open_model` does."""
     refuse_missing(settings, name)
-    settings = with_tier(settings, name)
+    settings = with_patience(with_tier(settings, name))
     async with AsyncExitStack() as stack:
         pool = settings.database
         addresses, database, keyring = await stack.enter_async_context(
@@ -138,6 +139,11 @@ def with_tier(settings: Settings, name: str) -> Settings:
     if TIER in settings.tiers:
         return settings
     return replace(settings, tiers=Named({**settings.tiers, TIER: TierSettings(chain=(name,), day_tokens=PLENTY)}))
+
+
+def with_patience(settings: Settings) -> Settings:
+    """The same settings, with more time for Redis: nobody waits for a batch's answer, and a call that is refused is made again."""
+    return replace(settings, redis=replace(settings.redis, timeout_s=max(settings.redis.timeout_s, PATIENCE_S)))
 
 
 def at_once(settings: Settings, name: str) -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import tempfile
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -14,10 +12,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from hermes.cli import foreign
 from hermes.cli.commands import app
 from hermes.cli.compress_shown import show_analysis, show_finished, watching
 from hermes.cli.compress_where import Wanted, find_places, load_service, spool
+from hermes.cli.engines import LOCAL, open_engine
 from hermes.cli.errors import complain, fail
 from hermes.trajectories.compress.analysis import analyse
 from hermes.trajectories.compress.drafts import TRAJECTORIES
@@ -28,16 +26,12 @@ from hermes.trajectories.compress.run import Job
 from hermes.trajectories.compress.settings import CompressionSettings
 from hermes.trajectories.compress.till import Spent
 from hermes.trajectories.engines import Engine
-from hermes.trajectories.engines.local import Local
 from hermes.trajectories.errors import TrajectoryError
 from hermes.trajectories.model import Model
 
 CONFIG = Path("configs/trajectory_compression.yaml")
 SHIPPED = "trajectory_compression.yaml"
 NOBODY = "none"
-LOCAL, DAFT = "local", "daft"
-DAFT_ENGINE = "hermes.trajectories.engines.daft"
-"""Loaded by name: it needs the extra `batch`."""
 STOPPED, NOT_ALL = 130, 1
 OUT_OF_THE_STORE = "Out of the store of a Hermes, running or not, instead of files"
 WHO_AND_HOW = "Who summarises, and where the work is done"
@@ -107,7 +101,7 @@ def compress_command(
             help="local; daft; or ray://HOST:PORT for Daft on a Ray cluster. A model is asked from here all the same.",
             rich_help_panel=WHO_AND_HOW,
         ),
-    ] = "local",
+    ] = LOCAL,
     conversation: Annotated[
         list[str] | None,
         typer.Option(
@@ -162,11 +156,15 @@ def compress_command(
             with tempfile.TemporaryDirectory() as folder:
                 if wanted:
                     inputs, broken = spool(replace(places, out=Path(folder, "out")), wanted, restarts=False)
-                _dry_run(Job(inputs, work, places), _engine(engine, settings), order)
+                _dry_run(Job(inputs, work, places), open_engine(engine, settings.processing.num_workers), order)
             return
         if wanted:
             inputs, broken = spool(places, wanted, restarts=is_restart)
-        finished = _run(Job(inputs, work, places), _engine(engine, settings), replace(order, restarts=is_restart and not wanted))
+        finished = _run(
+            Job(inputs, work, places),
+            open_engine(engine, settings.processing.num_workers),
+            replace(order, restarts=is_restart and not wanted),
+        )
     except TrajectoryError as error:
         fail(str(error))
     except OSError as error:
@@ -206,19 +204,6 @@ def _settings(config: Path | None, target: int | None, tokenizer: str | None, wo
         return read_settings(file, {key: value for key, value in said.items() if value is not None})
     except TrajectoryError as error:
         fail(str(error))
-
-
-def _engine(name: str, settings: CompressionSettings) -> Engine:
-    if name == LOCAL:
-        return Local(settings.processing.num_workers)
-    if name != DAFT and not name.startswith("ray://"):
-        fail(f"unknown engine {name!r}; one of {LOCAL}, {DAFT}, ray://HOST:PORT")
-    os.environ.setdefault("DO_NOT_TRACK", "1")  # Daft tells its makers about every start, unless told not to
-    try:
-        engine: Engine = importlib.import_module(DAFT_ENGINE).DaftEngine(None if name == DAFT else name)
-    except ModuleNotFoundError as error:
-        fail(f"--engine {name} needs {foreign(error)}; install it: pip install 'hermes-graph[batch]'")
-    return engine
 
 
 def _run(job: Job, engine: Engine, order: _Order) -> Finished:

@@ -39,9 +39,11 @@ class Chosen:
 
 
 def choose(name: str, summarization: SummarizationSettings, settings_file: Path | None) -> Chosen:
-    """Find a model in the catalogue, or make one of the server that the configuration names. Bad ones are one line and exit code 2."""
+    """Find a model in the catalogue, or make one of the server that the configuration names. Bad ones are one line and exit code 2.
+
+    The server is for the configuration's own model, and for names that the catalogue does not know."""
     settings = settings_from(settings_file)
-    if summarization.base_url is not None:
+    if summarization.base_url is not None and (name == summarization.model or name not in models_of(settings)):
         variable = summarization.api_key_env
         key = os.environ.get(variable) if variable is not None else None
         if variable is not None and not key:

@@ -151,7 +151,8 @@ class Round:
         dispatch = self.dispatch
         wait_s = dispatch.pacer.turn(self.line, to.channel_id, dispatch.timer(), longest_s=LONGEST_WAIT_S)
         if wait_s > LONGEST_WAIT_S:
-            return put_back(Verdict(outcome=Outcome.RATE_LIMITED, detail="this chat is written to too fast"), wait_s)
+            # No outcome: nothing was tried, so it does not count among those that failed.
+            return Sending(state=ParcelState.PENDING, reason="this chat is written to too fast", retry_in_s=wait_s)
         if wait_s:
             await dispatch.pause(wait_s)
         admission = await dispatch.breakers.admit(self.line)

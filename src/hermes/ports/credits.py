@@ -38,7 +38,8 @@ class Credits(Protocol):
         ...
 
     async def reserve(self, tx: Transaction, user_id: UUID, turn_id: UUID, amount: int = 1) -> bool:
-        """Set credits aside for a turn. True: its reserve is open now. False: it was paid already, and nothing is charged again.
+        """Set credits aside for a turn. True: its reserve is open now. False: it was paid already, or has ended, and nothing is
+        charged.
 
         A turn whose reserve is open keeps it, with the amount it has. Two turns never get the same credit. Raises OutOfCredit, and
         ValueError for an amount below one or a turn of another user; then nothing is written."""

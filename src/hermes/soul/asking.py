@@ -26,6 +26,10 @@ LEAST_LEFT = 0.5
 """The share of a day's tokens that memory does not touch."""
 
 
+class NobodyReads(NoAnswer):
+    """The user's tier has no model that could."""
+
+
 class LeftForAnswers(NoAnswer):
     """What is left of the user's tokens is for answers."""
 
@@ -56,6 +60,8 @@ class Asking:
     """Who answers on an account: an agent with a tier of its own also remembers with that one."""
     tier: Callable[[str], Allowance]
     """A tier by its name; raises NotThere."""
+    can_read: Callable[[str], bool] = lambda _: True
+    """Whether the models of a tier, by its name, are any that could read."""
     chain: Sequence[str] = ()
     """The models to try; none: those of the user's tier."""
     max_tokens: int = 1_024
@@ -68,6 +74,8 @@ class Asking:
         async def complete(messages: list[dict[str, str]]) -> str:
             try:
                 tier = await self._tier_of(user_id, account)
+                if not self.chain and not self.can_read(tier):
+                    raise NobodyReads
                 await self._leave_room(user_id, tier)
                 caller = Caller(
                     user_id=user_id,

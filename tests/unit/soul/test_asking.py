@@ -14,7 +14,7 @@ from hermes.ports.calls import Source
 from hermes.ports.errors import Forgotten, NotThere, StoreUnavailable
 from hermes.ports.models import Answer, Caller, ChainFailed, NoAnswer
 from hermes.ports.people import User, UserState
-from hermes.soul.asking import NO_ANSWER, Asking, LeftForAnswers
+from hermes.soul.asking import NO_ANSWER, Asking, LeftForAnswers, NobodyReads
 from hermes.stores.memory import MemoryPeople, MemoryTransactions
 
 QUESTION = [{"role": "user", "content": "I'm vegan"}]
@@ -143,3 +143,12 @@ async def test_nobody_is_asked_on_behalf_of_somebody_who_was_deleted() -> None:
 
 async def test_a_model_that_says_nothing_said_an_empty_text() -> None:
     assert await House(says=None).ask() == ""
+
+
+async def test_a_tier_without_a_model_that_reads_is_not_asked_in_vain() -> None:
+    house = House()
+    with pytest.raises(NobodyReads):
+        await house.ask(can_read=lambda tier: tier != "free")
+    assert house.asked == []
+    await house.ask(can_read=lambda tier: tier != "free", chain=("claude-haiku",))
+    assert len(house.asked) == 1

@@ -1,10 +1,12 @@
 """Graphs in files for exports by many hands, engines to make them on, and what came out, to the byte."""
 
 import pickle
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from hermes import CallRecord, MessageGraph
 from hermes.trajectories.engines import Engine
@@ -33,6 +35,20 @@ class Elsewhere:
 
 def _unpacked(data: bytes) -> Any:
     return pickle.loads(data)  # noqa: S301  # written a line above
+
+
+class Processes:
+    """Two processes that stay: starting new ones for every export, as `Local` does, would take most of the time of the tests."""
+
+    def __enter__(self) -> Self:
+        self._pool = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    def map(self, work: Callable[[Any], Any], chunks: Iterable[Any]) -> Generator[Any]:
+        yield from self._pool.map(work, chunks)
 
 
 def chat_with(name: str, tokens: int = 3) -> MessageGraph:
@@ -129,8 +145,4 @@ def together(
 
 
 def outcome(out: Path, summary: Summary) -> Outcome:
-    return {path.name: path.read_bytes() for path in _listed(out)}, [str(error) for error in summary.broken], summary.trained
-
-
-def _listed(out: Path) -> Iterator[Path]:
-    yield from sorted(out.iterdir())
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}, [str(error) for error in summary.broken], summary.trained

@@ -24,7 +24,7 @@ from hermes.trajectories.shards import Step, export_on
 from hermes.trajectories.source import Document, Sessions
 from tests.unit.trajectories.programs import PROGRAMS, program_graphs
 from tests.unit.trajectories.programs import Step as ProgramStep
-from tests.unit.trajectories.shared_work import GRAPHS, Elsewhere, alone, annotated, chat_with, together, write
+from tests.unit.trajectories.shared_work import GRAPHS, Elsewhere, Processes, alone, annotated, chat_with, together, write
 from tests.unit.trajectories.test_tokenize import save_tokenizer
 
 
@@ -39,15 +39,22 @@ def test_the_bytes_are_those_of_one_process(graphs: str, kind: str, tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3", "alone", "graphs"]
 
 
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    with Processes() as engine:
+        yield engine
+
+
 @pytest.mark.parametrize("kind", sorted(FORMATS))
-def test_so_they_are_in_processes_of_this_machine(kind: str, tmp_path: Path) -> None:
-    files = write(tmp_path / "graphs", [line for name in ("each for itself", "broken ones between") for line in GRAPHS[name]()])
+def test_so_they_are_in_other_processes(kind: str, processes: Processes, tmp_path: Path) -> None:
     asked = ExportSettings(format=kind)
-    assert together(Local(2), files, tmp_path / "two", asked) == alone(files, tmp_path / "one", asked)
+    for name in ("each for itself", "broken ones between", "copies that disagree"):
+        files = write(tmp_path / name, GRAPHS[name]())
+        assert together(processes, files, tmp_path / f"{name}, many", asked) == alone(files, tmp_path / f"{name}, one", asked)
 
 
-def test_copies_are_heard_over_processes_too(tmp_path: Path) -> None:
-    files = write(tmp_path / "graphs", GRAPHS["copies that disagree"]())
+def test_so_they_are_in_as_many_processes_as_are_asked_for(tmp_path: Path) -> None:
+    files = write(tmp_path / "graphs", GRAPHS["each for itself"]())
     assert together(Local(2), files, tmp_path / "two", ExportSettings()) == alone(files, tmp_path / "one", ExportSettings())
 
 
@@ -88,14 +95,14 @@ def test_so_they_are_for_any_sessions_chunks_and_windows(lines: list[str], kind:
         assert together(Elsewhere(window), files, Path(folder, "together"), asked, chunk_bytes=size) == expected
 
 
-@pytest.mark.parametrize("kind", ["parquet", "tree", "trl", "slime"])
+@pytest.mark.parametrize("kind", ["parquet", "slime"])
 def test_row_groups_and_steps_end_where_they_would_in_one_process(kind: str, tmp_path: Path) -> None:
-    files = write(tmp_path / "graphs", [chat_with(str(number), 100_000 * (1 + number % 5)).to_json() for number in range(12)])
+    files = write(tmp_path / "graphs", [chat_with(str(number), 350_000).to_json() for number in range(7)])
     asked = ExportSettings(format=kind)
     written = together(Elsewhere(), files, tmp_path / "many", asked)
     assert written == alone(files, tmp_path / "one", asked)
     parts = len(written[0]) - 1 if kind == "slime" else pq.ParquetFile(next((tmp_path / "many").glob("*.parquet"))).num_row_groups
-    assert parts == 4
+    assert parts == 3
 
 
 def test_a_row_group_holds_so_many_rows_however_they_came(tmp_path: Path) -> None:
@@ -126,7 +133,7 @@ def test_only_rows_are_renumbered(name: str, row: int, first: int, reason: str) 
     assert renumbered(dump(line) * 2, first) == dump(moved) * 2
 
 
-def test_calls_without_ids_are_tokenised_by_whoever_does_the_work(tmp_path: Path) -> None:
+def test_calls_without_ids_are_tokenised_by_whoever_does_the_work(processes: Processes, tmp_path: Path) -> None:
     folder = save_tokenizer(tmp_path / "toy")
     chats = [MessageGraph([{"role": "user", "content": name}], seed=name) for name in ("hi", "there", "you")]
     for chat in chats:
@@ -134,7 +141,7 @@ def test_calls_without_ids_are_tokenised_by_whoever_does_the_work(tmp_path: Path
     files = write(tmp_path / "graphs", [chat.to_json() for chat in chats])
     expected = alone(files, tmp_path / "one", ExportSettings(), folder)
     assert expected[2] == 3
-    for out, engine in (("there", Elsewhere()), ("two", Local(2))):
+    for out, engine in (("elsewhere", Elsewhere()), ("processes", processes)):
         assert together(engine, files, tmp_path / out, ExportSettings(), tokenizer=folder) == expected
 
 

@@ -50,8 +50,8 @@ class Keyring:
             return keys  # for whoever reads while the deletion is not committed yet, this once
         self._known[user_id] = (time.monotonic(), keys)
         self._known.move_to_end(user_id)
-        while len(self._known) > self._capacity:
-            self._known.popitem(last=False)
+        while len(self._known) > self._capacity or time.monotonic() - next(iter(self._known.values()))[0] > self._keep_s:
+            self._known.popitem(last=False)  # the oldest; a key that may not be used any more need not be in memory either
         return keys
 
     def owner_of(self, session_id: UUID) -> UUID | None:

@@ -116,7 +116,7 @@ class PostgresWork:
             app.task(name=name, queue=queue, retry=Patience(waits_s), pass_context=True)(task)
         async with self._beating(shift, pace), asyncio.TaskGroup() as group:
             group.create_task(self._serve(app, TURNS, pace.concurrency, pace))
-            group.create_task(self._serve(app, DELIVERIES, max(1, pace.concurrency // 4), pace))
+            group.create_task(self._serve(app, DELIVERIES, pace.concurrency, pace))  # they mostly wait, for platforms and for their turn
             group.create_task(self._serve(app, MEMORY, pace.memory_concurrency, pace))
             group.create_task(self._sweep(shift, pace, sweeps))
 

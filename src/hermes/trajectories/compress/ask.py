@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hermes.graph import MessageGraph, Turn
-from hermes.trajectories.compress.extract import Extractive, extract
+from hermes.trajectories.compress.extract import NAMES, Extractive, extract
 from hermes.trajectories.compress.measure import HEADER, shorten
 from hermes.trajectories.compress.pieces import EXTRACTIVE, MODEL, Piece, Summariser, Summary, call_texts, content_text
 from hermes.trajectories.compress.settings import CompressionSettings, SummarizationSettings
@@ -23,22 +23,17 @@ from hermes.trajectories.texts import reasoning_of
 from hermes.trajectories.turns import SPEAKERS
 
 PROMPT = """\
-Below is a part of a conversation between a user and an assistant that works with tools. Your summary will stand in its place, and the \
-conversation goes on behind it. Write at most {words} words of plain text, facts only, no introduction.
+A summary will stand in the place of the conversation below, and what follows it goes on from there. Keep exact values, paths and \
+identifiers, which tools were called with what came out, errors too, and what is still open.
 
-Keep, in this order of importance:
-1. what the user asked for, decided, prefers and said about themselves, as close to their own words as possible
-2. names, numbers, dates, paths, identifiers and other exact values
-3. which tools were called with what, and what came out, errors too
-4. what was found and decided, and what is still open
-
-{head}The part to summarise:
+{head}Conversation:
 
 {turns}
 
-Write the summary now, at most {words} words."""
+Write a short summary of the conversation, at most {words} words, with all names, numbers, dates and decisions, and with what the user \
+asked for and said about themselves, in their own words. Summary:"""
 HEAD = """\
-For context, how the conversation began (it stays as it is, do not summarise it):
+How the conversation began, for context; do not summarise it:
 
 {turns}
 
@@ -46,6 +41,9 @@ For context, how the conversation began (it stays as it is, do not summarise it)
 USER_WORDS = "In the user's own words:"
 HEAD_CHARS = 400
 """How much of a protected turn is shown for context."""
+CIRCLES = 4
+"""An answer that says each of its sentences more often than this goes round in circles."""
+_SENTENCES = re.compile(r".+?(?:[.!?…](?=\s)|\n|\Z)\s*", re.DOTALL)
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _LABEL = re.compile(rf"^\s*(?:{re.escape(HEADER)}[^\]]*\]:?|(?:here is (?:the|a) )?summary:)\s*", re.IGNORECASE)
 
@@ -65,32 +63,36 @@ class ModelSummariser:
         self._settings = settings.summarization
         self._fallback = fallback or Extractive()
         self._sleep = sleep
-        self._spent = ""
+        self._spent: ModelFailed | None = None
 
     async def summarise(self, piece: Piece) -> Summary:
-        """Return the model's summary, cut at a sentence if it is too long; the fallback's, with the reason, if the model gave none."""
-        if self._spent:
-            return await self._instead(piece, self._spent, _Asked())
+        """Return the model's summary, cut at a sentence if it is too long; the fallback's, with the reason, where the model gave none."""
         words = int(piece.target_tokens * piece.user_words_share)
         parts = list(_parts(piece, self._settings))
+        whole = sum(size for _, size in parts)
         asked = _Asked()
-        texts = []
-        try:
-            for number, part in enumerate(parts):
-                budget = max(1, (piece.target_tokens - words) * len(part) // len(piece.messages))
-                name = f"{piece.sample_id}#{number}" if number else piece.sample_id
+        texts, failures = [], []
+        for number, (part, size) in enumerate(parts):
+            budget = max(1, (piece.target_tokens - words) * size // whole)
+            name = f"{piece.sample_id}#{number}" if number else piece.sample_id
+            try:
                 text = await self._answer(asked, prompt(piece, part, budget, self._settings), budget, name)
-                texts.append(shorten(text, budget, piece.counter))
-        except ModelFailed as error:
-            if error.is_spent:
-                self._spent = str(error)
-            return await self._instead(piece, str(error), asked)
-        text = _with_user_words("\n".join(texts), piece, words)
-        return asked.summary(shorten(text, piece.target_tokens, piece.counter), MODEL)
+            except ModelFailed as error:
+                # Of a part only that part: what was paid for the others stays.
+                failures.append(" ".join(str(error).split()))
+                text = (await self._fallback.summarise(replace(piece, messages=part, target_tokens=budget))).text
+            texts.append(shorten(text, budget, piece.counter))
+        if len(failures) < len(parts):
+            text = _with_user_words("\n".join(texts), piece, words)
+        else:
+            text = (await self._fallback.summarise(piece)).text
+        return asked.summary(shorten(text, piece.target_tokens, piece.counter), _how(len(parts), failures))
 
     async def _answer(self, asked: _Asked, messages: list[dict[str, Any]], budget: int, name: str) -> str:
         """Ask until something usable comes; raise ModelFailed if nothing does."""
         settings = self._settings
+        if self._spent is not None:
+            raise self._spent
         failure = ModelFailed("no model was asked: summarization.max_retries is 0")
         turn = asked.begin(messages, name)
         for attempt in range(settings.max_retries):
@@ -118,15 +120,13 @@ class ModelSummariser:
                 text = usable(sampled.message)
                 if text:
                     return text
-                failure = ModelFailed("an empty answer")
+                failure = ModelFailed("an answer that says nothing")
             asked.errors += 1
             if failure.is_final:
                 break
+        if failure.is_spent:
+            self._spent = failure
         raise failure
-
-    async def _instead(self, piece: Piece, reason: str, asked: _Asked) -> Summary:
-        summary = await self._fallback.summarise(piece)
-        return asked.summary(summary.text, f"{EXTRACTIVE} (model failed: {' '.join(reason.split())})")
 
 
 @dataclass(slots=True)
@@ -158,6 +158,14 @@ class _Asked:
         return Summary(text, how, self.chat if self.answers else None, self.micro_usd, self.calls, self.errors)
 
 
+def _how(parts: int, failures: Sequence[str]) -> str:
+    """Say who summarised: the model, the fallback, or each some parts."""
+    instead = f"{EXTRACTIVE} (model failed: {'; '.join(dict.fromkeys(failures))})"
+    if not failures:
+        return MODEL
+    return instead if len(failures) == parts else f"{MODEL} and {instead}"
+
+
 def prompt(piece: Piece, messages: Sequence[Mapping[str, Any]], tokens: int, settings: SummarizationSettings) -> list[dict[str, Any]]:
     """Return what a model is asked."""
     head = "\n\n".join(_turn(message, HEAD_CHARS, HEAD_CHARS, 0) for message in piece.head)
@@ -167,8 +175,13 @@ def prompt(piece: Piece, messages: Sequence[Mapping[str, Any]], tokens: int, set
 
 
 def usable(message: Mapping[str, Any]) -> str:
-    """Return the summary in an answer: without thoughts and without a label of its own; empty if there is none."""
-    return _LABEL.sub("", _THOUGHT.sub("", content_text(message))).strip()
+    """Return the summary in an answer: without thoughts, a label of its own, or what it says a second time; empty if there is none.
+
+    Small models go round in circles. What was sampled stays as it is in the summary's chat."""
+    text = _LABEL.sub("", _THOUGHT.sub("", content_text(message))).strip()
+    sentences = {" ".join(sentence.split()): sentence for sentence in reversed(_SENTENCES.findall(text))}
+    is_round = CIRCLES * len(sentences) < len(_SENTENCES.findall(text))
+    return "" if is_round else "".join(reversed(sentences.values())).strip()
 
 
 def _shown(messages: Sequence[Mapping[str, Any]], settings: SummarizationSettings) -> Iterator[str]:
@@ -183,14 +196,14 @@ def _turn(message: Mapping[str, Any], longest: int, head: int, tail: int) -> str
     text = "\n".join(filter(None, said))
     if len(text) > max(longest, head + tail):
         text = f"{text[:head]}\n[… {len(text) - head - tail:,} characters left out …]\n{text[len(text) - tail :]}"
-    return f"[{SPEAKERS[message['role']]}]\n{text}"
+    return f"{NAMES[SPEAKERS[message['role']]]}: {text}"
 
 
-def _parts(piece: Piece, settings: SummarizationSettings) -> Iterator[list[Mapping[str, Any]]]:
-    """Yield the messages that go into one prompt each; no call without its results."""
+def _parts(piece: Piece, settings: SummarizationSettings) -> Iterator[tuple[list[Mapping[str, Any]], int]]:
+    """Yield the messages that go into one prompt each, and how long they are there; no call without its results."""
     limit = settings.max_prompt_tokens
     if limit is None:
-        yield list(piece.messages)
+        yield list(piece.messages), 1
         return
     count = piece.counter.count_text
     room = max(1, limit - count(prompt(piece, [], piece.target_tokens, settings)[0]["content"]))
@@ -200,12 +213,12 @@ def _parts(piece: Piece, settings: SummarizationSettings) -> Iterator[list[Mappi
         messages = piece.messages[unit.start : unit.stop]
         size = sum(count(turn) + 2 for turn in _shown(messages, settings))
         if part and used + size > room:
-            yield part
+            yield part, used
             part, used = [], 0
         part += messages
         used += size
     if part:
-        yield part
+        yield part, used
 
 
 def _with_user_words(text: str, piece: Piece, tokens: int) -> str:

@@ -15,6 +15,7 @@ from typing import IO
 
 from hermes.trajectories.compress.chunks import Chunk, Input
 from hermes.trajectories.compress.lines import Fate, Outcome
+from hermes.trajectories.errors import SettingsError
 
 BESIDE = {Fate.REJECTED: "rejected", Fate.OVER_LIMIT: "over_limit"}
 """What is not written with the others, and the name of its draft."""
@@ -54,7 +55,7 @@ class Drafts:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """Bytes of each draft."""
+        """Bytes of each draft that is still written to."""
         return dict(self._lengths)
 
     def write(self, chunk: Chunk, outcomes: Sequence[Outcome]) -> None:
@@ -105,6 +106,7 @@ class Drafts:
             file.flush()
             os.fsync(file.fileno())
             file.close()
+            del self._lengths[other]  # whole, and never opened again
         is_new = name not in self._lengths
         self._open = chunk.file
         self.has_rows = self.has_rows and not is_new
@@ -115,7 +117,9 @@ class Drafts:
             path = self._places.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600 if self._places.is_private else 0o666)
-            os.truncate(path, self._lengths.setdefault(name, 0))
+            if path.stat().st_size < self._lengths.setdefault(name, 0):  # the machine went down, not only the process
+                raise SettingsError(f"{path} is shorter than it was; start over with --restart")
+            os.truncate(path, self._lengths[name])
             self._files[name] = path.open("ab")
         self._files[name].write(data)
         self._lengths[name] += len(data)

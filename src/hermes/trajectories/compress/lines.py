@@ -138,11 +138,17 @@ def compress_lines(lines: Sequence[bytes], work: Work, *, name: str, first: int 
 
     Untouched rows come back byte for byte. Nothing is dropped: what cannot be read is rejected, what cannot be compressed is
     written as it was, and both are named. The same rows and the same work give the same bytes, here and anywhere."""
-    return asyncio.run(_compress_lines(lines, work, name, first, leads))
-
-
-async def _compress_lines(lines: Sequence[bytes], work: Work, name: str, first: int, leads: Sequence[bytes]) -> Done:
     done = Done()
+    asyncio.run(_outcomes(lines, work, name, first, done))
+    if leads:
+        done.outcomes = [replace(outcome, lead=lead) for outcome, lead in zip(done.outcomes, leads, strict=True)]
+    else:
+        done.outcomes = _joined(done.outcomes)
+    return done
+
+
+async def _outcomes(lines: Sequence[bytes], work: Work, name: str, first: int, done: Done) -> None:
+    """Add what becomes of each line. Returns nothing: `asyncio.run` writes out whatever its coroutine returned, to no end."""
     counter = work.counter()
     for number, line in enumerate(lines, start=first):
         raw = RawRow(line, name, number)
@@ -153,10 +159,7 @@ async def _compress_lines(lines: Sequence[bytes], work: Work, name: str, first: 
         else:
             outcome = Outcome(Fate.LEFT_OUT, b"")
             done.totals.left_out += 1
-        done.outcomes.append(replace(outcome, lead=leads[number - first]) if leads else outcome)
-    if not leads:
-        done.outcomes = _joined(done.outcomes)
-    return done
+        done.outcomes.append(outcome)
 
 
 def compress_chunk(chunk: Chunk, work: Work) -> tuple[Chunk, Done]:

@@ -1,4 +1,4 @@
-"""Engines: where chunks are worked on. In this process and others of this machine (`local`), or on Daft and its cluster (`cluster`)."""
+"""Engines: where chunks are worked on. In this process and others of this machine (`local`), or on Daft and a Ray cluster (`daft`)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Out = TypeVar("Out")
 
 AHEAD = 2
 """Chunks that wait for each process, so that none waits for a chunk."""
-FEW = 3
+FEW = 8
 """So many chunks are done before a process would have started."""
 
 

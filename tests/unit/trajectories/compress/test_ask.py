@@ -59,18 +59,18 @@ async def test_the_prompt_shows_the_turns_shortened_and_how_it_began() -> None:
     chosen = read_settings(None, {"summarization": {"turn_max_chars": 200, "turn_head_chars": 60, "turn_tail_chars": 10}})
     await ModelSummariser(model, chosen).summarise(piece(head=[system("Be brief."), user(words(300, "q"))]))
     text = model.requests[0].messages[0]["content"]
-    assert "[human]\nFind the port of the staging server, please." in text
+    assert "User: Find the port of the staging server, please." in text
     assert "(thinks: It should be in the settings.)" in text
     assert 'Looking.\nread_file({"path": "/etc/staging"})' in text
     assert "port = 8443" in text
     assert "characters left out …]\n99 the end" in text
     assert "noise500" not in text
-    assert "[system]\nBe brief." in text
+    assert "System: Be brief." in text
     assert "q299" not in text
     assert "at most 133 words" in text
     bare = Fake("ok")
     await ask(bare)
-    assert "how the conversation began" not in bare.requests[0].messages[0]["content"]
+    assert "How the conversation began" not in bare.requests[0].messages[0]["content"]
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,20 @@ async def test_thoughts_and_labels_of_its_own_are_left_out(said: Any, text: str)
     assert (await ask(Fake(said))).text == text
 
 
+async def test_what_a_model_says_again_is_left_out_and_going_round_in_circles_is_no_summary() -> None:
+    again = await ask(Fake("The port is 8443. It was  found. The port is 8443.\nIt was found. Done."))
+    assert again.text == "The port is 8443. It was  found. Done."
+    round_and_round = await ask(Fake("The port:\n\n" * 30), max_retries=1)
+    assert round_and_round.how == "extractive (model failed: an answer that says nothing)"
+    assert responses(round_and_round) == [("file:1", "The port:\n\n" * 30)]
+
+
 async def test_a_summary_that_is_too_long_is_cut_at_a_sentence() -> None:
-    summary = await ask(Fake("It is on 8443. " * 40), target=30)
-    assert summary.text == ("It is on 8443. " * 6).strip()
+    said = " ".join(f"It is on {number}." for number in range(1_000, 1_040))
+    summary = await ask(Fake(said), target=30)
+    assert summary.text == "It is on 1000. It is on 1001. It is on 1002. It is on 1003. It is on 1004. It is on 1005."
     assert ESTIMATE.count_text(summary.text) <= 30
-    assert len(responses(summary)[0][1]) == 600, "the sample itself stays whole"
+    assert responses(summary) == [("file:1", said)], "the sample itself stays whole"
     assert ESTIMATE.count_text((await ask(Fake(words(200)), target=30)).text) <= 30
 
 
@@ -116,7 +125,7 @@ async def test_after_the_last_try_the_extractive_summary_is_taken_and_says_why()
     assert (summary.text, summary.api_calls, summary.errors) == ((await Extractive().summarise(piece())).text, 2, 2)
     assert summary.chat is None, "nothing was sampled"
     empty = await ask(Fake(""), max_retries=2)
-    assert (empty.how, responses(empty)) == ("extractive (model failed: an empty answer)", [("file:1", ""), ("file:1:1", "")])
+    assert (empty.how, responses(empty)) == ("extractive (model failed: an answer that says nothing)", [("file:1", ""), ("file:1:1", "")])
 
 
 async def test_what_asking_again_would_not_help_is_not_asked_again() -> None:
@@ -164,11 +173,11 @@ async def test_another_fallback_can_be_plugged_in() -> None:
 async def test_a_middle_too_long_for_one_prompt_is_summarised_in_parts() -> None:
     said = [message for number in range(6) for message in (answer(None, ("c", "look", "{}")), result("c", words(100, f"out{number}-")))]
     model = Fake(*(f"Part {number} is done." for number in range(6)))
-    chosen = read_settings(None, {"summarization.max_prompt_tokens": 1_000})
+    chosen = read_settings(None, {"summarization.max_prompt_tokens": 900})
     summary = await ModelSummariser(model, chosen).summarise(Piece(said, 120, "file:1", ESTIMATE))
     assert len(model.requests) == 3
-    assert all(ESTIMATE.count_text(request.messages[0]["content"]) <= 1_000 for request in model.requests)
-    assert [request.messages[0]["content"].count("[gpt]") for request in model.requests] == [2, 2, 2], "no call without its result"
+    assert all(ESTIMATE.count_text(request.messages[0]["content"]) <= 900 for request in model.requests)
+    assert [request.messages[0]["content"].count("Assistant: ") for request in model.requests] == [2, 2, 2], "no call without its result"
     assert summary.text == "Part 0 is done.\nPart 1 is done.\nPart 2 is done."
     assert [name for name, _ in responses(summary)] == ["file:1", "file:1#1", "file:1#2"]
     assert summary.chat is not None
@@ -176,17 +185,25 @@ async def test_a_middle_too_long_for_one_prompt_is_summarised_in_parts() -> None
     assert [response.context for response in summary.chat.responses()] == [request.messages for request in model.requests]
 
 
-async def test_a_part_that_fails_gives_the_whole_to_the_fallback_and_keeps_what_was_sampled() -> None:
+async def test_a_part_that_fails_is_summarised_by_the_fallback_and_the_others_stay() -> None:
     said = [user(words(150, f"{number}-")) for number in range(4)]
-    model = Fake("Part 0 is done.", ModelFailed("gone", is_final=True))
-    chosen = read_settings(None, {"summarization.max_prompt_tokens": 800})
+    chosen = read_settings(None, {"summarization.max_prompt_tokens": 600})
+    model = Fake("Part 0 is done.", ModelFailed("gone", is_final=True), "Part 2 is done.")
     summary = await ModelSummariser(model, chosen).summarise(Piece(said, 120, "file:1", ESTIMATE))
-    assert summary.how == "extractive (model failed: gone)"
-    assert responses(summary) == [("file:1", "Part 0 is done.")]
+    assert summary.how == "model and extractive (model failed: gone)"
+    first, *middle, third, last = summary.text.split("\n")
+    assert (first, third, last) == ("Part 0 is done.", "Part 2 is done.", "Part 2 is done.")
+    assert middle[0].startswith("User: 1-0 ")
+    assert [name for name, _ in responses(summary)] == ["file:1", "file:1#2", "file:1#3"]
+    spent = Fake("Part 0 is done.", SPENT)
+    summary = await ModelSummariser(spent, chosen).summarise(Piece(said, 120, "file:1", ESTIMATE))
+    assert (len(spent.requests), summary.how) == (2, "model and extractive (model failed: the budget of this run is spent)")
 
 
 async def test_the_users_own_words_get_their_share() -> None:
-    summary = await ModelSummariser(Fake("It was looked up. " * 30), CompressionSettings()).summarise(piece(100, user_words_share=0.5))
+    summary = await ModelSummariser(
+        Fake(" ".join(f"It was looked up {number} times." for number in range(30))), CompressionSettings()
+    ).summarise(piece(100, user_words_share=0.5))
     model_part, _, quoted = summary.text.partition("\n\nIn the user's own words:\n")
     assert quoted == "User: Find the port of the staging server, please."
     assert 30 <= ESTIMATE.count_text(model_part) <= 50

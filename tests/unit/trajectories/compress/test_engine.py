@@ -126,9 +126,41 @@ async def test_a_summariser_that_keeps_to_nothing_is_cut_to_its_target() -> None
         async def summarise(self, piece: Piece) -> Summary:
             return Summary("And so on. " * 500, "model")
 
-    chat, told = await shortened([*HEAD, *rounds(12)], settings(2_000, summary_target_tokens=200), Talkative())
-    assert (told.still_over_limit, told.compressed_tokens <= 2_000) == (False, True)
-    assert chat[4]["content"].startswith("[CONTEXT SUMMARY]: And so on. And so on.")
+    giant = [user(words(1_500, "much"))]  # summarising it leaves more room than the summary may take
+    chat, told = await shortened([*HEAD, *giant, *rounds(8)], settings(3_000, summary_target_tokens=100), Talkative())
+    assert (told.still_over_limit, told.compressed_tokens < 2_500) == (False, True)
+    text = (
+        chat[4]["content"]
+        .removeprefix("[CONTEXT SUMMARY]: ")
+        .removesuffix("\n\nSome of the conversation is summarised to preserve context.")
+    )
+    assert text == ("And so on. " * 27).strip()
+
+
+async def test_a_summary_is_asked_to_be_half_of_what_it_stands_for_at_most_and_shorter_where_the_target_is_tight() -> None:
+    asked: list[tuple[int, int]] = []
+
+    class Watched:
+        async def summarise(self, piece: Piece) -> Summary:
+            asked.append((piece.target_tokens, ESTIMATE.count(piece.messages)))
+            return Summary("short", "model")
+
+    messages = [*HEAD, *rounds(6)]
+    total = ESTIMATE.count(messages)
+    await shortened(messages, settings(total - 60), Watched())
+    await shortened(messages, settings(total - 300), Watched())
+    tight = ESTIMATE.count([*HEAD, *messages[-4:]]) + 60
+    await shortened(messages, settings(tight), Watched())
+    assert [40 <= budget < tokens / 2 for budget, tokens in asked] == [True, True, False]
+    assert asked[0][1] < asked[1][1] < asked[2][1]
+    assert 0 < asked[2][0] < 40
+
+
+async def test_what_is_shorter_than_a_mark_stays_as_it_is() -> None:
+    messages = [user("Start."), answer("Yes."), user("ok"), *HEAD[2:], *rounds(8)]
+    least = ESTIMATE.count([*messages[:5], user("[CONTEXT SUMMARY]: 12 turns left out."), *messages[-4:]])
+    chat, told = await shortened(messages, settings(least))
+    assert (told.still_over_limit, list(chat[:5])) == (False, messages[:5])
 
 
 async def test_a_failed_model_never_drops_a_trajectory() -> None:

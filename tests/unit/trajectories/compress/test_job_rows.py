@@ -5,16 +5,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hermes import MessageGraph
+from hermes.trajectories.calls import Policies, read_calls
+from hermes.trajectories.compress.counting import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, EstimateCounter
 from hermes.trajectories.compress.lines import Done, Fate, compress_lines
+from hermes.trajectories.compress.measure import Scale
+from hermes.trajectories.compress.rows import read_row
 from hermes.trajectories.compress.rows.change import change_of
+from hermes.trajectories.compress.rows.sharegpt import glance
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
-from hermes.trajectories.formats.sharegpt import read_messages
+from hermes.trajectories.formats.sharegpt import read_messages, record
 from hermes.trajectories.imports import import_file
 from hermes.trajectories.plan import ExportSettings
 from hermes.trajectories.source import Session, read_sessions
+from hermes.trajectories.texts import text_rows
+from hermes.trajectories.turns import to_turns
 from hermes.trajectories.verify import verify
 from tests.unit.trajectories.compress.chats import chat_of, words
 from tests.unit.trajectories.compress.job_files import agent_row, compressed, graph_line, messages, openai_row, rows, turns, work, write
@@ -199,6 +208,63 @@ def test_a_graph_keeps_both_versions_and_every_sample_is_trained_in_its_own_cont
     summary = export(sessions, tmp_path / "out", ExportSettings(format="sharegpt"), FORMATS)
     assert (summary.broken, summary.trained, summary.manifest["samples"]) == ((), 2 + 13, 2 + 13)
     assert verify(tmp_path / "out", [tmp_path / "graphs_compressed.jsonl"]).problems == ()
+
+
+texts = st.text(st.sampled_from('ab"\\\\ \\n{}<>é漢😀'), max_size=30)
+arguments = st.dictionaries(texts, st.one_of(texts, st.lists(texts, max_size=3), st.integers()), max_size=3)
+
+
+@st.composite
+def drawn_turns(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Turns of every kind: thoughts, calls, results with and without envelope, of hermes-agent and of others."""
+    turns = []
+    for _ in range(draw(st.integers(1, 6))):
+        match draw(st.sampled_from(["human", "gpt", "tool"])):
+            case "human":
+                turns.append({"from": "human", "value": draw(texts)})
+            case "gpt":
+                calls = [
+                    json.dumps({"name": "f", "arguments": draw(arguments)}, ensure_ascii=draw(st.booleans()))
+                    for _ in range(draw(st.integers(0, 3)))
+                ]
+                thought = f"<think>{draw(texts)}</think>" if draw(st.booleans()) else ""
+                turns.append({"from": "gpt", "value": thought + draw(texts) + "".join(f"<tool_call>{call}</tool_call>" for call in calls)})
+            case "tool":
+                results = [
+                    json.dumps({"tool_call_id": draw(texts), "name": "f", "content": draw(texts)}) if draw(st.booleans()) else draw(texts)
+                    for _ in range(draw(st.integers(0, 3)))
+                ]
+                turns.append(
+                    {"from": "tool", "value": "\\n".join(f"<tool_response>{each}</tool_response>" for each in results) or draw(texts)}
+                )
+    return turns
+
+
+@given(
+    turns=drawn_turns(), is_agents=st.booleans(), tools=st.lists(st.fixed_dictionaries({"name": texts}), max_size=2), as_text=st.booleans()
+)
+def test_at_a_glance_no_row_is_taken_for_shorter_than_it_is(turns: list[Any], is_agents: bool, tools: list[Any], as_text: bool) -> None:
+    listed = json.dumps(tools, separators=(",", ":")) if as_text else tools
+    value = {"conversations": turns, "tools": listed, **({"timestamp": "t", "completed": True} if is_agents else {})}
+    seen = glance(value, BYTES_PER_TOKEN, TOKENS_PER_MESSAGE)
+    row = read_row(b"", value)
+    assert seen is not None
+    assert Scale(work().settings, EstimateCounter(), row.tools).counted(row.messages) <= seen[1]
+
+
+@given(rounds=st.integers(0, 6), size=st.integers(1, 60))
+def test_nor_is_one_of_our_own(rounds: int, size: int) -> None:
+    [call] = [
+        call
+        for call in read_calls(Session("s", chat_of(messages(rounds, size))), Policies())
+        if len(call.response.prefix) == 2 * rounds + 2
+    ]
+    [row] = text_rows([call])
+    value = record(0, row, to_turns(row.messages), "x")
+    seen = glance(value, BYTES_PER_TOKEN, TOKENS_PER_MESSAGE)
+    assert seen is not None
+    read = read_row(b"", value)
+    assert Scale(work().settings, EstimateCounter(), read.tools).counted(read.messages) <= seen[1]
 
 
 def test_running_it_again_changes_nothing(tmp_path: Path) -> None:

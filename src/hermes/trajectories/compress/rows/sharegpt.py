@@ -22,10 +22,11 @@ from hermes.trajectories.turns import SPEAKERS as SPEAKER_OF
 from hermes.trajectories.turns import Rest, TurnError, to_messages, to_turns
 
 CALL_BYTES = 100
-"""What a call takes at most beyond its text in a turn, when it is counted as JSON: its id and its frame; and its quotes are escaped."""
-TURN_SPARE = 4
+"""What a call takes at most beyond its text in a turn, when it is counted: its frame, and an id that we give it."""
+TURN_SPARE = 8
 """Tokens of a turn that are lost to rounding, and to white space that is put in order."""
 
+_ID = re.compile(r'"tool_call_id": *"([^"]*)"')
 _RESPONSE = re.compile(r"<tool_response>\n?(.*?)\n?</tool_response>", re.DOTALL)
 
 
@@ -140,7 +141,7 @@ def glance(value: Mapping[str, Any], bytes_per_token: int, tokens_per_turn: int)
     """Return about how many tokens a row has, how many it has at most, and its turns, by the lengths of its texts alone.
 
     None if it is no row of this shape that can be read; then it takes a closer look."""
-    turns, tools = value.get("conversations"), value.get("tools")
+    turns = value.get("conversations")
     if not turns or not isinstance(turns, list):
         return None
     size = more = 0
@@ -149,10 +150,15 @@ def glance(value: Mapping[str, Any], bytes_per_token: int, tokens_per_turn: int)
             return None
         size += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
         calls = text.count("<tool_call>")
-        if calls:
+        if calls:  # counted as JSON in JSON: quotes are escaped
             more += CALL_BYTES * calls + text.count('"') + text.count("\\")
-    if tools:
-        size += len(tools if isinstance(tools, str) else json.dumps(tools))
+        if "tool_call_id" in text:  # and with its result's id
+            more += sum(map(len, _ID.findall(text)))
+    if value.get("tools"):
+        schemas = len(json.dumps(value["tools"]))
+        size, more = size + schemas, more + schemas // 3  # they may be written without spaces
+    if "hermes" in value:
+        more += len(json.dumps(value["hermes"]))  # what turns leave unsaid
     tokens = size // bytes_per_token + tokens_per_turn * len(turns)
     return tokens, tokens + more // bytes_per_token + TURN_SPARE * len(turns), len(turns)
 

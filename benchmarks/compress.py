@@ -14,11 +14,13 @@ import argparse
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -30,8 +32,8 @@ from hermes import CallRecord, MessageGraph
 from hermes.trajectories.turns import to_turns
 
 COUNT = 200_000
-TARGET, SUMMARY = 1_000, 150
-"""Tokens. About one in seven trajectories is longer; their middle becomes a summary."""
+TARGET, SUMMARY = 800, 120
+"""Tokens. About one in five trajectories is longer; their middle becomes a summary."""
 LENGTHS = ((1, 6), (2, 5), (4, 3), (8, 2))
 """Rounds of a trajectory, and how many of sixteen have so many."""
 MOST_MEMORY_MB = 600
@@ -47,26 +49,26 @@ class Author:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.words = ["".join(self.random.choices(SYLLABLES, k=self.random.randint(1, 4))) for _ in range(4_000)]
-        self.rules = self.text(60)
+        words = ["".join(self.random.choices(SYLLABLES, k=self.random.randint(1, 4))) for _ in range(4_000)]
+        self.sentences = [" ".join(self.random.choices(words, k=self.random.randint(4, 12))).capitalize() + "." for _ in range(20_000)]
+        self.rules = self.text(5)
 
-    def text(self, words: int) -> str:
-        chosen = self.random.choices(self.words, k=words)
-        return " ".join(word.capitalize() + "." if place % 12 == 11 else word for place, word in enumerate(chosen))
+    def text(self, sentences: int) -> str:
+        return " ".join(self.random.choices(self.sentences, k=sentences))
 
     def messages(self) -> Iterator[dict[str, Any]]:
         rounds = self.random.choices([rounds for rounds, _ in LENGTHS], [share for _, share in LENGTHS])[0]
         yield {"role": "system", "content": self.rules}
-        yield {"role": "user", "content": self.text(20)}
+        yield {"role": "user", "content": self.text(2)}
         for number in range(rounds):
             call = {
                 "id": f"call_{number}",
                 "type": "function",
-                "function": {"name": "search", "arguments": json.dumps({"query": self.text(3)})},
+                "function": {"name": "search", "arguments": json.dumps({"query": self.text(1)})},
             }
-            yield {"role": "assistant", "content": None, "reasoning": self.text(12), "tool_calls": [call]}
-            yield {"role": "tool", "tool_call_id": f"call_{number}", "content": self.text(self.random.randint(10, 80))}
-        yield {"role": "assistant", "content": self.text(30), "reasoning": self.text(10)}
+            yield {"role": "assistant", "content": None, "reasoning": self.text(1), "tool_calls": [call]}
+            yield {"role": "tool", "tool_call_id": f"call_{number}", "content": self.text(self.random.randint(1, 6))}
+        yield {"role": "assistant", "content": self.text(3), "reasoning": self.text(1)}
 
 
 def write_inputs(folder: Path, part: int, count: int) -> None:
@@ -125,7 +127,7 @@ def plain_turn(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain_compress(source: Path, out: Path) -> None:
-    """hermes-agent's rule: turns from the fifth on, until it fits; the beginning of each of them is the summary."""
+    """hermes-agent's rule: turns from the fifth on, until it fits; their best sentences, by the frequency of words, stand for them."""
     rows = [json.loads(line) for line in source.read_text().splitlines()]
     for row in rows:
         turns = row["conversations"]
@@ -139,9 +141,22 @@ def plain_compress(source: Path, out: Path) -> None:
             stop += 1
         if turns[stop]["from"] == "tool":
             stop += 1
-        said = " ".join(turn["value"][: 3 * SUMMARY // (stop - start)] for turn in turns[start:stop]) if stop > start else ""
+        said = plain_summary(" ".join(turn["value"] for turn in turns[start:stop]))
         row["conversations"] = [*turns[:start], {"from": "human", "value": f"[CONTEXT SUMMARY]: {said}"}, *turns[stop:]]
     out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def plain_summary(text: str) -> str:
+    words = Counter(re.findall(r"\w+", text.lower()))
+    sentences = re.split(r"(?<=[.!?])\s+|\n", text)
+    best = sorted(sentences, key=lambda sentence: -sum(words[word] for word in re.findall(r"\w+", sentence.lower())) / (len(sentence) + 1))
+    chosen: set[str] = set()
+    left = 3 * SUMMARY
+    for sentence in best:
+        if len(sentence) <= left:
+            chosen.add(sentence)
+            left -= len(sentence) + 1
+    return " ".join(sentence for sentence in sentences if sentence in chosen)
 
 
 PLAIN: dict[str, Callable[[Path, Path], None]] = {"export": plain_export, "compress": plain_compress}
@@ -155,6 +170,8 @@ class Taken:
     """What a command took."""
 
     seconds: float
+    cpu_seconds: float
+    """Of all its processes: what it takes on a machine that is busy with other things, too."""
     peak_mb: float
 
 
@@ -162,21 +179,22 @@ def taken(command: Sequence[object], folder: Path) -> Taken:
     """Run a command; the memory is that of all its processes together, shared pages counted once."""
     start = time.perf_counter()
     words = [sys.executable, *map(str, command)]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, cwd=folder) as process:  # noqa: S603  # our own commands
-        peak = [0.0]
-        watch = threading.Thread(target=watch_memory, args=(process, peak))
-        watch.start()
-        code = process.wait()
-        seconds = time.perf_counter() - start
-        watch.join()
-    assert code == 0, f"{command} ended with {code}"
-    return Taken(seconds, peak[0])
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, cwd=folder)  # noqa: S603  # our own commands
+    peak, ended = [0.0], threading.Event()
+    watch = threading.Thread(target=watch_memory, args=(process.pid, peak, ended))
+    watch.start()
+    _, status, used = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    ended.set()
+    watch.join()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, f"{command} ended with {process.returncode}"
+    return Taken(seconds, used.ru_utime + used.ru_stime, peak[0])
 
 
-def watch_memory(process: subprocess.Popen[bytes], peak: list[float]) -> None:
-    while process.poll() is None:
-        peak[0] = max(peak[0], sum(map(memory_mb, family(process.pid))))
-        time.sleep(0.1)
+def watch_memory(pid: int, peak: list[float], ended: threading.Event) -> None:
+    while not ended.wait(0.1):
+        peak[0] = max(peak[0], sum(map(memory_mb, family(pid))))
 
 
 def family(pid: int) -> list[int]:
@@ -223,12 +241,13 @@ def measure(folder: Path, count: int) -> int:
         ("compress, hermes compress", rows, [*compress, "--out", folder / "all.jsonl"]),
     ]
     print(f"\n{count:,} trajectories, {graphs.stat().st_size / 1e6:,.0f} MB of graphs, {rows.stat().st_size / 1e6:,.0f} MB of rows\n")
-    print(f"{'':38}{'s':>8}{'rows/s':>10}{'MB/s':>8}{'peak MB':>9}")
+    print(f"{'':38}{'s':>8}{'rows/s':>10}{'MB/s':>8}{'CPU s':>8}{'peak MB':>9}")
     found: dict[str, Taken] = {}
     for title, source, command in ways:
         found[title] = one = taken(command, folder)
         size = source.stat().st_size / 1e6
-        print(f"{title:38}{one.seconds:8.1f}{count / one.seconds:10,.0f}{size / one.seconds:8.1f}{one.peak_mb:9,.0f}", flush=True)
+        speed = f"{one.seconds:8.1f}{count / one.seconds:10,.0f}{size / one.seconds:8.1f}"
+        print(f"{title:38}{speed}{one.cpu_seconds:8.1f}{one.peak_mb:9,.0f}", flush=True)
     assert (folder / "one.jsonl").read_bytes() == (folder / "all.jsonl").read_bytes()
     metrics = json.loads((folder / "compression_metrics.json").read_text())
     summary = metrics["summary"]

@@ -1,17 +1,22 @@
-"""Training data out of graphs: how fast rows and trees are planned, and how much memory an export takes.
+"""Training data out of graphs: how fast rows and trees are planned, how much memory an export takes, what more processes bring.
 
-All data is generated and the same in every run; all figures are from one run on one core; ratios are what counts. Where TRL and verifiers
-are installed, they plan the same calls in the same run. Exits with 1 if a promise is broken."""
+    scripts/bench export                    everything
+    scripts/bench export workers            one part of it: speed, memory or workers
+
+All data is generated and the same in every run; all figures are from one run, on one core but for `workers`; ratios are what counts. Where
+TRL and verifiers are installed, they plan the same calls in the same run; where Daft is, it exports the same graphs. Exits with 1 if a
+promise is broken."""
 
 from __future__ import annotations
 
 import gc
-import importlib
+import importlib.util
 import itertools
 import os
 import platform
 import random
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -478,7 +483,54 @@ def memory() -> dict[str, bool]:
     return {f"memory of an export to {kind} grows by less than 1,000 bytes a sample": value < 1000 for kind, value in growth.items()}
 
 
-PARTS = {"speed": speed, "memory": memory}
+# More processes --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One `hermes export`, its start included."""
+
+    seconds: float
+    cpu_s: float
+    """Of all its processes together."""
+    ledger: bytes
+    """Holds the hashes of all files."""
+
+
+def export_command(file: Path, kind: str, *words: str) -> Command:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "hermes", "export", str(file), "--out", f"{folder}/out", "--format", kind, *words]
+        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603  # ourselves
+        took, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+        ledger = Path(folder, "out", "ledger.jsonl").read_bytes()
+    return Command(took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, ledger)
+
+
+def workers() -> dict[str, bool]:
+    """Export short sessions in one process and in more; return the promises and whether they were kept."""
+    cores = len(os.sched_getaffinity(0))
+    ways = {f"{count} workers": ("--workers", str(count)) for count in sorted({2, 4, cores}) if 2 <= count <= cores}
+    if importlib.util.find_spec("daft") is not None:
+        ways["daft"] = ("--engine", "daft")
+    promises: dict[str, bool] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "short.jsonl"
+        alone(write_sessions, file, SHORT_SESSIONS)
+        for kind in ("parquet", "sharegpt"):
+            one = export_command(file, kind, "--workers", "1")
+            more = {name: export_command(file, kind, *words) for name, words in ways.items()}
+            rows = [
+                [name, f"{run.seconds:,.1f} s", f"{one.seconds / run.seconds:,.2f}", f"{run.cpu_s:,.1f} s", f"{run.cpu_s / one.cpu_s:,.2f}"]
+                for name, run in {"one process": one, **more}.items()
+            ]
+            head = ["", "time", "times as fast", "CPU of all processes", "times one"]
+            table(f"hermes export of {SHORT_SESSIONS:,} short sessions to {kind}, on {cores} cores", head, rows)
+            promises[f"{kind}: the same bytes wherever the work is done"] = all(run.ledger == one.ledger for run in more.values())
+    return promises
+
+
+PARTS = {"speed": speed, "memory": memory, "workers": workers}
 
 
 def main(wanted: Sequence[str]) -> int:

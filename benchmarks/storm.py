@@ -20,8 +20,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the storm lives with the t
 
 from tests.storm.checker import check
 from tests.storm.figures import figures
+from tests.storm.opened import open_world
 from tests.storm.weather import Forecast, forecast
-from tests.storm.world import World, open_world
+from tests.storm.world import World
 
 MOST_STORIES = 5
 
@@ -31,10 +32,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long people talk and the weather strikes")
     parser.add_argument("--seed", type=int, default=None, help="the number that gives the weather; by default another one each time")
     parser.add_argument("--users", type=int, default=24, help="how many people, over all channels")
+    parser.add_argument("--every", type=float, default=6.0, help="seconds from one blow at processes and stores to the next")
     parser.add_argument("--logs", type=Path, default=None, help="keep the processes' logs in this folder")
     wanted = parser.parse_args()
     seed = random.randrange(10**6) if wanted.seed is None else wanted.seed
-    return asyncio.run(run(forecast(seed, seconds=60 * wanted.minutes, users=wanted.users), wanted.logs))
+    weather = forecast(seed, seconds=60 * wanted.minutes, users=wanted.users, every_s=wanted.every)
+    return asyncio.run(run(weather, wanted.logs))
 
 
 async def run(weather: Forecast, logs: Path | None) -> int:
@@ -42,7 +45,7 @@ async def run(weather: Forecast, logs: Path | None) -> int:
     print(f"seed {weather.seed}: {len(weather.talkers)} people, {weather.messages} messages in {weather.seconds:.0f} s")
     print(f"weather: {blows}; bursts are {'joined' if weather.burst_s else 'not joined'}")
     print(f"Python {platform.python_version()} on {platform.machine()}\n", flush=True)
-    async with open_world(weather, log_level="info" if logs else "warning") as world:
+    async with open_world(weather) as world:
         telling = asyncio.create_task(tell(world))
         try:
             await world.storm()

@@ -12,12 +12,14 @@ from hermes.router.replies.catalogue import LANGUAGES, catalogue_of
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
-from tests.storm.checker import ANY_MARK, Parcel, Purse, Turn
+from hermes.stores.postgres.outbox import PostgresOutbox
+from tests.storm.checker import ANY_MARK
+from tests.storm.history import Parcel, Purse, Turn
 
 TURNS = """
 select turn_id, joined_to, conversations.account_id || '/' || channel_id, inbox.seq,
     array(select kind from credit_entries as entry where entry.turn_id = inbox.turn_id order by id),
-    array(select array[outbox.state, outbox.doubts::text, outbox.reason] from outbox
+    array(select array[part::text, outbox.state, outbox.doubts::text] from outbox
           where outbox.turn_id = inbox.turn_id and news = '' order by part)
 from inbox join conversations on conversations.id = conversation_id
 order by conversation_id, inbox.seq"""
@@ -48,14 +50,15 @@ STORY: Mapping[str, str] = {
     "where channel_id = (select channel_id from outbox where turn_id = %s limit 1)",
 }
 
-OWN_WORDS = tuple(
-    catalogue_of(language).parts[kind][0]
-    for language in LANGUAGES
-    for kind in ReplyKind
-    if kind not in {ReplyKind.TOOL_DISCLAIMER, ReplyKind.REMINDER, ReplyKind.PRICE_DROP}
-)
-"""How everything begins that Hermes says instead of an answer."""
-RAW_WORDS = tuple(catalogue_of(language).parts[ReplyKind.TOOL_DISCLAIMER][0] for language in LANGUAGES)
+
+def beginnings(*kinds: ReplyKind) -> tuple[str, ...]:
+    """How Hermes begins to say these things, in all its languages."""
+    return tuple(catalogue_of(language).parts[kind][0] for language in LANGUAGES for kind in kinds)
+
+
+RAW_WORDS, POOR_WORDS = beginnings(ReplyKind.TOOL_DISCLAIMER), beginnings(ReplyKind.UPGRADE)
+OWN_WORDS = beginnings(*(set(ReplyKind) - {ReplyKind.TOOL_DISCLAIMER, ReplyKind.REMINDER, ReplyKind.PRICE_DROP}))
+"""What it says instead of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class Reader:
 
     async def turns(self) -> list[Turn]:
         rows = await self._rows(TURNS)
-        marks = await self._marks([row[0] for row in rows])
+        marks, letters = await self._marks([row[0] for row in rows]), await self._letters()
         joined: dict[UUID, dict[str, None]] = {}
         for turn_id, joined_to, *_ in rows:
             joined.setdefault(joined_to or turn_id, {}).update(dict.fromkeys(marks[turn_id]))
@@ -78,7 +81,9 @@ class Reader:
                 marks=tuple(joined[turn_id]),
                 seq=seq,
                 entries=tuple(entries),
-                parcels=tuple(Parcel(state=state, doubts=int(doubts), reason=reason) for state, doubts, reason in parcels),
+                parcels=tuple(
+                    Parcel(state=state, doubts=int(doubts), reason=letters.get((turn_id, int(part)), "")) for part, state, doubts in parcels
+                ),
             )
             for turn_id, joined_to, chat, seq, entries, parcels in rows
             if joined_to is None
@@ -117,6 +122,12 @@ class Reader:
                 said = await inbox.said(tx, turn_id)
                 found[turn_id] = ANY_MARK.findall(said.envelope.event.text) if said else []
         return found
+
+    async def _letters(self) -> dict[tuple[UUID, int], str]:
+        """The reason of every dead letter that is listed."""
+        async with self.database.begin() as tx:
+            listed = await PostgresOutbox(self.keyring).dead_letters.list(tx, limit=1_000_000)
+        return {(letter.turn_id, letter.part): letter.reason for letter in listed if not letter.news}
 
     async def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         async with self.database.begin() as tx:

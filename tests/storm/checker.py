@@ -13,101 +13,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+
+from tests.storm.history import History, Turn
 
 MARK = r"z\d+n\d+"
 HEARD = re.compile(rf"\bheard:({MARK})\b")
 PIECE = re.compile(rf"\b({MARK})\.(\d+)\b")
 ANY_MARK = re.compile(rf"\b{MARK}\b")
-
-
-# --- what was seen
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """A message, as the person who sent it knows it. Times are seconds of one clock."""
-
-    mark: str
-    chat: str
-    at: float
-    tried_at: float | None = None
-    """When its platform began to hand it to us for the first time."""
-    taken_at: float | None = None
-    """When we said that we have it. None: nobody ever did, so nobody owes an answer."""
-    pieces: int = 0
-    """How many numbered words its answer has; 0: it is one message."""
-    has_tool: bool = False
-    """Its answer may be a tool's result as it came."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
-    """A message on somebody's phone, or an answer that somebody fetched."""
-
-    chat: str
-    text: str
-    at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parcel:
-    """What Hermes reports of one part of an answer."""
-
-    state: str
-    """`sent`, `dead` (listed among the dead letters), `ambiguous` (may have arrived, and is left at that), or not settled yet."""
-    doubts: int = 0
-    """Tries that may have arrived, beside the one that ended it."""
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """A message, as the books have it."""
-
-    id: str
-    chat: str
-    marks: tuple[str, ...]
-    """The messages that it answers; several where they were joined."""
-    seq: int
-    """Its place in its conversation."""
-    entries: tuple[str, ...] = ()
-    """The money ledger's: reserve, post, void, refund, in order."""
-    parcels: tuple[Parcel, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Purse:
-    """The credits of one person."""
-
-    granted: int
-    available: int
-    reserved: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """Everything that the checker knows."""
-
-    sent: Sequence[Sent]
-    received: Sequence[Received]
-    turns: Sequence[Turn]
-    purses: Mapping[str, Purse] = field(default_factory=dict)
-    """By chat."""
-    left: Mapping[str, int] = field(default_factory=dict)
-    """What still waits after the storm, by queue."""
-    own_words: Sequence[str] = ()
-    """How everything begins that Hermes says for itself."""
-    raw_words: Sequence[str] = ()
-    """How a tool's result begins that is given as it came."""
-    fetched: frozenset[str] = frozenset()
-    """Chats whose people fetch their answers by the message, and so see each once and in no order."""
-
-
-# --- what is wrong
 
 
 class Wrong(StrEnum):
@@ -129,7 +45,7 @@ class Wrong(StrEnum):
     UNTAKEN = "untaken"
     """Its platform offered it for as long as it does, and nobody took it."""
     UNEXPLAINED = "unexplained"
-    """A dead letter that does not say why."""
+    """A dead letter that is not listed, or does not say why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +248,7 @@ class Chat:
         for turn in self.turns:
             for parcel in turn.parcels:
                 if parcel.state == "dead" and not parcel.reason:
-                    yield Violation(Wrong.UNEXPLAINED, turn.marks[0], "a dead letter without a reason")
+                    yield Violation(Wrong.UNEXPLAINED, turn.marks[0], "a dead letter that nobody sees, or without a reason")
 
 
 def doubts(turn: Turn) -> int:
@@ -355,11 +271,22 @@ def money(books: Books) -> Iterator[Violation]:
             raw[turn.chat] -= 1  # one such result for each that is charged
         elif why:
             yield Violation(Wrong.MISCHARGED, turn.marks[0] if turn.marks else turn.id, f"{why}; the ledger says {', '.join(turn.entries)}")
+    yield from poor(books)
     for chat, purse in books.history.purses.items():
         expected = purse.granted - spent[chat]
         if (purse.available, purse.reserved) != (expected, 0):
             told = f"{purse.available} available and {purse.reserved} reserved"
             yield Violation(Wrong.MISCHARGED, chat, f"{told} of {purse.granted} granted and {spent[chat]} spent")
+
+
+def poor(books: Books) -> Iterator[Violation]:
+    """Who hears that their credits are used up has paid with all of them; some may have been given back since."""
+    paid = Counter(turn.chat for turn in books.history.turns if "post" in turn.entries)
+    told = {received.chat for received in books.history.received if received.text.startswith(tuple(books.history.poor_words))}
+    for chat in sorted(told & books.history.purses.keys()):
+        if paid[chat] < books.history.purses[chat].granted:
+            told_of = f"{books.history.purses[chat].granted} credits"
+            yield Violation(Wrong.MISCHARGED, chat, f"turned away after {paid[chat]} answers, with {told_of}")
 
 
 NO_ANSWER = "charged without an answer"

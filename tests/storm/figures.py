@@ -8,7 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.storm.checker import History, answered
+from tests.storm.checker import answered
+from tests.storm.history import History
 from tests.storm.weather import Blow, Crash, Freeze, Kill, Outage, RestartPostgres, StopRedis
 from tests.storm.world import OFFERED, World
 
@@ -51,6 +52,8 @@ class Figures:
     """Parts that may have arrived, and were left at that."""
     dead_letters: int
     kills: dict[str, int]
+    sprung: tuple[int, int]
+    """How many processes died at their named place, and how many were to."""
     waits_s: Sequence[float] = field(repr=False)
     """From a message to its answer."""
     recoveries: Sequence[Recovery] = field(repr=False)
@@ -64,7 +67,8 @@ class Figures:
         yield f"own replies           {', '.join(f'{count} {name}' for name, count in self.excused.items()) or 'none'}"
         yield f"in doubt              {self.doubts} tries reported as ambiguous, {self.copies} second copies seen"
         yield f"left in doubt         {self.left_in_doubt} parts; among the dead letters {self.dead_letters}, all of them refunded"
-        yield f"killed                {', '.join(f'{name} {count} times' for name, count in self.kills.items()) or 'nobody'}"
+        killed = ", ".join(f"{name} {count} times" for name, count in self.kills.items()) or "nobody"
+        yield f"killed                {killed}; {self.sprung[0]} of {self.sprung[1]} at a named place"
         yield f"from question to answer  {spread(self.waits_s)}"
         yield f"drained after         {'never' if self.drained_s is None else f'{self.drained_s:.1f} s of calm'}"
         yield ""
@@ -97,6 +101,7 @@ def figures(world: World, history: History, outcomes: dict[str, int]) -> Figures
         doubts=sum(parcel.doubts for parcel in parcels),
         left_in_doubt=sum(parcel.state == "ambiguous" for parcel in parcels),
         dead_letters=sum(parcel.state == "dead" for parcel in parcels),
+        sprung=(world.sprung, sum(isinstance(done.event.blow, Crash) for done in world.done)),
         kills=dict(Counter(machine.role for machine in world.machines for _, code in machine.deaths if code == -signal.SIGKILL)),
         waits_s=[at - sent[mark].at for mark, at in first.items()],
         recoveries=list(recoveries(world, history, first)),

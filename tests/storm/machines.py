@@ -46,6 +46,8 @@ class Machine:
     """Where the next one that is started dies."""
     deaths: list[tuple[float, int]] = field(default_factory=list)
     """When one died, and how."""
+    _log_begins: int = 0
+    """Where the log of the one begins that runs now."""
 
     @property
     def log(self) -> Path:
@@ -74,14 +76,25 @@ class Machine:
             return True
         return False
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the one that runs now has said that it is."""
+        return self.process is not None and self.process.returncode is None and f'"{self.role}_ready"'.encode() in self._words()
+
     def last_words(self, lines: int = 20) -> str:
-        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+        return "\n".join(self._words().decode(errors="replace").splitlines()[-lines:])
+
+    def _words(self) -> bytes:
+        with self.log.open("rb") as log:
+            log.seek(self._log_begins)
+            return log.read()
 
     async def _run_once(self) -> int:
         doom, self.doom = self.doom, ()
         role = COMMANDS[self.role]
         command = ["tests.storm.doomed", role, *doom] if doom else ["hermes", role]
         with self.log.open("ab") as log:
+            self._log_begins = log.tell()
             self.process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", *command),
                 env=dict(self.environ),

@@ -18,7 +18,7 @@ import aiohttp
 from hermes.demo.platforms import Person
 from hermes.demo.platforms import Platform as Fake
 from hermes.web.chat import COOKIE, visitor
-from tests.storm.checker import Received
+from tests.storm.history import Received
 from tests.storm.weather import Message, Talker
 
 ACCOUNT = "shop"

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.storm.checker import History, Parcel, Purse, Received, Sent, Turn, Violation, Wrong, check
+from tests.storm.checker import Violation, Wrong, check
+from tests.storm.history import History, Parcel, Purse, Received, Sent, Turn
 
 SORRY = "Sorry, I couldn't come up with an answer just now."
 RAW = "Here's the result just as it came:"
+POOR = "You've used up your credits."
 PAID, UNPAID, REFUNDED = ("reserve", "post"), ("reserve", "void"), ("reserve", "post", "refund")
 SENT = (Parcel(state="sent"),)
 
@@ -47,8 +49,9 @@ def good() -> History:
             cy: Purse(granted=10, available=9, reserved=0),
         },
         left={"inbox": 0, "outbox": 0},
-        own_words=[SORRY],
+        own_words=[SORRY, POOR],
         raw_words=[RAW],
+        poor_words=[POOR],
         fetched=frozenset({cy}),
     )
 
@@ -176,6 +179,10 @@ FORGED: dict[str, tuple[Callable[[History], History], set[tuple[Wrong, str]]]] =
     "a reserve stays open": (lambda h: booked(h, "t2", entries=("reserve",)), {(Wrong.MISCHARGED, "z1n2")}),
     "a balance does not fit its ledger": (lambda h: purse(h, "whatsapp/2", available=8), {(Wrong.MISCHARGED, "whatsapp/2")}),
     "a credit stays reserved": (lambda h: purse(h, "whatsapp/2", available=8, reserved=1), {(Wrong.MISCHARGED, "whatsapp/2")}),
+    "somebody with credits is turned away": (
+        lambda h: heard(unheard(h, "Sorry"), "telegram/1", POOR, at=4),
+        {(Wrong.MISCHARGED, "telegram/1")},
+    ),
     "a queue does not drain": (lambda h: replace(h, left={"outbox": 3}), {(Wrong.UNDRAINED, "outbox")}),
     "a message is never taken": (
         lambda h: replace(
@@ -210,6 +217,9 @@ EXCUSED: dict[str, Callable[[History], History]] = {
     ),
     "a tool's result as it came": lambda h: heard(unheard(sent(h, "z2n0", has_tool=True), "z2n0"), "whatsapp/2", RAW),
     "a request that was taken in, and nobody was there any more to be told": lambda h: sent(unheard(h, "z3n0"), "z3n0", taken_at=None),
+    "somebody without credits is turned away": lambda h: purse(
+        heard(unheard(h, "Sorry"), "telegram/1", POOR, at=4), "telegram/1", granted=3, available=0
+    ),
     "a request that nobody acknowledged": lambda h: purse(
         replace(sent(unheard(h, "z3n0"), "z3n0", taken_at=None), turns=[turn for turn in h.turns if turn.id != "t5"]),
         "shop/3",

@@ -5,10 +5,10 @@ The longer one is `scripts/bench storm`. A seed of one's own: STORM_SEED=7 scrip
 import os
 
 from tests.storm.checker import check
+from tests.storm.opened import open_world
 from tests.storm.weather import forecast
-from tests.storm.world import open_world
 
-SECONDS, USERS = 40.0, 16
+SECONDS, USERS = 40.0, 24
 
 
 async def test_nothing_is_lost_doubled_swapped_crossed_or_mischarged_in_a_storm() -> None:

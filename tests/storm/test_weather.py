@@ -26,6 +26,6 @@ def test_everybody_is_at_a_line_and_every_message_has_a_mark_of_its_own() -> Non
 
 
 def test_ten_minutes_kill_at_every_named_place() -> None:
-    weather = forecast(1, seconds=600, users=24)
+    weather = forecast(1, seconds=600, users=24, every_s=6.0)
     crashes = [event.blow for event in weather.events if isinstance(event.blow, Crash)]
     assert {(crash.role, crash.place, crash.is_after) for crash in crashes} == set(PLACES)

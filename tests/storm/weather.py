@@ -230,11 +230,11 @@ PLACES: Sequence[tuple[str, str, bool]] = (
 """Where processes die: role, place, and whether just after it. Those come first that leave the most in doubt."""
 
 
-def forecast(seed: int, *, seconds: float, users: int) -> Forecast:
-    """The weather of so many seconds."""
+def forecast(seed: int, *, seconds: float, users: int, every_s: float = 3.0) -> Forecast:
+    """The weather of so many seconds. Processes and stores are struck every so often; single calls about once a second."""
     talkers = tuple(talker(random.Random(f"{seed}/talker/{number}"), number, seconds) for number in range(users))
     dice = random.Random(f"{seed}/weather")
-    events = [*blows(dice, seconds), *strikes(dice, seconds), *blocks(dice, seconds, talkers), *by_hand(dice, seconds, talkers)]
+    events = [*blows(dice, seconds, every_s), *strikes(dice, seconds), *blocks(dice, seconds, talkers), *by_hand(dice, seconds, talkers)]
     disorder = Disorder(duplicates=0.15, held_back=0.15, held_back_s=2 * SPEED, batch_s=0.2 * SPEED, early_echoes=0.3)
     burst_s = dice.choice((0.0, 0.0, 0.4))
     return Forecast(seed, seconds, talkers, tuple(sorted(events, key=lambda event: event.at_s)), disorder, burst_s)
@@ -243,7 +243,7 @@ def forecast(seed: int, *, seconds: float, users: int) -> Forecast:
 def talker(dice: random.Random, number: int, seconds: float) -> Talker:
     """Somebody who talks now and then, sometimes a few things in a row. On WhatsApp less: it lets nobody be written to often."""
     line = LINES[number % len(LINES)]
-    pause_s = dice.uniform(2.0, 6.0) * (2.0 if line.startswith("whatsapp") else 1.0)
+    pause_s = dice.uniform(4.0, 12.0) * (2.0 if line.startswith("whatsapp") else 1.0)
     messages: list[Message] = []
     at_s = dice.uniform(0.0, CALM_BEFORE_S)
     while at_s < seconds:
@@ -255,12 +255,12 @@ def talker(dice: random.Random, number: int, seconds: float) -> Talker:
     return Talker(number, line, dice.random() < 0.3, tuple(messages))
 
 
-def blows(dice: random.Random, seconds: float) -> Iterator[Event]:
-    """Processes and stores are struck, every two to four seconds. Every kind comes once before any comes again."""
+def blows(dice: random.Random, seconds: float, every_s: float) -> Iterator[Event]:
+    """Processes and stores are struck. Every kind comes once before any comes again."""
     at_s, places = CALM_BEFORE_S, cycle(PLACES)
     hand: list[str] = []
     while True:
-        at_s += dice.uniform(2.0, 4.0)
+        at_s += every_s * dice.uniform(0.7, 1.3)
         if at_s >= seconds:
             return
         if not hand:

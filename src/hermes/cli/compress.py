@@ -151,7 +151,8 @@ def compress_command(
     try:
         work = Work(settings, chosen, sample_percent, seed)
         work.counter()  # a tokenizer that is not there is told before anything is begun
-        places, inputs = find_places(files or (), wanted, out, settings)
+        nowhere = Path("nowhere") if wanted and is_dry_run else None  # what writes nothing needs no place
+        places, inputs = find_places(files or (), wanted, out or nowhere, settings)
         if is_dry_run:
             with tempfile.TemporaryDirectory() as folder:
                 if wanted:
@@ -191,8 +192,8 @@ class _Order:
     is_json: bool
     restarts: bool
 
-    def chosen(self) -> Any:
-        """Return the model and the settings that it is one of."""
+    def chosen(self) -> tuple[Any, Any]:
+        """Return the module that has models, and the one that is wanted."""
         service = load_service("a model's summaries need")
         return service, service.choose(self.model, self.settings.summarization, self.settings_file)
 
@@ -226,11 +227,11 @@ def _run(job: Job, engine: Engine, order: _Order) -> Finished:
 
 def _dry_run(job: Job, engine: Engine, order: _Order) -> None:
     size = sum(each.path.stat().st_size for each in job.inputs)
+    service, chosen = order.chosen() if order.model is not None else (None, None)  # one that is not there is told at once
     with watching(size, "counting", is_quiet=order.is_json, is_paid=False) as advance:
         found = analyse(job, engine, on_step=lambda so_far: advance(step_of(so_far, job)))
     values = found.to_dict(order.settings.compression.target_max_tokens)
-    if order.model is not None:
-        service, chosen = order.chosen()
+    if service is not None:
         values |= {"model": order.model, "cost_usd": service.price(chosen, found.prompt_tokens, found.answer_tokens, found.requests)}
     for problem in found.problems:
         complain(problem)
@@ -251,10 +252,15 @@ def _tell(finished: Finished, order: _Order) -> None:
     more = summary["trajectories_rejected"] + summary["trajectories_failed"] - len(finished.problems)
     if more > 0:
         complain(f"and {more:,} more")
-    files = {"output": places.out, "rejected": places.beside("rejected"), "over_limit": places.beside("over_limit")}
-    if order.settings.metrics.enabled:
-        files |= {"metrics": places.metrics, "trajectories": places.beside(TRAJECTORIES)}
-    written = {name: str(file) for name, file in files.items() if file.exists()}
+    settings = order.settings
+    files = {
+        "output": (places.out, True),
+        "rejected": (places.beside("rejected"), summary["trajectories_rejected"]),
+        "over_limit": (places.beside("over_limit"), summary["trajectories_still_over_limit"] and not settings.processing.save_over_limit),
+        "metrics": (places.metrics, settings.metrics.enabled),
+        "trajectories": (places.beside(TRAJECTORIES), settings.metrics.enabled and settings.metrics.per_trajectory),
+    }
+    written = {name: str(file) for name, (file, is_written) in files.items() if is_written}
     if order.is_json:
         typer.echo(json.dumps({**finished.metrics, "files": written, "problems": finished.problems, "resumed": finished.is_resumed}))
         return

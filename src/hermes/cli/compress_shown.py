@@ -60,7 +60,7 @@ def show_finished(finished: Finished, places: Places, *, model: str | None) -> N
     rows += [(about, f"{tokens['total_before']:,} -> {tokens['total_after']:,}  ({tokens['overall_compression_ratio']:.0%})")]
     if model is not None:
         rows += [(f"answers of {model}", f"{said['total_api_calls']:,}"), ("cost", f"{said['cost_usd']:.4f} USD")]
-    rows += [("took", f"{took:,.1f} s{', with what an interrupted run had done before' if finished.is_resumed else ''}")]
+    rows += [("took", f"{took:,.1f} s{', an interrupted run included' if finished.is_resumed else ''}")]
     _print(str(places.out), rows)
 
 

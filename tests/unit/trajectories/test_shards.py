@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -106,8 +107,10 @@ def test_row_groups_and_steps_end_where_they_would_in_one_process(kind: str, tmp
 
 
 def test_a_row_group_holds_so_many_rows_however_they_came(tmp_path: Path) -> None:
-    rows = [
-        {"session": "s", "row": number, "input_ids": [number], "reward": None if number % 3 else 0.5} for number in range(2 * MAX_ROWS + 7)
+    # So many different numbers that Parquet gives up its dictionary in the middle of a group: then it matters how they are handed over.
+    scores = np.arange((2 * MAX_ROWS + 7) * 64, dtype=np.float32).reshape(-1, 64)
+    rows: list[dict[str, Any]] = [
+        {"session": "s", "row": number, "logprob": score, "reward": None if number % 3 else 0.5} for number, score in enumerate(scores)
     ]
     one, many = RowGroups(tmp_path, "one", SCHEMA), RowGroups(tmp_path, "many", SCHEMA)
     for row in rows:
@@ -229,21 +232,21 @@ class Counting(Elsewhere):
 
 
 @pytest.mark.parametrize(
-    ("lines", "chunks"),
+    ("lines", "size", "chunks"),
     [
-        ([A, B, C], 3),  # each for itself: read once
-        ([A, B, B, C], 4 + 2),  # from the first copy on read twice
-        ([A, B, C, SAID], 4 + 2 * 4),  # copies disagree: all of it read again, twice
+        ([A, B, C], 1, 3),  # each for itself: read once
+        ([A, B, B, C], 10_000, 1),  # copies in one chunk, too
+        ([A, B, B, C], 1, 4 + 2),  # from the first copy on read twice
+        ([A, B, C, SAID], 1, 4 + 2 * 4),  # copies disagree: all of it read again, twice
     ],
 )
-def test_what_needs_no_second_reading_gets_none(lines: list[str], chunks: int, tmp_path: Path) -> None:
+def test_what_needs_no_second_reading_gets_none(lines: list[str], size: int, chunks: int, tmp_path: Path) -> None:
     engine, steps = Counting(), list[Step]()
     files = write(tmp_path / "graphs", lines)
-    together(engine, files, tmp_path / "out", ExportSettings(), on_step=steps.append)
+    together(engine, files, tmp_path / "out", ExportSettings(), chunk_bytes=size, on_step=steps.append)
     assert engine.chunks == chunks
-    size = Sessions(files).size
     assert [step.bytes_read for step in steps] == sorted(step.bytes_read for step in steps)
-    assert steps[0].bytes_to_read == size
+    assert steps[0].bytes_to_read == Sessions(files).size
     manifest = json.loads((tmp_path / "out" / "ledger.jsonl").read_text().splitlines()[0])
     last = steps[-1]
     assert (last.bytes_read, last.sessions, last.tokens) == (last.bytes_to_read, len(lines), manifest["tokens"]["trained"])

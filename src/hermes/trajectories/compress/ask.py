@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hermes.graph import MessageGraph, Turn
-from hermes.trajectories.compress.extract import NAMES, Extractive, extract
+from hermes.trajectories.compress.extract import NAMES, Extractive, extract, terms_of
 from hermes.trajectories.compress.measure import HEADER, shorten
 from hermes.trajectories.compress.pieces import EXTRACTIVE, MODEL, Piece, Summariser, Summary, call_texts, content_text
 from hermes.trajectories.compress.settings import CompressionSettings, SummarizationSettings
@@ -30,8 +30,8 @@ identifiers, which tools were called with what came out, errors too, and what is
 
 {turns}
 
-Write a short summary of the conversation, at most {words} words, with all names, numbers, dates and decisions, and with what the user \
-asked for and said about themselves, in their own words. Summary:"""
+Write a short summary of the conversation, in its language, at most {words} words, with all names, numbers, dates and decisions, and \
+with what the user asked for and said about themselves, in their own words. Summary:"""
 HEAD = """\
 How the conversation began, for context; do not summarise it:
 
@@ -75,8 +75,9 @@ class ModelSummariser:
         for number, (part, size) in enumerate(parts):
             budget = max(1, (piece.target_tokens - words) * size // whole)
             name = f"{piece.sample_id}#{number}" if number else piece.sample_id
+            question = Question(prompt(piece, part, budget, self._settings), budget, name, _terms([*piece.head, *part]))
             try:
-                text = await self._answer(asked, prompt(piece, part, budget, self._settings), budget, name)
+                text = await self._answer(asked, question)
             except ModelFailed as error:
                 # Of a part only that part: what was paid for the others stays.
                 failures.append(" ".join(str(error).split()))
@@ -88,23 +89,23 @@ class ModelSummariser:
             text = (await self._fallback.summarise(piece)).text
         return asked.summary(shorten(text, piece.target_tokens, piece.counter), _how(len(parts), failures))
 
-    async def _answer(self, asked: _Asked, messages: list[dict[str, Any]], budget: int, name: str) -> str:
+    async def _answer(self, asked: _Asked, question: Question) -> str:
         """Ask until something usable comes; raise ModelFailed if nothing does."""
         settings = self._settings
         if self._spent is not None:
             raise self._spent
         failure = ModelFailed("no model was asked: summarization.max_retries is 0")
-        turn = asked.begin(messages, name)
+        turn = asked.begin(question.messages, question.name)
         for attempt in range(settings.max_retries):
             if attempt:
                 # Jittered: a hundred trajectories that failed together would otherwise ask together again.
                 delay = min(settings.retry_delay * 2 ** (attempt - 1), settings.retry_delay_max)
                 await self._sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
             request = Request(
-                messages=messages,
+                messages=question.messages,
                 sampling={"temperature": settings.temperature},
-                max_tokens=settings.max_answer_tokens or 2 * budget,
-                sample_id=f"{name}:{attempt}" if attempt else name,
+                max_tokens=settings.max_answer_tokens or 2 * question.budget,
+                sample_id=f"{question.name}:{attempt}" if attempt else question.name,
                 timeout_s=settings.timeout,
             )
             asked.calls += 1
@@ -118,15 +119,32 @@ class ModelSummariser:
             else:
                 asked.take(turn, sampled, request.sample_id)
                 text = usable(sampled.message)
-                if text:
+                if text and question.known_share(text) >= settings.known_words_share:
                     return text
-                failure = ModelFailed("an answer that says nothing")
+                failure = ModelFailed("an answer about something else" if text else "an answer that says nothing")
             asked.errors += 1
             if failure.is_final:
                 break
         if failure.is_spent:
             self._spent = failure
         raise failure
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a model is asked for one summary, or for a part of one."""
+
+    messages: list[dict[str, Any]]
+    budget: int
+    """The longest answer that will do, in tokens."""
+    name: str
+    terms: frozenset[str]
+    """What is spoken of."""
+
+    def known_share(self, text: str) -> float:
+        """Return which share of an answer's terms occurs in what it is to stand for; short ones, which occur everywhere, do not count."""
+        terms = [term for term in terms_of(text) if len(term) > 3 or not term.isascii() or term.isdigit()]
+        return sum(term in self.terms for term in terms) / len(terms) if terms else 1.0
 
 
 @dataclass(slots=True)
@@ -158,6 +176,10 @@ class _Asked:
         return Summary(text, how, self.chat if self.answers else None, self.micro_usd, self.calls, self.errors)
 
 
+def _terms(messages: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    return frozenset(term for message in messages for text in (content_text(message), *call_texts(message)) for term in terms_of(text))
+
+
 def _how(parts: int, failures: Sequence[str]) -> str:
     """Say who summarised: the model, the fallback, or each some parts."""
     instead = f"{EXTRACTIVE} (model failed: {'; '.join(dict.fromkeys(failures))})"
@@ -168,7 +190,10 @@ def _how(parts: int, failures: Sequence[str]) -> str:
 
 def prompt(piece: Piece, messages: Sequence[Mapping[str, Any]], tokens: int, settings: SummarizationSettings) -> list[dict[str, Any]]:
     """Return what a model is asked."""
-    head = "\n\n".join(_turn(message, HEAD_CHARS, HEAD_CHARS, 0) for message in piece.head)
+    # Without the system's instructions: they are for somebody else, and a summariser would follow them.
+    head = "\n\n".join(
+        _turn(message, HEAD_CHARS, HEAD_CHARS, 0) for message in piece.head if message["role"] not in ("system", "developer")
+    )
     turns = "\n\n".join(_shown(messages, settings))
     words = max(10, tokens * 2 // 3)
     return [{"role": "user", "content": PROMPT.format(words=words, head=HEAD.format(turns=head) if head else "", turns=turns)}]

@@ -80,6 +80,11 @@ def extract(messages: Sequence[Mapping[str, Any]], target_tokens: int, counter: 
     return best
 
 
+def terms_of(text: str) -> list[str]:
+    """Return the terms of a text: words, or pairs of characters in scripts without spaces; in lower case, in order."""
+    return [term.lower() for term in _TERM.findall(text)]
+
+
 def _clauses(messages: Sequence[Mapping[str, Any]]) -> Iterator[Clause]:
     drafts: list[tuple[Any, ...]] = []
     seen: Tally[str] = Tally()

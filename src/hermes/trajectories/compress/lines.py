@@ -176,13 +176,16 @@ async def compress_row(raw: RawRow, work: Work, counter: Counter, done: Done, *,
         target = work.settings.compression.target_max_tokens if work.settings.processing.skip_under_target else -1
         can_glance = counter.is_estimate and work.settings.tokenizer.count_reasoning
         seen = glance(value, BYTES_PER_TOKEN, TOKENS_PER_MESSAGE) if can_glance else None
-        if seen is not None and seen[1] <= target:
-            return _untouched(raw, seen[0], seen[2], work, done)
+        if seen is not None:
+            tokens, at_most, turns = seen
+            if at_most <= target:
+                return _untouched(raw, tokens, turns, work, done)
         row = read_row(raw.line, value)
-        turns = len(turns_of(row.messages))
-        tokens = Scale(work.settings, counter, row.tools).counted(row.messages)
-        if tokens <= target:
-            return _untouched(raw, tokens, turns, work, done)
+        if seen is None or seen[0] <= target:  # else it is longer by any count, and the engine counts again
+            turns = len(turns_of(row.messages))
+            tokens = Scale(work.settings, counter, row.tools).counted(row.messages)
+            if tokens <= target:
+                return _untouched(raw, tokens, turns, work, done)
         if work.model is not None and summariser is None:
             return Outcome(Fate.WAITING, raw.line, number=raw.number)
         return await _compressed(raw, row, work, counter, done, summariser=summariser or Extractive())

@@ -83,6 +83,8 @@ class SummarizationSettings:
     turn_tail_chars: int = 500
     user_words_share: float = 0.0
     """The share of a model's summary that is kept for the user's own words, quoted."""
+    known_words_share: float = 0.0
+    """The share of a summary's words that must occur in what it stands for. 0 takes any; 0.4 is good for small models."""
 
 
 @dataclass(frozen=True, slots=True)

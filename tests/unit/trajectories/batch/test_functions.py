@@ -9,7 +9,7 @@ import pytest
 from hermes.trajectories.batch.functions import python_toolset, schema_of, toolset_from
 from hermes.trajectories.batch.tools import Box, Errand, ToolOutcome, ToolResult, Toolset, ToolsetFailed, opened
 
-ERRAND = Errand("item", 0, 1, {"gold": 4}, "/work")
+ERRAND = Errand("item", 0, 1, {"gold": 4}, "there")
 
 
 def add(a: int, b: Annotated[int, "What to add."] = 1) -> int:

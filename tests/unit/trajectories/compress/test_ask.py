@@ -65,7 +65,7 @@ async def test_the_prompt_shows_the_turns_shortened_and_how_it_began() -> None:
     assert "port = 8443" in text
     assert "characters left out …]\n99 the end" in text
     assert "noise500" not in text
-    assert "System: Be brief." in text
+    assert "Be brief." not in text, "what the system says is for somebody else"
     assert "q299" not in text
     assert "at most 133 words" in text
     bare = Fake("ok")
@@ -91,6 +91,16 @@ async def test_what_a_model_says_again_is_left_out_and_going_round_in_circles_is
     round_and_round = await ask(Fake("The port:\n\n" * 30), max_retries=1)
     assert round_and_round.how == "extractive (model failed: an answer that says nothing)"
     assert responses(round_and_round) == [("file:1", "The port:\n\n" * 30)]
+
+
+async def test_an_answer_about_something_else_is_no_summary() -> None:
+    elsewhere = "They are planning a trip to Europe and looking for a reliable travel agency that can help them."
+    summary = await ask(Fake(elsewhere, "The staging server listens on port 8443."), known_words_share=0.4)
+    assert (summary.text, summary.errors) == ("The staging server listens on port 8443.", 1)
+    assert (
+        await ask(Fake(elsewhere), max_retries=1, known_words_share=0.4)
+    ).how == "extractive (model failed: an answer about something else)"
+    assert (await ask(Fake(elsewhere))).text == elsewhere
 
 
 async def test_a_summary_that_is_too_long_is_cut_at_a_sentence() -> None:

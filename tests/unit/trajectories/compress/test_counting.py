@@ -111,6 +111,8 @@ def test_arguments_are_given_as_objects_and_nulls_as_nothing(tmp_path: Path) -> 
     assert '"arguments": {"at": 1}' in text
     assert '"arguments": "not json"' in text
     assert "None" not in text
+    without, with_tools = counter.count([user("x")]), counter.count([user("x")], SCHEMAS)
+    assert with_tools > without + counter.count_text(json.dumps(SCHEMAS[0]))
 
 
 def test_parts_and_odd_roles_are_put_plainly_where_a_template_wants_text(tmp_path: Path) -> None:

@@ -402,6 +402,17 @@ async def test_a_live_summary_is_for_reference_only_and_quotes_the_user() -> Non
     assert [response.sample_id for response in chat.responses()].count("s") == 1
 
 
+async def test_a_live_conversation_is_never_shortened_more_than_needed() -> None:
+    chosen = CompressionSettings()
+    eager = replace(chosen, processing=replace(chosen.processing, skip_under_target=False))
+    lists = []
+    for settings_of in (chosen, eager):
+        chat = live_chat()
+        await compact(chat, settings_of, ESTIMATE, Extractive(), limit_tokens=5_000, sample_id="s")
+        lists.append(list(chat))
+    assert lists[0] == lists[1]
+
+
 async def test_a_live_conversation_goes_on_and_is_compacted_again() -> None:
     chat = live_chat()
     for number in range(12):

@@ -58,6 +58,9 @@ def test_what_is_repeated_is_kept_once() -> None:
     text = extract(said, 40, ESTIMATE)
     assert text.count("7731") == 1
     assert "green" in text
+    code = "Room 7731 floor 7731 is code 7731. Code 7731 is room 7731."
+    in_other_words = [user(f"{code} The shed stands behind the oak. The oak fell on the shed. Floor 7731 code.")]
+    assert extract(in_other_words, 20, ESTIMATE) == "User: The oak fell on the shed. Floor 7731 code."
 
 
 def test_order_is_kept_and_gaps_are_shown() -> None:

@@ -63,7 +63,8 @@ async def test_many_are_asked_for_at_once_and_written_in_their_order(tmp_path: P
     found = summaries(tmp_path / "t_compressed.jsonl")
     assert [text is None for text in found] == [number % 2 == 0 for number in range(40)]
     assert all(f"t.jsonl:{number + 1}#" in text for number, text in enumerate(found) if text is not None), "each has its own"
-    assert (len(model.asked), model.most_at_once) == (20, 5)
+    assert len(model.asked) == 20
+    assert 1 < model.most_at_once <= 5
     assert (said(finished)["total_api_calls"], said(finished)["fallbacks"], said(finished)["cost_usd"]) == (20, 0, 0.02)
 
 

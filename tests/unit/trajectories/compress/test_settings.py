@@ -267,6 +267,7 @@ KEYS: dict[str, tuple[Callable[[CompressionSettings], Any], Any, dict[str, Any]]
     "summarization.turn_head_chars": (asked, 20, {"summarization.turn_max_chars": 100, "summarization.turn_tail_chars": 20}),
     "summarization.turn_tail_chars": (asked, 10, {"summarization.turn_max_chars": 100, "summarization.turn_head_chars": 50}),
     "summarization.user_words_share": (asked, 0.5, {"summarization.max_retries": 9, "summarization.retry_delay": 0.0}),
+    "summarization.known_words_share": (asked, 1.0, {"summarization.max_retries": 9, "summarization.retry_delay": 0.0}),
     "output.add_summary_notice": (outcome, False, {}),
     "output.summary_notice_text": (outcome, "Shortened.", {}),
     "output.summary_header": (outcome, "(what came before)", {}),

@@ -38,7 +38,7 @@ class OpenAiRow:
             raise BadRow(str(error)) from None
 
     def written(self, chat: MessageGraph, result: Compressed, metrics: Mapping[str, Any] | None) -> Written:  # noqa: ARG002  # there is no room
-        change = change_of([_said(message) for message in self._messages], list(chat))
+        change = change_of([_said(message) for message in self._messages], list(chat.versions[-1]))
         messages: list[Any] = []
         for place, origin in enumerate(change.origins):
             now = change.messages[place]

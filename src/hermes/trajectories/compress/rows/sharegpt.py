@@ -47,7 +47,7 @@ class ShareGptRow:
         return MessageGraph(self.messages, seed="row")  # what was sampled matters to graphs only, and this one is not written
 
     def written(self, chat: MessageGraph, result: Compressed, metrics: Mapping[str, Any] | None) -> Written:
-        change = change_of(self.messages, list(chat))
+        change = change_of(self.messages, list(chat.versions[-1]))
         turns, rest, places = self._turns(change)
         late = sorted({places[place] for place in change.off_policy})
         reason = f"{result.off_policy_reason} ({'turn' if len(late) == 1 else 'turns'} {', '.join(map(str, late))})" if late else ""

@@ -1,0 +1,70 @@
+"""`hermes export` on more than one process, as a person runs it."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hermes.cli import whole_app
+from tests.unit.trajectories.shared_work import GRAPHS, chat_with, write
+
+
+def run(*words: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(whole_app(["export"]), ["export", *map(str, words)], env={"COLUMNS": "300"})
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to stand in, with some graphs, and four chunks of them."""
+    monkeypatch.chdir(tmp_path)
+    lines = [line for name in ("each for itself", "broken ones between", "copies that agree") for line in GRAPHS[name]()]
+    write(tmp_path / "few", lines)
+    write(tmp_path / "many", [*lines[:7], *(chat_with(str(number), 60_000).to_json() for number in range(4)), *lines[7:]])
+    return tmp_path
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+@pytest.mark.parametrize("graphs", ["few", "many"])
+def test_workers_change_nothing_but_the_time(graphs: str, folder: Path) -> None:
+    one, two = (run(graphs, "--out", f"{workers}", "--workers", workers) for workers in (1, 2))
+    assert one[0] == two[0] == 1, "some lines are no graphs"
+    assert two[2] == one[2]
+    assert two[1] == one[1].replace("1  ", "2  ", 1).replace("hermes verify 1", "hermes verify 2")
+    assert contents(folder / "2") == contents(folder / "1")
+
+
+def test_the_summary_as_json_is_the_same_too(folder: Path) -> None:
+    one, two = (run("many", "--out", f"{workers}", "--workers", workers, "--json", "--format", "trl") for workers in (1, 2))
+    assert json.loads(two[1]) == json.loads(one[1])
+
+
+def test_an_unknown_engine_is_one_line(folder: Path) -> None:
+    assert run("few", "--out", "out", "--engine", "spark") == (
+        2,
+        "",
+        "hermes: unknown engine 'spark'; one of local, daft, ray://HOST:PORT\n",
+    )
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("daft") is not None, reason="daft is installed here")
+@pytest.mark.parametrize("engine", ["daft", "ray://localhost:10001"])
+def test_an_engine_that_is_not_installed_says_how_to_get_it(engine: str, folder: Path) -> None:
+    said = f"hermes: --engine {engine} needs daft; install it: pip install 'hermes-graph[batch]'\n"
+    assert run("few", "--out", "out", "--engine", engine) == (2, "", said)
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize("words", [("--workers", 2), ("--engine", "daft")])
+def test_what_comes_out_of_the_store_is_exported_in_one_process(words: tuple[object, ...], folder: Path) -> None:
+    code, _, said = run("--stored", "--out", "out", *words)
+    assert (code, said.startswith("hermes: sessions out of the store are exported in one process; write them with --save-graphs")) == (
+        2,
+        True,
+    )

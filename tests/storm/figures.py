@@ -50,6 +50,8 @@ class Figures:
     """Tries of which Hermes reports that they may have arrived beside another one."""
     left_in_doubt: int
     """Parts that may have arrived, and were left at that."""
+    never_came: int
+    """Answers among these of which nothing was ever seen."""
     dead_letters: int
     kills: dict[str, int]
     sprung: tuple[int, int]
@@ -66,7 +68,8 @@ class Figures:
         yield f"received              {self.received} messages on phones and by clients"
         yield f"own replies           {', '.join(f'{count} {name}' for name, count in self.excused.items()) or 'none'}"
         yield f"in doubt              {self.doubts} tries reported as ambiguous, {self.copies} second copies seen"
-        yield f"left in doubt         {self.left_in_doubt} parts; among the dead letters {self.dead_letters}, all of them refunded"
+        yield f"left in doubt         {self.left_in_doubt} parts; of {self.never_came} answers nothing ever came"
+        yield f"dead letters          {self.dead_letters}"
         killed = ", ".join(f"{name} {count} times" for name, count in self.kills.items()) or "nobody"
         yield f"killed                {killed}; {self.sprung[0]} of {self.sprung[1]} at a named place"
         yield f"from question to answer  {spread(self.waits_s)}"
@@ -100,6 +103,10 @@ def figures(world: World, history: History, outcomes: dict[str, int]) -> Figures
         copies=sum(count - 1 for count in seen.values() if count > 1),
         doubts=sum(parcel.doubts for parcel in parcels),
         left_in_doubt=sum(parcel.state == "ambiguous" for parcel in parcels),
+        never_came=sum(
+            any(parcel.state == "ambiguous" for parcel in turn.parcels) and "post" in turn.entries and not first.keys() & {*turn.marks}
+            for turn in history.turns
+        ),
         dead_letters=sum(parcel.state == "dead" for parcel in parcels),
         sprung=(world.sprung, sum(isinstance(done.event.blow, Crash) for done in world.done)),
         kills=dict(Counter(machine.role for machine in world.machines for _, code in machine.deaths if code == -signal.SIGKILL)),

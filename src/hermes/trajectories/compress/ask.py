@@ -31,7 +31,7 @@ identifiers, which tools were called with what came out, errors too, and what is
 {turns}
 
 Write a short summary of the conversation, in its language, at most {words} words, with all names, numbers, dates and decisions, and \
-with what the user asked for and said about themselves, in their own words. Summary:"""
+with what the user asked for and said about themselves, in their own words. Write the summary now. Summary:"""
 HEAD = """\
 How the conversation began, for context; do not summarise it:
 

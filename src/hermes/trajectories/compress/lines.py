@@ -181,7 +181,7 @@ async def compress_row(raw: RawRow, work: Work, counter: Counter, done: Done, *,
             if at_most <= target:
                 return _untouched(raw, tokens, turns, work, done)
         row = read_row(raw.line, value)
-        if seen is None or seen[0] <= target:  # else it is longer by any count, and the engine counts again
+        if seen is None or seen[0] <= target:  # else it is too long, most likely, and the engine counts again
             turns = len(turns_of(row.messages))
             tokens = Scale(work.settings, counter, row.tools).counted(row.messages)
             if tokens <= target:

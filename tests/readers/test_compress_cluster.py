@@ -4,67 +4,20 @@ Needs `hermes-graph[batch]`. The cluster is started for these tests, on ports of
 
 import json
 import random
-import socket
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.readers.ray_cluster import PATIENCE_S, cluster  # noqa: F401  # the second is a fixture
 
 REASON = "needs daft and ray: pip install 'hermes-graph[batch]'"
 pytest.importorskip("daft", reason=REASON)
 pytest.importorskip("ray", reason=REASON)
 
 pytestmark = [pytest.mark.readers, pytest.mark.filterwarnings("default")]  # their warnings are theirs
-
-PATIENCE_S = 120
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """The address of a Ray cluster with one machine, this one."""
-    port, client = free_port(), free_port()
-    with tempfile.TemporaryDirectory(prefix="ray") as folder:
-        command = [
-            *(
-                str(Path(sys.executable).with_name("ray")),
-                "start",
-                "--head",
-                "--block",
-                "--disable-usage-stats",
-                "--include-dashboard=false",
-            ),
-            *(f"--port={port}", f"--ray-client-server-port={client}", "--num-cpus=2", f"--temp-dir={folder}"),
-        ]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as head:
-            try:
-                wait_for(client)
-                yield f"ray://127.0.0.1:{client}"
-            finally:
-                head.terminate()
-                head.wait(PATIENCE_S)
-
-
-def wait_for(port: int) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while time.monotonic() < give_up:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
-            return
-    raise TimeoutError(f"no cluster at port {port}")
 
 
 @pytest.fixture(scope="module")

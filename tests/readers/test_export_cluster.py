@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.readers.test_compress_cluster import PATIENCE_S, cluster  # noqa: F401  # skips without daft and ray; a fixture
+from tests.readers.ray_cluster import PATIENCE_S, cluster  # noqa: F401  # the second is a fixture
 from tests.unit.trajectories.shared_work import GRAPHS, write
+
+REASON = "needs daft and ray: pip install 'hermes-graph[batch]'"
+pytest.importorskip("daft", reason=REASON)
+pytest.importorskip("ray", reason=REASON)
 
 pytestmark = [pytest.mark.readers, pytest.mark.filterwarnings("default")]  # their warnings are theirs
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.readers.ray_cluster import PATIENCE_S, cluster  # noqa: F401  # the second is a fixture
+from tests.readers.ray_cluster import PATIENCE_S, cluster, free_port  # noqa: F401  # one of them is a fixture
 
 REASON = "needs daft and ray: pip install 'hermes-graph[batch]'"
 pytest.importorskip("daft", reason=REASON)
@@ -75,7 +75,7 @@ def written(out: Path) -> list[bytes]:
     return [b"".join(sorted(file.read_bytes().splitlines(keepends=True))) for file in files]
 
 
-def test_the_same_rows_and_the_same_numbers_come_out_wherever_the_work_is_done(source: Path, cluster: str) -> None:
+def test_the_same_rows_and_the_same_numbers_come_out_wherever_the_work_is_done(source: Path, cluster: str) -> None:  # noqa: F811  # the fixture
     numbers = run(source, "plain", "local")
     assert (numbers[1]["trajectories_rejected"], numbers[1]["trajectories_compressed"] > 20) == (6, True)
     for out, where in (("processes", "processes"), ("cluster", cluster)):

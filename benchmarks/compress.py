@@ -1,7 +1,8 @@
 """Many trajectories through `hermes export` and `hermes compress`, beside plain Python that holds the file in memory: speed and memory.
 
-    scripts/bench compress                  200,000 trajectories, about 350 MB of them; minutes
-    scripts/bench compress --count 20000    a tenth of it
+    scripts/bench compress                      200,000 trajectories, about 400 MB of rows; minutes
+    scripts/bench compress --count 20000        a tenth of it
+    scripts/bench compress --only compress      without the export
 
 All data is generated and the same in every run. Each way is a command of its own, one after the other in one run, so that its time has
 its start in it and its memory is its own (of all its processes together). The plain ways do the same work as a script of one's own
@@ -11,6 +12,7 @@ check nothing, and lose everything when they are killed. Exits with 1 if a promi
 from __future__ import annotations
 
 import argparse
+import filecmp
 import json
 import os
 import random
@@ -36,7 +38,7 @@ TARGET, SUMMARY = 800, 120
 """Tokens. About one in five trajectories is longer; their middle becomes a summary."""
 LENGTHS = ((1, 6), (2, 5), (4, 3), (8, 2))
 """Rounds of a trajectory, and how many of sixteen have so many."""
-MOST_MEMORY_MB = 600
+MOST_MEMORY_MB = 250
 
 SYLLABLES = [first + second for first in "bdfgklmnprstvz" for second in "aeiou"]
 
@@ -71,32 +73,41 @@ class Author:
         yield {"role": "assistant", "content": self.text(3), "reasoning": self.text(1)}
 
 
-def write_inputs(folder: Path, part: int, count: int) -> None:
-    """Write a part of the trajectories, as graphs and as ShareGPT rows."""
+def write_graphs(file: Path, part: int, count: int) -> None:
+    """Write a part of the trajectories as graphs."""
     author = Author(part)
-    with (folder / f"graphs-{part}").open("w") as graphs, (folder / f"rows-{part}").open("w") as rows:
+    with file.open("w") as lines:
         for number in range(count):
-            messages = list(author.messages())
             chat = MessageGraph(seed=f"{part}-{number}")
-            for place, message in enumerate(messages):
+            for place, message in enumerate(author.messages()):
                 is_sampled = message["role"] == "assistant"
                 chat.append(message, call=CallRecord(sample_id=f"{part}-{number}-{place}", model="generated") if is_sampled else None)
-            graphs.write(chat.to_json() + "\n")
-            rows.write(json.dumps({"conversations": to_turns(messages).turns, "source": "generated", "id": f"{part}-{number}"}) + "\n")
+            lines.write(chat.to_json() + "\n")
 
 
-def generate(folder: Path, count: int) -> tuple[Path, Path]:
+def write_rows(file: Path, part: int, count: int) -> None:
+    """Write the same trajectories as ShareGPT rows."""
+    author = Author(part)
+    with file.open("w") as lines:
+        for number in range(count):
+            turns = to_turns(list(author.messages())).turns
+            lines.write(json.dumps({"conversations": turns, "source": "generated", "id": f"{part}-{number}"}) + "\n")
+
+
+def generate(file: Path, write: Callable[[Path, int, int], None], count: int) -> Path:
+    start = time.perf_counter()
     parts = len(os.sched_getaffinity(0))
-    shares = [count // parts + (part < count % parts) for part in range(parts)]
+    drafts = [file.with_name(f"part-{part}") for part in range(parts)]
     with ProcessPoolExecutor(parts, mp_context=get_context("spawn")) as pool:
-        for done in [pool.submit(write_inputs, folder, part, share) for part, share in enumerate(shares)]:
+        for done in [pool.submit(write, draft, part, count // parts + (part < count % parts)) for part, draft in enumerate(drafts)]:
             done.result()
-    for kind in ("graphs", "rows"):
-        with (folder / f"{kind}.jsonl").open("wb") as whole:
-            for part in range(parts):
-                whole.write((folder / f"{kind}-{part}").read_bytes())
-                (folder / f"{kind}-{part}").unlink()
-    return folder / "graphs.jsonl", folder / "rows.jsonl"
+    with file.open("wb") as whole:
+        for draft in drafts:
+            whole.write(draft.read_bytes())
+            draft.unlink()
+    print(f"\n{count:,} trajectories, {file.stat().st_size / 1e6:,.0f} MB, generated in {time.perf_counter() - start:.0f} s\n")
+    print(f"{'':38}{'s':>8}{'rows/s':>10}{'MB/s':>8}{'CPU s':>8}{'peak MB':>9}")
+    return file
 
 
 # The plain ways --------------------------------------------------------------------------------------------------
@@ -189,11 +200,11 @@ def taken(command: Sequence[object], folder: Path) -> Taken:
     watch.join()
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, f"{command} ended with {process.returncode}"
-    return Taken(seconds, used.ru_utime + used.ru_stime, peak[0])
+    return Taken(seconds, used.ru_utime + used.ru_stime, max(peak[0], used.ru_maxrss / 1024))
 
 
 def watch_memory(pid: int, peak: list[float], ended: threading.Event) -> None:
-    while not ended.wait(0.1):
+    while not ended.wait(0.5):  # looking at the pages of a large process takes time itself
         peak[0] = max(peak[0], sum(map(memory_mb, family(pid))))
 
 
@@ -213,53 +224,73 @@ def memory_mb(pid: int) -> float:
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), 0.0)
 
 
+def measured(title: str, source: Path, count: int, command: Sequence[object]) -> Taken:
+    """Run a command and print its line of the table."""
+    one = taken(command, source.parent)
+    speed = f"{one.seconds:8.1f}{count / one.seconds:10,.0f}{source.stat().st_size / 1e6 / one.seconds:8.1f}"
+    print(f"{title:38}{speed}{one.cpu_seconds:8.1f}{one.peak_mb:9,.0f}", flush=True)
+    return one
+
+
+def compared(ours: Taken, plain: Taken) -> str:
+    return f"{ours.cpu_seconds / plain.cpu_seconds:.1f} times the processor time, {ours.peak_mb / plain.peak_mb:.0%} of the memory"
+
+
+def export(folder: Path, count: int) -> dict[str, bool]:
+    """Graphs to ShareGPT."""
+    graphs = generate(folder / "graphs.jsonl", write_graphs, count)
+    plain = measured("export, plain Python", graphs, count, [__file__, "--plain", "export", graphs, folder / "plain.jsonl"])
+    ours = measured(
+        "export, hermes export",
+        graphs,
+        count,
+        ["-m", "hermes", "export", graphs, "--format", "sharegpt", "--out", folder / "out", "--json"],
+    )
+    print("\n  hermes export takes", compared(ours, plain))
+    return {"hermes export takes less memory than plain Python": ours.peak_mb < plain.peak_mb or count < COUNT}
+
+
+def compress(folder: Path, count: int) -> dict[str, bool]:
+    """Rows to shorter rows."""
+    rows = generate(folder / "rows.jsonl", write_rows, count)
+    settings = folder / "settings.yaml"
+    settings.write_text(f"compression: {{target_max_tokens: {TARGET}, summary_target_tokens: {SUMMARY}}}\n")
+    command = ["-m", "hermes", "compress", rows, "--config", settings, "--json"]
+    plain = measured("compress, plain Python", rows, count, [__file__, "--plain", "compress", rows, folder / "plain.jsonl"])
+    measured("compress, hermes compress, 1 worker", rows, count, [*command, "--out", folder / "one.jsonl", "--workers", 1])
+    ours = measured("compress, hermes compress", rows, count, [*command, "--out", folder / "all.jsonl"])
+    is_same = filecmp.cmp(folder / "one.jsonl", folder / "all.jsonl", shallow=False)
+    metrics = json.loads((folder / "compression_metrics.json").read_text())
+    summary = metrics["summary"]
+    print(f"\n  {summary['trajectories_compressed']:,} compressed, {summary['trajectories_still_over_limit']:,} still too long", end="")
+    print(f", tokens to {metrics['tokens']['overall_compression_ratio']:.0%}")
+    print("  hermes compress takes", compared(ours, plain))
+    return {
+        "one worker and all of them write the same": is_same,
+        f"hermes compress takes less than {MOST_MEMORY_MB} MB, however much there is": ours.peak_mb < MOST_MEMORY_MB,
+    }
+
+
+PARTS = {"export": export, "compress": compress}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=COUNT, help="how many trajectories")
+    parser.add_argument("--only", choices=PARTS, help="one part of it")
     parser.add_argument("--plain", nargs=3, metavar=("WHICH", "SOURCE", "OUT"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.plain:
         which, source, out = asked.plain
         PLAIN[which](Path(source), Path(out))
         return 0
-    with tempfile.TemporaryDirectory() as name:
-        return measure(Path(name), asked.count)
-
-
-def measure(folder: Path, count: int) -> int:
-    start = time.perf_counter()
-    graphs, rows = generate(folder, count)
-    print(f"Python {sys.version.split()[0]}, {len(os.sched_getaffinity(0))} cores; generated in {time.perf_counter() - start:.0f} s")
-    settings = folder / "settings.yaml"
-    settings.write_text(f"compression: {{target_max_tokens: {TARGET}, summary_target_tokens: {SUMMARY}}}\n")
-    compress = ["-m", "hermes", "compress", rows, "--config", settings, "--json"]
-    ways: list[tuple[str, Path, list[object]]] = [
-        ("export to ShareGPT, plain Python", graphs, [__file__, "--plain", "export", graphs, folder / "plain.jsonl"]),
-        ("export to ShareGPT, hermes export", graphs, ["-m", "hermes", "export", graphs, "--format", "sharegpt", "--out", folder / "out"]),
-        ("compress, plain Python", rows, [__file__, "--plain", "compress", rows, folder / "plain_compressed.jsonl"]),
-        ("compress, hermes compress, 1 worker", rows, [*compress, "--out", folder / "one.jsonl", "--workers", 1]),
-        ("compress, hermes compress", rows, [*compress, "--out", folder / "all.jsonl"]),
-    ]
-    print(f"\n{count:,} trajectories, {graphs.stat().st_size / 1e6:,.0f} MB of graphs, {rows.stat().st_size / 1e6:,.0f} MB of rows\n")
-    print(f"{'':38}{'s':>8}{'rows/s':>10}{'MB/s':>8}{'CPU s':>8}{'peak MB':>9}")
-    found: dict[str, Taken] = {}
-    for title, source, command in ways:
-        found[title] = one = taken(command, folder)
-        size = source.stat().st_size / 1e6
-        speed = f"{one.seconds:8.1f}{count / one.seconds:10,.0f}{size / one.seconds:8.1f}"
-        print(f"{title:38}{speed}{one.cpu_seconds:8.1f}{one.peak_mb:9,.0f}", flush=True)
-    assert (folder / "one.jsonl").read_bytes() == (folder / "all.jsonl").read_bytes()
-    metrics = json.loads((folder / "compression_metrics.json").read_text())
-    summary = metrics["summary"]
-    print(f"\n  {summary['trajectories_compressed']:,} compressed, {summary['trajectories_still_over_limit']:,} still too long", end="")
-    print(f", tokens to {metrics['tokens']['overall_compression_ratio']:.0%}")
-    times = found["compress, plain Python"].seconds / found["compress, hermes compress"].seconds
-    print(
-        f"  hermes compress takes 1/{times:.1f} of the time of plain Python"
-        if times > 1
-        else f"  hermes compress takes {1 / times:.1f} times as long"
-    )
-    promises = {f"hermes compress takes less than {MOST_MEMORY_MB} MB": found["compress, hermes compress"].peak_mb < MOST_MEMORY_MB}
+    print(f"Python {sys.version.split()[0]}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
+    promises: dict[str, bool] = {}
+    for name, part in PARTS.items():
+        if asked.only in (None, name):
+            with tempfile.TemporaryDirectory() as folder:
+                promises |= part(Path(folder), asked.count)
+    print()
     for promise, is_kept in promises.items():
         print(f"  {'kept  ' if is_kept else 'BROKEN'}  {promise}")
     return 0 if all(promises.values()) else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -15,7 +16,7 @@ from rich.console import Console
 from hermes.cli.commands import app
 from hermes.cli.compress_shown import show_analysis, show_finished, watching
 from hermes.cli.compress_where import Wanted, find_places, load_service, spool
-from hermes.cli.engines import LOCAL, open_engine
+from hermes.cli.engines import LOCAL, opened_engine
 from hermes.cli.errors import complain, fail
 from hermes.trajectories.compress.analysis import analyse
 from hermes.trajectories.compress.drafts import TRAJECTORIES
@@ -153,23 +154,22 @@ def compress_command(
         work.counter()  # a tokenizer that is not there is told before anything is begun
         nowhere = Path("nowhere") if wanted and is_dry_run else None  # what writes nothing needs no place
         places, inputs = find_places(files or (), wanted, out or nowhere, settings)
-        if is_dry_run:
-            with tempfile.TemporaryDirectory() as folder:
+        with opened_engine(engine, settings.processing.num_workers) as chosen_engine, tempfile.TemporaryDirectory() as folder:
+            if is_dry_run:
                 if wanted:
                     inputs, broken = spool(replace(places, out=Path(folder, "out")), wanted, restarts=False)
-                _dry_run(Job(inputs, work, places), open_engine(engine, settings.processing.num_workers), order)
-            return
-        if wanted:
-            inputs, broken = spool(places, wanted, restarts=is_restart)
-        finished = _run(
-            Job(inputs, work, places),
-            open_engine(engine, settings.processing.num_workers),
-            replace(order, restarts=is_restart and not wanted),
-        )
+                _dry_run(Job(inputs, work, places), chosen_engine, order)
+                return
+            if wanted:
+                inputs, broken = spool(places, wanted, restarts=is_restart)
+            finished = _run(Job(inputs, work, places), chosen_engine, replace(order, restarts=is_restart and not wanted))
     except TrajectoryError as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or out or 'the output'}: {error.strerror}")
+    except BrokenExecutor:
+        complain("a worker process was killed, perhaps for want of memory; the same command goes on, with fewer --workers if need be")
+        raise typer.Exit(NOT_ALL) from None
     except Spent as error:
         complain(f"{error}; what was paid for is kept: the same command with a larger --budget-usd goes on")
         raise typer.Exit(NOT_ALL) from None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hermes.cli import foreign
 from hermes.cli.errors import fail
@@ -15,8 +18,19 @@ DAFT_ENGINE = "hermes.trajectories.engines.daft"
 """Loaded by name: it needs the extra `batch`."""
 
 
-def open_engine(name: str, workers: int) -> Engine:
-    """Return the engine of this name; an unknown one, or one that is not installed, is one line and exit code 2."""
+@contextmanager
+def opened_engine(name: str, workers: int) -> Iterator[Engine]:
+    """Open the engine of this name; an unknown one, or one that is not installed, is one line and exit code 2."""
+    engine = _engine(name, workers)
+    # A worker that dies is an error of its pipe, and not our end: there is a draft to clean up, and something to say.
+    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    try:
+        yield engine
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+
+
+def _engine(name: str, workers: int) -> Engine:
     if name == LOCAL:
         return Local(workers)
     if name != DAFT and not name.startswith("ray://"):

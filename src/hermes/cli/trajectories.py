@@ -18,7 +18,7 @@ from rich.console import Console
 
 from hermes.cli import foreign
 from hermes.cli.commands import app
-from hermes.cli.engines import LOCAL, open_engine
+from hermes.cli.engines import LOCAL, opened_engine
 from hermes.cli.errors import complain, fail
 from hermes.cli.export_shown import Bar, show_summary, watching, why_nothing
 from hermes.trajectories.calls import Policies
@@ -149,7 +149,7 @@ def export_command(
             else:
                 read = Sessions(find_files(graphs or ()))
                 bar = stack.enter_context(watching(read, is_quiet=is_json))
-                chosen = open_engine(engine, workers or _usual_workers(read.size))
+                chosen = stack.enter_context(opened_engine(engine, workers or _usual_workers(read.size)))
                 summary = _export_files(read, out, settings, tokenizer=tokenizer, engine=chosen, bar=bar)
     except TrajectoryError as error:
         fail(str(error))

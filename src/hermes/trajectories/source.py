@@ -133,10 +133,15 @@ def _inside(folder: Path) -> Iterator[Path]:
     for place, _, names in os.walk(folder, onerror=refuse):
         for name in names:
             file = Path(place, name)
-            if file.suffix in SUFFIXES and not _is_exported(file):
+            if file.suffix in SUFFIXES and not _is_exported(file) and not _is_beside_a_run(file):
                 yield file
 
 
 def _is_exported(file: Path) -> bool:
     """Whether a file is part of an export that lies among the graphs."""
     return (file.parent / "ledger.jsonl").exists()
+
+
+def _is_beside_a_run(file: Path) -> bool:
+    """Whether a file is what a batch run keeps beside its graphs."""
+    return file.name != "graphs.jsonl" and (file.parent / "run.json").exists() and (file.parent / "graphs.jsonl").exists()

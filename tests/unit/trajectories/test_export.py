@@ -111,6 +111,10 @@ def test_files_are_found_in_folders_and_missing_ones_named(tmp_path: Path) -> No
     assert [path.name for path in find_files([tmp_path, tmp_path / "note.txt"])] == ["a.jsonl", "b.json", "c.json", "note.txt"]
     with pytest.raises(SourceError, match="no such file"):
         find_files([tmp_path / "nothing"])
+    (tmp_path / "run").mkdir()
+    for name in ("graphs.jsonl", "run.json", "statistics.json", "rollouts.jsonl"):
+        (tmp_path / "run" / name).write_text("")
+    assert [path.name for path in find_files([tmp_path / "run"])] == ["graphs.jsonl"]
     (tmp_path / "void").mkdir()
     with pytest.raises(SourceError, match=r"no \.json or \.jsonl file"):
         find_files([tmp_path / "void"])

@@ -2,6 +2,11 @@
 
 import importlib.util
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -68,3 +73,23 @@ def test_what_comes_out_of_the_store_is_exported_in_one_process(words: tuple[obj
         2,
         True,
     )
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the workers in /proc")
+def test_a_worker_that_is_killed_is_one_line_and_leaves_nothing_behind(folder: Path) -> None:
+    words = [sys.executable, "-m", "hermes", "export", "many", "--out", "out", "--workers", "2"]
+    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as command:
+        os.kill(worker_of(command.pid), signal.SIGKILL)
+        _, said = command.communicate(timeout=60)
+    assert said.splitlines()[-1:] == ["hermes: a worker process was killed, perhaps for want of memory; try fewer --workers"]
+    assert (command.returncode, sorted(path.name for path in folder.iterdir())) == (1, ["few", "many"])
+
+
+def worker_of(parent: int) -> int:
+    give_up = time.monotonic() + 60
+    while time.monotonic() < give_up:
+        for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+        time.sleep(0.01)
+    raise TimeoutError("no worker was started")

@@ -325,7 +325,7 @@ def drawn(tables: Mapping[str, Mapping[float, Tally]]) -> str:
         parts.append(
             f'<line x1="{left + width + 20}" y1="{y}" x2="{left + width + 44}" y2="{y}" stroke="{COLOURS[name]}" stroke-width="2"/>'
         )
-        parts.append(f'<text x="{left + width + 50}" y="{y + 4}">{name}</text>')
+        parts.append(f'<text x="{left + width + 50}" y="{y + 4}">{name}, {max(tally.asked for tally in tallies.values())} answers</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hermes.cli import whole_app
+from hermes.trajectories.engines.local import FEW
 from tests.unit.trajectories.shared_work import GRAPHS, chat_with, write
 
 
@@ -21,13 +22,22 @@ def run(*words: object) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to stand in, with some graphs, and four chunks of them."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two folders with some graphs; the second has so many chunks of them that processes are worth their start."""
+    folder = tmp_path_factory.mktemp("engines")
     lines = [line for name in ("each for itself", "broken ones between", "copies that agree") for line in GRAPHS[name]()]
-    write(tmp_path / "few", lines)
-    write(tmp_path / "many", [*lines[:7], *(chat_with(str(number), 60_000).to_json() for number in range(4)), *lines[7:]])
+    write(folder / "few", lines)
+    write(folder / "many", [*lines[:7], *(chat_with(str(number), 100_000).to_json() for number in range(FEW)), *lines[7:]])
+    return folder
+
+
+@pytest.fixture
+def folder(graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to stand in, with these graphs."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("few", "many"):
+        (tmp_path / name).symlink_to(graphs / name)
     return tmp_path
 
 
@@ -35,9 +45,9 @@ def contents(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
-@pytest.mark.parametrize("graphs", ["few", "many"])
-def test_workers_change_nothing_but_the_time(graphs: str, folder: Path) -> None:
-    one, two = (run(graphs, "--out", f"{workers}", "--workers", workers) for workers in (1, 2))
+@pytest.mark.parametrize(("graphs_of", "form"), [("few", "parquet"), ("many", "sharegpt")])
+def test_workers_change_nothing_but_the_time(graphs_of: str, form: str, folder: Path) -> None:
+    one, two = (run(graphs_of, "--out", f"{workers}", "--workers", workers, "--format", form) for workers in (1, 2))
     assert one[0] == two[0] == 1, "some lines are no graphs"
     assert two[2] == one[2]
     assert two[1] == one[1].replace("1  ", "2  ", 1).replace("hermes verify 1", "hermes verify 2")
@@ -45,7 +55,7 @@ def test_workers_change_nothing_but_the_time(graphs: str, folder: Path) -> None:
 
 
 def test_the_summary_as_json_is_the_same_too(folder: Path) -> None:
-    one, two = (run("many", "--out", f"{workers}", "--workers", workers, "--json", "--format", "trl") for workers in (1, 2))
+    one, two = (run("few", "--out", f"{workers}", "--workers", workers, "--json", "--format", "trl") for workers in (1, 2))
     assert json.loads(two[1]) == json.loads(one[1])
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hermes import MessageGraph
 from hermes.trajectories.calls import Policies
-from hermes.trajectories.engines.local import Local
+from hermes.trajectories.engines.local import FEW, Local
 from hermes.trajectories.errors import SettingsError, TrajectoryError
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.formats.row_groups import MAX_ROWS, RowGroups
@@ -55,7 +55,8 @@ def test_so_they_are_in_other_processes(kind: str, processes: Processes, tmp_pat
 
 
 def test_so_they_are_in_as_many_processes_as_are_asked_for(tmp_path: Path) -> None:
-    files = write(tmp_path / "graphs", GRAPHS["each for itself"]())
+    files = write(tmp_path / "graphs", [line for name in GRAPHS for line in GRAPHS[name]()])
+    assert len(files[0].read_text().splitlines()) > FEW
     assert together(Local(2), files, tmp_path / "two", ExportSettings()) == alone(files, tmp_path / "one", ExportSettings())
 
 

@@ -11,7 +11,7 @@ from hermes.ports.errors import Fenced, InboxFull
 from hermes.ports.inbox import Claim, Origin, Receipt, Said, Unreadable
 from hermes.ports.people import UserState
 from hermes.stores.postgres.database import Database, on
-from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.inbox import PostgresInbox, decode, encode
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.seal import MasterKeys, new_master_key
@@ -317,3 +317,7 @@ async def test_a_claim_counts_what_the_same_user_sent_within_a_minute(
         await on(tx).execute(b"update inbox set received_at = now() - interval '61 seconds' where event_key = '1'")
     counts = [claimed.recent for turn_id in turns if (claimed := await claim(database, inbox, turn_id))]
     assert counts == [1, 1, 1, 2]
+
+
+def test_what_a_newer_hermes_wrote_into_an_envelope_is_passed_over() -> None:
+    assert decode(encode(ASKED).replace(b'{"event"', b'{"mood":"sunny","event"', 1)) == ASKED

@@ -138,6 +138,9 @@ def opened(keys: DataKeys, turn_id: UUID, sealed: bytes, turns: Sequence[UUID] |
     return joined([decode(keys.open(scope(part), body)) for part, body in parts])
 
 
+KNOWN = frozenset(Envelope.__dataclass_fields__)
+
+
 def scope(turn_id: UUID) -> str:
     return f"inbox/{turn_id}"
 
@@ -150,7 +153,8 @@ def encode(envelope: Envelope) -> bytes:
 
 
 def decode(data: bytes) -> Envelope:
-    fields = json.loads(data)
+    """Read an envelope back. What a newer Hermes wrote beside what is known here is passed over: both may run during an update."""
+    fields = {name: value for name, value in json.loads(data).items() if name in KNOWN}
     event = fields.pop("event")
     sent_at = fields.pop("sent_at")
     return Envelope(

@@ -157,3 +157,13 @@ async def test_master_keys_are_rotated_without_touching_what_was_sealed(database
         assert [await both.rewrap(tx, limit=3) for _ in range(3)] == [3, 2, 0]
         after = Keyring(MasterKeys.parse([new]))
         assert [(await after.of(tx, user.id)).open("s", blob) for user, blob in zip(users, sealed, strict=True)] == [b"kept"] * 5
+
+
+async def test_keys_that_may_not_be_used_any_more_leave_memory(database: Database, people: PostgresPeople, keyring: Keyring) -> None:
+    users = [(await meet(database, people, sender))[0] for sender in ("one", "two")]
+    short = Keyring(keyring._masters, keep_s=0.05)
+    async with database.begin() as tx:
+        await short.of(tx, users[0].id)
+        await asyncio.sleep(0.06)
+        await short.of(tx, users[1].id)
+    assert list(short._known) == [users[1].id]

@@ -50,9 +50,16 @@ class Keyring:
             return keys  # for whoever reads while the deletion is not committed yet, this once
         self._known[user_id] = (time.monotonic(), keys)
         self._known.move_to_end(user_id)
-        while len(self._known) > self._capacity or time.monotonic() - next(iter(self._known.values()))[0] > self._keep_s:
-            self._known.popitem(last=False)  # the oldest; a key that may not be used any more need not be in memory either
+        self._forget_old()
         return keys
+
+    def _forget_old(self) -> None:
+        """Let go of the oldest keys: of those beyond the capacity, and of those that may not be used any more."""
+        while self._known:
+            since, _ = next(iter(self._known.values()))
+            if len(self._known) <= self._capacity and time.monotonic() - since < self._keep_s:
+                return
+            self._known.popitem(last=False)
 
     def owner_of(self, session_id: UUID) -> UUID | None:
         """Whose keys seal a session, if that was noted here. It never changes."""

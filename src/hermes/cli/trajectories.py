@@ -36,9 +36,6 @@ from hermes.trajectories.verify import verify
 
 STORED = "hermes.cli.stored"
 """Loaded by name: it needs the extra `serve` and takes a second, and graphs out of files need neither."""
-USUAL_WORKERS = 4
-MUCH = 16 << 20
-"""Bytes of graphs that are worth the start of more processes."""
 WHERE = "Where the work is done"
 OUT_OF_THE_STORE = "Out of the store of a Hermes, running or not, instead of files"
 
@@ -78,16 +75,15 @@ def export_command(
     source: Annotated[str, typer.Option(help="What the `source` column of the sharegpt format says.")] = "hermes-agent",
     is_json: Json = False,
     workers: Annotated[
-        int | None,
+        int,
         typer.Option(
             "--workers",
             "-w",
             min=1,
-            help=f"Processes; never more than cores. Left out: 1 for little, up to {USUAL_WORKERS} for much.",
-            show_default=False,
+            help="Processes, for large inputs; never more than cores.",
             rich_help_panel=WHERE,
         ),
-    ] = None,
+    ] = 1,
     engine: Annotated[
         str, typer.Option(help="local; daft; or ray://HOST:PORT for Daft on a Ray cluster. The bytes are the same.", rich_help_panel=WHERE)
     ] = LOCAL,
@@ -136,7 +132,7 @@ def export_command(
     settings = ExportSettings(format=format_, policies=policies, source=source)
     is_stored = bool(conversation) or since is not None or account is not None or is_everything
     _refuse_contradictions(bool(graphs), is_stored, save_graphs, config, out)
-    if is_stored and (engine != LOCAL or (workers or 1) > 1):
+    if is_stored and (engine != LOCAL or workers > 1):
         fail("sessions out of the store are exported in one process; write them with --save-graphs FILE.jsonl and export that file")
     try:
         with ExitStack() as stack:
@@ -149,7 +145,7 @@ def export_command(
             else:
                 read = Sessions(find_files(graphs or ()))
                 bar = stack.enter_context(watching(read, is_quiet=is_json))
-                chosen = stack.enter_context(opened_engine(engine, workers or _usual_workers(read.size)))
+                chosen = stack.enter_context(opened_engine(engine, workers))
                 summary = _export_files(read, out, settings, tokenizer=tokenizer, engine=chosen, bar=bar)
     except TrajectoryError as error:
         fail(str(error))
@@ -247,10 +243,6 @@ def import_command(
         Console().print(f"{count:,} graphs in {out}, {len(findings):,} findings, {len(broken):,} lines not read", soft_wrap=True)
     if broken:
         raise typer.Exit(1)
-
-
-def _usual_workers(size: int) -> int:
-    return USUAL_WORKERS if size >= MUCH else 1
 
 
 def _export_files(read: Sessions, out: Path, settings: ExportSettings, *, tokenizer: Path | None, engine: Engine, bar: Bar) -> Summary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 
 import structlog
@@ -15,8 +16,10 @@ MINILM = "hermes.stores.embeddings.minilm"
 """A plugin: what it stands on (the extra `recall`) need not be installed."""
 
 
+@cache
 def local_embeddings(plugin: str = MINILM) -> Embeddings:
-    """MiniLM where the extra `recall` is installed, hashed letters otherwise. Loads no model yet."""
+    """MiniLM where the extra `recall` is installed, hashed letters otherwise. Loads no model yet. One for each process: it is 200 MB, and
+    safe to share."""
     try:
         found: Embeddings = import_module(plugin).MiniLmEmbeddings()
     except ImportError as error:

@@ -66,6 +66,6 @@ def test_the_same_bytes_come_out_wherever_the_work_is_done(case: str, cluster: s
     graphs, formats = CASES[case]
     write(tmp_path / "graphs", [line for name in graphs for line in GRAPHS[name]()])
     expected = exported(tmp_path / "graphs", tmp_path / "here", "here", formats)
-    assert {len(broken) for broken in expected[0].values()} == {4 if case == "each for itself" else 5}
+    assert {len(broken) for broken in expected[0].values()} == {4 if case == "each for itself" else 3}
     for out, where in (("processes", "processes"), ("cluster", cluster)):
         assert exported(tmp_path / "graphs", tmp_path / out, where, formats) == expected

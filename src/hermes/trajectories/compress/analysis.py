@@ -5,7 +5,6 @@ are those of the real run; only how long the real answers are, nobody knows befo
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter as Histogram
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from hermes.trajectories.compress.lines import Done, RawRow, Work, compress_row
 from hermes.trajectories.compress.metrics import Totals
 from hermes.trajectories.compress.pieces import Piece, Summariser, Summary
 from hermes.trajectories.compress.run import MOST_PROBLEMS, Job
+from hermes.trajectories.compress.whole import run_whole
 from hermes.trajectories.engines import Engine
 from hermes.trajectories.model import Request, Sampled
 
@@ -149,7 +149,7 @@ def analyse(job: Job, engine: Engine, *, on_step: Callable[[Analysis], None] = l
 
 def analyse_chunk(chunk: Chunk, work: Work) -> Analysis:
     """Return what compressing these rows would come to."""
-    return asyncio.run(_analyse(chunk, work))
+    return run_whole(partial(_analyse, chunk, work))
 
 
 async def _analyse(chunk: Chunk, work: Work) -> Analysis:

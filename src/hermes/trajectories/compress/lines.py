@@ -5,13 +5,12 @@ rows that need a summary come back as waiting, with their text, for whoever has 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -29,6 +28,7 @@ from hermes.trajectories.compress.rows.change import Written
 from hermes.trajectories.compress.rows.sharegpt import glance
 from hermes.trajectories.compress.settings import CompressionSettings
 from hermes.trajectories.compress.turns import turns_of
+from hermes.trajectories.compress.whole import run_whole
 from hermes.trajectories.errors import TrajectoryError
 from hermes.trajectories.foreign import BadRow
 
@@ -139,7 +139,7 @@ def compress_lines(lines: Sequence[bytes], work: Work, *, name: str, first: int 
     Untouched rows come back byte for byte. Nothing is dropped: what cannot be read is rejected, what cannot be compressed is
     written as it was, and both are named. The same rows and the same work give the same bytes, here and anywhere."""
     done = Done()
-    asyncio.run(_outcomes(lines, work, name, first, done))
+    run_whole(partial(_outcomes, lines, work, name, first, done))
     if leads:
         done.outcomes = [replace(outcome, lead=lead) for outcome, lead in zip(done.outcomes, leads, strict=True)]
     else:

@@ -172,7 +172,9 @@ async def until_drained(stores: embedded.Stores) -> None:
 
 @contextmanager
 def processes(environ: dict[str, str], roles: list[str]) -> Iterator[dict[str, list[int]]]:
-    started = [(role, subprocess.Popen([sys.executable, "-m", "hermes", role], env=environ)) for role in roles]  # noqa: S603
+    """`hermes serve` and the like, each in a session of its own, as `hermes up` starts them."""
+    command = [sys.executable, "-m", "hermes"]
+    started = [(role, subprocess.Popen([*command, role], env=environ, start_new_session=True)) for role in roles]  # noqa: S603
     try:
         pids: dict[str, list[int]] = defaultdict(list)
         for role, process in started:

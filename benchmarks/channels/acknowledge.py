@@ -13,6 +13,8 @@ from channels.house import House, cpu_row, open_house, promise, row
 MEETING_RATE = 50
 REPEATED = 50
 """Every so many webhooks one comes twice."""
+ROUNDS = 3
+"""One stall of the disk, or of the machine under this one, is a round's whole p99."""
 P99_MS, PROMISED_RATE = 50.0, 200
 
 
@@ -30,13 +32,16 @@ async def acknowledge(rate: float, seconds: float, people: int) -> None:
             told = await part.send(MEETING_RATE, people)
             row(f"first message of a new user, at {MEETING_RATE}/s, worker beside it", times(told))
             await house.until_idle()
-            told = await part.send(rate, round(rate * seconds))
-            row(f"**at {rate:g}/s, worker beside it**", times(told))
+            rounds = []
+            for number in range(1, ROUNDS + 1):
+                rounds.append(await part.send(rate, round(rate * seconds)))
+                row(f"**at {rate:g}/s, worker beside it**, round {number}", times(rounds[-1]))
+                await house.until_idle()
+            told = sorted(rounds, key=lambda told: percentile(times(told), 99))[ROUNDS // 2]
             for kind in Kind:
-                row(f"… {kind}", [took for number, took in told["took_ms"] if part.crowd.account(number).kind is kind])
+                row(f"… middle round, {kind}", [took for number, took in told["took_ms"] if part.crowd.account(number).kind is kind])
             row("… of that, the senders' own delay", told["late_ms"])
             promise_speed(rate, times(told))
-            await house.until_idle()
             await part.check_answers()
         before = house.cpu_s(web)
         told = await part.send(rate, round(rate * seconds))
@@ -90,4 +95,4 @@ def times(told: dict[str, Any]) -> list[float]:
 def promise_speed(rate: float, times_ms: list[float]) -> None:
     if rate <= PROMISED_RATE:
         kept = percentile(times_ms, 99) < P99_MS
-        promise(f"acknowledge p99 under {P99_MS:.0f} ms at {rate:g}/s, with a worker beside it", kept)
+        promise(f"acknowledge p99 under {P99_MS:.0f} ms at {rate:g}/s, with a worker beside it, in the middle round", kept)

@@ -2,6 +2,8 @@
 
 import json
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -184,3 +186,22 @@ def test_the_doctor_says_what_to_do(run: Run, database_url: str, tmp_path: Path)
     assert findings["master key"]["health"] == "bad"
     assert all(finding["advice"] for finding in findings.values() if finding["health"] != "good")
     assert "hunter2" not in result.output
+
+
+STANDS_BACK = """
+import os
+from pathlib import Path
+from hermes.cli.service import stand_back
+
+before = os.getpriority(os.PRIO_PROCESS, 0)
+stand_back(5)
+print(os.getpriority(os.PRIO_PROCESS, 0) - before)
+group = Path("/proc/self/autogroup")  # there is none outside Linux, and it is empty where sessions are not weighed
+print([5, *group.read_text().split()][-1] if group.exists() else 5)
+"""
+
+
+def test_a_worker_stands_back_also_where_sessions_are_weighed_against_each_other() -> None:
+    command = [sys.executable, "-c", STANDS_BACK]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, start_new_session=True)
+    assert done.stdout.split() == ["5", "5"]

@@ -221,7 +221,7 @@ def values_of(kind: Kind) -> st.SearchStrategy[Any]:
 def some_values(draw: st.DrawFn) -> dict[str, Any]:
     """Values for any number of settings, by name, that do not contradict each other."""
     values = draw(st.fixed_dictionaries({}, optional={setting.name: values_of(setting.kind) for setting in known_settings()}))
-    values["database.pool_min"] = draw(st.integers(0, values.get("database.pool_max", 16)))
+    values["database.pool_min"] = draw(st.integers(0, values.get("database.pool_max", 8)))
     values["delivery.timeout_s"] = draw(st.floats(1e-3, 1e6))
     values["delivery.cut_off_s"] = 3 * values["delivery.timeout_s"] + draw(st.floats(1e-3, 1e6))
     values["work.heartbeat_s"] = draw(st.floats(1e-3, 1e6))
@@ -443,8 +443,8 @@ def test_values_that_contradict_each_other_are_refused_wherever_they_come_from(t
         "database.pool_max is 2; expected at least database.pool_min, which is 3",
         "work.stalled_after_s is 10.0; expected more than twice work.heartbeat_s, which is 5.0",
     ]
-    write(tmp_path / "hermes.toml", "work.heartbeat_s = 4.9\ndatabase.pool_min = 16")
-    expected = Settings(database=DatabaseSettings(pool_min=16), work=WorkSettings(heartbeat_s=4.9))
+    write(tmp_path / "hermes.toml", "work.heartbeat_s = 4.9\ndatabase.pool_min = 8")
+    expected = Settings(database=DatabaseSettings(pool_min=8), work=WorkSettings(heartbeat_s=4.9))
     assert load({}, cwd=tmp_path) == expected
 
 

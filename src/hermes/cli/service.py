@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import structlog
@@ -18,6 +20,7 @@ from hermes.cli.errors import fail
 from hermes.cli.running import CANNOT_RUN, Config, end_with_parent, run, settings_from, start_log, until_told
 from hermes.cli.supervisor import supervise
 from hermes.config import Settings
+from hermes.ops.garbage import set_aside
 from hermes.ops.loop import heartbeat
 from hermes.web import serve_until_cancelled
 
@@ -25,7 +28,7 @@ log = structlog.get_logger()
 
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 
-BEHIND_THE_WEB = 5
+BEHIND_THE_WEB = 10
 """How much a worker stands back where web and workers share a machine: to take a message in is urgent, to answer it can wait a moment."""
 
 MARKS = {Health.GOOD: "[green]✓[/]", Health.WARNING: "[yellow]![/]", Health.BAD: "[red]✗[/]"}
@@ -62,7 +65,7 @@ def worker(*, config: Config = None, with_parent: WithParent = False) -> None:
     start_log(settings)
     if with_parent:
         end_with_parent()
-    os.nice(BEHIND_THE_WEB)
+    stand_back(BEHIND_THE_WEB)
     run(until_told(_work(settings)))
 
 
@@ -95,6 +98,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
         def ready() -> None:
+            set_aside()
             log.info("web_ready", url=url)
             typer.secho(f"Hermes is ready: {url}  (Ctrl-C stops it)", bold=True)
 
@@ -106,11 +110,20 @@ async def _work(settings: Settings) -> None:
         open_hermes(settings) as hermes,
         heartbeat(hermes.parts.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
     ):
+        set_aside()
         log.info("worker_ready", concurrency=settings.work.concurrency)
         try:
             await hermes.run_worker()
         finally:
             log.info("worker_drained")
+
+
+def stand_back(by: int) -> None:
+    """Let others of this machine go first."""
+    os.nice(by)
+    if os.getsid(0) == os.getpid():  # Linux weighs sessions against each other, and niceness only within one, if it is set up so
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(by), encoding="ascii")
 
 
 def listening(settings: Settings) -> socket.socket:

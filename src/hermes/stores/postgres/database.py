@@ -56,7 +56,7 @@ class Database:
 
 @asynccontextmanager
 async def open_database(
-    url: str, *, pool_min: int = 2, pool_max: int = 16, connect_timeout_s: float = 5.0, statement_timeout_s: float = 30.0
+    url: str, *, pool_min: int = 2, pool_max: int = 8, connect_timeout_s: float = 5.0, statement_timeout_s: float = 30.0
 ) -> AsyncIterator[Database]:
     """Hold a pool of connections as long as the block lasts. Raises StoreUnavailable when none can be had in time."""
     limit_ms = round(statement_timeout_s * 1000)

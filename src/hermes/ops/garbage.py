@@ -1,0 +1,14 @@
+"""What the garbage collector leaves alone.
+
+A process that has started holds some hundred thousand objects that live as long as it does: modules, routes, statements. Every full
+collection would look at each of them, and nobody gets an answer meanwhile: 100 to 200 ms, every few seconds under load."""
+
+from __future__ import annotations
+
+import gc
+
+
+def set_aside() -> None:
+    """Clean up once, and keep what is left out of every later collection. For a process that has just finished starting."""
+    gc.collect()
+    gc.freeze()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -26,7 +25,7 @@ from hermes.trajectories.compress.reading import read_settings
 from hermes.trajectories.compress.run import Job
 from hermes.trajectories.compress.settings import CompressionSettings
 from hermes.trajectories.compress.till import Spent
-from hermes.trajectories.engines import Engine
+from hermes.trajectories.engines import Engine, WorkerDied
 from hermes.trajectories.errors import TrajectoryError
 from hermes.trajectories.model import Model
 
@@ -167,7 +166,7 @@ def compress_command(
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or out or 'the output'}: {error.strerror}")
-    except BrokenExecutor:
+    except WorkerDied:
         complain("a worker process was killed, perhaps for want of memory; the same command goes on, with fewer --workers if need be")
         raise typer.Exit(NOT_ALL) from None
     except Spent as error:

@@ -7,7 +7,6 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +21,7 @@ from hermes.cli.engines import LOCAL, opened_engine
 from hermes.cli.errors import complain, fail
 from hermes.cli.export_shown import Bar, show_summary, watching, why_nothing
 from hermes.trajectories.calls import Policies
-from hermes.trajectories.engines import Engine
+from hermes.trajectories.engines import Engine, WorkerDied
 from hermes.trajectories.engines.local import Local
 from hermes.trajectories.errors import SourceError, TrajectoryError
 from hermes.trajectories.export import Summary, export
@@ -151,7 +150,7 @@ def export_command(
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or out}: {error.strerror}")
-    except BrokenExecutor:
+    except WorkerDied:
         complain("a worker process was killed, perhaps for want of memory; try fewer --workers")
         raise typer.Exit(1) from None
     if read.forgotten:

@@ -15,7 +15,9 @@ REPEATED = 50
 """Every so many webhooks one comes twice."""
 ROUNDS = 3
 """One stall of the disk, or of the machine under this one, is a round's whole p99."""
-P99_MS, PROMISED_RATE = 50.0, 200
+PROMISED_RATE = 200
+ALONE_MS, BESIDE_MS = 100.0, 1000.0
+"""What the slowest of a hundred may take: by itself, and on a machine that the worker and the senders fill to the brim."""
 
 
 async def acknowledge(rate: float, seconds: float, people: int) -> None:
@@ -41,12 +43,13 @@ async def acknowledge(rate: float, seconds: float, people: int) -> None:
             for kind in Kind:
                 row(f"… middle round, {kind}", [took for number, took in told["took_ms"] if part.crowd.account(number).kind is kind])
             row("… of that, the senders' own delay", told["late_ms"])
-            promise_speed(rate, times(told))
+            promise_speed(rate, times(told), BESIDE_MS, "with a worker beside it, in the middle round")
             await part.check_answers()
         before = house.cpu_s(web)
         told = await part.send(rate, round(rate * seconds))
         used = cpu_row(before, house.cpu_s(web), len(told["took_ms"]))
         row(f"at {rate:g}/s, no worker", times(told))
+        promise_speed(rate, times(told), ALONE_MS, "without a worker")
         held = await part.check_inbox()
         print(f"\nProcessor time for a webhook, no worker: {used}")
         print(f"{len(part.acknowledged)} messages got a 200, {held} are in the inbox\n")
@@ -92,7 +95,6 @@ def times(told: dict[str, Any]) -> list[float]:
     return [took for _, took in told["took_ms"]]
 
 
-def promise_speed(rate: float, times_ms: list[float]) -> None:
+def promise_speed(rate: float, times_ms: list[float], at_most_ms: float, how: str) -> None:
     if rate <= PROMISED_RATE:
-        kept = percentile(times_ms, 99) < P99_MS
-        promise(f"acknowledge p99 under {P99_MS:.0f} ms at {rate:g}/s, with a worker beside it, in the middle round", kept)
+        promise(f"acknowledge p99 under {at_most_ms:.0f} ms at {rate:g}/s, {how}", percentile(times_ms, 99) < at_most_ms)

@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 
-BEHIND_THE_WEB = 10
+BEHIND_THE_WEB = 5
 """How much a worker stands back where web and workers share a machine: to take a message in is urgent, to answer it can wait a moment."""
 
 MARKS = {Health.GOOD: "[green]✓[/]", Health.WARNING: "[yellow]![/]", Health.BAD: "[red]✗[/]"}

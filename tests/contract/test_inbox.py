@@ -256,6 +256,17 @@ async def test_what_nobody_can_read_any_more_was_not_said(
         assert await inbox.said(tx, receipt.turn_id) is None
 
 
+async def test_what_waits_behind_and_cannot_be_read_holds_up_nobody(
+    database: Database, people: PostgresPeople, inbox: PostgresInbox
+) -> None:
+    head, _ = [await accept(database, people, inbox, replace(ASKED, event_key=key)) for key in "ab"]
+    claimed = await claim(database, inbox, head.turn_id)
+    assert claimed is not None
+    stranger = PostgresInbox(Keyring(MasterKeys.parse([new_master_key()])))
+    async with database.begin() as tx:
+        assert await stranger.behind(tx, claimed, 10) == []
+
+
 async def test_the_database_shows_no_word_of_the_message(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
     await accept(database, people, inbox, ASKED)
     async with database.begin() as tx:
@@ -319,5 +330,17 @@ async def test_a_claim_counts_what_the_same_user_sent_within_a_minute(
     assert counts == [1, 1, 1, 2]
 
 
+async def test_the_items_of_an_album_count_once(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+    first, *_, last = [(await accept(database, people, inbox, replace(ASKED, event_key=key))).turn_id for key in "abcd"]
+    album = await claim(database, inbox, first)
+    assert album is not None
+    async with database.begin() as tx:
+        await inbox.join(tx, album, (await inbox.behind(tx, album, 10))[:2])
+    following = await claim(database, inbox, last)
+    assert following is not None
+    assert following.recent == 2
+
+
 def test_what_a_newer_hermes_wrote_into_an_envelope_is_passed_over() -> None:
     assert decode(encode(ASKED).replace(b'{"event"', b'{"mood":"sunny","event"', 1)) == ASKED
+    assert decode(encode(ASKED).replace(b'{"event":{', b'{"event":{"mood":"sunny",', 1)) == ASKED

@@ -16,6 +16,7 @@ OUTCOMES = {
     401: Outcome.UNAUTHORIZED,
     403: Outcome.INVALID_RECIPIENT,
     429: Outcome.RATE_LIMITED,
+    451: Outcome.WINDOW_CLOSED,
 }
 
 

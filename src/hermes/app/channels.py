@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import structlog
@@ -22,7 +22,7 @@ from hermes.delivery.window import Template
 from hermes.ops.metrics import Metrics
 from hermes.ports.channel_accounts import ChannelAccount, ChannelAccounts
 from hermes.ports.channels import Channel, MaybeSent, NotSent, Post
-from hermes.ports.errors import StoreUnavailable
+from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.ports.people import UserState
 from hermes.ports.transactions import Transactions
 from hermes.router.hearing import Hearing
@@ -32,6 +32,10 @@ log = structlog.get_logger()
 
 POLL_S = 25
 """How long Telegram is asked to wait for something new."""
+MOST_UPDATES = 100
+"""So many it gives at once."""
+PAUSE_S = 5.0
+"""Before it is asked again after something went wrong."""
 FOLLOW_S = 2.0
 SETUP_S = 15.0
 SENT_TO = (Platform.TELEGRAM, Platform.WHATSAPP, Platform.INSTAGRAM)
@@ -219,8 +223,8 @@ class Pollers:
     """Asks Telegram for what is new, for accounts that it cannot reach. In one process at a time: Telegram gives a conflict to a second
     one, who then waits."""
 
-    def __init__(self, lines: Lines, post: Post, hearing: Hearing) -> None:
-        self._lines, self._post, self._hearing = lines, post, hearing
+    def __init__(self, lines: Lines, post: Post, hearing: Hearing, *, pause: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
+        self._lines, self._post, self._hearing, self._pause = lines, post, hearing, pause
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -240,21 +244,24 @@ class Pollers:
 
     async def _poll(self, name: str) -> None:
         offset: int | None = None
+        limit = MOST_UPDATES
         while True:
             channel = self._lines.get(Platform.TELEGRAM, name)
             if not isinstance(channel, Telegram):
                 return
             try:
-                reply = await self._post.send(channel.api.updates(offset, wait_s=POLL_S), timeout_s=POLL_S + 10)
+                reply = await self._post.send(channel.api.updates(offset, wait_s=POLL_S, limit=limit), timeout_s=POLL_S + 10)
                 found = polled(reply)
                 if found is None:
                     log.warning("polling_refused", account=name, reason=channel.classify(reply).detail[:200])
-                    await asyncio.sleep(5)
+                    await self._pause(PAUSE_S)
                     continue
                 for webhook in found.webhooks:
                     happenings = channel.parse(webhook, now=SystemClock().now())
                     await self._hearing.hear(channel, happenings, newcomer=self._lines.newcomer(Platform.TELEGRAM, name))
-                offset = found.offset
-            except (NotSent, MaybeSent, StoreUnavailable) as error:
+                offset, limit = found.offset, MOST_UPDATES
+            except (NotSent, MaybeSent, StoreUnavailable, InboxFull) as error:
                 log.warning("polling_failed", account=name, error=type(error).__name__)
-                await asyncio.sleep(5)
+                # An answer that was too long, or did not come to its end, would be the same again.
+                limit = max(1, limit // 10) if isinstance(error, MaybeSent) else limit
+                await self._pause(PAUSE_S)

@@ -126,13 +126,15 @@ class Hermes:
             drain_s=work.drain_s,
         )
         clockwork = Clockwork(self.database, self.parts.rota, self.afterwards.chores)
-        polling = asyncio.create_task(Pollers(self.lines, self.post, self.hearing).run(), name="polling")
-        try:
-            await self.work.run(self, pace, Housekeeping(self, clockwork).sweep)
-        finally:
-            polling.cancel()
-            await clockwork.aclose()
-            await asyncio.wait({polling}, timeout=5.0)
+        # A client of their own: each holds a connection for as long as nothing comes, and answers need theirs.
+        async with open_post(connections_per_host=0) as post:
+            polling = asyncio.create_task(Pollers(self.lines, post, self.hearing).run(), name="polling")
+            try:
+                await self.work.run(self, pace, Housekeeping(self, clockwork).sweep)
+            finally:
+                polling.cancel()
+                await clockwork.aclose()
+                await asyncio.wait({polling}, timeout=5.0)
 
     async def prepare(self) -> None:
         """Have at hand what the first message would wait for, and in development something to talk about."""

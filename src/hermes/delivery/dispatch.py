@@ -106,11 +106,15 @@ class Dispatch:
             body = rendered[0]
         if is_open(parcel.platform, parcel.last_inbound_at, self.clock.now()):
             return body
-        template, closed = self.templates.get(parcel.platform), Verdict(outcome=Outcome.WINDOW_CLOSED, detail="nobody wrote for a day")
-        filled = None
-        if template is not None and isinstance(channel, Templated):
-            filled = channel.template(template.name, template.language, str(body.get("text", "")))
-        return filled or end(ParcelState.DEAD, closed)
+        closed = Verdict(outcome=Outcome.WINDOW_CLOSED, detail="nobody wrote for a day")
+        return self.as_template(parcel, channel, body) or end(ParcelState.DEAD, closed)
+
+    def as_template(self, parcel: Parcel, channel: Channel, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What may be sent after the window has closed; None where there is no template, or no text to fill into it."""
+        template, text = self.templates.get(parcel.platform), str(body.get("text", ""))
+        if template is None or not text or not isinstance(channel, Templated):
+            return None
+        return channel.template(template.name, template.language, text)
 
 
 @dataclass(slots=True)
@@ -127,7 +131,8 @@ class Round:
         dispatch, parcel = self.dispatch, self.parcel
         began = dispatch.timer()
         to = To(channel_id=parcel.channel_id, thread=parcel.thread, reply_to=parcel.reply_to)
-        tried = Tried(in_call=0, failures=parcel.failures, doubts=parcel.doubts)
+        template = dispatch.as_template(parcel, self.channel, body)
+        tried = Tried(in_call=0, failures=parcel.failures, doubts=parcel.doubts, has_template=template is not None)
         while True:
             admission = await self._admission(to)
             if isinstance(admission, Sending):
@@ -141,6 +146,8 @@ class Round:
                     await dispatch.pause(dispatch.jitter(following.wait_s))
                 case Then.AS_PLAIN_TEXT:
                     body, tried = self.channel.plain(body), replace(tried, is_plain=True)
+                case Then.AS_TEMPLATE:
+                    body, tried = template or body, replace(tried, has_template=False)
                 case Then.ELSEWHERE:
                     to, tried = replace(to, channel_id=verdict.moved_to or to.channel_id), replace(tried, has_moved=True)
                 case _:

@@ -8,7 +8,7 @@
     ambiguous             once                    yes                     it may have arrived, so a second doubt ends it
     unauthorized          no                      no                      the line is stopped
     invalid_recipient     no                      no                      they are unreachable until they write again
-    window_closed         no                      no                      a template, where one is set
+    window_closed         once, as a template     no                      where one is set
     rejected              once, as plain text     no
 
 A try that is proven not sent is repeated within the call after 1, 3 and 9 s, then from the queue after 1, 5 and 25 min, and then given up.
@@ -41,6 +41,7 @@ class Then(StrEnum):
     AGAIN = "again"
     """Once more, in this call."""
     AS_PLAIN_TEXT = "as_plain_text"
+    AS_TEMPLATE = "as_template"
     ELSEWHERE = "elsewhere"
     """At once, to where the channel has moved."""
     LATER = "later"
@@ -85,6 +86,8 @@ class Tried:
     doubts: int = 0
     """Earlier tries that may have arrived."""
     is_plain: bool = False
+    has_template: bool = False
+    """There is a template to send instead, and it was not tried."""
     has_moved: bool = False
 
 
@@ -106,15 +109,24 @@ def what_next(
     rule, has_time = RULES[verdict.outcome], tried.spent_s + timeout_s <= longest_s
     if verdict.outcome is Outcome.SENT:
         return Next(Then.DONE)
-    if verdict.moved_to is not None and not tried.has_moved and has_time:
-        return Next(Then.ELSEWHERE)
-    if verdict.outcome is Outcome.REJECTED and verdict.plain_might_help and not tried.is_plain and has_time:
-        return Next(Then.AS_PLAIN_TEXT)
+    if has_time and (then := otherwise(verdict, tried)) is not None:
+        return Next(then)
     if verdict.outcome is Outcome.AMBIGUOUS:
         return Next(Then.LATER, queue_s[0]) if tried.doubts < MOST_DOUBTS else Next(Then.LEAVE)
     if rule.is_retried:
         return again_or_later(verdict, tried, longest_s - timeout_s, queue_s)
     return Next(Then.GIVE_UP)
+
+
+def otherwise(verdict: Verdict, tried: Tried) -> Then | None:
+    """How else it may go, at once: each way is gone once."""
+    if verdict.moved_to is not None and not tried.has_moved:
+        return Then.ELSEWHERE
+    if verdict.outcome is Outcome.REJECTED and verdict.plain_might_help and not tried.is_plain:
+        return Then.AS_PLAIN_TEXT
+    if verdict.outcome is Outcome.WINDOW_CLOSED and tried.has_template:
+        return Then.AS_TEMPLATE
+    return None
 
 
 def again_or_later(verdict: Verdict, tried: Tried, latest_s: float, queue_s: Sequence[float]) -> Next:

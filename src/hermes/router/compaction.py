@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hermes.trajectories.compress import CompressionSettings, EstimateCounter, Summariser
+from hermes.trajectories.compress import CompressionSettings, EstimateCounter, Extractive, Piece, Summariser, Summary
 from hermes.trajectories.model import Model
 
 PICTURE_TOKENS = 1_600
@@ -25,6 +25,22 @@ def pictures_in(message: Mapping[str, Any]) -> int:
     return sum(part.get("type") == "image_url" for part in content) if isinstance(content, list) else 0
 
 
+LEAST_GAIN = 0.1
+"""Of the limit. What would save less is not worth a model's time: the words are picked out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thrifty:
+    """A summariser that is only asked where there is something to be gained."""
+
+    summariser: Summariser
+    least_tokens: float
+
+    async def summarise(self, piece: Piece) -> Summary:
+        gain = piece.counter.count(piece.messages) - piece.target_tokens
+        return await (self.summariser if gain >= self.least_tokens else Extractive()).summarise(piece)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction:
     """When a history is too long, and who makes it shorter."""
@@ -35,6 +51,10 @@ class Compaction:
     """Who summarises for a tier, given a way to its model. Not everybody asks one."""
     settings: CompressionSettings
     counter: EstimateCounter
+
+    def summariser_for(self, model: Model, tier: str) -> Summariser:
+        """Who summarises this turn's conversation."""
+        return Thrifty(self.summariser(model, tier), self.limit_of(tier) * LEAST_GAIN)
 
     def is_due(self, messages: Sequence[Mapping[str, Any]], tier: str) -> bool:
         """Whether a history is over its limit, or so near to it that the next answer may be."""

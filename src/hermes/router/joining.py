@@ -56,6 +56,8 @@ def joined(envelopes: Sequence[Envelope]) -> Envelope:
         return first
     text = "\n".join(envelope.event.text for envelope in envelopes if envelope.event.text.strip())
     seen = [envelope for envelope in envelopes if envelope.event.media_url]
+    # The first picture stands for all of them: whoever looks would not look behind a video.
+    seen.sort(key=lambda envelope: not (envelope.event.media_type or "").startswith("image/"))
     shown = seen[0].event if seen else first.event
     more = chain.from_iterable((envelope.event.media_url, *envelope.attachments) for envelope in seen)
     event = replace(first.event, text=text, media_url=shown.media_url, media_type=shown.media_type)

@@ -44,7 +44,7 @@ async def make_room(claim: Claim, session: Session, caller: Caller, compaction: 
             graph,
             compaction.settings,
             compaction.counter,
-            compaction.summariser(TurnModel(claim, caller, services), caller.tier),
+            compaction.summariser_for(TurnModel(claim, caller, services), caller.tier),
             limit_tokens=compaction.limit_of(caller.tier),
             sample_id=f"{claim.turn_id}/{STEP}",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from ipaddress import IPv6Address, IPv6Network, ip_address
 
 from fastapi import Request
 
@@ -12,6 +13,11 @@ from hermes.web.errors import Refused
 
 MOST_KNOWN = 10_000
 """Sources that are remembered; those that may come again at once are forgotten beyond that."""
+
+LOOK_S = 1.0
+"""Between two looks for those: each goes through all of them."""
+NETWORK_BITS = 64
+"""Of an IPv6 address, what one household or machine has to itself: it can come from any address within."""
 
 
 class Limit:
@@ -21,6 +27,7 @@ class Limit:
         self._every_s, self._burst_s, self._clock = 60 / per_minute, 60.0, clock
         self._rested_at: dict[str, float] = {}
         """When each source will have rested fully."""
+        self._looked_at = -math.inf
 
     def wait_s(self, source: str) -> float:
         """How long a source has to wait until it may come; 0: it may now, and has taken its turn."""
@@ -30,7 +37,8 @@ class Limit:
         if wait_s > 1e-9:
             return wait_s
         self._rested_at[source] = rested_at
-        if len(self._rested_at) > MOST_KNOWN:
+        if len(self._rested_at) > MOST_KNOWN and now - self._looked_at >= LOOK_S:
+            self._looked_at = now
             self._rested_at = {name: at for name, at in self._rested_at.items() if at > now}
         return 0.0
 
@@ -48,4 +56,15 @@ def too_many(wait_s: float) -> Refused:
 
 def address_of(request: Request) -> str:
     """Where a request comes from. Behind a proxy that is the proxy, unless it runs on this machine and says for whom it asks."""
-    return request.client.host if request.client else ""
+    return source_of(request.client.host) if request.client else ""
+
+
+def source_of(address: str) -> str:
+    """Whose address this is: of IPv6 the network."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(found, IPv6Address):
+        return address
+    return str(found.ipv4_mapped or IPv6Network((int(found), NETWORK_BITS), strict=False))

@@ -36,6 +36,7 @@ BLOCKED: Act = (403, {"ok": False, "description": "bot was blocked by the user"}
 WRONG_TOKEN: Act = (401, {"ok": False, "description": "Unauthorized"})
 UNPARSED: Act = (400, {"ok": False, "description": "can't parse entities"})
 TOO_LONG: Act = (400, {"ok": False, "description": "message is too long"})
+CLOSED: Act = (451, {"ok": False, "description": "nobody wrote for a day"})
 NOWHERE, LOST = NotSent("cannot connect"), MaybeSent("the connection broke")
 
 
@@ -231,6 +232,16 @@ async def test_outside_the_window_nothing_is_sent_unless_there_is_a_template() -
     assert house.calls == [(0.0, {"template": "news", "language": "id", "text": "hello", "chat_id": "42"})]
     too_long = replace(late, body={"text": "x" * 100})
     assert (await with_template.send(too_long)).outcome is Outcome.WINDOW_CLOSED
+
+
+async def test_where_only_the_platform_knows_that_the_window_is_closed_the_template_follows() -> None:
+    house = House([CLOSED, OK], channel=TemplateChannel())
+    dispatch = replace(house.dispatch, templates={Platform.WHATSAPP: Template("news", "id")})
+    assert (await dispatch.send(parcel(platform=Platform.WHATSAPP))).state is ParcelState.SENT
+    assert [body.get("template") for _, body in house.calls] == [None, "news"]
+    twice = House([CLOSED, CLOSED, CLOSED], channel=TemplateChannel())
+    sending = await replace(twice.dispatch, templates=dispatch.templates).send(parcel(platform=Platform.WHATSAPP))
+    assert (sending.state, sending.outcome, len(twice.calls)) == (ParcelState.DEAD, Outcome.WINDOW_CLOSED, 2)
 
 
 async def test_inside_the_window_the_template_is_not_used() -> None:

@@ -70,6 +70,12 @@ def test_markup_that_was_not_understood_is_left_out_once() -> None:
     assert what_next(verdict, Tried(in_call=2, is_plain=True)) == Next(Then.GIVE_UP)
 
 
+def test_what_comes_after_the_window_goes_as_a_template_once() -> None:
+    verdict = Verdict(outcome=Outcome.WINDOW_CLOSED)
+    assert what_next(verdict, Tried(in_call=1, has_template=True)) == Next(Then.AS_TEMPLATE)
+    assert what_next(verdict, Tried(in_call=2)) == Next(Then.GIVE_UP)
+
+
 def test_a_channel_that_moved_is_followed_once() -> None:
     verdict = Verdict(outcome=Outcome.REJECTED, moved_to="-100")
     assert what_next(verdict, Tried(in_call=1)) == Next(Then.ELSEWHERE)

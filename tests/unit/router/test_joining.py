@@ -73,6 +73,14 @@ def test_together_they_say_all_words_and_show_all_pictures_in_their_order() -> N
     assert together == replace(words, event=event, attachments=("p:2", "p:3"))
 
 
+def test_a_picture_is_shown_also_where_a_video_came_before_it() -> None:
+    video, photo = envelope(media_url="v:1", media_type="video/mp4"), envelope("sunset", media_url="p:1", media_type="image/jpeg")
+    together = joined([video, photo, envelope(media_url="p:2", media_type="image/jpeg")])
+    assert (together.event.media_url, together.event.media_type, together.attachments) == ("p:1", "image/jpeg", ("p:2", "v:1"))
+    only_videos = joined([video, envelope(media_url="v:2", media_type="video/mp4")])
+    assert (only_videos.event.media_url, only_videos.event.media_type, only_videos.attachments) == ("v:1", "video/mp4", ("v:2",))
+
+
 def test_one_alone_stays_what_it_is() -> None:
     alone = replace(envelope("hi", media_url="p:1"), attachments=("p:2",))
     assert joined([alone]) is alone

@@ -8,11 +8,11 @@ import pytest
 from hermes.graph import MessageGraph
 from hermes.ports.budgets import BudgetSpent, Window
 from hermes.ports.models import ChainFailed
-from hermes.router.compaction import Compaction, SeeingCounter
+from hermes.router.compaction import Compaction, SeeingCounter, Thrifty
 from hermes.router.pipeline import handle_message
 from hermes.router.services import Services
 from hermes.stores.memory import MemoryGraphs, MemoryHouse
-from hermes.trajectories.compress import CompressionSettings, Extractive, ModelSummariser
+from hermes.trajectories.compress import CompressionSettings, Extractive, ModelSummariser, Piece, Summary
 from tests.unit.router.test_pipeline import MORNING, Says, house
 
 LONG = "Canggu has many bars by the sea, and the Old Man is the loudest of all of them. " * 30
@@ -73,6 +73,26 @@ async def test_a_summary_by_a_model_is_a_sample_of_its_own_and_is_paid_once() ->
     assert sorted(texts) == sorted([*[LONG] * 5, "They asked about bars in Canggu.", "done"])
     caller = asks(made)[5][1]
     assert (caller.takes_copies, caller.turn_id is not None) == (False, True)
+
+
+class Counted:
+    """A summariser that says how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def summarise(self, piece: Piece) -> Summary:
+        self.asked += 1
+        return await Extractive().summarise(piece)
+
+
+@pytest.mark.parametrize(("target", "times"), [(100, 1), (2_100, 0)])
+async def test_a_model_is_asked_only_where_enough_is_gained(target: int, times: int) -> None:
+    summariser = Counted()
+    piece = Piece([{"role": "user", "content": LONG * 3}], target, "s", SeeingCounter())
+    assert 2_300 < piece.counter.count(piece.messages) < 2_500
+    summary = await Thrifty(summariser, 400).summarise(piece)
+    assert (summariser.asked, bool(summary.text)) == (times, True)
 
 
 class Dies(Exception):

@@ -26,6 +26,10 @@ SUBCODES: Mapping[int, Outcome] = {
     2018001: Outcome.INVALID_RECIPIENT,  # no such user
     2018108: Outcome.INVALID_RECIPIENT,  # takes no messages from us
     1545041: Outcome.INVALID_RECIPIENT,  # is not available
+    # Of one conversation, under codes that are of the whole account elsewhere.
+    2018300: Outcome.REJECTED,  # another app has this thread
+    2018321: Outcome.REJECTED,  # another app has this thread
+    2018028: Outcome.REJECTED,  # no tester of an app that is not published
 }
 
 

@@ -115,7 +115,7 @@ class PostgresInbox:
         turn_id, conversation_id, user_id, received_at, *sealed = row
         try:
             envelope = opened(await self._keyring.of(tx, user_id), turn_id, *sealed)
-        except (Forgotten, SealBroken) as error:
+        except (Forgotten, SealError) as error:
             log.info("message_not_opened", turn_id=str(turn_id), error=type(error).__name__)
             return None
         return Said(turn_id, conversation_id, user_id, envelope, received_at)
@@ -139,6 +139,7 @@ def opened(keys: DataKeys, turn_id: UUID, sealed: bytes, turns: Sequence[UUID] |
 
 
 KNOWN = frozenset(Envelope.__dataclass_fields__)
+KNOWN_OF_EVENT = frozenset(MessageEvent.__dataclass_fields__)
 
 
 def scope(turn_id: UUID) -> str:
@@ -155,7 +156,7 @@ def encode(envelope: Envelope) -> bytes:
 def decode(data: bytes) -> Envelope:
     """Read an envelope back. What a newer Hermes wrote beside what is known here is passed over: both may run during an update."""
     fields = {name: value for name, value in json.loads(data).items() if name in KNOWN}
-    event = fields.pop("event")
+    event = {name: value for name, value in fields.pop("event").items() if name in KNOWN_OF_EVENT}
     sent_at = fields.pop("sent_at")
     return Envelope(
         event=MessageEvent(**{**event, "platform": Platform(event["platform"])}),

@@ -38,6 +38,7 @@ select conversation_id, user_id, seq, epoch, attempts, extract(epoch from now() 
         select count(*) from inbox as recent
         where recent.conversation_id = message.conversation_id and recent.seq between message.seq - 99 and message.seq
             and recent.user_id = message.user_id and recent.received_at > message.received_at - interval '1 minute'
+            and recent.joined_to is null
     ),
     envelope,
     (select array_agg(more.turn_id order by more.seq) from inbox as more where more.joined_to = message.turn_id),

@@ -1,0 +1,86 @@
+"""Asking Telegram for what is new: an answer that does not come whole is asked for in smaller portions."""
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any, cast
+
+from hermes.app.channels import MOST_UPDATES, Pollers
+from hermes.channels.telegram import BotApi, Telegram
+from hermes.ports.channels import Call, MaybeSent, NotSent, Reply
+from hermes.ports.errors import InboxFull
+from hermes.ports.people import UserState
+from hermes.turn import Platform
+
+
+class Bot:
+    """The lines of one bot; a platform that answers as it is told to; and somebody who hears."""
+
+    def __init__(self, *acts: Any) -> None:
+        self.acts, self.asked, self.heard, self.pauses = list(acts), [], [], []
+        self.channel = Telegram(account="bali", api=BotApi(token=f"123456789:{'A' * 35}"))
+        self.done = asyncio.Event()
+
+    def get(self, platform: Platform, name: str) -> Telegram | None:
+        return self.channel if (platform, name) == (Platform.TELEGRAM, "bali") else None
+
+    def newcomer(self, *_: Any) -> UserState:
+        return UserState.STRANGER
+
+    async def send(self, call: Call, *, timeout_s: float) -> Reply:
+        wanted = dict(call.json or {})
+        self.asked.append((wanted.get("offset"), wanted["limit"]))
+        if not self.acts:
+            self.done.set()
+            await asyncio.sleep(60)
+        act = self.acts.pop(0)
+        if isinstance(act, Exception):
+            raise act
+        return Reply(status=200, headers={}, body=json.dumps({"ok": True, "result": act}).encode())
+
+    async def hear(self, channel: Any, happenings: Any, *, newcomer: Any) -> int:
+        self.heard.append(len(happenings))
+        if len(self.heard) == 1 and self.fills:
+            raise InboxFull
+        return 1
+
+    fills = False
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    async def poll(self) -> None:
+        pollers = Pollers(cast("Any", self), cast("Any", self), cast("Any", self), pause=self.pause)
+        task = asyncio.create_task(pollers._poll("bali"))
+        async with asyncio.timeout(10):
+            await self.done.wait()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def update(number: int) -> dict[str, Any]:
+    sender = {"id": 7, "is_bot": False, "first_name": "Ada"}
+    message = {"message_id": number, "date": 1_700_000_000, "chat": {"id": 7, "type": "private"}, "from": sender, "text": "hi"}
+    return {"update_id": number, "message": message}
+
+
+async def test_an_answer_that_is_too_long_is_asked_for_in_smaller_portions() -> None:
+    bot = Bot(MaybeSent("the answer does not end"), MaybeSent("the answer does not end"), [update(5)])
+    await bot.poll()
+    assert bot.asked == [(None, MOST_UPDATES), (None, 10), (None, 1), (6, MOST_UPDATES)]
+    assert (bot.heard, len(bot.pauses)) == ([1], 2)
+
+
+async def test_a_platform_that_is_away_changes_no_portion() -> None:
+    bot = Bot(NotSent("cannot connect"), [update(5)])
+    await bot.poll()
+    assert bot.asked == [(None, MOST_UPDATES), (None, MOST_UPDATES), (6, MOST_UPDATES)]
+
+
+async def test_what_there_is_no_room_for_is_asked_for_again() -> None:
+    bot = Bot([update(5)], [update(5)])
+    bot.fills = True
+    await bot.poll()
+    assert [offset for offset, _ in bot.asked] == [None, None, 6]
+    assert bot.heard == [1, 1]

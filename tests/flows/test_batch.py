@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from hermes.app import new_master_key
 from hermes.cli import whole_app
+from hermes.cli.batch_run import Stopped
 from hermes.graph import MessageGraph
 from hermes.trajectories.verify import verify
 from tests.fakes.script import Say, ToolCall
@@ -406,6 +407,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
         (("--distribution", "none.yaml"), "there is no distribution 'none.yaml'"),
         (("--prefill", "mine.py"), "is not a JSON list of messages"),
         (("--prefill", "none.json"), "cannot read none.json: No such file or directory"),
+        (("--budget-usd", "inf"), "--budget-usd inf: expected an amount; leave it out for no limit"),
+        (("--budget-usd", "1e308"), "--budget-usd 1e+308: expected an amount"),
         (("--run-name", "a/b"), "is no name for a folder"),
         (("--prompt-field", "question"), "prompts.jsonl, line 1: expected an object with 'question'; it has id, prompt."),
     ],
@@ -415,6 +418,16 @@ def test_bad_arguments_are_one_line_and_leave_nothing_behind(desk: Desk, words: 
     assert (code, output, len(complaints.splitlines())) == (2, "", 1), complaints
     assert says in complaints
     assert not (desk.folder / "runs").exists()
+
+
+def test_a_run_that_left_rollouts_unmade_does_not_end_well(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def perform(*_: object) -> Stopped:
+        return Stopped("", 3)
+
+    monkeypatch.setattr("hermes.cli.batch.perform", perform)
+    code, _, complaints = desk.batch("--json")
+    assert (code, len(complaints.splitlines())) == (1, 1)
+    assert "3 rollouts were not made, for no reason that is known. Go on: " in complaints
 
 
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(desk: Desk) -> None:

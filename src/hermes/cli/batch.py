@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
@@ -170,6 +171,8 @@ def batch_command(
 
     Exit code 0 when every rollout is finished, 1 when the run stopped before, 130 when you stopped it, 2 for bad arguments."""
     settings = settings_from(config)
+    if budget_usd is not None and not math.isfinite(budget_usd * PER_USD):
+        fail(f"--budget-usd {budget_usd:g}: expected an amount; leave it out for no limit")
     try:
         found = read_distribution(distribution, tools or ()) if distribution is not None else always(tools or ())
         recipe = Recipe(
@@ -231,7 +234,7 @@ def batch_command(
     if is_json:
         typer.echo(json.dumps(sums.told))
     say_end(path, sums.told, is_quiet=is_json, export=path / (GROUPS if has_groups else GRAPHS))
-    if stopped.reason:
+    if stopped.reason or stopped.left:
         raise typer.Exit(130 if stopped.reason == INTERRUPTED else CANNOT_RUN)
 
 

@@ -88,6 +88,8 @@ def say_end(path: Path, told: Mapping[str, Any], *, is_quiet: bool, export: Path
     if reason:
         why = "the run was stopped" if reason == INTERRUPTED else f"the run stopped: {reason}"
         complain(f"{why}; {told['rollouts']:,} rollouts are done, {left:,} are left. Go on: {_again()}")
+    elif left:
+        complain(f"{counted(left, 'rollout')} {'was' if left == 1 else 'were'} not made, for no reason that is known. Go on: {_again()}")
     elif not is_quiet:
         typer.secho(f"Export it: hermes export {shlex.quote(str(export))} --out rows", fg="bright_black")
 

@@ -29,6 +29,8 @@ class Budget:
     spent_micro_usd: int = 0
     spent_tokens: int = 0
     finished: int = 0
+    made: int = 0
+    """All that anything was spent on: also what lies aside."""
     under_way: int = 0
     reason: str = ""
     """Why the run should stop."""
@@ -50,13 +52,14 @@ class Budget:
     def add(self, entry: Entry, *, is_finished: bool = True) -> None:
         """Count what a rollout cost."""
         self.finished += is_finished
+        self.made += 1
         self.spent_micro_usd += entry.micro_usd
         self.spent_tokens += entry.tokens
 
     def _verdict(self, limit: int | None, spent: int, reason: str) -> Verdict:
         if limit is None:
             return Verdict.GO
-        each = spent / self.finished if self.finished else 0.0
+        each = spent / self.made if self.made else 0.0
         if spent < limit and (self.finished or not self.under_way) and spent + (self.under_way + 1) * each <= limit:
             return Verdict.GO
         if spent < limit and self.under_way:

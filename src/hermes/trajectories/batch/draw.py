@@ -85,7 +85,10 @@ def read_distribution(text: str, asked_for: Sequence[str]) -> Distribution:
 
 
 def _read(file: Path) -> dict[Any, Any]:
-    text = file.read_text(encoding="utf-8")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise SettingsError(f"{file}: not UTF-8 text") from None
     if file.suffix == ".json" or not has_yaml:
         try:
             found = json.loads(text)

@@ -139,8 +139,9 @@ class Folder:
     def note(self, placed: Iterable[Placed]) -> None:
         """Note rollouts whose graphs are kept."""
         known = list(placed)
+        lines = [each.to_line() for each in known]
         with self.file(INDEX).open("ab") as file:
-            file.writelines(each.to_line() for each in known)
+            file.writelines(lines)
             sync(file)
         for each in known:
             self._know(each)
@@ -200,6 +201,7 @@ class Folder:
         if graphs.stat().st_size < self._size:
             raise SettingsError(f"{graphs} is shorter than {INDEX} says: something else cut it; restore it, or take another --run-name")
         self._note_the_unnoted()
+        self._forget_copies()
 
     def _cut_index(self) -> None:
         """Cut off the index whatever is behind its last whole line."""
@@ -247,6 +249,18 @@ class Folder:
                 good += len(line)
                 self._know_aside(entry_in(line, str(path)))
         os.truncate(path, good)
+
+    def _forget_copies(self) -> None:
+        """Take out of what lies aside the attempts that are in the run: the process was killed before it moved them."""
+        if not any(self.aside.get(key) == attempt for key, attempt in self.done.items()):
+            return
+        lines = self.file(ASIDE).read_bytes().splitlines(keepends=True)
+        entries = [entry_in(line, str(self.file(ASIDE))) for line in lines]
+        kept = [at for at, entry in enumerate(entries) if self.done.get((entry.item, entry.rollout)) != entry.attempt]
+        self.write(ASIDE, [lines[at].decode() for at in kept])
+        self.aside = {}
+        for at in kept:
+            self._know_aside(entries[at])
 
     def _know_aside(self, entry: Entry) -> None:
         self.aside[entry.item, entry.rollout] = max(entry.attempt, self.aside.get((entry.item, entry.rollout), 0))

@@ -88,7 +88,7 @@ async def converse(chat: Chat, agent: Agent) -> Ended:
                 return Ended(Outcome.REFUSED, finish or "")
             if not calls:
                 return Ended(Outcome.COMPLETED)
-            results = await asyncio.gather(*(run_call(chat, agent, at, call) for at, call in enumerate(calls)))
+            results = await run_calls(chat, agent, calls)
             chat.graph.extend([result_of(chat, at, call, results[at].text) for at, call in enumerate(calls)])
         return Ended(Outcome.MAX_TURNS)
     finally:
@@ -130,6 +130,19 @@ async def patiently(request: Request, agent: Agent) -> Sampled:
         # Full jitter: after an outage every rollout wakes at once, and equal delays make them collide again.
         await agent.sleep(random.uniform(0, min(pace.longest_backoff_s, pace.backoff_s * 2**tried)))  # noqa: S311  # no secret
     raise AssertionError("unreachable")
+
+
+async def run_calls(chat: Chat, agent: Agent, calls: Sequence[Mapping[str, Any]]) -> list[ToolResult]:
+    """Run calls of tools, all at once. Where one raises, the others are cut off and have ended too when this raises."""
+    running = [asyncio.create_task(run_call(chat, agent, at, call)) for at, call in enumerate(calls)]
+    try:
+        return await asyncio.gather(*running)
+    except BaseException:
+        for task in running:
+            task.cancel()
+        # What agents below have sampled is in the chat only after they ended.
+        await asyncio.gather(*running, return_exceptions=True)
+        raise
 
 
 async def run_call(chat: Chat, agent: Agent, at: int, call: Mapping[str, Any]) -> ToolResult:

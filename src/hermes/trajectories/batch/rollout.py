@@ -183,7 +183,8 @@ def entry_in(line: bytes, where: str) -> Entry:
     """Read the note out of a graph's JSON, without reading the graph. Raises SourceError for a line that has none."""
     try:
         graph = json.loads(line)["graphs"][-1]
-        for message in graph["messages"]:
+        # From the end: the note is beside the last message of the prompt, and those before it may have notes of an earlier run.
+        for message in reversed(graph["messages"]):
             note = (message.get("metadata") or {}).get(SIDE)
             if note is not None:
                 return Entry.from_dict(note)

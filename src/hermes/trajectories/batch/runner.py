@@ -21,6 +21,7 @@ from hermes.trajectories.batch.loop import Agent, Chat, Ended, converse
 from hermes.trajectories.batch.recipe import Pace, Recipe
 from hermes.trajectories.batch.rollout import Entry, Outcome, Rollout, Tally, sign
 from hermes.trajectories.batch.seeds import seed_of
+from hermes.trajectories.batch.threads import is_cancelled
 from hermes.trajectories.batch.tools import Errand, Toolset, ToolsetFailed, opened
 from hermes.trajectories.batch.verify import Verifier, score
 from hermes.trajectories.model import Model, ModelFailed
@@ -227,7 +228,11 @@ class Runner:
         return replace(rollout.entry, reward=said.reward, metrics=said.metrics, verify_error=said.error)
 
     def _cut_off(self) -> Ended:
-        """Take a cancellation as the end of a rollout, if it is meant so: what was sampled so far is kept."""
+        """Take a cancellation as the end of a rollout, if it is meant so: what was sampled so far is kept.
+
+        One that nobody meant for this rollout comes from something that it waited for, and is an error of it."""
+        if not is_cancelled():
+            return Ended(Outcome.ERROR, "something that it waited for was cancelled")
         task = asyncio.current_task()
         if not self.reason or task is None:
             raise  # noqa: PLE0704  # called in an except clause

@@ -11,6 +11,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+def is_cancelled() -> bool:
+    """Whether somebody cancels this task. A CancelledError may also come out of a future that was cancelled, and is that one's end only."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def in_thread(function: Callable[[], T]) -> T:
     """Return what a function returns, raise what it raises."""
     loop = asyncio.get_running_loop()

@@ -12,6 +12,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
 
+from hermes.trajectories.batch.threads import is_cancelled
+
 
 @dataclass(frozen=True, slots=True)
 class Errand:
@@ -110,13 +112,20 @@ class Box:
         arguments = arguments_of(text)
         if isinstance(arguments, str):
             return ToolResult(ToolOutcome.BAD_ARGUMENTS, f"Error: {arguments}")
+        return await self._carry_out(ToolCall(call_id, name, arguments, text), timeout_s)
+
+    async def _carry_out(self, call: ToolCall, timeout_s: float) -> ToolResult:
         try:
             async with asyncio.timeout(timeout_s):
-                return ToolResult(ToolOutcome.DONE, await self._owner[name][1].run(ToolCall(call_id, name, arguments, text)))
+                return ToolResult(ToolOutcome.DONE, await self._owner[call.name][1].run(call))
         except ToolFailed as failed:
             return ToolResult(ToolOutcome.FAILED, f"Error: {failed}")
         except TimeoutError:
-            return ToolResult(ToolOutcome.TIMED_OUT, f"Error: {name} took longer than {timeout_s:g} s")
+            return ToolResult(ToolOutcome.TIMED_OUT, f"Error: {call.name} took longer than {timeout_s:g} s")
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return ToolResult(ToolOutcome.FAILED, f"Error: {call.name} waited for something that was cancelled")
         except Exception as error:  # noqa: BLE001  # a tool is somebody's program: whatever it raises is told to the model, and counted
             return ToolResult(ToolOutcome.FAILED, f"Error: {type(error).__name__}: {error}")
 
@@ -160,5 +169,9 @@ async def opened(toolsets: Iterable[Toolset], errand: Errand) -> AsyncIterator[B
 
 
 async def _closed(opening: AbstractAsyncContextManager[Tools], *error: Any) -> None:
-    with suppress(Exception):
-        await opening.__aexit__(*error)
+    try:
+        with suppress(Exception):
+            await opening.__aexit__(*error)
+    except asyncio.CancelledError:
+        if is_cancelled():
+            raise

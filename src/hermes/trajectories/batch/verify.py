@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes.graph import MessageError, MessageGraph
-from hermes.trajectories.batch.rollout import Rollout
-from hermes.trajectories.batch.threads import in_thread
+from hermes.graph.message import thaw
+from hermes.trajectories.batch.rollout import SIDE, Rollout
+from hermes.trajectories.batch.threads import in_thread, is_cancelled
 
 Verifier = Callable[[Mapping[str, Any], Rollout], Any]
 MAX_REWARD = 3.4e38
@@ -44,6 +45,10 @@ async def score(verifier: Verifier, row: Mapping[str, Any], rollout: Rollout, *,
             return score_of(await in_thread(ask))
     except TimeoutError:
         return Score(error=f"the verifier took longer than {timeout_s:g} s")
+    except asyncio.CancelledError as cancelled:
+        if is_cancelled():
+            raise
+        return Score(error=f"{type(cancelled).__name__}: something that it waited for was cancelled")
     except Exception as error:  # noqa: BLE001  # a verifier is somebody's program: whatever it raises is noted on the rollout
         return Score(error=f"{type(error).__name__}: {error}")
 
@@ -54,10 +59,11 @@ def score_of(said: Any) -> Score:
         return Score(reward_of(said))
     metrics = {str(name): _plain(value) for name, value in said.items() if name != "reward"}
     try:
-        MessageGraph([{"role": "user", "content": "", "metadata": metrics}])
+        # As deep as they will stand in the rollout's graph: what is taken here can be written there.
+        held = MessageGraph([{"role": "user", "content": "", "metadata": {SIDE: {"metrics": metrics}}}])
     except MessageError as error:
         raise ValueError(f"beside the reward it returned what JSON cannot hold ({error})") from None
-    return Score(None if said.get("reward") is None else reward_of(said["reward"]), metrics)
+    return Score(None if said.get("reward") is None else reward_of(said["reward"]), thaw(held[0]["metadata"][SIDE]["metrics"]))
 
 
 def reward_of(value: Any) -> float:

@@ -15,10 +15,12 @@ class Writer:
         self._folder = folder
         self._waiting: list[tuple[Rollout, bytes, asyncio.Future[None]]] = []
         self._trip: asyncio.Task[None] | None = None
-        self._broken: OSError | None = None
+        self._broken: Exception | None = None
 
     async def put(self, rollout: Rollout) -> None:
-        """Return when the rollout is on disk; raise OSError, and then for every later one: behind a torn line nothing can be written."""
+        """Return when the rollout is on disk; raise what kept it from there, and the same for every later one.
+
+        Behind a torn line nothing can be written."""
         if self._broken is not None:
             raise self._broken
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -32,7 +34,7 @@ class Writer:
             taken, self._waiting = self._waiting, []
             try:
                 await asyncio.to_thread(self._folder.put, [(rollout, text) for rollout, text, _ in taken])
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001  # whatever it is, it is raised where somebody waits; nobody waits for ever
                 self._broken = error
                 for _, _, kept in taken + self._waiting:
                     kept.set_exception(error)

@@ -7,11 +7,12 @@ import pytest
 
 from hermes.graph import MessageGraph
 from hermes.trajectories.batch.delegate import SCHEMA
+from hermes.trajectories.batch.disk import ASIDE
 from hermes.trajectories.batch.rollout import Outcome
 from hermes.trajectories.calls import Policies, read_calls
 from hermes.trajectories.model import Request, Sampled
 from hermes.trajectories.source import Session
-from tests.unit.trajectories.batch.stage import Stage, StageModel, call, said, turn_of
+from tests.unit.trajectories.batch.stage import Stage, StageModel, call, failing, said, turn_of
 
 
 def answer(request: Request) -> Sampled:
@@ -94,3 +95,28 @@ async def test_what_a_subagent_sampled_before_time_was_up_is_kept(stage: Stage) 
     [entry] = stage.entries
     assert (entry.outcome, entry.calls) == (Outcome.TIMEOUT, 3)
     assert len(list(graph.responses())) == 3, "also those of the chats that did not come to their end"
+
+
+async def test_what_subagents_sampled_is_kept_when_the_one_beside_them_is_answered_no_more(stage: Stage) -> None:
+    class Spent(StageModel):
+        async def sample(self, request: Request) -> Sampled:
+            text = request.messages[-1]["content"]
+            if text == "spent":
+                await asyncio.sleep(0.05)
+                raise failing("spent", is_spent=True)
+            if request.messages[-1]["role"] == "tool":
+                await asyncio.sleep(60)
+            return await super().sample(request)
+
+    def begin(request: Request) -> Sampled:
+        if request.messages[-1]["content"] == "long":
+            return said(None, call("nothing"))
+        return said(None, call("delegate", {"task": "long"}, "c1"), call("delegate", {"task": "spent"}, "c2"))
+
+    stage.model = Spent(begin)
+    runner = await stage.run(stage.recipe(subagent_depth=1))
+    assert (runner.reason, stage.entries) == ("spent", [])
+    [line] = (stage.folder / "run" / ASIDE).read_bytes().splitlines()
+    graph = MessageGraph.from_json(line)
+    assert len(list(graph.responses())) == 2, "the delegating one, and the one of the agent that was cut off"
+    assert len(asyncio.all_tasks()) == 1, "nobody works on"

@@ -62,6 +62,12 @@ def test_a_file_that_makes_no_sense_says_why(tmp_path: Path, text: str, reason: 
         read_distribution(str(tmp_path / "d.yaml"), [])
 
 
+def test_a_file_that_is_no_text_says_so(tmp_path: Path) -> None:
+    (tmp_path / "d.yaml").write_bytes(b"caf\xe9: 5\n")
+    with pytest.raises(SettingsError, match=r"d\.yaml: not UTF-8 text"):
+        read_distribution(str(tmp_path / "d.yaml"), [])
+
+
 def test_a_name_that_nobody_knows_is_refused() -> None:
     with pytest.raises(SettingsError, match="there is no distribution 'blanced'; give a file, or one of all, balanced, minimal"):
         read_distribution("blanced", ["a"])

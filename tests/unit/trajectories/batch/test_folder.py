@@ -148,7 +148,55 @@ async def test_killed_while_it_sets_aside_a_run_is_as_before_or_as_after(stage: 
     folder.close()
     folder = opened(path)
     assert len(folder.done) == (4 if step == "before" else 2)
+    assert len(list(folder.entries_aside())) == (0 if step == "before" else 2), "each is in one place, and its cost counts once"
     assert [len(folder.graph_line(placed)) for placed in folder.placed()] == [len(line) + 1 for line in stage.lines]
+
+
+def dying(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+async def test_killed_before_a_move_only_the_copies_are_taken_out_of_what_lies_aside(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = stage.folder / "run"
+    folder = Folder.open(path, RECIPE, may_go_on=True)
+    folder.set_aside(lambda placed: placed.key == ("a", 0))
+    folder.close()
+    await stage.run(rollouts=2)
+    before = (path / ASIDE).read_bytes()
+    folder = Folder.open(path, RECIPE, may_go_on=True)
+    monkeypatch.setattr("hermes.trajectories.batch.folder.finish_moving", dying)
+    with pytest.raises(KeyboardInterrupt):
+        folder.set_aside(lambda placed: placed.entry.item == "a")
+    monkeypatch.undo()
+    folder.close()
+    folder = opened(path)
+    assert ((path / ASIDE).read_bytes(), folder.aside) == (before, {("a", 0): 0})
+    assert folder.done == {("a", 0): 1, ("a", 1): 0, ("b", 0): 0, ("b", 1): 0}
+
+
+async def test_a_prompt_that_carries_the_note_of_an_earlier_run_is_not_taken_for_that_run(tmp_path: Path) -> None:
+    earlier = {"item": "old", "rollout": 7, "digest": "x", "outcome": "error"}
+    first = {"role": "user", "content": "hi", "metadata": {"batch": earlier}}
+    stage = Stage(tmp_path)
+    stage.rows({"id": "a", "prompt": [first, {"role": "assistant", "content": "hello"}, {"role": "user", "content": "go"}]})
+    await stage.run()
+    before = stage.entries
+    (tmp_path / "run" / INDEX).unlink()
+    assert opened(tmp_path / "run").recovered == 1
+    assert (stage.entries, [entry.name for entry in before]) == (before, ["a/0"])
+
+
+async def test_whatever_keeps_rollouts_from_the_disk_is_raised_and_nobody_waits_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing_put(*_: object) -> None:
+        raise TypeError("no JSON")
+
+    stage = Stage(tmp_path)
+    monkeypatch.setattr(Folder, "put", failing_put)
+    async with asyncio.timeout(5):
+        with pytest.raises(TypeError, match="no JSON"):
+            await stage.run(rollouts=3, concurrency=4)
 
 
 async def test_failed_rollouts_can_be_made_once_more(tmp_path: Path) -> None:

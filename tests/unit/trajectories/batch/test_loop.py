@@ -1,6 +1,8 @@
 """The agent loop: what is asked, what is recorded, and every way in which it can end."""
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from hermes.trajectories.batch.functions import python_toolset
 from hermes.trajectories.batch.loop import NOT_RUN
 from hermes.trajectories.batch.rollout import Outcome
 from hermes.trajectories.batch.seeds import seed_of
+from hermes.trajectories.batch.tools import Errand, ToolCall, ToolFailed, Tools
 from hermes.trajectories.model import Request, Sampled
 from tests.unit.trajectories.batch.stage import Stage, StageModel, call, failing, said, turn_of
 
@@ -25,6 +28,13 @@ async def slow(seconds: float) -> str:
     """Take its time."""
     await asyncio.sleep(seconds)
     return f"slept {seconds}"
+
+
+async def orphaned() -> str:
+    """Wait for what somebody else cancelled."""
+    gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    gone.cancel()
+    return await gone
 
 
 @pytest.fixture
@@ -168,6 +178,49 @@ async def test_time_is_up_in_the_middle_of_a_tool(stage: Stage) -> None:
         {"role": "tool", "tool_call_id": "c1", "content": NOT_RUN},
         {"role": "tool", "tool_call_id": "c2", "content": NOT_RUN},
     ], "no call is left without a result"
+
+
+async def test_a_tool_that_waited_for_what_was_cancelled_has_failed_and_the_run_goes_on(stage: Stage) -> None:
+    stage.rows(*({"prompt": "go", "id": f"i{number}"} for number in range(6)))
+    stage.toolsets = {"mine": python_toolset("mine", [orphaned])}
+    stage.model = StageModel(lambda request: said("done") if turn_of(request) else said(None, call("orphaned")))
+    runner = await stage.run(stage.recipe(toolsets=always(["mine"])), concurrency=2)
+    kept = [(entry.outcome, entry.tools) for entry in stage.entries]
+    assert (kept, runner.reason) == ([(Outcome.COMPLETED, {"orphaned": {"failed": 1}})] * 6, "")
+    results = [message["content"] for line in stage.lines for message in MessageGraph.from_json(line) if message["role"] == "tool"]
+    assert results == ["Error: orphaned waited for something that was cancelled"] * 6
+
+
+async def test_a_toolset_whose_closing_waited_for_what_was_cancelled_changes_nothing_any_more(stage: Stage) -> None:
+    class Idle:
+        schemas: Sequence[Mapping[str, Any]] = ()
+
+        async def run(self, call: ToolCall) -> str:
+            raise ToolFailed(call.name)
+
+    class Leaving:
+        name = "leaving"
+
+        @asynccontextmanager
+        async def open(self, _: Errand) -> AsyncIterator[Tools]:
+            yield Idle()
+            await orphaned()
+
+    stage.toolsets = {"leaving": Leaving()}
+    await stage.run(stage.recipe(toolsets=always(["leaving"])))
+    assert [entry.outcome for entry in stage.entries] == [Outcome.COMPLETED]
+
+
+async def test_a_model_that_waited_for_what_was_cancelled_is_an_error_of_its_rollout(stage: Stage) -> None:
+    class Orphaned(StageModel):
+        async def sample(self, request: Request) -> Sampled:
+            await orphaned()
+            return await super().sample(request)
+
+    stage.rows(*({"prompt": "go", "id": f"i{number}"} for number in range(6)))
+    stage.model = Orphaned()
+    await stage.run(concurrency=2)
+    assert [(entry.outcome, entry.reason) for entry in stage.entries] == [(Outcome.ERROR, "something that it waited for was cancelled")] * 6
 
 
 async def test_an_answer_that_no_graph_can_hold_is_an_error(stage: Stage) -> None:

@@ -4,12 +4,14 @@ import asyncio
 import threading
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from hermes.graph import MessageGraph
+from hermes.graph.message import MAX_DEPTH
 from hermes.trajectories.batch.rollout import Outcome, Rollout
 from hermes.trajectories.calls import Policies, read_calls
 from hermes.trajectories.source import Session
@@ -61,13 +63,48 @@ async def test_a_mapping_is_a_reward_and_what_goes_with_it(stage: Stage) -> None
     assert (entry.reward, entry.metrics, entry.verify_error) == (0.25, {"steps": 3, "why": "because"}, "")
 
 
+class Report:
+    """As pydantic's models are."""
+
+    def model_dump(self, **_: Any) -> dict[str, Any]:
+        return {"steps": [1, 2]}
+
+
+async def test_metrics_are_kept_as_json_whatever_held_them(stage: Stage) -> None:
+    async with asyncio.timeout(5):
+        entry = await scored(stage, lambda row, rollout: {"reward": 1, "report": Report(), "view": MappingProxyType({"n": (1, 2)})})
+    assert (entry.reward, entry.metrics, entry.verify_error) == (1.0, {"report": {"steps": [1, 2]}, "view": {"n": [1, 2]}}, "")
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else 0
+
+
+async def test_metrics_as_deep_as_a_message_may_be_do_not_stop_the_run(stage: Stage) -> None:
+    """In the graph they stand below `batch` and `metrics`, so that a few levels less are left to them."""
+    for depth in range(MAX_DEPTH - 6, MAX_DEPTH + 2):
+        stage.rows({"prompt": "go", "id": f"d{depth}"})
+        stage.verifier = lambda row, rollout, depth=depth: {"reward": 1, "deep": nested(depth)}
+        await stage.run()
+    errors = [bool(entry.verify_error) for entry in sorted(stage.entries, key=lambda entry: int(entry.item[1:]))]
+    assert errors == sorted(errors)
+    assert {*errors} == {False, True}
+
+
 def fails(row: Any, rollout: Rollout) -> float:
     raise KeyError("gold")
+
+
+async def waits_for_what_was_cancelled(row: Any, rollout: Rollout) -> float:
+    gone: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    gone.cancel()
+    return await gone
 
 
 @pytest.mark.parametrize(
     ("verifier", "error"),
     [
+        (waits_for_what_was_cancelled, "CancelledError: something that it waited for was cancelled"),
         (fails, "KeyError: 'gold'"),
         (lambda row, rollout: "good", "ValueError: it returned 'good'; expected a number, or a mapping with `reward`"),
         (lambda row, rollout: float("nan"), "ValueError: it returned nan, which is no reward"),

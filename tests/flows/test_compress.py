@@ -14,6 +14,9 @@ from typer.testing import CliRunner
 
 from hermes import MessageGraph
 from hermes.cli import whole_app
+from hermes.trajectories.compress.drafts import Places
+from hermes.trajectories.compress.run import held
+from hermes.trajectories.source import find_files
 from tests.unit.trajectories.compress.job_files import agent_row, graph_line, rows, write
 
 SHIPPED = Path(__file__).parents[2] / "configs" / "trajectory_compression.yaml"
@@ -92,6 +95,39 @@ def test_a_folder_becomes_a_folder_and_several_files_do_too(folder: Path) -> Non
     assert (folder / "both" / "b.jsonl").read_bytes() == (folder / "in_compressed" / "b.jsonl").read_bytes()
 
 
+def test_a_file_in_a_folder_is_left_out_by_its_whole_name(folder: Path) -> None:
+    (folder / "in").mkdir()
+    for name in (
+        "ledger.jsonl",
+        "general-ledger.jsonl",
+        "compression_metrics.json",
+        "x.compression_metrics.jsonl",
+        "my_compression_metrics.json",
+    ):
+        write(folder / "in" / name, [agent_row(1)])
+    assert run("in", "-t", 500)[0] == 0
+    assert names(folder / "in_compressed") == ["general-ledger.jsonl", "my_compression_metrics.json"]
+
+
+def test_an_export_of_a_folder_passes_over_what_is_hidden_in_it(folder: Path) -> None:
+    (folder / "in" / ".t.unfinished").mkdir(parents=True)
+    for name in ("g.jsonl", ".hidden.jsonl", ".t.unfinished/stored.jsonl"):
+        write(folder / "in" / name, [graph_line(1)])
+    assert find_files([folder / "in"]) == [folder / "in" / "g.jsonl"]
+    assert find_files([folder / "in" / ".t.unfinished"]) == [folder / "in" / ".t.unfinished" / "stored.jsonl"]
+
+
+def test_a_restart_out_of_the_store_leaves_a_run_that_is_at_work_alone(folder: Path) -> None:
+    places = Places(Path("x.jsonl"), Path("metrics.json"), is_folder=False, is_private=True)
+    with held(places) as journal:
+        journal.append("run", {})
+        spooled = write(folder / ".x.jsonl.unfinished" / "stored.jsonl", [graph_line(12)])
+        before = {path.name: path.read_bytes() for path in spooled.parent.iterdir()}
+        code, _, errors = run("--stored", "--out", "x.jsonl", "--restart")
+        assert (code, errors.startswith("hermes: another process works in .x.jsonl.unfinished")) == (2, True)
+        assert {path.name: path.read_bytes() for path in spooled.parent.iterdir()} == before
+
+
 def test_a_dry_run_says_what_would_come_and_writes_nothing(folder: Path) -> None:
     code, output, errors = run("t.jsonl", "-t", 500, "--dry-run")
     assert (code, errors, names(folder)) == (0, "", ["t.jsonl"])
@@ -151,6 +187,7 @@ def test_hermes_agents_own_settings_are_honoured(folder: Path) -> None:
         (("t.jsonl", "--engine", "spark"), "unknown engine 'spark'; one of local, daft, ray://HOST:PORT"),
         (("t.jsonl", "--model", "claude-hiku"), "there is no model claude-hiku; did you mean claude-haiku?"),
         (("t.jsonl", "--budget-usd", "1"), "--budget-usd is for a model that is paid; name one with --model"),
+        (("t.jsonl", "--model", "claude-haiku", "--budget-usd", "inf"), "--budget-usd is an amount in US dollars, not inf"),
     ],
 )
 def test_bad_arguments_are_one_line_code_2_and_nothing_is_written(folder: Path, words: tuple[object, ...], complaint: str) -> None:

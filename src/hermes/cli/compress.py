@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -143,8 +144,8 @@ def compress_command(
         return
     settings = _settings(config, target_tokens, tokenizer, workers)
     chosen = settings.summarization.model if model is None else None if model == NOBODY else model
-    if budget_usd is not None and chosen is None:
-        fail("--budget-usd is for a model that is paid; name one with --model")
+    if budget_usd is not None:
+        _refuse_no_budget(budget_usd, chosen)
     wanted = Wanted(tuple(conversation or ()), since, account, is_everything, settings_file)
     order = _Order(settings, chosen, budget_usd, settings_file, is_json=is_json, restarts=is_restart)
     broken = 0
@@ -204,6 +205,13 @@ def _settings(config: Path | None, target: int | None, tokenizer: str | None, wo
         return read_settings(file, {key: value for key, value in said.items() if value is not None})
     except TrajectoryError as error:
         fail(str(error))
+
+
+def _refuse_no_budget(usd: float, model: str | None) -> None:
+    if model is None:
+        fail("--budget-usd is for a model that is paid; name one with --model")
+    if not math.isfinite(usd):
+        fail(f"--budget-usd is an amount in US dollars, not {usd}; leave it out to pay whatever it costs")
 
 
 def _run(job: Job, engine: Engine, order: _Order) -> Finished:

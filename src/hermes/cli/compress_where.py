@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +12,14 @@ from typing import Any
 from hermes.cli import foreign
 from hermes.cli.errors import fail
 from hermes.trajectories.compress.chunks import Input, find_inputs
-from hermes.trajectories.compress.drafts import Places
-from hermes.trajectories.compress.run import JOURNAL
+from hermes.trajectories.compress.drafts import Places, side_name
+from hermes.trajectories.compress.run import JOURNAL, held
 from hermes.trajectories.compress.settings import CompressionSettings
 
 SERVICE = "hermes.cli.compress_service"
 """Loaded by name: it needs the extra `serve` and takes a second, and files without a model need neither."""
 NOT_TRAJECTORIES = ("ledger.jsonl", ".rejected.jsonl", ".over_limit.jsonl")
-"""What lies beside trajectories."""
+"""What lies beside trajectories: names, and, with a dot before them, how names end."""
 SPOOL = "stored.jsonl"
 
 
@@ -48,7 +47,8 @@ def find_places(files: Sequence[Path], wanted: Wanted, out: Path | None, setting
         if out is None:
             fail("where to? Name a file for the graphs out of the store, for instance --out compressed.jsonl")
         return places_for(out, settings, is_folder=False, is_private=True), []
-    leave_out = (*NOT_TRAJECTORIES, settings.metrics.output_file, Path(settings.metrics.output_file).with_suffix(".jsonl").name)
+    metrics = Path(settings.metrics.output_file)
+    leave_out = (*NOT_TRAJECTORIES, *(each for name in (metrics.name, metrics.with_suffix(".jsonl").name) for each in (name, f".{name}")))
     inputs = [each for file in files for each in find_inputs(file, leave_out)]
     is_folder = len(files) > 1 or files[0].is_dir()
     if len(files) > 1 and out is None:
@@ -67,7 +67,7 @@ def places_for(out: Path, settings: CompressionSettings, *, is_folder: bool, is_
     """Return where everything goes. The metrics of another run are not written over: then the output's name stands before theirs."""
     metrics = out.parent / settings.metrics.output_file
     if metrics.exists() or metrics.with_suffix(".jsonl").exists():
-        metrics = metrics.with_name(f"{out.stem}.{metrics.name}")
+        metrics = metrics.with_name(f"{side_name(out)}.{metrics.name}")
     return Places(out, metrics, is_folder, is_private)
 
 
@@ -75,15 +75,13 @@ def spool(places: Places, wanted: Wanted, *, restarts: bool) -> tuple[list[Input
     """Read the sessions out of the store into a file beside the draft; return it, and how many could not be read.
 
     An unfinished run goes on with those that it began with."""
-    if restarts:
-        shutil.rmtree(places.folder, ignore_errors=True)
     file = places.folder / SPOOL
-    if places.out.exists() and not file.exists():
+    if places.out.exists() and (restarts or not file.exists()):
         fail(f"{places.out} exists; name another with --out, or remove it")
     broken = 0
-    if not file.exists() or not (places.folder / JOURNAL).exists():
-        places.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        broken = load_service("sessions out of the store need").save_sessions(wanted, file)
+    with held(places, restarts=restarts):
+        if not file.exists() or not (places.folder / JOURNAL).stat().st_size:
+            broken = load_service("sessions out of the store need").save_sessions(wanted, file)
     return [Input(file, SPOOL)], broken
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hermes.trajectories.turns import CALL_END, RESPONSE_END, blocks_of
+
 FINDINGS = {
     "altered-row": "an exported row was changed since, so it was read as any other",
     "arguments-lost": "empty arguments for a tool that requires some: unparsable arguments were written as {}",
@@ -177,7 +179,7 @@ def _look_at_row(row: Mapping[str, Any], turns: Sequence[tuple[str, str, Any]], 
     for index, (speaker, value, _) in enumerate(turns):
         if speaker == "human" and value.startswith("[CONTEXT SUMMARY]"):
             reading.found("compressed-middle", index)
-        if speaker == "system" and _PROMPT_TOOLS.search(value) and "<tool_call>" in value and reading.shape in HERMES_AGENT:
+        if speaker == "system" and _prompt_tools(value) is not None and "<tool_call>" in value and reading.shape in HERMES_AGENT:
             reading.found("regenerated-system-prompt", index)
         if speaker == "tool" and reading.shape in HERMES_AGENT and "[screenshot]" in value:
             reading.found("image-replaced", index)
@@ -197,10 +199,10 @@ def _forget_lost_question(turns: Sequence[tuple[str, str, Any]], reading: Readin
 
 # What a model said -----------------------------------------------------------------------------------------------
 
-_PROMPT_TOOLS = re.compile(r"<tools>\s*(.*?)\s*</tools>", re.DOTALL)
+_PROMPT_TOOLS = re.compile(r"<tools>(.*?)</tools>", re.DOTALL)
 _THINK = re.compile(r"\s*<think>\n?(.*?)\n?</think>\n?", re.DOTALL)
 _SCRATCHPAD = re.compile(r"(</?)REASONING_SCRATCHPAD>")
-_CALL = re.compile(r"\n?<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_CALL = re.compile(r"\n?<tool_call>(.*?)</tool_call>", re.DOTALL)
 _RESPONSE = re.compile(r"<tool_response>\n?(.*?)\n?</tool_response>", re.DOTALL)
 _ROUND_FLOAT = re.compile(r"[:\[,]\s*-?\d+\.0(?:e[+-]?\d+)?\s*[,}\]]")
 
@@ -219,8 +221,8 @@ def _answer(value: str, turn: int, reading: Reading) -> dict[str, Any]:
             reading.found("empty-think", turn)
     calls: list[dict[str, Any]] = []
     pieces, at = [], 0
-    for block in _CALL.finditer(text):
-        call = _call(block[1], turn, len(calls), reading)
+    for block in blocks_of(_CALL, text, CALL_END):
+        call = _call(block[1].strip(), turn, len(calls), reading)
         if call is not None:
             pieces.append(text[at : block.start()])
             calls.append(call)
@@ -285,8 +287,13 @@ def _space(text: str, at: int) -> int:
 
 def _tools_in(prompt: str) -> list[Any]:
     """Return the tools that a regenerated system prompt lists."""
-    listed = _PROMPT_TOOLS.search(prompt)
-    return (_listed(listed[1]) or []) if listed is not None else []
+    listed = _prompt_tools(prompt)
+    return (_listed(listed) or []) if listed is not None else []
+
+
+def _prompt_tools(prompt: str) -> str | None:
+    """What a system prompt says within its first `<tools>`."""
+    return next((block[1].strip() for block in blocks_of(_PROMPT_TOOLS, prompt, "</tools>")), None)
 
 
 def _requiring(tools: Sequence[Any]) -> set[str]:
@@ -310,8 +317,13 @@ class _Result:
     name: str | None = None
 
 
+def responses_in(value: str) -> list[str]:
+    """What stands in the `<tool_response>` blocks of a turn."""
+    return [block[1] for block in blocks_of(_RESPONSE, value, RESPONSE_END)]
+
+
 def _results(value: str, calls: Sequence[dict[str, Any]], turn: int, reading: Reading) -> Iterator[dict[str, Any]]:
-    blocks = [block[1] for block in _RESPONSE.finditer(value)]
+    blocks = responses_in(value)
     if not blocks:
         reading.found("bare-tool-result", turn)
     results = [_result(block, turn, reading) for block in blocks or [value]]

@@ -125,15 +125,18 @@ def checked(name: str, graph: MessageGraph, where: str, size: int = 0) -> Sessio
 
 
 def _inside(folder: Path) -> Iterator[Path]:
-    """Yield the graph files below a folder; raise SourceError for a folder that cannot be read, instead of passing over it."""
+    """Yield the graph files below a folder, hidden ones left out: drafts of an unfinished run are among those.
+
+    Raises SourceError for a folder that cannot be read, instead of passing over it."""
 
     def refuse(error: OSError) -> None:
         raise SourceError(str(error.filename), error.strerror or str(error))
 
-    for place, _, names in os.walk(folder, onerror=refuse):
+    for place, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             file = Path(place, name)
-            if file.suffix in SUFFIXES and not _is_exported(file) and not _is_beside_a_run(file):
+            if file.suffix in SUFFIXES and not name.startswith(".") and not _is_exported(file) and not _is_beside_a_run(file):
                 yield file
 
 

@@ -35,6 +35,7 @@ _TAG_IN_JSON = re.compile(rf"<(?=/?(?:{TAGS})>)")
 _GUARDED = re.compile(rf"\\u003c(?=/?(?:{TAGS})>)", re.IGNORECASE)
 _CALL = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
 _RESPONSE = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
+CALL_END, RESPONSE_END = "</tool_call>", "</tool_response>"
 _ENVELOPE = re.compile(r'\{"name": ("(?:[^"\\]|\\.)*"), "arguments": (.*)\}', re.DOTALL)
 _THINK = ("<think>\n", "\n</think>\n")
 
@@ -219,7 +220,7 @@ def _gpt_message(value: str, entry: Rest) -> dict[str, Any]:
         thought, end, value = value.removeprefix(_THINK[0]).partition(_THINK[1])
         if not end:
             raise TurnError("<think> without </think>")
-    blocks = list(_CALL.finditer(value))
+    blocks = list(blocks_of(_CALL, value, CALL_END))
     text = value[: blocks[0].start()].removesuffix("\n") if blocks else value
     if "\n".join([*([text] if text else []), *(block[0] for block in blocks)]) != value:
         raise TurnError("text between or behind tool calls")
@@ -315,8 +316,13 @@ def _tool_turn(results: Sequence[Mapping[str, Any]], order: Sequence[int]) -> tu
     return "\n".join(blocks), entry
 
 
+def blocks_of(pattern: re.Pattern[str], text: str, closing: str) -> Iterator[re.Match[str]]:
+    """Find blocks up to the last closing tag: what is opened behind it would be looked through to the end, each time anew."""
+    return pattern.finditer(text, 0, text.rfind(closing) + len(closing))
+
+
 def _tool_messages(value: str, entry: Rest) -> list[dict[str, Any]]:
-    blocks = list(_RESPONSE.finditer(value))
+    blocks = list(blocks_of(_RESPONSE, value, RESPONSE_END))
     if "\n".join(block[0] for block in blocks) != value:
         raise TurnError("text between tool responses")
     unsaid = entry.get("results", [])

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -368,3 +369,24 @@ def test_a_shape_that_was_asked_for_is_not_guessed(tmp_path: Path) -> None:
     [error] = import_file(file, "openai")
     assert isinstance(error, SourceError)
     assert error.reason == "no messages in it"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("gpt", "<tool_call>\n" * 20_000),
+        ("gpt", f'<tool_call>\n{{"name": "f", "arguments": {{"a": "x{" " * 40_000}y"}}}}\n</tool_call>'),
+        ("gpt", "<think>\n" * 20_000),
+        ("tool", "<tool_response>\n" * 20_000),
+        ("tool", f"<tool_response>\nx{chr(10) * 40_000}y\n</tool_response>"),
+        ("system", "<tools>\n" * 20_000),
+    ],
+)
+def test_what_is_opened_and_never_closed_takes_no_longer_than_anything_else(tmp_path: Path, said: tuple[str, str]) -> None:
+    turns = [said, ("human", "q"), ("gpt", "a")] if said[0] == "system" else [("human", "q"), said, ("gpt", "a")]
+    row = {"conversations": [{"from": speaker, "value": value} for speaker, value in turns]}
+    (tmp_path / "t.jsonl").write_text(json.dumps(row) + "\n")
+    began = time.process_time()
+    [imported] = import_file(tmp_path / "t.jsonl")
+    assert isinstance(imported, Imported)
+    assert time.process_time() - began < 5  # it was minutes

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hermes.graph import MessageGraph, Turn
+from hermes.trajectories.compress.clocks import limited
 from hermes.trajectories.compress.extract import NAMES, Extractive, extract, terms_of
 from hermes.trajectories.compress.measure import HEADER, shorten
 from hermes.trajectories.compress.pieces import EXTRACTIVE, MODEL, Piece, Summariser, Summary, call_texts, content_text
@@ -110,7 +111,7 @@ class ModelSummariser:
             )
             asked.calls += 1
             try:
-                async with asyncio.timeout(settings.timeout):
+                async with limited(settings.timeout):
                     sampled = await self._model.sample(request)
             except TimeoutError:
                 failure = ModelFailed(f"no answer within {settings.timeout:g} s")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from hermes.trajectories.compress.ask import ModelSummariser
 from hermes.trajectories.compress.chunks import Chunk
+from hermes.trajectories.compress.clocks import limited
 from hermes.trajectories.compress.extract import Extractive
 from hermes.trajectories.compress.lines import Done, Fate, Outcome, RawRow, Work, compress_row
 from hermes.trajectories.compress.pieces import Piece, Summary
@@ -69,7 +70,7 @@ class Asking:
         is_all = False
         while begun or not is_all:
             if not is_all and not self._till.spent and len(self._running) < MOST_ROWS and len(begun) < MOST_CHUNKS:
-                found = await asyncio.to_thread(next, results, None)
+                found = await _next(results)
                 is_all = found is None
                 if found is not None:
                     begun.append(self._begin(*found))
@@ -95,8 +96,8 @@ class Asking:
             done = Done()
             outcome, reason = Outcome(Fate.WRITTEN, raw.line), ""
             try:
-                # The clock starts when the row has its slot: waiting for others is not its fault.
-                async with asyncio.timeout(processing.per_trajectory_timeout or None):
+                # The clock starts when the row has its slot, and the till stops it: waiting for others is not the row's fault.
+                async with limited(processing.per_trajectory_timeout):
                     summariser = ModelSummariser(self._till.model_for(file, raw.number), self._work.settings)
                     outcome = await compress_row(raw, self._work, counter, done, summariser=summariser)
                 reason = done.problems[-1] if done.totals.failed else ""
@@ -111,6 +112,16 @@ class Asking:
                 outcome = await compress_row(raw, self._work, counter, done, summariser=Instead(reason))
             self._on_row()
             return outcome, done
+
+
+async def _next(results: Iterator[tuple[Chunk, Done]]) -> tuple[Chunk, Done] | None:
+    """Return what comes next, worked on in a thread; None at the end."""
+    fetching = asyncio.create_task(asyncio.to_thread(next, results, None))
+    try:
+        return await asyncio.shield(fetching)
+    except asyncio.CancelledError:
+        await asyncio.wait([fetching])  # whoever stops closes the results, and a generator that is being worked in cannot be closed
+        raise
 
 
 class Instead:

@@ -82,7 +82,7 @@ class Chunk:
 def find_inputs(path: Path, leave_out: Iterable[str] = ()) -> list[Input]:
     """Return a file, or the trajectory files below a folder in the order of their names; raise SourceError if there are none.
 
-    Hidden files, and names that end as one of `leave_out`, are no trajectories."""
+    Hidden files are no trajectories, nor are the names in `leave_out`, where one that begins with a dot is how a name ends."""
     if path.is_file():
         return [Input(path, _text(path.name))]
     if not path.is_dir():
@@ -91,7 +91,9 @@ def find_inputs(path: Path, leave_out: Iterable[str] = ()) -> list[Input]:
     for place, folders, names in os.walk(path, onerror=_refuse):
         folders[:] = [folder for folder in folders if not folder.startswith(".")]
         found += [Path(place, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
-    wanted = [file for file in sorted(found) if not file.name.endswith(tuple(leave_out))]
+    names_left_out = frozenset(leave_out)
+    endings = tuple(name for name in names_left_out if name.startswith("."))
+    wanted = [file for file in sorted(found) if file.name not in names_left_out and not file.name.endswith(endings)]
     if not wanted:
         raise SourceError(str(path), f"no {' or '.join(SUFFIXES)} file in this folder")
     return [Input(file, _text(str(file.relative_to(path)))) for file in wanted]

@@ -39,7 +39,12 @@ class Places:
 
     def beside(self, draft: str) -> Path:
         """Return where a draft ends up that is not the output."""
-        return self.metrics.with_suffix(".jsonl") if draft == TRAJECTORIES else self.out.with_name(f"{self.out.stem}.{draft}.jsonl")
+        return self.metrics.with_suffix(".jsonl") if draft == TRAJECTORIES else self.out.with_name(f"{side_name(self.out)}.{draft}.jsonl")
+
+
+def side_name(out: Path) -> str:
+    """Return what files beside an output are called by: its name, without the usual suffix only, so that x.json has others than x.jsonl."""
+    return out.name.removesuffix(".jsonl")
 
 
 class Drafts:
@@ -60,7 +65,8 @@ class Drafts:
 
     def write(self, chunk: Chunk, outcomes: Sequence[Outcome]) -> None:
         """Write what became of the rows of a chunk."""
-        name = f"out/{self._inputs[chunk.file].name}" if self._places.is_folder else "out/rows"
+        source = self._inputs[chunk.file]
+        name = f"out/{source.name}" if self._places.is_folder else "out/rows"
         if chunk.file != self._open:
             self._turn_to(name, chunk)
         for outcome in outcomes:
@@ -68,7 +74,7 @@ class Drafts:
                 self._add(name, self._lead(outcome) + outcome.line)
                 self.has_rows = True
             elif outcome.fate in BESIDE:
-                self._add(BESIDE[outcome.fate], _on_one_line(outcome) if outcome.lead else _ended(outcome.line))
+                self._add(BESIDE[outcome.fate], _ended(outcome.line) if source.path.suffix == ".jsonl" else _on_one_line(outcome))
             if outcome.metrics:
                 self._add(TRAJECTORIES, outcome.metrics)
         if chunk.tail and not self.has_rows and chunk.tail.lstrip().startswith(b"]"):
@@ -132,7 +138,7 @@ class Drafts:
 
 
 def _on_one_line(outcome: Outcome) -> bytes:
-    """Return an element of a list as a line of its own."""
+    """Return an element of a list, or a document, as a line of its own."""
     try:
         return json.dumps(json.loads(outcome.line)).encode() + b"\n"
     except (ValueError, RecursionError):

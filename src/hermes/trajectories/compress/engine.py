@@ -5,13 +5,13 @@ model wrote carries its own chat. Knows nothing about files: one graph in, the s
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hermes.graph import MessageGraph
 from hermes.graph.node import Node, same
+from hermes.trajectories.compress.clocks import limited
 from hermes.trajectories.compress.counting import Counter
 from hermes.trajectories.compress.extract import Extractive
 from hermes.trajectories.compress.measure import Scale, shorten
@@ -130,7 +130,7 @@ async def _summarised(piece: Piece, summariser: Summariser, limit_s: float) -> S
     if not piece.target_tokens:
         return Summary("")
     try:
-        async with asyncio.timeout(limit_s):
+        async with limited(limit_s):
             return await summariser.summarise(piece)
     except TimeoutError:
         summary = await Extractive().summarise(piece)

@@ -37,7 +37,7 @@ RESULT_LINES = 2
 _RUN = r"\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # scripts that put no space between words: two characters are a term
 _TERM = re.compile(rf"[^\W_{_RUN}]+(?:[-'\u2019.][^\W_]+)*|[{_RUN}]{{1,2}}")
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[\u3002\uff01\uff1f])|\n+")
-_CLAUSE = re.compile(r"(?<=[,;])\s+|\s+[-\u2013\u2014]+\s+|(?<=\w)\u2014(?=\w)|(?<=[\uff0c\uff1b])")
+_CLAUSE = re.compile(r"(?<=[,;])\s+|(?<!\s)\s+[-\u2013\u2014]+\s+|(?<=\w)\u2014(?=\w)|(?<=[\uff0c\uff1b])")
 _LINES = re.compile(r"\n+")
 _LINE = re.compile(rf".{{1,{LONGEST}}}(?:\s+|$)|.{{{LONGEST}}}", re.DOTALL)
 

@@ -79,6 +79,11 @@ class Journal:
         self._file.flush()
         os.fsync(self._file.fileno())
 
+    def clear(self) -> None:
+        """Forget everything that was added, and keep the lock."""
+        self._file.truncate(0)
+        os.fsync(self._file.fileno())
+
     def close(self) -> None:
         self._file.close()
 

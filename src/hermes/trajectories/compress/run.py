@@ -112,13 +112,10 @@ def opened(job: Job, *, restarts: bool = False) -> Iterator[Run]:
     If the block is left early, whatever was written stays, and the next run goes on from there."""
     places = job.places
     path = places.folder / JOURNAL
-    if restarts:
-        shutil.rmtree(places.folder, ignore_errors=True)
-    if places.out.exists() and not path.exists():
+    if places.out.exists() and (restarts or not path.exists()):
         raise SettingsError(f"{places.out} exists; name another with --out, or remove it")
     about = description(job)
-    places.folder.mkdir(parents=True, exist_ok=True, mode=0o700 if places.is_private else 0o777)
-    with closing(Journal(path)) as journal:
+    with held(places, restarts=restarts) as journal:
         found = read_journal(path)
         if found is None:
             started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -129,6 +126,22 @@ def opened(job: Job, *, restarts: bool = False) -> Iterator[Run]:
         job = replace(job, places=replace(places, metrics=Path(found.run["metrics"])))
         with closing(Run(job, journal, found)) as run:
             yield run
+
+
+@contextmanager
+def held(places: Places, *, restarts: bool = False) -> Iterator[Journal]:
+    """Hold the folder of a run, alone: it is made if there is none, and emptied to start over. Raises SettingsError if another has it."""
+    folder = places.folder
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700 if places.is_private else 0o777)
+    with closing(Journal(folder / JOURNAL)) as journal:
+        if restarts:
+            for each in folder.iterdir():
+                if each.is_dir():
+                    shutil.rmtree(each)
+                elif each.name != JOURNAL:  # the lock is on it
+                    each.unlink()
+            journal.clear()  # last: drafts that are gone are noticed, and those of another run would be taken for our own
+        yield journal
 
 
 def description(job: Job) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class ProcessingSettings:
     save_over_limit: bool = True
     """Write what is still too long, flagged, with the others. `false` writes it to a file of its own."""
     per_trajectory_timeout: float = 300.0
-    """Seconds to wait for the summaries of one trajectory; then the extractive one is taken."""
+    """Seconds to wait for the summaries of one trajectory; then the extractive one is taken. 0: as long as it takes."""
 
 
 @dataclass(frozen=True, slots=True)

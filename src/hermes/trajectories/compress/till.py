@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes.graph.message import thaw
+from hermes.trajectories.compress.clocks import stopped_clocks
 from hermes.trajectories.compress.journal import Found, Journal
 from hermes.trajectories.model import Model, ModelFailed, Request, Sampled
 
@@ -37,11 +38,13 @@ class Till:
         return _Asking(self, file, row, self._model.name)
 
     async def sample(self, request: Request, file: int, row: int) -> Sampled:
-        """Return an answer, paid now or before. Raises ModelFailed, and Spent when there is no money for any further one."""
+        """Return an answer, paid now or before. Raises ModelFailed, and Spent when there is no money for any further one.
+
+        Until the answers under way are paid nobody may know whether there is: that wait is on nobody's clock."""
         key = _key(request, file, row)
         if self._paid.get(key):
             return self._paid[key].pop(0)
-        async with self._answered:
+        async with stopped_clocks(), self._answered:
             await self._answered.wait_for(lambda: self.spent or self._can_pay() or not self._under_way)
             if not self.spent and not self._can_pay():
                 self.spent = f"the budget of {(self._budget or 0) / 1_000_000:g} USD is used up"

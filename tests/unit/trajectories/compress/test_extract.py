@@ -97,3 +97,15 @@ def test_a_megabyte_takes_no_more_than_seconds() -> None:
     start = time.process_time()
     assert extract(said, 750, ESTIMATE)
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("run", [" ", "-", "a-", '."', "\u3000", ",", "\n ", "<think>"])
+def test_a_long_run_of_anything_takes_no_more_than_a_second(run: str) -> None:
+    start = time.process_time()
+    extract([user(f"Look here {run * 40_000}| at 17:45, and go.")], 50, ESTIMATE)
+    assert time.process_time() - start < 1
+
+
+def test_a_dash_between_spaces_ends_a_clause_however_many_spaces_there_are() -> None:
+    said = [user(f"We meet at 17:45   --   {words(40, 'chatter')}")]
+    assert extract(said, 12, ESTIMATE) == "User: We meet at 17:45"

@@ -100,7 +100,7 @@ def test_a_json_file_stays_one_whatever_is_taken_out_of_it(tmp_path: Path) -> No
     finished = compressed(tmp_path / "t.json")
     written = json.loads((tmp_path / "t_compressed.json").read_text())
     assert ([row["conversations"][0] for row in written], written[1]) == ([turns(1)[0]] * 2, elements[3])
-    assert (tmp_path / "t_compressed.rejected.jsonl").read_text() == '3\n"x"\nnull\n'
+    assert (tmp_path / "t_compressed.json.rejected.jsonl").read_text() == '3\n"x"\nnull\n'
     assert finished.metrics["summary"]["trajectories_rejected"] == 3
     (tmp_path / "u.json").write_text("[1, 2 ]")
     compressed(tmp_path / "u.json")
@@ -118,7 +118,7 @@ def test_a_json_file_in_which_all_is_short_keeps_its_bytes_and_one_that_breaks_o
         f"u.json: its last {len(whole) - 200 - len(json.dumps(json.loads(whole)[:2], indent=1)) + 2:,} bytes are no JSON"
     ]
     assert json.loads((tmp_path / "u_compressed.json").read_text()) == json.loads(whole)[:2]
-    kept = (tmp_path / "u_compressed.json").read_text().removesuffix("\n]\n") + (tmp_path / "u_compressed.rejected.jsonl").read_text()
+    kept = (tmp_path / "u_compressed.json").read_text().removesuffix("\n]\n") + (tmp_path / "u_compressed.json.rejected.jsonl").read_text()
     assert kept == whole[:-200] + "\n"
 
 
@@ -243,6 +243,61 @@ def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
 
     compress_files(job(file), Meddling())
     assert len(rows(tmp_path / "t_compressed.jsonl")) == 1
+
+
+def test_a_restart_does_not_take_the_folder_of_a_run_that_is_at_work(tmp_path: Path) -> None:
+    file = write(tmp_path / "t.jsonl", many(60))
+
+    class Meddling:
+        def map(self, work: Callable[[Any], Any], chunks: Iterable[Any]) -> Generator[Any]:
+            for number, chunk in enumerate(chunks):
+                yield work(chunk)
+                if number == 1:
+                    with pytest.raises(SettingsError, match="another process works in"):
+                        compressed(file, restarts=True)
+
+    compress_files(job(file), Meddling())
+    assert [row["prompt_index"] for row in rows(tmp_path / "t_compressed.jsonl")] == list(range(60))
+
+
+def test_a_restart_leaves_nothing_of_the_run_before_in_a_folder(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        write(tmp_path / "in" / name, [*many(40), "nonsense"])
+    with pytest.raises(KeyboardInterrupt):
+        compress_files(job(tmp_path / "in"), Falling(14))
+    (tmp_path / "in" / "a.jsonl").unlink()
+    write(tmp_path / "in" / "b.jsonl", many(3))
+    assert not compressed(tmp_path / "in", restarts=True).is_resumed
+    assert listed(tmp_path / "in_compressed") == ["b.jsonl"]
+    assert listed(tmp_path) == ["in", "in_compressed", "metrics.json", "metrics.jsonl"]
+
+
+def test_a_restart_does_not_forget_a_run_whose_output_is_there(tmp_path: Path) -> None:
+    file = write(tmp_path / "t.jsonl", many(60))
+    with pytest.raises(KeyboardInterrupt):
+        compress_files(job(file), Falling(2))
+    (tmp_path / "t_compressed.jsonl").write_text("mine")
+    with pytest.raises(SettingsError, match=r"t_compressed\.jsonl exists"):
+        compressed(file, restarts=True)
+    (tmp_path / "t_compressed.jsonl").unlink()
+    assert compressed(file).is_resumed
+
+
+def test_files_whose_names_differ_in_their_suffix_have_different_files_beside_them(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[1]")
+    write(tmp_path / "x.jsonl", ["2"])
+    compressed(tmp_path / "x.json")
+    compressed(tmp_path / "x.jsonl")
+    assert (tmp_path / "x_compressed.json.rejected.jsonl").read_text() == "1\n"
+    assert (tmp_path / "x_compressed.rejected.jsonl").read_text() == "2\n"
+
+
+def test_a_document_on_many_lines_is_one_line_beside_the_output(tmp_path: Path) -> None:
+    hopeless = {"conversations": [{"from": "human", "value": "x" * 3_000}, {"from": "gpt", "value": "y"}]}
+    (tmp_path / "t.json").write_text(json.dumps(hopeless, indent=2))
+    compressed(tmp_path / "t.json", work(processing={"save_over_limit": False}))
+    assert rows(tmp_path / "t_compressed.json.over_limit.jsonl") == [hopeless]
 
 
 def moving(times: int) -> Callable[[Path, Path], Path]:

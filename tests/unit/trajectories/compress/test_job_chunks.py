@@ -110,6 +110,12 @@ def test_a_folder_is_read_in_the_order_of_names_without_what_lies_beside(tmp_pat
         find_inputs(tmp_path / "nowhere")
 
 
+def test_a_name_is_left_out_whole_and_an_ending_wherever_it_ends_one(tmp_path: Path) -> None:
+    for name in ("ledger.jsonl", "general-ledger.jsonl", "x.rejected.jsonl"):
+        (tmp_path / name).write_text("{}")
+    assert [each.name for each in find_inputs(tmp_path, ["ledger.jsonl", ".rejected.jsonl"])] == ["general-ledger.jsonl"]
+
+
 def test_every_file_has_a_chunk_so_that_every_output_is_made(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("")
     (tmp_path / "b.json").write_text("")

@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import threading
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hermes import CallRecord, MessageGraph
-from hermes.trajectories.compress.job import Finished
+from hermes.trajectories.compress.job import Finished, compress_files_with
 from hermes.trajectories.compress.till import Spent
 from hermes.trajectories.model import ModelFailed, Request, Sampled
-from tests.unit.trajectories.compress.job_files import agent_row, compressed_with, graph_line, rows, work, write
+from tests.unit.trajectories.compress.job_files import agent_row, compressed, compressed_with, graph_line, job, rows, work, write
 
 
 class Scribe:
@@ -81,6 +84,20 @@ async def test_a_graph_has_the_summary_with_the_chat_in_which_it_was_sampled(tmp
     [summary] = [message for message in chat if message.get("metadata")]
     assert [response.message["content"] for response in nested] == [f"Summary for {nested[0].sample_id}."]
     assert nested[0].message["content"] in summary["content"]
+    assert chat.verify()
+
+
+@pytest.mark.parametrize("is_paid_before", [False, True])
+async def test_a_graph_that_is_compressed_again_keeps_whatever_was_paid_for(tmp_path: Path, is_paid_before: bool) -> None:
+    file = write(tmp_path / "g.jsonl", [graph_line(24)])
+    if is_paid_before:
+        await compressed_with(Scribe(), file, work(1_500, model="fake"))
+    else:
+        await asyncio.to_thread(compressed, file, work(1_500))
+    finished = await compressed_with(model := Scribe(), tmp_path / "g_compressed.jsonl", work(600, model="fake"))
+    chat = MessageGraph.from_json((tmp_path / "g_compressed_compressed.jsonl").read_text())
+    nested = {response.sample_id for response in chat.responses() if not response.is_own}
+    assert (finished.is_clean, said(finished)["fallbacks"], len(model.asked), len(nested)) == (True, 0, 1, 1 + is_paid_before)
     assert chat.verify()
 
 
@@ -165,3 +182,46 @@ async def test_equal_rows_are_two_trajectories_with_a_summary_each(tmp_path: Pat
     model = Scribe()
     await compressed_with(model, write(tmp_path / "t.jsonl", [agent_row(12)] * 2))
     assert len(set(model.asked)) == 2
+
+
+async def test_who_waits_for_the_till_does_not_wait_on_their_own_clock(tmp_path: Path) -> None:
+    (tmp_path / "hasty").mkdir()
+
+    class Slow(Scribe):
+        async def sample(self, request: Request) -> Sampled:
+            sampled = await super().sample(request)
+            await asyncio.sleep(0.2)
+            return replace(sampled, micro_usd=4_000 if len(self.asked) == 1 else 100)
+
+    # After a dear answer there is money for one at a time: the last of six waits for a second, more than any limit allows for.
+    limits = work(model="fake", processing={"per_trajectory_timeout": 0.7}, summarization={"timeout": 0.6})
+    finished = await compressed_with(model := Slow(), source(tmp_path), limits, budget_micro_usd=8_500)
+    assert (len(model.asked), said(finished)["fallbacks"], said(finished)["total_errors"]) == (6, 0, 0)
+    hasty = work(model="fake", processing={"per_trajectory_timeout": 0.1})
+    finished = await compressed_with(Slow(), source(folder := tmp_path / "hasty"), hasty, budget_micro_usd=8_500)
+    assert (said(finished)["fallbacks"], len(rows(folder / "t_compressed.jsonl"))) == (6, 12), "the clock goes on for the answer itself"
+
+
+async def test_no_time_limit_of_a_trajectory_is_no_limit(tmp_path: Path) -> None:
+    finished = await compressed_with(Scribe(seconds=0.01), source(tmp_path), work(model="fake", processing={"per_trajectory_timeout": 0}))
+    assert (said(finished)["fallbacks"], said(finished)["total_api_calls"]) == (0, 6)
+
+
+async def test_stopped_while_a_chunk_is_worked_on_it_ends_as_anything_that_is_stopped(tmp_path: Path) -> None:
+    is_at_work, may_go_on = threading.Event(), threading.Event()
+
+    class Working:
+        def map(self, work: Callable[[Any], Any], chunks: Iterable[Any]) -> Generator[Any]:
+            for chunk in chunks:
+                is_at_work.set()
+                may_go_on.wait(10)
+                yield work(chunk)
+
+    running = asyncio.create_task(compress_files_with(Scribe(), job(source(tmp_path), work(model="fake")), Working()))
+    await asyncio.to_thread(is_at_work.wait, 10)
+    running.cancel()
+    asyncio.get_running_loop().call_later(0.05, may_go_on.set)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    finished = await compressed_with(Scribe(), tmp_path / "t.jsonl")
+    assert (finished.is_clean, len(rows(tmp_path / "t_compressed.jsonl"))) == (True, 12)

@@ -1,6 +1,7 @@
 """Rows of every shape: what is short enough keeps its bytes, and what is compressed keeps everything but its middle."""
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +211,25 @@ def test_a_graph_keeps_both_versions_and_every_sample_is_trained_in_its_own_cont
     assert verify(tmp_path / "out", [tmp_path / "graphs_compressed.jsonl"]).problems == ()
 
 
+def test_a_graph_is_compressed_again_and_still_has_every_sample_in_its_own_context() -> None:
+    once, _ = one(graph_line(24), target=1_500)
+    twice, done = one(json.dumps(once), target=600)
+    first, second = MessageGraph.from_json(json.dumps(once)), MessageGraph.from_json(json.dumps(twice))
+    assert (done.totals.compressed, done.totals.failed, done.totals.off_policy) == (1, 0, 1)
+    assert (len(second) < len(first), len(second.versions), len(first.versions)) == (True, 2, 2)
+    assert second.previous == messages(24)
+    assert second.verify()
+    assert [response.id for response in second.responses()] == [response.id for response in first.responses()]
+    late = [place for place, message in enumerate(second) if message["role"] == "assistant" and place > 4]
+    assert json.loads(done.outcomes[0].metrics)["off_policy_turns"] == late != []
+
+
+def test_a_graph_in_which_nothing_was_sampled_has_nothing_that_is_off_policy() -> None:
+    for rounds in (12, 20):
+        row, done = one(MessageGraph(messages(rounds)).to_json())
+        assert (done.totals.compressed, done.totals.off_policy, len(MessageGraph.from_json(json.dumps(row)).versions)) == (1, 0, 1)
+
+
 texts = st.text(st.sampled_from('ab"\\\\ \\n{}<>é漢😀'), max_size=30)
 arguments = st.dictionaries(texts, st.one_of(texts, st.lists(texts, max_size=3), st.integers()), max_size=3)
 
@@ -309,3 +329,12 @@ def test_what_became_of_a_list_that_is_no_shorter_form_of_it_is_refused() -> Non
     for after in (before[:-1], [*before, {"role": "user", "content": "more"}], [{"role": "user", "content": "else"}, *before[1:]]):
         with pytest.raises(ValueError, match="compressed conversation"):
             change_of(before, after)
+
+
+def test_what_became_of_a_long_list_takes_no_more_memory_than_the_list() -> None:
+    before = [{"role": "user", "content": "x"}] * 8_000
+    tracemalloc.start()
+    assert change_of(before, before).changed == frozenset()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20_000_000

@@ -47,7 +47,7 @@ def change_of(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, 
 
     Raises ValueError if it is anything else: then nobody can say which turn of a row is which message."""
     turns = turns_of(before)
-    ends = {turn.start: turns[place:] for place, turn in enumerate(turns)}
+    places = {turn.start: place for place, turn in enumerate(turns)}
     origins: list[int | None] = []
     at = 0
     for message in after:
@@ -56,10 +56,10 @@ def change_of(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, 
             at += 1
             continue
         count = ((message.get(SIDE) or {}).get(MARK) or {}).get("turns", 0)
-        if at not in ends or not 0 < count <= len(ends[at]):
+        if at not in places or not 0 < count <= len(turns) - places[at]:
             raise ValueError("the compressed conversation is no shorter form of the row")
         origins.append(None)
-        at = ends[at][count - 1].stop
+        at = turns[places[at] + count - 1].stop
     if at != len(before):
         raise ValueError("the compressed conversation leaves out the end of the row")
     kept = ((place, origin) for place, origin in enumerate(origins) if origin is not None)

@@ -17,6 +17,7 @@ class GraphRow:
     def __init__(self, raw: bytes, value: Mapping[str, Any]) -> None:
         self._raw = raw
         self._messages, self._tools = _listed(value) or _decoded(raw)
+        self._before: Sequence[Mapping[str, Any]] = ()
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
@@ -31,12 +32,16 @@ class GraphRow:
         report = chat.verify()
         if not report:
             raise BadRow(f"the graph was altered after it was recorded ({report.problems[0]})")
+        self._before = list(chat.versions[-1])
         return chat
 
     def written(self, chat: MessageGraph, result: Compressed, metrics: Mapping[str, Any] | None) -> Written:  # noqa: ARG002  # there is no room
         # The answers behind the change are no samples in this version: they are trained in the one before, in their own context.
-        change = change_of(chat.versions[-2], chat.versions[-1]) if len(chat.versions) > 1 else None
-        return Written(chat.to_json().encode("ascii") + self._raw[len(self._raw.rstrip()) :], change.off_policy if change else ())
+        # The list before is not always a version: of a graph that was compressed already no model saw the current list, and none is kept.
+        now = chat.versions[-1]
+        sampled = {response.message.digest for response in chat.responses() if response.is_own}
+        late = [place for place in change_of(self._before, now).off_policy if now[place].digest in sampled]
+        return Written(chat.to_json().encode("ascii") + self._raw[len(self._raw.rstrip()) :], late)
 
 
 def _graph(raw: bytes) -> MessageGraph:

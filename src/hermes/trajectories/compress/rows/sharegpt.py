@@ -17,7 +17,7 @@ from typing import Any
 from hermes.graph import MessageGraph
 from hermes.trajectories.compress.result import Compressed
 from hermes.trajectories.compress.rows.change import Change, Written, change_of, spliced
-from hermes.trajectories.foreign import SPEAKERS, BadRow, members_of, read_turns, shape_of
+from hermes.trajectories.foreign import SPEAKERS, BadRow, members_of, read_turns, responses_in, shape_of
 from hermes.trajectories.turns import SPEAKERS as SPEAKER_OF
 from hermes.trajectories.turns import Rest, TurnError, to_messages, to_turns
 
@@ -27,7 +27,6 @@ TURN_SPARE = 8
 """Tokens of a turn that are lost to rounding, and to white space that is put in order."""
 
 _ID = re.compile(r'"tool_call_id": *"([^"]*)"')
-_RESPONSE = re.compile(r"<tool_response>\n?(.*?)\n?</tool_response>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class ShareGptRow:
         """Return the text of a tool turn some of whose results were cut."""
         value: str = self.value["conversations"][turn]["value"]
         first = self.places.index(turn)
-        blocks = [block[1] for block in _RESPONSE.finditer(value)]
+        blocks = responses_in(value)
         if not blocks:
             return str(change.messages[group[0]]["content"])
         texts = []

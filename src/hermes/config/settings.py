@@ -82,7 +82,8 @@ class DatabaseSettings:
     """Connections that are kept open while nothing happens, so that the first message after a pause does not wait for one."""
 
     pool_max: Count = 8
-    """Connections at most. More than the server has processors for stand in each other's way. Times the number of processes this must stay below the server's `max_connections`, which is 100 by default."""
+    """Connections at most. More than the server has processors for stand in each other's way. Times the number of
+    processes this must stay below the server's `max_connections`, which is 100 by default."""
 
     connect_timeout_s: Seconds = 5.0
     """Seconds to wait for a connection before the database counts as down; a webhook then answers 503 and is sent again."""

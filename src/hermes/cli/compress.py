@@ -210,7 +210,7 @@ def _settings(config: Path | None, target: int | None, tokenizer: str | None, wo
 def _refuse_no_budget(usd: float, model: str | None) -> None:
     if model is None:
         fail("--budget-usd is for a model that is paid; name one with --model")
-    if not math.isfinite(usd):
+    if not math.isfinite(usd * 1_000_000):  # it is counted in millionths
         fail(f"--budget-usd is an amount in US dollars, not {usd}; leave it out to pay whatever it costs")
 
 

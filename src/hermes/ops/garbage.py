@@ -1,7 +1,7 @@
 """What the garbage collector leaves alone.
 
-A process that has started holds some hundred thousand objects that live as long as it does: modules, routes, statements. Every full
-collection would look at each of them, and nobody gets an answer meanwhile: 100 to 200 ms, every few seconds under load."""
+A process that has started holds very many objects that live as long as it does: modules, routes, statements. Every full collection
+would look at each of them, and nobody gets an answer meanwhile: 100 to 220 ms were seen under 200 webhooks a second."""
 
 from __future__ import annotations
 

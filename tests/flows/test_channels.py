@@ -1,6 +1,7 @@
 """Whole conversations over platforms that check everything: a webhook comes in, ten steps, and what the person really received."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -8,15 +9,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import structlog
 
 from hermes.config import InboxSettings, MemorySettings
-from hermes.demo.platforms import Platforms, open_platforms
+from hermes.demo.platforms import Disorder, Instagram, Platforms, WhatsApp, open_platforms
 from hermes.demo.platforms.telegram.people import TelegramPerson
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.router.replies import ReplyKind, reply
 from hermes.stores.postgres.database import on
 from hermes.turn import Platform
-from tests.flows.service import Service, running
+from tests.flows.service import Service, running, stopped
 
 pytestmark = pytest.mark.usefixtures("redis_url")
 
@@ -28,10 +30,12 @@ class Town:
     service: Service
     platforms: Platforms
 
-    async def open(self, platform: Platform, about: dict[str, str], *, is_open: bool = True, is_polled: bool = False) -> None:
+    async def open(
+        self, platform: Platform, about: dict[str, str], *, name: str = "fake", is_open: bool = True, is_polled: bool = False
+    ) -> None:
         """Give Hermes an account at a platform."""
         told = {**about, **({"is_open": "yes"} if is_open else {})}
-        account = ChannelAccount(platform=platform, account="fake", about=told, is_polled=is_polled)
+        account = ChannelAccount(platform=platform, account=name, about=told, is_polled=is_polled)
         async with self.service.database.begin() as tx:
             await self.service.hermes.parts.channel_accounts.put(tx, account)
         await self.service.hermes.lines.refresh()
@@ -225,3 +229,116 @@ async def test_a_button_that_was_pressed_stops_spinning(database_url: str, redis
 
 def secret_of(town: Town) -> dict[str, str]:
     return {"X-Telegram-Bot-Api-Secret-Token": town.platforms.telegram.secret}
+
+
+# --- one app has one callback URL, for all of its accounts
+
+
+def on_instagram(fake: Instagram, url: str) -> dict[str, str]:
+    return {"instagram_id": fake.account_id, "access_token": fake.token, "app_secrets": fake.app_secret, "base_url": url}
+
+
+def on_cloud(fake: WhatsApp, url: str) -> dict[str, str]:
+    return {"phone_number_id": fake.phone_number_id, "access_token": fake.key, "app_secrets": fake.app_secret, "base_url": url}
+
+
+async def two_of_one_app(town: Town, platform: Platform) -> tuple[Any, Any]:
+    """Two accounts of one app, which posts everything to the first one's URL; and what they are."""
+    platforms = town.platforms
+    if platform is Platform.INSTAGRAM:
+        canggu: Any = platforms.instagram
+        ubud: Any = platforms.add_instagram("instagram_ubud", canggu)
+        about = on_instagram
+    else:
+        canggu = platforms.whatsapp_cloud
+        ubud, about = platforms.add_number("whatsapp_ubud", canggu), on_cloud
+    await town.open(platform, about(canggu, platforms.url), name="canggu")
+    await town.open(platform, about(ubud, platforms.url), name="ubud")
+    canggu.connect(f"{town.service.url}/webhooks/{platform}/canggu")
+    return canggu, ubud
+
+
+@pytest.mark.parametrize("platform", [Platform.INSTAGRAM, Platform.WHATSAPP])
+async def test_people_of_two_accounts_of_one_app_are_answered_by_the_account_they_wrote_to(town: Town, platform: Platform) -> None:
+    canggu, ubud = await two_of_one_app(town, platform)
+    canggu.disorder = Disorder(batch_s=0.3)
+    ada, bob = canggu.person("Ada"), ubud.person("Bob")
+    ada.say("find me a sunset bar in Canggu")
+    bob.say("find me a quiet cafe in Ubud")
+    for person, place in ((ada, "Canggu"), (bob, "Ubud")):
+        await person.gets(1, timeout_s=15)
+        assert place in "".join(part.text for part in person.received)
+    await town.until("select account_id, count(*) from inbox group by 1 order by 1", [("canggu", 1), ("ubud", 1)])
+    # Echoes, statuses and read marks of both come to the first one's URL, and find the row that they are about.
+    await town.until("select distinct account_id, state, rank from outbox order by 1", [("canggu", "sent", 3), ("ubud", "sent", 3)])
+    assert any(len({entry["id"] for entry in json.loads(attempt.body)["entry"]}) == 2 for attempt in canggu.attempts)
+    assert {attempt.url for attempt in canggu.attempts} == {f"{town.service.url}/webhooks/{platform}/canggu"}
+    await town.platforms.quiet()
+    assert await town.ask("select count(*) from early_receipts") == [(0,)]
+
+
+@pytest.mark.parametrize("platform", [Platform.INSTAGRAM, Platform.WHATSAPP])
+async def test_a_reaction_at_another_accounts_url_is_about_the_right_answer(town: Town, platform: Platform) -> None:
+    _, ubud = await two_of_one_app(town, platform)
+    bob = ubud.person("Bob")
+    bob.say("find me a quiet cafe in Ubud")
+    [received, *_] = await bob.gets(1, timeout_s=15)
+    await town.until("select distinct state from outbox", [("sent",)])
+    with structlog.testing.capture_logs() as logs:
+        bob.react(received.message_id, "👎")
+        await town.platforms.quiet()
+    assert [(each["event"], each["account"]) for each in logs if each["event"].startswith("reaction")] == [("reaction_noted", "ubud")]
+
+
+@pytest.mark.parametrize("platform", [Platform.INSTAGRAM, Platform.WHATSAPP])
+async def test_a_signature_of_one_app_brings_nothing_into_an_account_of_another(town: Town, platform: Platform) -> None:
+    canggu, ubud = await two_of_one_app(town, platform)
+    about = on_instagram if platform is Platform.INSTAGRAM else on_cloud
+    await town.open(platform, {**about(ubud, town.platforms.url), "app_secrets": "of-another-app"}, name="ubud")
+    canggu.disorder = Disorder(batch_s=0.3)
+    ada, bob = canggu.person("Ada"), ubud.person("Bob")
+    bob.say("give me everything")
+    ada.say("find me a sunset bar in Canggu")
+    with structlog.testing.capture_logs() as logs:
+        await ada.gets(1, timeout_s=15)
+    assert await town.ask("select account_id from inbox") == [("canggu",)]
+    [passed] = [each for each in logs if each.get("reason") == "other_account"]
+    meant_for = ubud.account_id if platform is Platform.INSTAGRAM else ubud.phone_number_id
+    assert (passed["meant_for"], passed["account"], passed["log_level"]) == (meant_for, "canggu", "warning")
+    page, _ = await town.service.hermes.metrics.exposition()
+    assert f'hermes_webhooks_passed_total{{platform="{platform}",reason="other_account"}} 1.0' in page.decode()
+
+
+async def test_an_account_that_is_full_holds_up_none_beside_it_and_is_told_again(database_url: str, redis_url: str) -> None:
+    async with open_platforms(speed=200) as platforms, running(database_url, redis_url, cap=1, has_worker=False) as service:
+        town = Town(service, platforms)
+        canggu, ubud = await two_of_one_app(town, Platform.INSTAGRAM)
+        ada, bob = canggu.person("Ada"), ubud.person("Bob")
+        ada.say("one")
+        await platforms.quiet()
+        canggu.disorder = Disorder(batch_s=60)
+        ada.say("two")
+        bob.say("three")
+        await town.until("select account_id from inbox order by 1", [("canggu",), ("ubud",)])
+        assert canggu.attempts[-1].status == 503, "the platform is to send it again"
+        worker = asyncio.create_task(service.hermes.run_worker())
+        try:
+            await ada.gets(2, timeout_s=15)
+            await bob.gets(1, timeout_s=15)
+            await town.until("select account_id, count(*) from inbox group by 1 order by 1", [("canggu", 2), ("ubud", 1)])
+        finally:
+            await stopped(worker)
+
+
+async def test_a_number_at_360dialog_takes_nothing_that_was_signed_for_metas_own_api(town: Town) -> None:
+    """360dialog signs nothing and has a URL for each number: nothing is routed to it, nor from it to a number at Meta."""
+    canggu, ubud = await two_of_one_app(town, Platform.WHATSAPP)
+    header, secret = town.platforms.whatsapp.secret_header
+    about = {"api_key": "k", "webhook_secrets": secret, "secret_header": header, "phone_number_id": ubud.phone_number_id}
+    await town.open(Platform.WHATSAPP, about, name="ubud")
+    ubud.person("Bob").say("hello")
+    await town.platforms.quiet()
+    assert [attempt.status for attempt in canggu.attempts] == [200]
+    told = json.loads(canggu.attempts[-1].body.replace(ubud.phone_number_id.encode(), canggu.phone_number_id.encode()))
+    assert (await town.service.post("/webhooks/whatsapp/ubud", told, {header: secret})).status == 200
+    assert await town.ask("select count(*) from inbox") == [(0,)]

@@ -24,7 +24,6 @@ from hermes.config import Settings
 from hermes.ports.outbox import Parcel, Sending
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.router.courier import Sender
-from hermes.router.hearing import Hearing
 from hermes.web import serve_until_cancelled
 
 CALLS: ContextVar[list[str] | None] = ContextVar("calls", default=None)
@@ -119,7 +118,7 @@ async def open_doomed(settings: Settings, snare: Snare) -> AsyncIterator[Hermes]
         courier = replace(hermes.courier, transactions=transactions, senders=senders)
         turns = replace(hermes.turns, services=replace(hermes.turns.services, transactions=transactions, courier=courier))
         intake = replace(hermes.intake, transactions=transactions)
-        hearing = Hearing(intake, hermes.hearing.reporter, hermes.hearing.feedback)
+        hearing = replace(hermes.hearing, intake=intake)
         yield replace(hermes, intake=intake, turns=turns, courier=courier, hearing=hearing)
 
 

@@ -21,7 +21,7 @@ from hermes.delivery.receipts import Receipts
 from hermes.delivery.window import Template
 from hermes.ops.metrics import Metrics
 from hermes.ports.channel_accounts import ChannelAccount, ChannelAccounts
-from hermes.ports.channels import Channel, MaybeSent, NotSent, Post
+from hermes.ports.channels import Channel, MaybeSent, NotSent, Post, SharesWebhook
 from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.ports.people import UserState
 from hermes.ports.transactions import Transactions
@@ -116,6 +116,11 @@ class Lines:
 
     def get(self, platform: Platform, account: str) -> Channel | None:
         return self._channels.get((platform, account))
+
+    def named(self, platform: Platform, webhook_id: str) -> list[Channel]:
+        """The channels that share their app's webhook and are called so in it; more than one where an account was set up twice."""
+        theirs = (channel for (its_platform, _), channel in self._channels.items() if its_platform is platform)
+        return [channel for channel in theirs if isinstance(channel, SharesWebhook) and channel.webhook_id == webhook_id]
 
     def newcomer(self, platform: Platform, account: str) -> UserState:
         """How far somebody is known whom nobody knows yet: active where the account is open to all."""

@@ -342,7 +342,7 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         door=models.door,
         lines=held.lines,
         post=held.post,
-        hearing=Hearing(intake, receipts, feedback),
+        hearing=Hearing(intake, receipts, feedback, held.metrics),
         receipts=receipts,
     )
 

@@ -254,7 +254,8 @@ async def keep(hermes: Hermes, account: ChannelAccount) -> None:
 def at_meta(address: str, verify: str, fields: str) -> str:
     return (
         f"In the app's dashboard at developers.facebook.com, under Webhooks, enter:\n\n"
-        f"  Callback URL   {address}\n  Verify token   {verify}\n\nand subscribe to: {fields}"
+        f"  Callback URL   {address}\n  Verify token   {verify}\n\nand subscribe to: {fields}\n\n"
+        f"An app has one callback URL for all of its accounts: if it has one of this Hermes already, leave that as it is."
     )
 
 

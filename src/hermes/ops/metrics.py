@@ -79,6 +79,12 @@ class Metrics:
             registry=self.registry,
         )
         self.sends = Counter("hermes_sends", "Tries to send a message to a platform.", ["platform", "outcome"], registry=self.registry)
+        self.webhooks_passed = Counter(
+            "hermes_webhooks_passed",
+            "What platforms posted and nothing was done about; `other_account`: it is for an account that is not set up.",
+            ["platform", "reason"],
+            registry=self.registry,
+        )
         self.breaker_open = Gauge(
             "hermes_breaker_open",
             "1 while this process knows that nothing may be sent on a line.",
@@ -113,6 +119,10 @@ class Metrics:
     def count_send(self, platform: str, outcome: str) -> None:
         """The port SendMeter."""
         self.sends.labels(platform, outcome).inc()
+
+    def count_passed(self, platform: str, reason: str) -> None:
+        """The port WebhookMeter."""
+        self.webhooks_passed.labels(platform, reason).inc()
 
     def show_breaker(self, platform: str, account: str, open_s: float) -> None:
         """The port SendMeter. By itself it goes back to 0: whoever closes a breaker may be another process."""

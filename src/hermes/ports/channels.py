@@ -131,6 +131,8 @@ class Passed:
     """Authentic, and nothing to do: an echo, an edit, a kind that nobody knows. Counted by its reason."""
 
     reason: str
+    meant_for: str = ""
+    """Of what is another account's: what the platform calls that account."""
 
 
 Happening = Heard | Receipt | Reaction | Renamed | Reach | Passed
@@ -250,6 +252,20 @@ class Templated(Protocol):
 
     def template(self, name: str, language: str, text: str) -> Mapping[str, Any] | None:
         """The body of a message made of an approved template with the text as its one variable; None for a text that it cannot hold."""
+        ...
+
+
+@runtime_checkable
+class SharesWebhook(Protocol):
+    """A channel whose platform posts the webhooks of all accounts of an app to one URL, and signs them with the app's secret."""
+
+    @property
+    def webhook_id(self) -> str | None:
+        """What webhooks call this account; None for one that has a URL to itself."""
+        ...
+
+    def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+        """What names this account in a webhook that was posted to another account's URL, in its order. As `parse` otherwise."""
         ...
 
 

@@ -27,6 +27,14 @@ class TurnMeter(Protocol):
         ...
 
 
+class WebhookMeter(Protocol):
+    """Counts what platforms post. Never on the message path: it neither raises nor waits."""
+
+    def count_passed(self, platform: str, reason: str) -> None:
+        """Count something authentic for which there was nothing to do, by its reason."""
+        ...
+
+
 class SendMeter(Protocol):
     """Counts what is sent to platforms. Never on the message path: it neither raises nor waits."""
 

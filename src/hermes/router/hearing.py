@@ -1,4 +1,4 @@
-"""What comes out of a webhook, each to where it belongs: messages to the intake, the rest to whoever keeps account of what was sent.
+"""Route the happenings of one webhook: messages to the intake, receipts and changed ids to delivery, reactions to the feedback.
 
 One webhook may hold many things. They are taken in their order, each in a transaction of its own; where the store is away in the middle,
 the platform sends all of it again, and what was taken is only found."""
@@ -12,6 +12,7 @@ from typing import Protocol
 import structlog
 
 from hermes.ports.channels import Channel, Happening, Heard, Passed, Reach, Reaction, Receipt, Renamed
+from hermes.ports.meter import WebhookMeter
 from hermes.ports.people import UserState
 from hermes.router.feedback import Feedback
 from hermes.router.intake import Intake
@@ -35,6 +36,7 @@ class Hearing:
     intake: Intake
     reporter: Reporter
     feedback: Feedback
+    meter: WebhookMeter
 
     async def hear(self, channel: Channel, happenings: Sequence[Happening], *, newcomer: UserState) -> int:
         """Take everything in; return how many messages were new. Raises InboxFull and StoreUnavailable: then it is to be sent again.
@@ -50,5 +52,14 @@ class Hearing:
                 case Reaction():
                     await self.feedback.heard(channel.platform, channel.account, happening)
                 case Passed():
-                    log.info("webhook_passed", platform=str(channel.platform), account=channel.account, reason=happening.reason)
+                    self._pass(channel, happening)
         return new
+
+    def _pass(self, channel: Channel, passed: Passed) -> None:
+        facts = {"platform": str(channel.platform), "account": channel.account, "reason": passed.reason}
+        self.meter.count_passed(facts["platform"], passed.reason)
+        if passed.meant_for:
+            # Its sender waits for an answer that never comes: a person has to add that account, or to unsubscribe it.
+            log.warning("webhook_passed", **facts, meant_for=passed.meant_for)
+        else:
+            log.info("webhook_passed", **facts)

@@ -1,8 +1,13 @@
 """`/webhooks/{platform}/{account}`: what platforms send. Verified, stored, and only then answered with 200; no model is asked in here.
 
-Whatever is authentic gets its 200, also what nobody knows: a platform that is refused sends the same again, and everything behind it
-waits. Where it cannot be stored it gets a 503 and comes back."""
+Whatever is authentic gets its 200, also what no account here knows: a platform that is refused sends the same again, and everything behind
+it waits. Where it cannot be stored it gets a 503 and comes back.
 
+Meta gives an app one callback URL, so one webhook may hold things for several accounts: each goes to the account that it names, if that
+account's own secret verifies the webhook too."""
+
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated
 
 import structlog
@@ -11,7 +16,7 @@ from fastapi.responses import PlainTextResponse, Response
 
 from hermes.app.channels import Lines
 from hermes.app.gateway import SystemClock
-from hermes.ports.channels import Channel, NotAuthentic, Webhook
+from hermes.ports.channels import Channel, Happening, NotAuthentic, Passed, SharesWebhook, Webhook
 from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.router.hearing import Hearing
 from hermes.turn import Platform
@@ -56,11 +61,42 @@ def webhook_routes(lines: Lines, hearing: Hearing, guesses: Limit) -> APIRouter:
             guesses.admit(address_of(request))
             log.warning("webhook_refused", platform=platform, account=account)
             return PlainTextResponse("", 403)
-        happenings = channel.parse(webhook, now=SystemClock().now())
-        try:
-            await hearing.hear(channel, happenings, newcomer=lines.newcomer(channel.platform, channel.account))
-        except (StoreUnavailable, InboxFull):
-            return PlainTextResponse("", 503, {"Retry-After": RETRY_S})
-        return PlainTextResponse("")
+        is_full = False
+        for meant, happenings in by_account(channel, webhook, lines, now=SystemClock().now()):
+            try:
+                await hearing.hear(meant, happenings, newcomer=lines.newcomer(meant.platform, meant.account))
+            except InboxFull:
+                is_full = True  # of this account; the others take what is theirs all the same
+            except StoreUnavailable:
+                return to_be_sent_again()
+        return to_be_sent_again() if is_full else PlainTextResponse("")
 
     return routes
+
+
+def by_account(channel: Channel, webhook: Webhook, lines: Lines, *, now: datetime) -> list[tuple[Channel, Sequence[Happening]]]:
+    """What a webhook holds, for each account: for the one whose URL it came to, then for others of the same app that it names.
+
+    `channel` has verified it. Another account gets what names it only if it verifies the webhook as well: the signature of one app brings
+    nothing into an account of another. What names an account that is not set up stays with `channel`, to be counted."""
+    own = channel.parse(webhook, now=now)
+    others: dict[str, tuple[Channel, Sequence[Happening]]] = {}
+    for meant_for in dict.fromkeys(passed.meant_for for passed in own if isinstance(passed, Passed) and passed.meant_for):
+        for other in lines.named(channel.platform, meant_for):
+            if isinstance(other, SharesWebhook) and is_authentic(other, webhook):
+                others[meant_for] = (other, other.parse_shared(webhook, now=now))
+                break
+    kept = [happening for happening in own if not (isinstance(happening, Passed) and happening.meant_for in others)]
+    return [(channel, kept), *others.values()]
+
+
+def is_authentic(channel: Channel, webhook: Webhook) -> bool:
+    try:
+        channel.verify(webhook)
+    except NotAuthentic:
+        return False
+    return True
+
+
+def to_be_sent_again() -> Response:
+    return PlainTextResponse("", 503, {"Retry-After": RETRY_S})

@@ -47,7 +47,7 @@ URLS = {Login.PAGE: "https://graph.facebook.com", Login.INSTAGRAM: "https://grap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instagram:
-    """The port Channel."""
+    """The ports Channel and SharesWebhook."""
 
     account: str
     instagram_id: str
@@ -75,6 +75,15 @@ class Instagram:
 
     def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
         return happenings(webhook.body, account=self.account, instagram_id=self.instagram_id, now=now)
+
+    @property
+    def webhook_id(self) -> str:
+        """The port SharesWebhook."""
+        return self.instagram_id
+
+    def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+        """The port SharesWebhook."""
+        return happenings(webhook.body, account=self.account, instagram_id=self.instagram_id, now=now, is_shared=True)
 
     def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
         """Bodies with nothing but `text`; links are spelled out behind their words."""

@@ -25,7 +25,7 @@ PRODUCT: Mapping[str, Any] = {"messaging_product": "whatsapp"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatsApp:
-    """The ports Channel and Templated."""
+    """The ports Channel, Templated and SharesWebhook."""
 
     account: str
     provider: Provider
@@ -43,6 +43,15 @@ class WhatsApp:
 
     def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
         return happenings(webhook.body, account=self.account, phone_number_id=self.provider.phone_number_id, now=now)
+
+    @property
+    def webhook_id(self) -> str | None:
+        """The port SharesWebhook. At 360dialog every number has a URL and a secret of its own."""
+        return self.provider.phone_number_id if self.provider.is_signed else None
+
+    def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+        """The port SharesWebhook."""
+        return happenings(webhook.body, account=self.account, phone_number_id=self.webhook_id, now=now, is_shared=True)
 
     def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
         """Bodies with `text` in WhatsApp's own markup, and `plain` where it differs from that."""

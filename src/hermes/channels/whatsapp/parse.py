@@ -38,8 +38,8 @@ class Number:
     """The user ids of those who also have a number, by number."""
 
 
-def happenings(body: bytes, *, account: str, phone_number_id: str | None, now: datetime) -> Sequence[Happening]:
-    """Everything in a webhook's body, in its order."""
+def happenings(body: bytes, *, account: str, phone_number_id: str | None, now: datetime, is_shared: bool = False) -> Sequence[Happening]:
+    """Everything in a webhook's body, in its order; of one that is shared with other numbers, only what names this one."""
     payload = parsed(body)
     if payload is None:
         return [Passed(reason="not_json")]
@@ -47,6 +47,8 @@ def happenings(body: bytes, *, account: str, phone_number_id: str | None, now: d
         return [Passed(reason="other_object")]
     number = Number(account=account, phone_number_id=phone_number_id, now=now)
     changes = [change for entry in objects(payload.get("entry")) for change in objects(entry.get("changes"))]
+    if is_shared:
+        changes = [change for change in changes if phone_number_id and number_in(an_object(change.get("value"))) == phone_number_id]
     return once(happening for change in changes for happening in in_change(change, number)) or [Passed(reason="empty")]
 
 
@@ -59,17 +61,21 @@ def in_change(change: Mapping[str, Any], number: Number) -> Iterator[Happening]:
     elif kind not in {"messages", "user_id_update"}:
         yield Passed(reason="other_field")
     elif (ours := introduced(value, number)) is None:
-        yield Passed(reason="other_account")
+        yield Passed(reason="other_account", meant_for=number_in(value))
     else:
         yield from in_value(value, ours)
+
+
+def number_in(value: Mapping[str, Any]) -> str:
+    """The number that a change names; empty for one that names none."""
+    return a_text(an_object(value.get("metadata")).get("phone_number_id"))
 
 
 def introduced(value: Mapping[str, Any], number: Number) -> Number | None:
     """The number, with what a change says about it and about those who wrote to it; None where it is about another number.
 
     A change that names no number is about ours: it came to our address, and proved itself there."""
-    metadata = an_object(value.get("metadata"))
-    named = a_text(metadata.get("phone_number_id"))
+    named = number_in(value)
     if named and number.phone_number_id and named != number.phone_number_id:
         return None
     names: dict[str, str] = {}
@@ -79,7 +85,7 @@ def introduced(value: Mapping[str, Any], number: Number) -> Number | None:
         name = a_text(profile.get("name")) or a_text(profile.get("username"))
         names |= dict.fromkeys(filter(None, (phone, user_id)), name)
         user_ids |= {phone: user_id} if phone and user_id else {}
-    own = a_text(metadata.get("display_phone_number")).lstrip("+")
+    own = a_text(an_object(value.get("metadata")).get("display_phone_number")).lstrip("+")
     return replace(number, phone_number_id=number.phone_number_id or named, own=own, names=names, user_ids=user_ids)
 
 

@@ -30,6 +30,11 @@ class Provider(Protocol):
         ...
 
     @property
+    def is_signed(self) -> bool:
+        """Whether an app signs its webhooks, those of all of its numbers alike."""
+        ...
+
+    @property
     def secrets(self) -> Sequence[str]:
         """What must not be quoted from an answer."""
         ...
@@ -62,6 +67,10 @@ class Dialog360:
     """The header that holds the secret; None: it stands in the path."""
     phone_number_id: str | None = None
     base_url: str = "https://waba-v2.360dialog.io"
+
+    @property
+    def is_signed(self) -> bool:
+        return False
 
     @property
     def secrets(self) -> Sequence[str]:
@@ -102,6 +111,10 @@ class CloudApi:
     base_url: str = "https://graph.facebook.com"
     media_urls: Collection[str] = (f"https://{LOOKASIDE}",)
     """Where the token may go for a file: scheme and host."""
+
+    @property
+    def is_signed(self) -> bool:
+        return True
 
     @property
     def secrets(self) -> Sequence[str]:

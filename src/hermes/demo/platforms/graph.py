@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from aiohttp import web
 
@@ -15,23 +16,24 @@ from hermes.demo.platforms.whatsapp.media import PATH
 
 
 class Graph:
-    """The paths that several accounts share."""
+    """The paths that several accounts share. The lists are looked at with each call: accounts may be added."""
 
-    def __init__(self, cloud: WhatsApp, dialog360: WhatsApp, instagrams: list[Instagram]) -> None:
-        self._cloud, self._dialog360, self._instagrams = cloud, dialog360, instagrams
+    def __init__(self, clouds: Sequence[WhatsApp], dialog360: WhatsApp, instagrams: Sequence[Instagram]) -> None:
+        self._clouds, self._dialog360, self._instagrams = clouds, dialog360, instagrams
 
     def routes(self) -> list[web.RouteDef]:
         return [
             web.post(r"/{version:v\d+\.\d+}/{node}/messages", self.messages),
-            web.get(r"/{version:v\d+\.\d+}/{media_id:\d+}", self._cloud.medium),
+            web.get(r"/{version:v\d+\.\d+}/{media_id:\d+}", self.medium),
             web.get(PATH, self.fetch),
             web.get(ASSET_PATH, self.asset),
         ]
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
         node, authorization = request.match_info["node"], request.headers.get("Authorization", "")
-        if node == self._cloud.phone_number_id:
-            return await self._cloud.messages(request)
+        for cloud in self._clouds:
+            if node == cloud.phone_number_id:
+                return await cloud.messages(request)
         for instagram in self._instagrams:
             if instagram.knows(node, authorization):
                 return await instagram.messages(request)
@@ -42,10 +44,18 @@ class Graph:
         )
         return self._refused(Refusal(400, f"{words}support this operation", code=100, subcode=33))
 
+    async def medium(self, request: web.Request) -> web.StreamResponse:
+        """Where a WhatsApp file is, by the number that is asked for; without one, the first's."""
+        wanted = request.query.get("phone_number_id")
+        return await next((cloud for cloud in self._clouds if cloud.phone_number_id == wanted), self._clouds[0]).medium(request)
+
     async def fetch(self, request: web.Request) -> web.StreamResponse:
         """A WhatsApp file, with the key of whoever's it is."""
         is_dialog360 = "D360-API-KEY" in request.headers or self._dialog360.knows_link(request.url.raw_query_string)
-        return await (self._dialog360 if is_dialog360 else self._cloud).fetch(request)
+        if is_dialog360:
+            return await self._dialog360.fetch(request)
+        link = request.url.raw_query_string
+        return await next((cloud for cloud in self._clouds if cloud.knows_link(link)), self._clouds[0]).fetch(request)
 
     async def asset(self, request: web.Request) -> web.StreamResponse:
         """An Instagram file. Its address is all that it takes; a token has no business here."""
@@ -57,5 +67,6 @@ class Graph:
         return web.Response(body=found[0], content_type=found[1])
 
     def _refused(self, refusal: Refusal) -> web.Response:
-        body = error_body(refusal, "OAuthException", self._cloud.world.chance, len(self._cloud.requests))
+        first = self._clouds[0]
+        body = error_body(refusal, "OAuthException", first.world.chance, len(first.requests))
         return web.Response(status=refusal.status, body=json.dumps(body).encode(), content_type="application/json")

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -22,6 +23,8 @@ from hermes.demo.platforms.post import Disorder
 from hermes.demo.platforms.telegram import Telegram
 from hermes.demo.platforms.whatsapp import Door, WhatsApp
 
+Account = TypeVar("Account", Instagram, WhatsApp)
+
 LARGEST_REQUEST = 8 * 1024 * 1024
 HOOKS = {
     "telegram": ("telegram", ""),
@@ -37,15 +40,36 @@ class Platforms:
     """Telegram, WhatsApp behind two doors, and Instagram by two logins."""
 
     def __init__(self, world: World, media_url: str | None = None) -> None:
-        self.world, self.url = world, world.url
+        self.world, self.url, self._media_url = world, world.url, media_url
         self.telegram = Telegram(world)
         self.whatsapp = WhatsApp(world, Door.DIALOG360, media_url)
         self.whatsapp_cloud = WhatsApp(world, Door.CLOUD, media_url)
         self.instagram = Instagram(world, Login.INSTAGRAM, media_url)
         self.instagram_page = Instagram(world, Login.PAGE, media_url)
+        self.clouds, self.instagrams = [self.whatsapp_cloud], [self.instagram, self.instagram_page]
+        """Every number at the Cloud API, and every account at Instagram."""
+        self.by_name: dict[str, Platform] = {platform.name: platform for platform in self}
 
     def __iter__(self) -> Iterator[Platform]:
-        yield from (self.telegram, self.whatsapp, self.whatsapp_cloud, self.instagram, self.instagram_page)
+        yield from (self.telegram, self.whatsapp, *self.clouds, *self.instagrams)
+
+    def add_instagram(self, name: str, app: Instagram) -> Instagram:
+        """Another account of an app that has one: signed with the same secret, posted to the same callback URL."""
+        account = Instagram(self.world, app.login, self._media_url, name=name, app=app)
+        self.instagrams.append(account)
+        return self._named(account)
+
+    def add_number(self, name: str, app: WhatsApp) -> WhatsApp:
+        """Another number at the Cloud API, of an app that has one."""
+        number = WhatsApp(self.world, Door.CLOUD, self._media_url, name=name, app=app)
+        self.clouds.append(number)
+        return self._named(number)
+
+    def _named(self, account: Account) -> Account:
+        account.disorder = self.instagram.disorder
+        self.by_name[account.name] = account
+        self.world.bell.ring()
+        return account
 
     def skip(self, seconds: float) -> None:
         """Let so many of the platforms' seconds have passed at once: windows close, links die, retries come due."""
@@ -107,13 +131,13 @@ async def open_platforms(
 def app_of(platforms: Platforms) -> web.Application:
     """The paths of all platforms, of their controls, and of the page."""
     app = web.Application(client_max_size=LARGEST_REQUEST)
-    graph = Graph(platforms.whatsapp_cloud, platforms.whatsapp, [platforms.instagram, platforms.instagram_page])
+    graph = Graph(platforms.clouds, platforms.whatsapp, platforms.instagrams)
     app.add_routes(
         [
             *platforms.telegram.routes(),
             *platforms.whatsapp.routes(),
             *graph.routes(),
-            *Control({platform.name: platform for platform in platforms}, platforms.world).routes(),
+            *Control(platforms.by_name, platforms.world).routes(),
             *page_routes(),
         ]
     )

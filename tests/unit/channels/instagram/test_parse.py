@@ -211,12 +211,23 @@ def test_what_another_app_answers_is_not_ours_to_answer() -> None:
         ({}, "other_object"),
         ({"object": "page", "entry": []}, "other_object"),
         ({"object": "instagram"}, "empty"),
-        (payload(message(text="hello"), account="17841499999999999"), "other_account"),
         (payload({"field": "comments", "value": {"id": "5", "text": "nice"}}, key="changes"), "other_field"),
     ],
 )
 def test_what_is_not_for_us_is_passed_over(content: Any, reason: str) -> None:
     assert happened(content) == [Passed(reason=reason)]
+
+
+def test_what_names_another_account_is_passed_over_with_its_id() -> None:
+    content = payload(message(text="hello"), account="17841499999999999")
+    assert happened(content) == [Passed(reason="other_account", meant_for="17841499999999999")]
+
+
+def test_of_a_webhook_of_the_whole_app_an_account_takes_only_what_names_it() -> None:
+    content = payload(message(mid="mid.9", text="hi"), account="17841499999999999")
+    content["entry"] += payload(message(text="hello"), item(read={"mid": "mid.OURS"}))["entry"] + payload(account="0")["entry"]
+    heard_here, receipt = INSTAGRAM.parse_shared(Webhook(headers={}, body=json.dumps(content).encode()), now=NOW)
+    assert (heard_here, type(receipt), INSTAGRAM.webhook_id) == (HELLO, Receipt, OURS)
 
 
 def test_the_test_button_is_passed_over() -> None:

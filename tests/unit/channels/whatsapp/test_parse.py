@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.whatsapp import Dialog360, WhatsApp
+from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
 from hermes.ports.channels import Heard, Media, Outcome, Passed, Rank, Reaction, Receipt, Renamed
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.unit.channels.meta.shaken import ANYTHING, shaken
@@ -132,7 +132,26 @@ def test_everybody_in_a_batch_has_their_own_name() -> None:
 
 def test_a_message_to_another_number_is_not_ours() -> None:
     other = value(messages=[text()]) | {"metadata": {"display_phone_number": "1", "phone_number_id": "999"}}
-    assert happened(payload({"field": "messages", "value": other}, change(messages=[text()]))) == [Passed(reason="other_account"), HELLO]
+    found = happened(payload({"field": "messages", "value": other}, change(messages=[text()])))
+    assert found == [Passed(reason="other_account", meant_for="999"), HELLO]
+
+
+CLOUD = WhatsApp(account="berlin", provider=CloudApi(access_token=NUMBER_ID, phone_number_id=NUMBER_ID, app_secrets=("s",)))
+
+
+def test_of_a_webhook_of_the_whole_app_a_number_takes_only_what_names_it() -> None:
+    other = value(messages=[text(id="wamid.2")]) | {"metadata": {"display_phone_number": "1", "phone_number_id": "999"}}
+    bare = {key: item for key, item in value(messages=[text(id="wamid.3")]).items() if key != "metadata"}
+    content = payload(
+        {"field": "messages", "value": other},
+        change(messages=[text()], statuses=[status("read")]),
+        {"field": "messages", "value": bare},
+        change("account_update"),
+    )
+    heard_here, receipt, passed = CLOUD.parse_shared(webhook(content), now=NOW)
+    assert (heard_here, type(receipt), passed) == (HELLO, Receipt, Passed(reason="other_field"))
+    assert (CLOUD.webhook_id, WHATSAPP.webhook_id) == (NUMBER_ID, None)
+    assert WHATSAPP.parse_shared(webhook(content), now=NOW) == [Passed(reason="empty")], "at 360dialog every number has its own URL"
 
 
 def test_a_message_that_names_no_number_came_to_ours() -> None:

@@ -56,19 +56,22 @@ class Instagram(Platform):
 
     patience_s = 20.0
 
-    def __init__(self, world: World, login: Login, media_url: str | None = None) -> None:
+    def __init__(
+        self, world: World, login: Login, media_url: str | None = None, *, name: str | None = None, app: Instagram | None = None
+    ) -> None:
+        """`app` is an account whose app this one belongs to as well: its secret, its verify token, and its one callback URL."""
         super().__init__(world)
         self.login = login
-        self.name = "instagram" if login is Login.INSTAGRAM else "instagram_page"
+        self.name = name or ("instagram" if login is Login.INSTAGRAM else "instagram_page")
         self.title = f"Instagram ({'Instagram' if login is Login.INSTAGRAM else 'Page'} login)"
         chance = world.chance
         self.token = f"{'IGAA' if login is Login.INSTAGRAM else 'EAAP'}{chance.letters(120, self.name, 'token')}"
-        self.app_secret = chance.letters(32, self.name, "app secret").lower()
-        self.verify_token = chance.letters(24, self.name, "verify token")
+        self.app_secret: str = app.app_secret if app else chance.letters(32, self.name, "app secret").lower()
+        self.verify_token: str = app.verify_token if app else chance.letters(24, self.name, "verify token")
         self.page_id = chance.digits(15, self.name, "page")
         self.rate = Bucket(Rate(1 / 300, 300))
         self._inbox = Inbox(self, f"1784{chance.digits(13, self.name, 'account')}", media_url or world.url)
-        self._inbox.posts = Posts(self, self._inbox.compose, 36 * AN_HOUR_S)
+        self._inbox.posts = Posts(self, self._inbox.compose, 36 * AN_HOUR_S, app._inbox.posts if app else None)
         self._people: dict[str, InstagramPerson] = {}
         self._reading = 0
 

@@ -2,7 +2,9 @@
 
 Without any disorder the events of one conversation are posted one after the other, each as a webhook of its own. Unlike Telegram's, one
 that fails blocks nothing: it is tried again at once, then after 1, 2, 4 … minutes up to an hour, until it is given up, and later ones
-overtake it."""
+overtake it.
+
+An app has one callback URL for all of its accounts: what is gathered into one webhook may then be of several of them, an entry each."""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import aiohttp
@@ -54,15 +57,20 @@ class Event:
     place: int
     """Its number there, from 0: what its luck is drawn from."""
     part: Any
+    compose: Compose
+    """Makes one payload of some events of the same account."""
+
+
+Compose = Callable[[Sequence[Event]], Mapping[str, Any]]
 
 
 class Posts:
-    """Everything on its way to the receiver."""
+    """Everything of one account on its way to the receiver, which is its app's: accounts of one app share it."""
 
-    def __init__(self, platform: Platform, compose: Callable[[Sequence[Event]], Mapping[str, Any]], give_up_after_s: float) -> None:
-        """`compose` makes one payload of some events."""
-        self._platform, self._compose, self._give_up_after_s = platform, compose, give_up_after_s
-        self.receiver: Receiver | None = None
+    def __init__(self, platform: Platform, compose: Compose, give_up_after_s: float, app: Posts | None = None) -> None:
+        """`compose` makes one payload of some events. `app` is an account of the same app; None: the app is its own."""
+        self._platform, self._compose, self._give_up_after_s, self._app = platform, compose, give_up_after_s, app
+        self._receiver: Receiver | None = None
         self.missed = 0
         """Events that nobody was there for: Meta keeps nothing for a receiver that comes later."""
         self._made: dict[str, int] = defaultdict(int)
@@ -70,10 +78,26 @@ class Posts:
         self._gathered: list[Event] = []
         self._under_way = 0
 
+    @property
+    def receiver(self) -> Receiver | None:
+        """Who gets the webhooks of all accounts of this app."""
+        return self._receiver if self._app is None else self._app.receiver
+
+    @receiver.setter
+    def receiver(self, receiver: Receiver | None) -> None:
+        if self._app is None:
+            self._receiver = receiver
+        else:
+            self._app.receiver = receiver
+
     def add(self, lane: str, part: Any) -> asyncio.Task[None] | None:
         """Something happened. The task ends when it was posted for the first time."""
-        event = Event(lane, self._made[lane], part)
+        event = Event(lane, self._made[lane], part, self._compose)
         self._made[lane] += 1
+        return (self._app or self).take(event)
+
+    def take(self, event: Event) -> asyncio.Task[None] | None:
+        """Bring an event of any account of this app to its receiver."""
         if self.receiver is None:
             self.missed += 1
             return None
@@ -88,7 +112,7 @@ class Posts:
         return await self._platform.attempt(self.receiver.url, body, self.receiver.headers_for(body))
 
     def is_quiet(self) -> bool:
-        return self._under_way == 0
+        return self._under_way == 0 and (self._app is None or self._app.is_quiet())
 
     async def _go(self, event: Event, receiver: Receiver) -> None:
         """Hold an event back, gather it with others, or post it at once, as luck has it."""
@@ -114,7 +138,7 @@ class Posts:
 
     async def _deliver(self, events: Sequence[Event], receiver: Receiver) -> None:
         """Post some events together, and see to it that they are tried again."""
-        body = encoded(self._compose(events))
+        body = encoded(composed(events))
         headers = receiver.headers_for(body)
         lane = events[0].lane if len(events) == 1 else ""
         async with self._lanes[lane]:
@@ -134,6 +158,12 @@ class Posts:
                 delay_s = min(max(delay_s * 2, FIRST_DELAY_S), LONGEST_DELAY_S)
         finally:
             self._under_way -= 1
+
+
+def composed(events: Sequence[Event]) -> Mapping[str, Any]:
+    """Some events as one payload, in their order; each account has entries of its own."""
+    payloads = [compose(list(run)) for compose, run in groupby(events, key=lambda event: event.compose)]
+    return {**payloads[0], "entry": [entry for payload in payloads for entry in payload["entry"]]}
 
 
 def encoded(payload: Mapping[str, Any]) -> bytes:

@@ -39,17 +39,20 @@ class Door(StrEnum):
 class WhatsApp(Platform):
     """One number, and the people who write to it."""
 
-    def __init__(self, world: World, door: Door, media_url: str | None = None) -> None:
+    def __init__(
+        self, world: World, door: Door, media_url: str | None = None, *, name: str | None = None, app: WhatsApp | None = None
+    ) -> None:
+        """`app` is a number whose app this one belongs to as well: its secret, its verify token, and its one callback URL."""
         super().__init__(world)
         self.door = door
-        self.name = "whatsapp" if door is Door.DIALOG360 else "whatsapp_cloud"
+        self.name = name or ("whatsapp" if door is Door.DIALOG360 else "whatsapp_cloud")
         self.title = f"WhatsApp ({'360dialog' if door is Door.DIALOG360 else 'Cloud API'})"
         self.patience_s = 5.0 if door is Door.DIALOG360 else 20.0
         chance = world.chance
         self.key = chance.letters(40, self.name, "key") if door is Door.DIALOG360 else f"EAAG{chance.letters(120, self.name, 'token')}"
         """The API key of 360dialog, or the access token of the Cloud API."""
-        self.app_secret = chance.letters(32, self.name, "app secret").lower()
-        self.verify_token = chance.letters(24, self.name, "verify token")
+        self.app_secret: str = app.app_secret if app else chance.letters(32, self.name, "app secret").lower()
+        self.verify_token: str = app.verify_token if app else chance.letters(24, self.name, "verify token")
         self.secret_header = ("X-Hermes-Secret", chance.letters(40, self.name, "header"))
         """What 360dialog sends along with webhooks, unless it is told otherwise."""
         self._line = Line(
@@ -59,7 +62,8 @@ class WhatsApp(Platform):
             phone_number_id=chance.digits(15, self.name, "phone number id"),
             display_number=f"62{chance.digits(10, self.name, 'number')}",
         )
-        self._line.posts = Posts(self, self._line.compose, (7 * 24 if door is Door.DIALOG360 else 36) * AN_HOUR_S)
+        give_up_after_s = (7 * 24 if door is Door.DIALOG360 else 36) * AN_HOUR_S
+        self._line.posts = Posts(self, self._line.compose, give_up_after_s, app._line.posts if app else None)
         # 360dialog's links name Meta's host, where its key must never go: who fetches puts 360dialog's own host in its place.
         self.media_url = media_url or ("https://lookaside.fbsbx.com" if door is Door.DIALOG360 else world.url)
         self._members: list[WhatsAppPerson] = []

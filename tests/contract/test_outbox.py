@@ -90,7 +90,7 @@ async def test_a_parcel_that_must_wait_holds_back_those_behind_it(database: Data
     assert (again.body, again.tries, again.is_ambiguous) == ("a", 2, False)
 
 
-@pytest.mark.parametrize("end", [ParcelState.SENT, ParcelState.AMBIGUOUS, ParcelState.DEAD])
+@pytest.mark.parametrize("end", [ParcelState.SENT, ParcelState.DEAD])
 async def test_a_settled_parcel_lets_the_next_one_go(
     database: Database, keyring: Keyring, outbox: PostgresOutbox, end: ParcelState
 ) -> None:

@@ -27,6 +27,7 @@ class SimpleChannel:
     platform: Platform = Platform.TELEGRAM
     account: str = "bali"
     url: str = "http://127.0.0.1:1"
+    has_receipts: bool = False
 
     def verify(self, webhook: Webhook) -> None:
         raise NotImplementedError

@@ -64,6 +64,7 @@ class House:
     url: str
     redis: Redis | None = None
     cap: int = 5_000
+    has_receipts: bool = False
     clock: Clock = field(default_factory=Clock)
     alerted: list[str] = field(default_factory=list)
     slept_s: float = 0.0
@@ -76,7 +77,7 @@ class House:
         self.books = Books(self.credits, self.journal, self)
         breakers = MemoryBreakers(self.clock) if self.redis is None else RedisBreakers(self.redis, self.clock)
         self.dispatch = Dispatch(
-            channels=Directory([SimpleChannel(url=self.url)]),
+            channels=Directory([SimpleChannel(url=self.url, has_receipts=self.has_receipts)]),
             post=self.post,
             breakers=breakers,
             books=self.books,

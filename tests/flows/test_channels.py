@@ -15,6 +15,7 @@ from hermes.config import InboxSettings, MemorySettings
 from hermes.demo.platforms import Disorder, Instagram, Platforms, WhatsApp, open_platforms
 from hermes.demo.platforms.telegram.people import TelegramPerson
 from hermes.ports.channel_accounts import ChannelAccount
+from hermes.ports.channels import Outcome
 from hermes.router.replies import ReplyKind, reply
 from hermes.stores.postgres.database import on
 from hermes.turn import Platform
@@ -342,3 +343,65 @@ async def test_a_number_at_360dialog_takes_nothing_that_was_signed_for_metas_own
     told = json.loads(canggu.attempts[-1].body.replace(ubud.phone_number_id.encode(), canggu.phone_number_id.encode()))
     assert (await town.service.post("/webhooks/whatsapp/ubud", told, {header: secret})).status == 200
     assert await town.ask("select count(*) from inbox") == [(0,)]
+
+
+# --- a connection that breaks, twice
+
+
+@pytest.fixture
+async def echoing(database_url: str, redis_url: str) -> AsyncIterator[Town]:
+    """A town in which every answer is one message."""
+    async with open_platforms() as platforms, running(database_url, redis_url) as service:
+        yield Town(service, platforms)
+
+
+async def at_meta(town: Town, platform: Platform) -> Any:
+    fake: Any = town.platforms.instagram if platform is Platform.INSTAGRAM else town.platforms.whatsapp_cloud
+    about = on_instagram(fake, town.platforms.url) if platform is Platform.INSTAGRAM else on_cloud(fake, town.platforms.url)
+    await town.open(platform, about)
+    fake.connect(f"{town.service.url}/webhooks/{platform}/fake")
+    return fake
+
+
+async def time_passes(town: Town) -> None:
+    """What waits is due now; the worker's next sweep finds it."""
+    passed = "not_before = least(not_before, now()), touched_at = touched_at - interval '2 min'"
+    await town.ask(f"update outbox set {passed} where state = 'pending' returning 1")  # noqa: S608  # a constant
+
+
+@pytest.mark.parametrize("platform", [Platform.INSTAGRAM, Platform.WHATSAPP])
+async def test_what_broke_off_twice_and_never_arrived_is_listed_and_refunded_and_the_next_answer_goes(
+    echoing: Town, platform: Platform
+) -> None:
+    fake = await at_meta(echoing, platform)
+    ada = fake.person("Ada")
+    fake.reset(arrives=False, method="messages", times=2)
+    ada.say("one")
+    for state in (("pending", 1), ("pending", 2), ("dead", 2)):
+        await echoing.until("select state, doubts from outbox", [state])
+        await time_passes(echoing)
+    async with echoing.service.database.begin() as tx:
+        [letter] = await echoing.service.hermes.parts.outbox.dead_letters.list(tx)
+        assert await echoing.service.hermes.parts.credits.audit(tx) == []
+    assert (letter.outcome, letter.doubts) == (Outcome.AMBIGUOUS, 2)
+    kinds = "select kind from credit_entries where turn_id is not null order by id"
+    assert await echoing.ask(kinds) == [("reserve",), ("post",), ("refund",)]
+    ada.say("two")
+    [received] = await ada.gets(1, timeout_s=15)
+    assert "two" in received.text
+
+
+@pytest.mark.parametrize("platform", [Platform.INSTAGRAM, Platform.WHATSAPP])
+async def test_what_broke_off_and_arrived_is_confirmed_by_the_platform_and_comes_once(echoing: Town, platform: Platform) -> None:
+    fake = await at_meta(echoing, platform)
+    ada = fake.person("Ada")
+    fake.reset(arrives=True, method="messages")
+    ada.say("one")
+    await ada.gets(1, timeout_s=15)
+    await echoing.until("select state, doubts from outbox", [("pending", 1)])
+    await echoing.until("select count(*) from early_receipts where parcel_id = (select id from outbox) and rank = 3", [(1,)])
+    await time_passes(echoing)
+    await echoing.until("select state, rank, doubts from outbox", [("sent", 3, 1)])
+    assert len(ada.received) == 1
+    kinds = "select kind from credit_entries where turn_id is not null order by id"
+    assert await echoing.ask(kinds) == [("reserve",), ("post",)]

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 
 from hermes.ports.channels import Outcome, Rank, Reach, Receipt, Renamed
 from hermes.ports.dead_letters import ALL
+from hermes.ports.inbox import Claim
 from hermes.ports.outbox import Lengths
 from hermes.stores.postgres.work import Pace, open_work
 from hermes.stores.seal import new_master_key
@@ -39,6 +40,13 @@ def master_key() -> str:
 @pytest.fixture
 async def house(database_url: str, master_key: str, api: BotApi) -> AsyncIterator[House]:
     async with open_house(database_url, master_key, api.url) as house:
+        yield house
+
+
+@pytest.fixture
+async def receipted(database_url: str, master_key: str, api: BotApi) -> AsyncIterator[House]:
+    """At a platform that tells what became of a message."""
+    async with open_house(database_url, master_key, api.url, has_receipts=True) as house:
         yield house
 
 
@@ -127,15 +135,130 @@ async def test_an_answer_that_was_lost_puts_the_parcel_in_doubt_and_it_is_sent_o
     assert house.sends() == {"ambiguous": 1.0, "sent": 1.0}
 
 
-async def test_a_second_answer_that_was_lost_ends_it_and_the_next_one_goes(house: House, api: BotApi) -> None:
+async def listed(house: House) -> list[tuple[int, Outcome | None, int]]:
+    async with house.database.begin() as tx:
+        return [(letter.part, letter.outcome, letter.doubts) for letter in await house.outbox.dead_letters.list(tx)]
+
+
+async def in_doubt_twice(house: House, api: BotApi, answer: str = "one") -> Claim:
+    """Both answers of the platform were lost, and the time in which a receipt could have come is over."""
+    for _ in range(2):
+        api.lose_answer()
+    claim = await house.answer(answer)
+    for _ in range(2):
+        await house.time_passes()
+        await house.sweep()
+    return claim
+
+
+async def test_without_receipts_a_second_doubt_ends_it_as_a_refunded_dead_letter_and_the_next_one_goes(house: House, api: BotApi) -> None:
     api.lose_answer()
     api.lose_answer()
     claim = await house.answer("one")
     await house.time_passes()
     await house.answer("two")
     assert api.texts == ["one", "one", "two"]
-    assert await states(house) == [("ambiguous", "ambiguous", 0, 1), ("sent", "sent", 0, 0)]
-    assert await house.available(claim) == 8, "it may have arrived, so both are paid"
+    assert await states(house) == [("dead", "ambiguous", 0, 2), ("sent", "sent", 0, 0)]
+    assert await listed(house) == [(0, Outcome.AMBIGUOUS, 2)]
+    assert await house.available(claim) == 9, "only the second one is paid"
+    [*_, failure] = [facts for type_, facts in await house.events(claim) if type_ == "delivery_failed"]
+    assert (failure["state"], failure["is_refunded"], failure["doubts"]) == ("dead", True, 2)
+
+
+async def test_where_there_are_receipts_one_is_waited_for_and_nothing_overtakes_meanwhile(receipted: House, api: BotApi) -> None:
+    house = receipted
+    api.lose_answer()
+    api.lose_answer()
+    claim = await house.answer("one")
+    await house.time_passes()
+    await house.answer("two")
+    assert (api.texts, await states(house)) == (["one", "one"], [("pending", "ambiguous", 0, 2), ("pending", None, 0, 0)])
+    [[waits]] = await house.rows("select extract(epoch from not_before - now())::float8 from outbox where doubts = 2")
+    assert 55 < waits <= 60
+    assert (await house.sweep(), await house.available(claim)) == ([], 8)
+    await house.time_passes()
+    await house.sweep()
+    assert (api.texts, await states(house)) == (["one", "one", "two"], [("dead", "ambiguous", 0, 2), ("sent", "sent", 0, 0)])
+    assert (await listed(house), await house.available(claim)) == ([(0, Outcome.AMBIGUOUS, 2)], 9)
+
+
+async def test_a_receipt_within_that_time_confirms_it_and_it_stays_paid(receipted: House, api: BotApi) -> None:
+    house = receipted
+    api.lose_answer()
+    api.lose_answer()
+    claim = await house.answer("one")
+    await house.time_passes()
+    await house.sweep()
+    await house.receipts.heard(TELEGRAM, "bali", Receipt(message_id="m1", rank=Rank.DELIVERED, channel_id="42"))
+    await house.time_passes()
+    await house.sweep()
+    assert (await states(house), await listed(house), await house.available(claim)) == ([("sent", "sent", 0, 2)], [], 9)
+
+
+@pytest.mark.parametrize("how", ["channel", "reference", "text"])
+async def test_a_receipt_after_that_takes_it_off_the_list_as_delivered_and_it_stays_refunded(
+    receipted: House, api: BotApi, how: str
+) -> None:
+    house = receipted
+    claim = await in_doubt_twice(house, api)
+    assert (await listed(house), await house.available(claim)) == ([(0, Outcome.AMBIGUOUS, 2)], 10)
+    known = {
+        "channel": {"channel_id": "42"},
+        "reference": {"reference": f"{claim.turn_id}/0/"},
+        "text": {"channel_id": "42", "text": "one"},
+    }[how]
+    for _ in range(2):
+        await house.receipts.heard(TELEGRAM, "bali", Receipt(message_id="m1", rank=Rank.READ, **known))
+    async with house.database.begin() as tx:
+        [standing] = await house.outbox.arrivals.standings(tx, claim.turn_id)
+    assert (standing.state, standing.rank) == ("sent", Rank.READ)
+    assert (await listed(house), await house.available(claim)) == ([], 10)
+    [delivered] = [facts for type_, facts in await house.events(claim) if type_ == "response_delivered"]
+    assert (delivered["part"], delivered["is_refunded"]) == (0, True)
+    assert await house.rows("select * from early_receipts") == []
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"channel_id": "7"},
+        {"reference": "00000000-0000-0000-0000-000000000000/0/"},
+        {"reference": "of another program"},
+        {"channel_id": "42", "text": "a person of ours says hello"},
+        {"channel_id": "42", "rank": Rank.FAILED},
+    ],
+)
+async def test_no_other_receipt_takes_it_off_the_list(receipted: House, api: BotApi, known: dict[str, Any]) -> None:
+    house = receipted
+    await in_doubt_twice(house, api)
+    await house.receipts.heard(TELEGRAM, "bali", Receipt(**{"message_id": "m1", "rank": Rank.READ, **known}))
+    assert await listed(house) == [(0, Outcome.AMBIGUOUS, 2)]
+
+
+async def test_a_part_in_doubt_gives_the_whole_answer_back_once_and_the_other_parts_arrive(receipted: House, api: BotApi) -> None:
+    house = receipted
+    claim = await in_doubt_twice(house, api, "one\n\ntwo\n\nthree")
+    assert api.texts == ["one", "one", "two", "three"]
+    assert (await listed(house), await house.available(claim)) == ([(0, Outcome.AMBIGUOUS, 2)], 10)
+
+
+async def test_one_in_doubt_can_be_sent_again_and_is_not_charged_again(receipted: House, api: BotApi) -> None:
+    house = receipted
+    claim = await in_doubt_twice(house, api)
+    async with house.database.begin() as tx:
+        await house.outbox.dead_letters.requeue(tx, ALL)
+    await house.courier.deliver(claim.conversation_id)
+    assert (api.texts, await listed(house), await house.available(claim)) == (["one", "one", "one"], [], 10)
+
+
+async def test_what_an_earlier_version_left_in_doubt_is_listed_and_refunded_too(house: House) -> None:
+    claim = await house.hear()
+    await house.end(claim, "one")
+    await house.rows("update outbox set state = 'ambiguous', outcome = 'ambiguous', doubts = 1 returning 1")
+    await house.receipts.tidy()
+    assert (await listed(house), await house.available(claim)) == ([(0, Outcome.AMBIGUOUS, 2)], 10)
+    await house.receipts.tidy()
+    assert await house.available(claim) == 10
 
 
 async def test_a_receipt_that_comes_meanwhile_spares_the_second_copy(house: House, api: BotApi) -> None:
@@ -165,7 +288,7 @@ async def test_a_process_killed_between_send_and_note_leaves_a_doubt_and_is_repe
     assert (api.texts, await states(house)) == (["one", "one"], [("attempting", None, 0, 1)])
     await house.time_passes()
     await house.sweep()
-    assert (api.texts, await states(house)) == (["one", "one"], [("ambiguous", "ambiguous", 0, 2)])
+    assert (api.texts, await states(house)) == (["one", "one"], [("dead", "ambiguous", 0, 2)])
     assert "delivery_failed" in [type_ for type_, _ in await house.events(claim)]
 
 

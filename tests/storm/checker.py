@@ -111,8 +111,9 @@ def is_dead(turn: Turn) -> bool:
     return any(parcel.state == "dead" for parcel in turn.parcels)
 
 
-def is_doubtful(turn: Turn) -> bool:
-    return any(parcel.state == "ambiguous" for parcel in turn.parcels)
+def was_given_up(turn: Turn) -> bool:
+    """Whether a part of it was a dead letter because two tries were in doubt, and a receipt took it off the list: it stays refunded."""
+    return "refund" in turn.entries and any(parcel.state == "sent" and parcel.doubts > 1 for parcel in turn.parcels)
 
 
 class Chat:
@@ -163,7 +164,7 @@ class Chat:
 
     def owed(self) -> list[Turn]:
         """The turns without an answer, and without anything that explains it: each must have had an apology."""
-        unexplained = [turn for turn in self.turns if not is_dead(turn) and not is_doubtful(turn) and self.books.is_taken(turn)]
+        unexplained = [turn for turn in self.turns if not is_dead(turn) and self.books.is_taken(turn)]
         return [turn for turn in unexplained if not self.is_marked(turn)]
 
     def is_marked(self, turn: Turn) -> bool:
@@ -183,7 +184,7 @@ class Chat:
         """Of a long answer every numbered word is there, unless a part of it is known to be missing."""
         for sent in self.sent:
             turn = self.books.turn(sent.mark)
-            if sent.pieces and turn is not None and sent.mark in self.books.marked and not is_dead(turn) and not is_doubtful(turn):
+            if sent.pieces and turn is not None and sent.mark in self.books.marked and not is_dead(turn):
                 numbers = {int(number) for received in self.received for mark, number in PIECE.findall(received.text) if mark == sent.mark}
                 if missing := sorted(set(range(sent.pieces)) - numbers):
                     yield Violation(Wrong.TORN, sent.mark, f"{len(missing)} of {sent.pieces} words are missing, from {missing[0]} on")
@@ -213,8 +214,8 @@ class Chat:
     def order(self) -> Iterator[Violation]:
         """The first copies come in the order of the messages, and what carries no mark in the place of the message that it is for.
 
-        But for what was given up, or left in doubt: a try of that which was thought dead may still arrive."""
-        places = {mark: turn.seq for turn in self.turns for mark in turn.marks if not is_dead(turn) and not is_doubtful(turn)}
+        But for what was given up: a try of that which was thought dead may still arrive."""
+        places = {mark: turn.seq for turn in self.turns for mark in turn.marks if not is_dead(turn) and not was_given_up(turn)}
         seen: dict[str, tuple[int, int, str]] = {}
         firsts: list[tuple[int, int, str]] = []
         for received in self.received:
@@ -235,7 +236,7 @@ class Chat:
         if self.apologies() < len(self.owed()):
             return  # it is lost: then its place says nothing
         rest = iter(self.received)
-        for turn in {turn.marks: turn for turn in self.turns if not is_dead(turn) and not is_doubtful(turn)}.values():
+        for turn in {turn.marks: turn for turn in self.turns if not is_dead(turn) and not was_given_up(turn)}.values():
             texts = {received.text: None for received in self.received if answered(received.text) & {*turn.marks}}
             for text in texts or (None,):
                 if not any(received.text == text if text else self.books.is_own(received.text) for received in rest):
@@ -300,8 +301,8 @@ def wrong_charge(books: Books, turn: Turn, counted: Counter[str], net: int) -> s
     has_answer = any(mark in books.marked for mark in turn.marks)
     if is_dead(turn) and net:
         return "its answer is a dead letter, and the credit was not given back"
-    if has_answer and not is_dead(turn) and net != 1:
+    if has_answer and not is_dead(turn) and not was_given_up(turn) and net != 1:
         return "answered, and not charged once"
-    if not has_answer and not is_doubtful(turn) and books.is_taken(turn) and net:
+    if not has_answer and books.is_taken(turn) and net:
         return NO_ANSWER
     return ""

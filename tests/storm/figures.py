@@ -49,7 +49,7 @@ class Figures:
     doubts: int
     """Tries of which Hermes reports that they may have arrived beside another one."""
     left_in_doubt: int
-    """Parts that may have arrived, and were left at that."""
+    """Parts of which two tries may have arrived, and that were listed as dead letters."""
     never_came: int
     """Answers among these of which nothing was ever seen."""
     dead_letters: int
@@ -102,9 +102,9 @@ def figures(world: World, history: History, outcomes: dict[str, int]) -> Figures
         excused={name: count for name, count in outcomes.items() if name != "answered"},
         copies=sum(count - 1 for count in seen.values() if count > 1),
         doubts=sum(parcel.doubts for parcel in parcels),
-        left_in_doubt=sum(parcel.state == "ambiguous" for parcel in parcels),
+        left_in_doubt=sum(parcel.state == "dead" and parcel.doubts > 1 for parcel in parcels),
         never_came=sum(
-            any(parcel.state == "ambiguous" for parcel in turn.parcels) and "post" in turn.entries and not first.keys() & {*turn.marks}
+            any(parcel.state == "dead" and parcel.doubts > 1 for parcel in turn.parcels) and not first.keys() & {*turn.marks}
             for turn in history.turns
         ),
         dead_letters=sum(parcel.state == "dead" for parcel in parcels),

@@ -37,7 +37,7 @@ class Parcel:
     """What Hermes reports of one part of an answer."""
 
     state: str
-    """`sent`, `dead` (listed among the dead letters), `ambiguous` (may have arrived, and is left at that), or not settled yet."""
+    """`sent`, `dead` (listed among the dead letters), or not settled yet."""
     doubts: int = 0
     """Tries that may have arrived, beside the one that ended it."""
     reason: str = ""

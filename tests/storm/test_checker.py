@@ -92,10 +92,19 @@ def purse(history: History, chat: str, **other: Any) -> History:
     return replace(history, purses={**history.purses, chat: replace(history.purses[chat], **other)})
 
 
-DEAD, DOUBTFUL = (Parcel(state="dead", reason="blocked"),), (Parcel(state="ambiguous", doubts=1),)
+DEAD, DOUBTFUL = (Parcel(state="dead", reason="blocked"),), (Parcel(state="dead", doubts=2, reason="2 tries may have arrived"),)
+CONFIRMED_LATE = (Parcel(state="sent", doubts=2),)
 
 FORGED: dict[str, tuple[Callable[[History], History], set[tuple[Wrong, str]]]] = {
     "an answer is lost": (lambda h: unheard(h, "z2n0"), {(Wrong.LOST, "z2n0"), (Wrong.MISCHARGED, "z2n0")}),
+    "an answer is left in doubt, neither listed nor given back": (
+        lambda h: booked(unheard(h, "z2n0"), "t4", parcels=(Parcel(state="ambiguous", doubts=1),)),
+        {(Wrong.LOST, "z2n0"), (Wrong.MISCHARGED, "z2n0")},
+    ),
+    "an answer in doubt is listed, and not given back": (
+        lambda h: booked(unheard(h, "z2n0"), "t4", parcels=DOUBTFUL),
+        {(Wrong.MISCHARGED, "z2n0")},
+    ),
     "an apology is lost": (lambda h: unheard(h, "Sorry"), {(Wrong.LOST, "z1n2")}),
     "an answer that somebody would have fetched is lost": (
         lambda h: unheard(h, "z3n0"),
@@ -208,9 +217,16 @@ EXCUSED: dict[str, Callable[[History], History]] = {
     "an answer that lies among the dead letters": lambda h: purse(
         booked(unheard(h, "z2n0"), "t4", parcels=DEAD, entries=REFUNDED), "whatsapp/2", available=10
     ),
-    "an answer that is left in doubt": lambda h: booked(unheard(h, "z2n0"), "t4", parcels=DOUBTFUL),
-    "an answer that was left in doubt, and came late": lambda h: heard(
-        booked(unheard(h, "heard:z1n0"), "t0", parcels=DOUBTFUL), "telegram/1", "heard:z1n0"
+    "an answer in doubt that is listed and given back": lambda h: purse(
+        booked(unheard(h, "z2n0"), "t4", parcels=DOUBTFUL, entries=REFUNDED), "whatsapp/2", available=10
+    ),
+    "an answer in doubt that is listed and given back, and came late": lambda h: purse(
+        heard(booked(unheard(h, "heard:z1n0"), "t0", parcels=DOUBTFUL, entries=REFUNDED), "telegram/1", "heard:z1n0"),
+        "telegram/1",
+        available=8,
+    ),
+    "an answer that a receipt took off the list stays given back": lambda h: purse(
+        booked(h, "t4", parcels=CONFIRMED_LATE, entries=REFUNDED), "whatsapp/2", available=10
     ),
     "an apology in place of an answer": lambda h: purse(
         booked(heard(unheard(h, "heard:z1n3"), "telegram/1", SORRY), "t3", entries=UNPAID), "telegram/1", available=8

@@ -188,6 +188,7 @@ def dispatch_from(settings: DeliverySettings, parts: Parts, lines: Lines, post: 
         timeout_s=settings.timeout_s,
         longest_s=settings.cut_off_s - 2 * settings.timeout_s,
         queue_s=settings.queue_s,
+        receipt_s=settings.receipt_s,
         templates={Platform.WHATSAPP: Template(template, settings.whatsapp_template_language)} if template else {},
     )
 

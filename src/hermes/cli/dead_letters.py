@@ -32,7 +32,8 @@ dead_letters = typer.Typer(
     no_args_is_help=True,
     help="What could not be delivered: list, show, requeue, drop.\n\n"
     "An answer is tried for half an hour, then it lies here for a week, and its credit is given back. Once the reason is gone, a token "
-    "renewed or a platform back, send it on its way again; or drop it:\n\n"
+    "renewed or a platform back, send it on its way again; or drop it. One with the outcome `ambiguous` may have arrived, and then comes "
+    "twice; a receipt that comes late takes it off this list by itself:\n\n"
     "    hermes dead-letters list --outcome unauthorized\n"
     "    hermes dead-letters requeue --all --outcome unauthorized\n\n"
     "    hermes dead-letters show 17\n"

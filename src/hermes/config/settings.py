@@ -175,6 +175,10 @@ class DeliverySettings:
     queue_s: tuple[Seconds, ...] = (60.0, 300.0, 1_500.0)
     """Seconds that an answer waits in the queue after each round of tries that failed. After the last it is a dead letter."""
 
+    receipt_s: Seconds = 60.0
+    """Seconds that a receipt may take for an answer of which two tries may have arrived; what is behind it in the conversation waits. After
+    that it is a dead letter, and refunded. Telegram sends no receipts, so nothing waits there."""
+
     queue_cap: Count = 5_000
     """Answers of one account that wait in the queue at most. The next one is a dead letter at once, with an alert."""
 

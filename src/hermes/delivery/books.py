@@ -39,17 +39,19 @@ class Books:
                     line = {"platform": str(parcel.platform), "account": parcel.account}
                     self.alerts.alert("failed_sends_overflowed", **line, outcome=str(sending.outcome))
                 await self._died(tx, parcel.turn_id, parcel.news, facts)
-            case ParcelState.AMBIGUOUS:
-                log.warning("parcel_left_in_doubt", turn_id=str(parcel.turn_id), **facts)
-                await self.journal.add(tx, parcel.turn_id, "delivery_failed", {**facts, "state": str(became)})
             case _ if sending.is_failure or sending.is_doubtful:
                 tried_again = {"state": str(became), "retry_in_s": round(sending.retry_in_s)}
                 await self.journal.add(tx, parcel.turn_id, "delivery_failed", {**facts, **tried_again})
 
     async def note_death(self, tx: Transaction, letter: DeadLetter) -> None:
-        """Write down that a platform took a message and gave it up afterwards."""
-        facts = {"part": letter.part, "outcome": str(letter.outcome), "reason": letter.reason, "tries": letter.tries}
-        await self._died(tx, letter.turn_id, letter.news, {**facts, "platform": str(letter.platform), "account": letter.account})
+        """Write down that a message became a dead letter after it was settled: its platform took it and gave it up afterwards."""
+        await self._died(tx, letter.turn_id, letter.news, facts_of_letter(letter))
+
+    async def note_arrival(self, tx: Transaction, letter: DeadLetter) -> None:
+        """Write down that a dead letter, which was in doubt, has arrived after all. Its credit was given back, and stays given back."""
+        facts = {**facts_of_letter(letter), "is_refunded": not letter.news}
+        log.info("dead_letter_arrived", turn_id=str(letter.turn_id), **facts)
+        await self.journal.add(tx, letter.turn_id, "response_delivered", facts)
 
     async def _died(self, tx: Transaction, turn_id: UUID, news: str, facts: dict[str, Any]) -> None:
         # Nobody was charged for news; and the turn that asked for them has had its answer.
@@ -57,6 +59,13 @@ class Books:
         log.warning("parcel_died", turn_id=str(turn_id), is_refunded=is_refunded, **facts)
         told = {**facts, "state": str(ParcelState.DEAD), "is_refunded": is_refunded}
         await self.journal.add(tx, turn_id, "delivery_failed", told)
+
+
+def facts_of_letter(letter: DeadLetter) -> dict[str, Any]:
+    """Names and numbers, no text."""
+    facts: dict[str, Any] = {"platform": str(letter.platform), "account": letter.account, "part": letter.part, "tries": letter.tries}
+    facts |= {"outcome": str(letter.outcome), "doubts": letter.doubts, "reason": letter.reason}
+    return {**facts, "news": letter.news} if letter.news else facts
 
 
 def facts_of(parcel: Parcel, sending: Sending) -> dict[str, Any]:

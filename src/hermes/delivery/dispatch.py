@@ -18,7 +18,7 @@ import structlog
 
 from hermes.delivery.books import Books
 from hermes.delivery.pacing import Pacer
-from hermes.delivery.schedule import LONGEST_CALL_S, LONGEST_WAIT_S, MOST_DOUBTS, QUEUE_S, RULES, Next, Then, Tried, what_next
+from hermes.delivery.schedule import LONGEST_CALL_S, LONGEST_WAIT_S, MOST_DOUBTS, QUEUE_S, RECEIPT_S, RULES, Next, Then, Tried, what_next
 from hermes.delivery.window import Template, is_open
 from hermes.ports.alerts import Alerts
 from hermes.ports.breakers import Admission, Breakers, Change, Changed, Line
@@ -56,6 +56,8 @@ class Dispatch:
     """How long all tries of one call may take."""
     queue_s: Sequence[float] = QUEUE_S
     """How long a parcel waits in the queue, after its first, second, … failure."""
+    receipt_s: float = RECEIPT_S
+    """How long a receipt may take for what was in doubt twice, before that is given up."""
     templates: Mapping[Platform, Template] = field(default_factory=dict)
     """What is sent where the window for free text is closed; nothing for a platform without one."""
     pacer: Pacer = field(default_factory=Pacer)
@@ -130,7 +132,9 @@ class Round:
     async def run(self, body: Mapping[str, Any]) -> Sending:
         dispatch, parcel = self.dispatch, self.parcel
         began = dispatch.timer()
-        to = To(channel_id=parcel.channel_id, thread=parcel.thread, reply_to=parcel.reply_to)
+        to = To(channel_id=parcel.channel_id, thread=parcel.thread, reply_to=parcel.reply_to, reference=parcel.reference)
+        limits = {"timeout_s": dispatch.timeout_s, "longest_s": dispatch.longest_s}
+        receipt_s = dispatch.receipt_s if self.channel.has_receipts else 0.0
         template = dispatch.as_template(parcel, self.channel, body)
         tried = Tried(in_call=0, failures=parcel.failures, doubts=parcel.doubts, has_template=template is not None)
         while True:
@@ -140,7 +144,7 @@ class Round:
             verdict = await self._try(body, to)
             await self._tell(verdict, admission)
             tried = replace(tried, in_call=tried.in_call + 1, spent_s=dispatch.timer() - began)
-            following = what_next(verdict, tried, timeout_s=dispatch.timeout_s, longest_s=dispatch.longest_s, queue_s=dispatch.queue_s)
+            following = what_next(verdict, tried, **limits, queue_s=dispatch.queue_s, receipt_s=receipt_s)
             match following.then:
                 case Then.AGAIN:
                     await dispatch.pause(dispatch.jitter(following.wait_s))
@@ -223,7 +227,8 @@ def without_sending(parcel: Parcel) -> Sending | None:
         arrived = Verdict(outcome=Outcome.SENT, message_id=parcel.confirmed_by, detail="a receipt told that it arrived")
         return end(ParcelState.SENT, arrived)
     if parcel.doubts > MOST_DOUBTS:
-        return end(ParcelState.AMBIGUOUS, Verdict(outcome=Outcome.AMBIGUOUS, detail=f"{parcel.doubts} tries may have arrived"))
+        detail = f"{parcel.doubts} tries may have arrived, and no receipt told of any"
+        return end(ParcelState.DEAD, Verdict(outcome=Outcome.AMBIGUOUS, detail=detail))
     if not parcel.is_reachable:
         left = Verdict(outcome=Outcome.INVALID_RECIPIENT, detail="they left, and have not written since")
         return end(ParcelState.DEAD, left)
@@ -232,11 +237,11 @@ def without_sending(parcel: Parcel) -> Sending | None:
 
 def settled(verdict: Verdict, following: Next) -> Sending:
     """What the last try of a round comes to."""
+    is_doubtful = verdict.outcome is Outcome.AMBIGUOUS
     if following.then is Then.LATER:
-        is_doubtful = verdict.outcome is Outcome.AMBIGUOUS
         return put_back(verdict, following.wait_s, is_failure=not is_doubtful, is_doubtful=is_doubtful)
-    ends = {Then.DONE: ParcelState.SENT, Then.LEAVE: ParcelState.AMBIGUOUS, Then.GIVE_UP: ParcelState.DEAD}
-    return end(ends[following.then], verdict)
+    ends = {Then.DONE: ParcelState.SENT, Then.GIVE_UP: ParcelState.DEAD}
+    return replace(end(ends[following.then], verdict), is_doubtful=is_doubtful)
 
 
 def put_back(verdict: Verdict, retry_in_s: float, *, is_failure: bool = False, is_doubtful: bool = False) -> Sending:

@@ -41,7 +41,8 @@ class Receipts:
                     await self.arrivals.move(tx, account, platform, happening.old, happening.new)
 
     async def tidy(self) -> None:
-        """Apply what came a moment too early, and throw away dead letters that were kept long enough. For now and then; safe to cut off."""
+        """Apply what came a moment too early, list what an earlier version left in doubt, and throw away dead letters that were kept long
+        enough. For now and then; safe to cut off."""
         for _ in range(MOST_AT_ONCE):
             async with self.transactions.begin() as tx:
                 found = await self.arrivals.take_found(tx)
@@ -49,6 +50,12 @@ class Receipts:
                     break
                 account, platform, receipt = found
                 await self._receive(tx, platform, account, receipt)
+        for _ in range(MOST_AT_ONCE):
+            async with self.transactions.begin() as tx:
+                letter = await self.arrivals.take_left_in_doubt(tx)
+                if letter is None:
+                    break
+                await self.books.note_death(tx, letter)
         async with self.transactions.begin() as tx:
             purged = await self.dead_letters.purge(tx)
         if purged:
@@ -57,6 +64,9 @@ class Receipts:
     async def _receive(self, tx: Transaction, platform: Platform, account: str, receipt: Receipt) -> None:
         letter = await self.arrivals.receive(tx, account, platform, receipt)
         if letter is None:
+            arrived = await self.arrivals.take_arrived(tx, account, platform, receipt.message_id)
+            if arrived is not None:
+                await self.books.note_arrival(tx, arrived)
             return
         self.meter.count_send(str(platform), str(letter.outcome))
         await self.books.note_death(tx, letter)

@@ -5,14 +5,15 @@
     rate_limited          when the platform says  no
     service_unavailable   yes                     yes
     network_timeout       yes                     yes                     proven not sent
-    ambiguous             once                    yes                     it may have arrived, so a second doubt ends it
+    ambiguous             once                    yes                     it may have arrived: a second doubt waits for a receipt
     unauthorized          no                      no                      the line is stopped
     invalid_recipient     no                      no                      they are unreachable until they write again
     window_closed         once, as a template     no                      where one is set
     rejected              once, as plain text     no
 
-A try that is proven not sent is repeated within the call after 1, 3 and 9 s, then from the queue after 1, 5 and 25 min, and then given up.
-Nobody sleeps for longer than ten seconds: what has to wait longer, waits in the queue."""
+What was in doubt twice is not sent again: where the platform tells what became of messages, a receipt has a minute to come, and otherwise
+it is given up. A try that is proven not sent is repeated within the call after 1, 3 and 9 s, then from the queue after 1, 5 and 25 min, and
+then given up. No call sleeps for longer than ten seconds: what has to wait longer, waits in the queue."""
 
 from __future__ import annotations
 
@@ -30,6 +31,8 @@ LONGEST_WAIT_S = 10.0
 """What waits longer does so in the queue."""
 LONGEST_CALL_S = 100.0
 """No try begins that could end later than this: the outbox gives a parcel to somebody else after two minutes."""
+RECEIPT_S = 60.0
+"""How long a receipt may take, after the last try that may have arrived."""
 MOST_DOUBTS = 1
 """How often something is sent again that may have arrived."""
 
@@ -46,8 +49,6 @@ class Then(StrEnum):
     """At once, to where the channel has moved."""
     LATER = "later"
     """Put back: that is a failure, or a doubt."""
-    LEAVE = "leave"
-    """It may have arrived; it is left at that."""
     GIVE_UP = "give_up"
 
 
@@ -104,15 +105,19 @@ def what_next(
     timeout_s: float = 10.0,
     longest_s: float = LONGEST_CALL_S,
     queue_s: Sequence[float] = QUEUE_S,
+    receipt_s: float = 0.0,
 ) -> Next:
-    """What follows. `timeout_s` is how long the next try may take, `longest_s` all of them; `queue_s`, when the queue tries again."""
+    """What follows. `timeout_s` is how long the next try may take, `longest_s` all of them; `queue_s`, when the queue tries again;
+    `receipt_s`, how long a receipt may take, and 0 where the platform sends none."""
     rule, has_time = RULES[verdict.outcome], tried.spent_s + timeout_s <= longest_s
     if verdict.outcome is Outcome.SENT:
         return Next(Then.DONE)
     if has_time and (then := otherwise(verdict, tried)) is not None:
         return Next(then)
     if verdict.outcome is Outcome.AMBIGUOUS:
-        return Next(Then.LATER, queue_s[0]) if tried.doubts < MOST_DOUBTS else Next(Then.LEAVE)
+        if tried.doubts < MOST_DOUBTS:
+            return Next(Then.LATER, queue_s[0])
+        return Next(Then.LATER, receipt_s) if receipt_s else Next(Then.GIVE_UP)
     if rule.is_retried:
         return again_or_later(verdict, tried, longest_s - timeout_s, queue_s)
     return Next(Then.GIVE_UP)

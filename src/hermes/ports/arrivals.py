@@ -65,8 +65,20 @@ class Arrivals(Protocol):
         """Note how far a message of ours came. Only a higher rank counts, so receipts may come in any order and more than once.
 
         A message that failed without ever having been delivered becomes a dead letter, which is returned, once. A receipt that comes
-        before its message is known to be sent is kept for it; one with a text that nothing has which is on its way to its channel tells of
-        somebody else's message, and confirms none of ours. Holds the conversation of one that failed."""
+        before its message is known to be sent is kept for it; one with a text that nothing has which is on its way to its channel, or was
+        given up in doubt, tells of somebody else's message, and confirms none of ours. Holds the conversation of one that failed."""
+        ...
+
+    async def take_arrived(self, tx: Transaction, account: str, platform: Platform, message_id: str) -> DeadLetter | None:
+        """Take a dead letter off the list that was in doubt, where the receipt of this message, kept just now, shows that it arrived.
+
+        Return it as it was, once; it is sent from now on, as far as the receipt says. None for a receipt that shows no such thing. What was
+        refunded stays refunded. Holds the conversation of the letter."""
+        ...
+
+    async def take_left_in_doubt(self, tx: Transaction) -> DeadLetter | None:
+        """Make a dead letter of something that a version before this one left in doubt, neither confirmed nor listed, and return it; None
+        when there is no more. Holds its conversation."""
         ...
 
     async def take_found(self, tx: Transaction) -> tuple[str, Platform, Receipt] | None:

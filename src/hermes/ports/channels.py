@@ -96,6 +96,8 @@ class Receipt:
     """Whom it was sent to, where the platform says so: it tells of a message whose id was lost with a connection."""
     text: str | None = None
     """What it says, where the platform repeats that: it may be what a person of ours wrote in the platform's own app."""
+    reference: str | None = None
+    """What we called it when we sent it, where the platform repeats that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +206,8 @@ class To:
     channel_id: str
     thread: str | None = None
     reply_to: str | None = None
+    reference: str | None = None
+    """What we call the message, for platforms that repeat it in their receipts."""
 
 
 class Channel(Protocol):
@@ -214,6 +218,11 @@ class Channel(Protocol):
 
     @property
     def account(self) -> str: ...
+
+    @property
+    def has_receipts(self) -> bool:
+        """Whether the platform tells what became of a message: then a send in doubt may yet be confirmed."""
+        ...
 
     def verify(self, webhook: Webhook) -> None:
         """Raises NotAuthentic. Over the raw bytes, in constant time, before anything is read."""

@@ -27,10 +27,8 @@ class ParcelState(StrEnum):
     ATTEMPTING = "attempting"
     """Being sent. Found in this state after a crash, nobody knows whether it arrived."""
     SENT = "sent"
-    AMBIGUOUS = "ambiguous"
-    """It may have arrived, and is not sent again."""
     DEAD = "dead"
-    """Given up: it lies among the dead letters."""
+    """Given up: it lies among the dead letters. One whose last outcome is `ambiguous` may have arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +67,11 @@ class Parcel:
     """Of one in doubt: the platform's id of the message that a receipt told of. It arrived."""
 
     @property
+    def reference(self) -> str:
+        """What we call it at platforms: the same for all of its tries, and for no other parcel anywhere."""
+        return f"{self.turn_id}/{self.part}/{self.news}"
+
+    @property
     def is_ambiguous(self) -> bool:
         """An earlier try was cut off in the middle: it may have arrived."""
         return self.doubts > 0
@@ -79,7 +82,7 @@ class Sending:
     """How it went to bring a parcel to its platform."""
 
     state: ParcelState
-    """SENT, AMBIGUOUS and DEAD end it; PENDING: to be tried again."""
+    """SENT and DEAD end it; PENDING: to be tried again."""
     outcome: Outcome | None = None
     reason: str = ""
     """For people, without a word of what was sent."""
@@ -87,7 +90,7 @@ class Sending:
     is_failure: bool = False
     """Of one that is put back: whether that uses up one of its tries."""
     is_doubtful: bool = False
-    """Of one that is put back: it may have arrived."""
+    """Of one that is put back or dead: its last try may have arrived."""
     message_id: str | None = None
     """What the platform calls it."""
     moved_to: str | None = None

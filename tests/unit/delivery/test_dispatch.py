@@ -158,7 +158,7 @@ async def test_a_short_stated_time_is_waited_for_here_and_a_long_one_in_the_queu
     assert (sending.state, sending.outcome, sending.retry_in_s) == (ParcelState.PENDING, Outcome.RATE_LIMITED, 77.0)
 
 
-async def test_what_may_have_arrived_is_put_back_once_in_doubt_and_left_at_that_the_second_time() -> None:
+async def test_what_may_have_arrived_is_put_back_once_in_doubt_and_given_up_the_second_time() -> None:
     house = House([LOST])
     sending = await house.dispatch.send(parcel())
     assert sending == Sending(
@@ -166,7 +166,7 @@ async def test_what_may_have_arrived_is_put_back_once_in_doubt_and_left_at_that_
     )
     assert len(house.calls) == 1, "never at once"
     sending = await House([LOST]).dispatch.send(parcel(doubts=1))
-    assert (sending.state, sending.outcome) == (ParcelState.AMBIGUOUS, Outcome.AMBIGUOUS)
+    assert (sending.state, sending.outcome, sending.is_doubtful) == (ParcelState.DEAD, Outcome.AMBIGUOUS, True)
 
 
 async def test_a_retry_that_is_proven_not_sent_does_not_count_as_one() -> None:
@@ -177,7 +177,7 @@ async def test_a_retry_that_is_proven_not_sent_does_not_count_as_one() -> None:
 async def test_two_doubts_are_enough_without_another_call() -> None:
     house = House()
     sending = await house.dispatch.send(parcel(doubts=2))
-    assert (sending.state, house.calls) == (ParcelState.AMBIGUOUS, [])
+    assert (sending.state, sending.outcome, sending.is_doubtful, house.calls) == (ParcelState.DEAD, Outcome.AMBIGUOUS, False, [])
 
 
 async def test_what_a_receipt_told_of_is_not_sent_again() -> None:

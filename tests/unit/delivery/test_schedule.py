@@ -51,12 +51,17 @@ def test_a_stated_time_is_waited_for_and_a_long_one_in_the_queue(stated_s: float
     [
         (Tried(in_call=1), Next(Then.LATER, 60.0)),
         (Tried(in_call=3, failures=3), Next(Then.LATER, 60.0)),
-        (Tried(in_call=1, doubts=1), Next(Then.LEAVE)),
-        (Tried(in_call=1, doubts=2), Next(Then.LEAVE)),
+        (Tried(in_call=1, doubts=1), Next(Then.GIVE_UP)),
+        (Tried(in_call=1, doubts=2), Next(Then.GIVE_UP)),
     ],
 )
 def test_what_may_have_arrived_is_tried_once_more_and_never_at_once(tried: Tried, expected: Next) -> None:
     assert what_next(Verdict(outcome=Outcome.AMBIGUOUS), tried) == expected
+
+
+def test_where_there_are_receipts_one_is_waited_for_after_the_second_doubt() -> None:
+    assert what_next(Verdict(outcome=Outcome.AMBIGUOUS), Tried(in_call=1), receipt_s=45.0) == Next(Then.LATER, 60.0)
+    assert what_next(Verdict(outcome=Outcome.AMBIGUOUS), Tried(in_call=1, doubts=1), receipt_s=45.0) == Next(Then.LATER, 45.0)
 
 
 @pytest.mark.parametrize("outcome", GIVEN_UP)

@@ -66,6 +66,10 @@ class Instagram:
     def platform(self) -> Platform:
         return Platform.INSTAGRAM
 
+    @property
+    def has_receipts(self) -> bool:
+        return True
+
     def verify(self, webhook: Webhook) -> None:
         meta.check_signature(webhook, self.app_secrets)
 

@@ -36,6 +36,10 @@ class Telegram:
     def platform(self) -> Platform:
         return Platform.TELEGRAM
 
+    @property
+    def has_receipts(self) -> bool:
+        return False
+
     def verify(self, webhook: Webhook) -> None:
         check_secret(webhook.headers.get("x-telegram-bot-api-secret-token"), [self.secret])
 

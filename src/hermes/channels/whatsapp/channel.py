@@ -34,6 +34,10 @@ class WhatsApp:
     def platform(self) -> Platform:
         return Platform.WHATSAPP
 
+    @property
+    def has_receipts(self) -> bool:
+        return True
+
     def verify(self, webhook: Webhook) -> None:
         self.provider.verify(webhook)
 
@@ -74,7 +78,9 @@ class WhatsApp:
             # Without a preview: what a link's page says about itself is not ours, and it takes up the screen.
             message = {"type": "text", "text": {"body": body["text"], "preview_url": False}}
         answered = {"context": {"message_id": to.reply_to}} if to.reply_to else {}
-        return self.provider.post({**PRODUCT, **recipient(to.channel_id), **answered, **message})
+        # Meta repeats it in every status of the message. Whether 360dialog passes it on is not documented.
+        named = {"biz_opaque_callback_data": to.reference} if to.reference and self.provider.is_signed else {}
+        return self.provider.post({**PRODUCT, **recipient(to.channel_id), **answered, **named, **message})
 
     def typing(self, to: To, *, message_id: str | None) -> Call | None:
         """Marks the message as read, and shows for 25 seconds that somebody types. There is none without a message, and none in groups."""

@@ -181,6 +181,7 @@ def receipt(status: Mapping[str, Any], now: datetime) -> Happening:
         error=outcome_of(complaint, FAILED_STATUS, SUBCODES) if rank is Rank.FAILED else None,
         detail=described(complaint, None, ()),
         channel_id=recipient_of(status),
+        reference=a_text(status.get("biz_opaque_callback_data")) or None,
     )
 
 

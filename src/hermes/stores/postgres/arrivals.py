@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -35,8 +36,9 @@ class PostgresArrivals:
     async def receive(self, tx: Transaction, account: str, platform: Platform, receipt: Receipt) -> DeadLetter | None:
         row: dict[str, Any] = {"account": account, "platform": platform, "message_id": receipt.message_id, "rank": receipt.rank}
         row |= {"channel_id": receipt.channel_id, "outcome": receipt.error, "reason": receipt.detail, "delivered": Rank.DELIVERED}
-        if receipt.text is not None and not await self._is_on_its_way(tx, row, receipt.text):
-            row["channel_id"] = None
+        row["parcel_id"] = await self._parcel_of(tx, row, receipt)
+        if receipt.text is not None and row["parcel_id"] is None:
+            row["channel_id"] = None  # of a person of ours: it confirms nothing
         died = []
         if receipt.rank is Rank.FAILED:
             await on(tx).execute(SQL["hold_conversations"], row)
@@ -45,17 +47,46 @@ class PostgresArrivals:
         await on(tx).execute(SQL["receive"], row)
         return as_letter(died[0]) if died else None
 
-    async def _is_on_its_way(self, tx: Transaction, row: dict[str, Any], text: str) -> bool:
-        """Whether something waits for its channel, or for the platform's answer, that says just this."""
-        for user_id, turn_id, part, news, body, is_message in await rows(tx, "on_their_way", row):
+    async def take_arrived(self, tx: Transaction, account: str, platform: Platform, message_id: str) -> DeadLetter | None:
+        row: dict[str, Any] = {"account": account, "platform": platform, "message_id": message_id, "failed": Rank.FAILED}
+        for *columns, doubted_at in await rows(tx, "in_doubt", row):
+            letter = as_letter(columns)
+            await on(tx).execute(SQL["hold_conversation"], {"conversation_id": letter.conversation_id})
+            where = Whereabouts(letter.id, letter.conversation_id, account, platform, letter.channel_id, doubted_at)
+            if await confirmed_by(tx, where) is None:
+                continue
+            told = {**row, "id": letter.id, "reason": "a receipt told that it arrived, after it was given up"}
+            return letter if await rows(tx, "arrive", told) else None
+        return None
+
+    async def take_left_in_doubt(self, tx: Transaction) -> DeadLetter | None:
+        found = await rows(tx, "left_in_doubt", {})
+        if not found:
+            return None
+        [[parcel_id, conversation_id]] = found
+        await on(tx).execute(SQL["hold_conversation"], {"conversation_id": conversation_id})
+        listed = await rows(tx, "list_left_in_doubt", {"id": parcel_id})
+        return as_letter(listed[0]) if listed else None
+
+    async def _parcel_of(self, tx: Transaction, row: dict[str, Any], receipt: Receipt) -> int | None:
+        """The parcel that a receipt is about, where the platform repeats its name or its words."""
+        if receipt.reference is not None:
+            named = named_in(receipt.reference)
+            found = await rows(tx, "named", {**row, **named}) if named else []
+            return found[0][0] if found else None
+        return await self._parcel_that_says(tx, row, receipt.text) if receipt.text is not None else None
+
+    async def _parcel_that_says(self, tx: Transaction, row: dict[str, Any], text: str) -> int | None:
+        """What waits for its channel, or for the platform's answer, or was given up in doubt, and says just this."""
+        for parcel_id, user_id, turn_id, part, news, body, is_message in await rows(tx, "on_their_way", row):
             try:
                 keys = await self._keyring.of(tx, user_id)
                 said = words_of([unsealed(keys, turn_id, part, news, body, is_message=is_message)])
             except (Forgotten, SealBroken):
                 continue  # it will be given up
             if said.split() == text.split():
-                return True
-        return False
+                return int(parcel_id)
+        return None
 
     async def take_found(self, tx: Transaction) -> tuple[str, Platform, Receipt] | None:
         taken = await rows(tx, "take_found", {})
@@ -97,6 +128,35 @@ class PostgresArrivals:
 
     async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[Standing]:
         return [as_standing(row) for row in await rows(tx, "standings", {"turn_id": turn_id})]
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Of a parcel in doubt, what its receipts are found by."""
+
+    id: int
+    conversation_id: UUID
+    account: str
+    platform: Platform
+    channel_id: str
+    doubted_at: datetime
+    """When it was first tried with a doubtful end."""
+
+
+async def confirmed_by(tx: Transaction, where: Whereabouts) -> str | None:
+    """The platform's id of the message that a receipt told of, and that must be this parcel; None while nothing is proven."""
+    found = await rows(tx, "confirmed", {**asdict(where), "failed": Rank.FAILED})
+    return found[0][0] if found else None
+
+
+def named_in(reference: str) -> dict[str, Any] | None:
+    """The columns of `Parcel.reference`; None for what another program wrote."""
+    turn_id, _, rest = reference.partition("/")
+    part, _, news = rest.partition("/")
+    try:
+        return {"turn_id": UUID(turn_id), "part": int(part), "news": news}
+    except ValueError:
+        return None
 
 
 async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> Any:

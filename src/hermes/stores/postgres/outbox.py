@@ -17,7 +17,7 @@ from hermes.ports.errors import Forgotten
 from hermes.ports.inbox import Claim, Said
 from hermes.ports.outbox import Answer, Body, Lengths, News, Parcel, ParcelState, Sending, words_of
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.arrivals import PostgresArrivals
+from hermes.stores.postgres.arrivals import PostgresArrivals, Whereabouts, confirmed_by
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.dead_letters import PostgresDeadLetters
 from hermes.stores.postgres.keyring import Keyring
@@ -103,12 +103,10 @@ class PostgresOutbox:
         thread, reply_to, is_late, taken_at, doubted_at, last_inbound_at, unreachable_since = more
         keys = await self._keyring.of(tx, user_id)
         has_left = unreachable_since is not None and not (last_inbound_at is not None and last_inbound_at > unreachable_since)
-        confirmed_by = None
+        confirming = None
         if doubts:
-            wanted = {"account": account, "platform": platform, "channel_id": channel_id, "doubted_at": doubted_at, "failed": Rank.FAILED}
-            wanted |= {"id": parcel_id, "conversation_id": conversation_id}
-            found = await (await on(tx).execute(SQL["confirmed"], wanted)).fetchone()
-            confirmed_by = found[0] if found else None
+            where = Whereabouts(parcel_id, conversation_id, account, Platform(platform), channel_id, doubted_at)
+            confirming = await confirmed_by(tx, where)
         return Parcel(
             *(parcel_id, turn_id, conversation_id, seq, part, account, Platform(platform), channel_id),
             unsealed(keys, turn_id, part, news, body, is_message=is_message),
@@ -122,7 +120,7 @@ class PostgresOutbox:
             is_reachable=not has_left,
             taken_at=taken_at,
             last_inbound_at=last_inbound_at,
-            confirmed_by=confirmed_by,
+            confirmed_by=confirming,
         )
 
     async def settle(self, tx: Transaction, parcel: Parcel, sending: Sending) -> ParcelState | None:

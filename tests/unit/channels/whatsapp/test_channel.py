@@ -124,6 +124,14 @@ def test_an_answer_names_what_it_answers() -> None:
     assert message["context"] == {"message_id": "wamid.M1"}
 
 
+def test_meta_is_told_what_we_call_a_message_and_360dialog_is_not() -> None:
+    to = To(channel_id=MINA, reference="turn/0/")
+    directly, through_360dialog = CLOUD.encode({"text": "Hi"}, to).json, WHATSAPP.encode({"text": "Hi"}, to).json
+    assert directly is not None
+    assert through_360dialog is not None
+    assert directly == {**through_360dialog, "biz_opaque_callback_data": "turn/0/"}
+
+
 def test_typing_marks_as_read_and_needs_a_message() -> None:
     call = WHATSAPP.typing(To(channel_id=MINA), message_id="wamid.M1")
     assert call is not None

@@ -58,6 +58,12 @@ def status(state: str, **more: Any) -> dict[str, Any]:
     return {"id": "wamid.OURS", "status": state, "timestamp": STAMP, "recipient_id": MINA} | more
 
 
+def test_a_status_repeats_what_we_called_the_message() -> None:
+    [found] = happened(payload(change(statuses=[status("sent", biz_opaque_callback_data="turn/0/")])))
+    assert isinstance(found, Receipt)
+    assert found.reference == "turn/0/"
+
+
 # --- messages
 
 

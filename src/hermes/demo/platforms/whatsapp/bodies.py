@@ -11,6 +11,7 @@ from hermes.demo.platforms.whatsapp.words import trouble, wrong
 LONGEST_TEXT = 4096
 LONGEST_CAPTION = 1024
 LONGEST_BUTTON = 20
+LONGEST_DATA = 512
 MOST_BUTTONS = 3
 MEDIA = ("image", "audio", "video", "document", "sticker")
 CAPTIONED = {"image", "video", "document"}
@@ -27,6 +28,9 @@ def check_message(body: Mapping[str, Any]) -> tuple[str, str]:
     only(body, {*ENVELOPE, kind}, "body")
     if body.get("recipient_type", "individual") != "individual":
         raise wrong("Param recipient_type must be one of {INDIVIDUAL}")
+    data = body.get("biz_opaque_callback_data", "")
+    if not isinstance(data, str) or len(data) > LONGEST_DATA:
+        raise wrong(f"Param biz_opaque_callback_data must be a string of at most {LONGEST_DATA} characters.")
     if "context" in body:
         only(has(body, "context", dict), {"message_id"}, "context")
         has(body["context"], "message_id", str, "context")

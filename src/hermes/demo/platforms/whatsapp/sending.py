@@ -66,7 +66,7 @@ class Sending:
 
         async def act(*, is_answered: bool) -> Answer:
             self._count(wanted)
-            answer = self.accept(wanted, failing=failing)
+            answer = self.accept(wanted, failing=failing, data=body.get("biz_opaque_callback_data"))
             if person is not None and failing is None and not person.is_blocking:
                 self._line.platform.ledger.arrive(
                     chat=person.id,
@@ -82,9 +82,10 @@ class Sending:
 
         return Call("messages", person.id if person else wanted, act)
 
-    def accept(self, wanted: str, *, failing: int | None) -> Answer:
-        """Say that a message was taken, and see to it that its statuses follow."""
+    def accept(self, wanted: str, *, failing: int | None, data: str | None = None) -> Answer:
+        """Say that a message was taken, and see to it that its statuses follow; each repeats the sender's own `data`."""
         message_id = self._line.message_id()
+        named = {"id": message_id, **({"biz_opaque_callback_data": data} if data else {})}
         person = next((one for one in self._members if wanted in {one.phone, one.user_id}), None)
         if failing is not None:
             steps: tuple[tuple[str, float], ...] = (("failed", 1.0),)
@@ -94,7 +95,7 @@ class Sending:
             steps = STEPS if person.is_reader else STEPS[:2]
         for status, after_s in steps:
             self.telling += 1
-            self._line.platform.start(self._tell(person, wanted, {"id": message_id, "status": status}, after_s=after_s, failing=failing))
+            self._line.platform.start(self._tell(person, wanted, {**named, "status": status}, after_s=after_s, failing=failing))
         contact = {"input": wanted, **({"user_id": wanted} if "." in wanted else {"wa_id": wanted})}
         accepted = [{"id": message_id, "message_status": "accepted"}]
         return Answer({"messaging_product": "whatsapp", "contacts": [contact], "messages": accepted})

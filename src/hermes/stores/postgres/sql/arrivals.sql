@@ -8,16 +8,82 @@ with known as (
 ), ranked as (
     update outbox set rank = %(rank)s, ranked_at = now() from known where outbox.id = known.id and outbox.rank < %(rank)s
 )
-insert into early_receipts (account_id, platform, message_id, channel_id, rank, outcome, reason)
-select %(account)s, %(platform)s, %(message_id)s, %(channel_id)s, %(rank)s, %(outcome)s, %(reason)s where not exists (select from known)
+insert into early_receipts as early (account_id, platform, message_id, channel_id, parcel_id, rank, outcome, reason)
+select %(account)s, %(platform)s, %(message_id)s, %(channel_id)s, %(parcel_id)s, %(rank)s, %(outcome)s, %(reason)s
+where not exists (select from known)
 on conflict (account_id, platform, message_id) do update
-set rank = excluded.rank, outcome = excluded.outcome, reason = excluded.reason where early_receipts.rank < excluded.rank
+set rank = greatest(early.rank, excluded.rank), parcel_id = coalesce(early.parcel_id, excluded.parcel_id),
+    outcome = case when excluded.rank > early.rank then excluded.outcome else early.outcome end,
+    reason = case when excluded.rank > early.rank then excluded.reason else early.reason end
+
+-- name: named
+select id from outbox
+where turn_id = %(turn_id)s and part = %(part)s and news = %(news)s and account_id = %(account)s and platform = %(platform)s
+
+-- name: confirmed
+-- A receipt for a message that nobody knows: one that is about this very parcel; or one from where it went, since the first try that may
+-- have arrived. Every other parcel of the conversation that was in doubt may have left such a message behind, of which one hears late; so
+-- the latter proves something only where there are more unknown messages than other doubts.
+with unknown as (
+    select message_id, parcel_id, received_at from early_receipts
+    where account_id = %(account)s and platform = %(platform)s and rank < %(failed)s
+        and (parcel_id = %(id)s or parcel_id is null and channel_id = %(channel_id)s)
+        and not exists (
+            select from outbox as known
+            where known.account_id = early_receipts.account_id and known.platform = early_receipts.platform
+                and known.message_id = early_receipts.message_id
+        )
+), others as (
+    select coalesce(sum(outbox.doubts), 0) as doubts
+    from inbox join outbox using (turn_id)
+    where inbox.conversation_id = %(conversation_id)s and outbox.id <> %(id)s and outbox.doubts > 0
+        and outbox.touched_at > now() - interval '7 days'
+)
+select message_id from unknown, others
+where parcel_id = %(id)s
+    or received_at >= %(doubted_at)s and (select count(*) from unknown where parcel_id is null) > others.doubts
+order by parcel_id is null, received_at desc limit 1
+
+-- name: in_doubt
+-- Dead letters that a receipt may be about.
+select outbox.id, turn_id, conversation_id, outbox.account_id, outbox.platform, outbox.channel_id, part, news, outbox.outcome, outbox.reason,
+    tries, doubts, is_late, put_at, died_at, doubted_at
+from early_receipts as early join outbox on outbox.account_id = early.account_id and outbox.platform = early.platform
+    and (outbox.id = early.parcel_id or early.parcel_id is null and outbox.channel_id = early.channel_id)
+where early.account_id = %(account)s and early.platform = %(platform)s and early.message_id = %(message_id)s and early.rank < %(failed)s
+    and outbox.state = 'dead' and outbox.outcome = 'ambiguous' and outbox.doubts > 0
+order by died_at, outbox.id
+
+-- name: hold_conversation
+select from conversations where id = %(conversation_id)s for update
+
+-- name: arrive
+with early as (
+    delete from early_receipts where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s
+    returning rank, received_at
+)
+update outbox set state = 'sent', died_at = null, touched_at = now(), outcome = 'sent', reason = %(reason)s, message_id = %(message_id)s,
+    rank = early.rank, ranked_at = early.received_at
+from early where id = %(id)s and state = 'dead'
+returning id
+
+-- name: left_in_doubt
+select id, conversation_id from outbox where state = 'ambiguous' order by id limit 1
+
+-- name: list_left_in_doubt
+-- Its last try was not counted among its doubts.
+update outbox set state = 'dead', died_at = now(), outcome = 'ambiguous', doubts = doubts + 1,
+    reason = case reason when '' then 'it may have arrived' else reason end
+where id = %(id)s and state = 'ambiguous'
+returning id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at
 
 -- name: on_their_way
-select user_id, turn_id, part, news, body, is_message from outbox
+-- Or given up in doubt, which comes last: what is on its way now is the likelier one.
+select id, user_id, turn_id, part, news, body, is_message from outbox
 where conversation_id = (
     select id from conversations where account_id = %(account)s and platform = %(platform)s and channel_id = %(channel_id)s
-) and state in ('pending', 'attempting')
+) and (state in ('pending', 'attempting') or state = 'dead' and outcome = 'ambiguous')
+order by state = 'dead', seq, (news <> '' or is_late), coalesce(place, id)
 
 -- name: hold_conversations
 select from conversations
@@ -30,7 +96,7 @@ where id in (
 -- One that was delivered before stays what it is: the platform contradicts itself, and it was there.
 update outbox set state = 'dead', died_at = now(), touched_at = now(), outcome = %(outcome)s, reason = %(reason)s
 where account_id = %(account)s and platform = %(platform)s and message_id = %(message_id)s
-    and state in ('sent', 'ambiguous') and rank < %(delivered)s
+    and state = 'sent' and rank < %(delivered)s
 returning id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at
 
 -- name: take_found

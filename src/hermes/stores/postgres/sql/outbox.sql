@@ -57,28 +57,6 @@ returning outbox.id, outbox.user_id, turn_id, seq, part, account_id, platform, c
     (select received_at from inbox where inbox.conversation_id = outbox.conversation_id order by inbox.seq desc limit 1),
     (select unreachable_since from conversations where conversations.id = outbox.conversation_id)
 
--- name: confirmed
--- A receipt for a message that nobody knows, from where this parcel went, since the first try that may have arrived. Every other parcel of
--- the conversation that was in doubt may have left such a message behind, of which one hears late; so it proves something only where there
--- are more unknown messages than other doubts. (One that was left at that has a doubt more than were counted: its last try.)
-with unknown as (
-    select message_id, received_at from early_receipts
-    where account_id = %(account)s and platform = %(platform)s and channel_id = %(channel_id)s and rank < %(failed)s
-        and not exists (
-            select from outbox as known
-            where known.account_id = early_receipts.account_id and known.platform = early_receipts.platform
-                and known.message_id = early_receipts.message_id
-        )
-), others as (
-    select coalesce(sum(outbox.doubts + (outbox.state = 'ambiguous')::int), 0) as doubts
-    from inbox join outbox using (turn_id)
-    where inbox.conversation_id = %(conversation_id)s and outbox.id <> %(id)s and outbox.doubts > 0
-        and outbox.touched_at > now() - interval '7 days'
-)
-select message_id from unknown, others
-where received_at >= %(doubted_at)s and (select count(*) from unknown) > others.doubts
-order by received_at desc limit 1
-
 -- name: give_up
 update outbox set state = 'dead', died_at = now(), touched_at = now(), outcome = 'invalid_recipient', reason = %(reason)s where id = %(id)s
 

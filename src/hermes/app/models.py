@@ -5,6 +5,7 @@
     backends_from    where they are, ready to be asked
     missing          which backends cannot be asked, and why
     stand_ins        for which of these another answers: in development, so that a machine without any key has an answer too
+    stand_in_notice  what answers then, and whether it is training data
 
 All of them raise StartRefused, with a line for each thing that is wrong. Opens no connection and reads no file but the script."""
 
@@ -156,6 +157,13 @@ def stand_ins(settings: Settings) -> dict[str, str]:
     if settings.environment is not Environment.DEVELOPMENT:
         return {}
     return missing(settings)
+
+
+def stand_in_notice(settings: Settings) -> str:
+    """Say in one line, after "no key;", what answers instead of a missing backend, and whether its answers are training data."""
+    if settings.llm.stand_in is StandIn.SCRIPTED:
+        return "scripted answers instead; its answers are not training data"
+    return "local answers instead, and scripted what needs tools; answers of scripted are not training data"
 
 
 # --- what Hermes knows, and laid over it what the settings say

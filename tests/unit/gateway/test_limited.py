@@ -202,6 +202,7 @@ async def test_everything_else_is_the_backends_own() -> None:
     slow = Slow()
     limited = Limited(slow, Slots(1))
     assert (limited.name, limited.capabilities("m"), limited.supports_tools("m")) == ("gpu", Capabilities(tools=False, context=7), False)
+    assert limited.answers_as("m") == "gpu/m"
     async with aclosing(limited.stream(ask(), "m", timeout_s=5)) as held:
         await anext(held)
         assert await limited.health_check() == HEALTH  # takes no slot

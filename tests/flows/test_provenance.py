@@ -19,6 +19,8 @@ from tests.flows.service import Service, running
 
 CHAT = "/v1/chat/completions"
 SONNET = "claude-sonnet-4-6"
+SMOLLM = "SmolLM2-135M-Instruct.Q4_1"
+"""What the file of weights is called."""
 TEXT_FORMATS = {"sharegpt", "openai", "atif"}
 
 
@@ -145,8 +147,8 @@ async def test_a_local_model_is_named_as_itself_and_trained(database_url: str, r
         house = House(service, tmp_path)
         key = await service.key(trains=True)
         got = await service.post(CHAT, body(max_tokens=8, temperature=0.0), key)
-        assert (got.status, got.body["model"], got.body["hermes"]["backend"]) == (200, "smollm2-135m-instruct", "local"), got.body
-        assert {chunk["model"] for chunk in await house.streamed(key, max_tokens=8)} == {"smollm2-135m-instruct"}
+        assert (got.status, got.body["model"], got.body["hermes"]["backend"]) == (200, SMOLLM, "local"), got.body
+        assert {chunk["model"] for chunk in await house.streamed(key, max_tokens=8)} == {SMOLLM}
         tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
         got = await service.post(CHAT, body(tools=[tool]), key)
         assert (got.body["model"], got.body["hermes"]["backend"]) == ("scripted", "scripted"), "the small model takes no tools"
@@ -154,6 +156,6 @@ async def test_a_local_model_is_named_as_itself_and_trained(database_url: str, r
         manifest, _ = await house.export("parquet")
         assert manifest["excluded"]["scripted answer"]["samples"] == 1
         lines = [json.loads(line) for line in (tmp_path / "parquet" / "ledger.jsonl").read_text().splitlines()[1:]]
-        assert {line["tokenizer"] for line in lines if line["trained"]} == {"smollm2-135m-instruct"}
+        assert {line["tokenizer"] for line in lines if line["trained"]} == {SMOLLM}
         manifest, _ = await house.export("sharegpt")
         assert {reason: count["samples"] for reason, count in manifest["excluded"].items()} == {"scripted answer": 1}

@@ -14,7 +14,7 @@ from typing import Any
 
 from hermes.backends.client import HttpClient, Lost
 from hermes.backends.local.process import Engine, EngineFailed, start
-from hermes.backends.local.weights import INSTALL, WEIGHTS_MODEL, NotInstalled, find_model
+from hermes.backends.local.weights import INSTALL, WEIGHTS_NAME, NotInstalled, find_model
 from hermes.backends.openai_compatible.backend import OpenAICompatibleBackend
 from hermes.backends.openai_compatible.dialect import LLAMA_CPP
 from hermes.backends.openai_compatible.request import encode
@@ -64,21 +64,21 @@ class LocalBackend:
         return self.capabilities(model).tools
 
     def answers_as(self, model: str) -> str:  # noqa: ARG002 - it is the same model under every name
-        """The name of the weights: of a file its name without the ending."""
-        return WEIGHTS_MODEL if self._path is None else self._path.stem
+        """The file of weights, without its ending; llama.cpp names itself so in its answers."""
+        return WEIGHTS_NAME if self._path is None else self._path.stem
 
     async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
         deadline = time.monotonic() + timeout_s
         engine = await self._ready(ask, model, timeout_s)
         whole = await self._asking(engine, model).complete(ask, model, timeout_s=deadline - time.monotonic())
-        return await self._as_itself(whole, ask, model, engine)
+        return await self._with_prompt_ids(whole, ask, model, engine)
 
     async def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
         deadline = time.monotonic() + timeout_s
         engine = await self._ready(ask, model, timeout_s)
         async with aclosing(self._asking(engine, model).stream(ask, model, timeout_s=deadline - time.monotonic())) as pieces:
             async for piece in pieces:
-                yield await self._as_itself(piece, ask, model, engine) if isinstance(piece, Completion) else piece
+                yield await self._with_prompt_ids(piece, ask, model, engine) if isinstance(piece, Completion) else piece
 
     async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:
         deadline = time.monotonic() + timeout_s
@@ -134,10 +134,6 @@ class LocalBackend:
 
     def _asking(self, engine: Engine, model: str) -> OpenAICompatibleBackend:
         return OpenAICompatibleBackend(self._client, engine.address, engine.key, self.name, LLAMA_CPP, models={model: self._can})
-
-    async def _as_itself(self, whole: Completion, ask: Ask, model: str, engine: Engine) -> Completion:
-        """The same answer under the name of the weights: llama.cpp repeats the name that it was asked for."""
-        return replace(await self._with_prompt_ids(whole, ask, model, engine), model=self.answers_as(model))
 
     async def _with_prompt_ids(self, whole: Completion, ask: Ask, model: str, engine: Engine) -> Completion:
         """The same answer with the ids of its prompt, where it has ids of its own: the template's text, cut by the same tokenizer.

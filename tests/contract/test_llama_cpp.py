@@ -90,6 +90,7 @@ async def test_answers(house: House) -> None:
     assert answer.message["role"] == "assistant"
     assert "ello" in answer.message["content"]
     assert (answer.finish_reason, answer.model) == ("stop", MODEL)
+    assert house.name == "http" or house.backend.answers_as("any-name") == MODEL, "known before there is an answer"
     assert (answer.usage.tokens_in, answer.usage.is_estimated) == (23, False)
     assert 1 < answer.usage.tokens_out <= 40
 

@@ -161,7 +161,7 @@ def test_the_doctor_finds_everything_well(run: Run) -> None:
     assert "none is running; 0 messages wait, 0 were given up" in shown.stdout
     assert "start one: hermes up, or hermes worker" in shown.stdout
     said = [finding["says"] for finding in findings if finding["part"] == "models"]
-    assert said[0] == "anthropic: no key; scripted answers instead"
+    assert said[0] == "anthropic: no key; scripted answers instead; its answers are not training data"
     assert said[-1] == "scripted answers"
 
 

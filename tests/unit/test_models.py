@@ -286,6 +286,7 @@ def test_the_local_model_has_the_context_that_its_models_say(tmp_path: Path) -> 
     toml = "[backends.local]\nmodel_path = 'w.gguf'\nthreads = 2\n[models.mine]\nbackend = 'local'\ncontext = 9_000"
     usual, mine = (backends_from(settings(tmp_path, said), HttpClient())["local"] for said in ("", toml))
     assert [usual.capabilities("m").context, mine.capabilities("m").context] == [4_096, 9_000]
+    assert [usual.answers_as("mine"), mine.answers_as("mine")] == ["SmolLM2-135M-Instruct.Q4_1", "w"], "the weights that answer"
     assert usual.capabilities("m") == USUAL.models["smollm2"].capabilities
 
 
@@ -304,7 +305,7 @@ async def test_in_development_a_script_stands_in_for_a_backend_without_a_key_and
     said = settings(tmp_path)
     catalogue, prices, backends = catalogue_from(said), prices_from(said), backends_from(said, HttpClient())
     assert stand_ins(said) == missing(said) == {"anthropic": "no key"}
-    assert catalogue.models["claude-haiku"] == replace(USUAL.models["claude-haiku"], backend="scripted")
+    assert catalogue.models["claude-haiku"] == replace(USUAL.models["scripted"], stands_for=HAIKU), "it has a name of its own"
     assert {name: model.backend for name, model in catalogue.models.items() if name.startswith("claude-")} == dict.fromkeys(
         ["claude-haiku", "claude-sonnet", "claude-haiku-5-5", "claude-sonnet-5-5", "claude-opus-5-5"], "scripted"
     )
@@ -313,25 +314,26 @@ async def test_in_development_a_script_stands_in_for_a_backend_without_a_key_and
     assert "anthropic" not in backends
     scripted = backends["scripted"]
     assert isinstance(scripted, ScriptedBackend)
-    assert scripted.capabilities(HAIKU) == USUAL.models["claude-haiku"].capabilities
-    answer = await scripted.complete(HELLO, HAIKU, timeout_s=5)
-    assert (answer.message["content"], answer.model) == ("Hello! What can I find for you today?", HAIKU)
+    answer = await scripted.complete(HELLO, catalogue.models["claude-haiku"].id, timeout_s=5)
+    assert (answer.message["content"], answer.model) == ("Hello! What can I find for you today?", "scripted")
 
 
 def test_a_small_local_model_can_stand_in_with_the_script_behind_it_for_what_needs_tools(tmp_path: Path) -> None:
     said = settings(tmp_path, '[llm]\nstand_in = "local"')
     catalogue = catalogue_from(said)
     assert catalogue.tiers["starter"].chain == ("claude-haiku", "ollama", "scripted")
-    assert catalogue.models["claude-haiku"] == catalogue.models["smollm2"]
+    assert catalogue.models["claude-haiku"] == replace(catalogue.models["smollm2"], stands_for=HAIKU)
     assert catalogue.models["ollama"].backend == "ollama", "it needs no key, so nobody stands in"
     check_prices(catalogue, prices_from(said), TODAY)
 
 
 def test_written_prices_do_not_bill_a_script(tmp_path: Path) -> None:
     toml = "[[models.claude-haiku.prices]]\ninput = 1\noutput = 5\n"
-    assert prices_from(settings(tmp_path, toml)).rate(HAIKU, TODAY, 0) == FREE
-    same = f"{toml}[models.other]\nbackend = 'ollama'\nid = '{HAIKU}'"
-    assert prices_from(settings(tmp_path, same)).rate(HAIKU, TODAY, 0) == Rate.usd(1, 5)
+    for stand_in in ("scripted", "local"):
+        said = settings(tmp_path, f"{toml}[llm]\nstand_in = '{stand_in}'")
+        catalogue, prices = catalogue_from(said), prices_from(said)
+        assert [prices.rate(catalogue.models[name].id, TODAY, 0) for name in ("claude-haiku", "claude-sonnet")] == [FREE, FREE]
+        assert prices.rate(HAIKU, TODAY, 0) == Rate.usd(1, 5), "the price of the model itself stays what it is"
 
 
 def test_in_production_a_backend_without_a_key_is_missing_and_nobody_stands_in(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import psycopg
 from redis.exceptions import RedisError
 
 from hermes.app.home import MASTER_KEY_FILE, StartRefused, home_of, master_keys
-from hermes.app.models import backends_from, catalogue_from, check_prices, missing, prices_from, stand_ins
+from hermes.app.models import backends_from, catalogue_from, check_prices, missing, prices_from, stand_in_notice, stand_ins
 from hermes.app.root import redis_client, stores
 from hermes.backends import HttpClient
 from hermes.config import Environment, Settings
@@ -188,7 +188,7 @@ async def models(settings: Settings) -> AsyncIterator[Finding]:
         check_prices(catalogue, prices_from(settings), datetime.now(UTC).date())
         for name, reason in (stand_ins(settings) or missing(settings)).items():
             if any(model.backend == name for model in USUAL.models.values()) or name in settings.backends:
-                says = f"{name}: {reason}" + (f"; {settings.llm.stand_in} answers instead" if name in stand_ins(settings) else "")
+                says = f"{name}: {reason}" + (f"; {stand_in_notice(settings)}" if name in stand_ins(settings) else "")
                 yield Finding("models", Health.WARNING, says, f"set HERMES_BACKENDS_{name.upper().replace('-', '_')}_API_KEY")
         led_to = {catalogue.models[name].backend for tier in catalogue.tiers.values() for name in tier.chain}
         healthy = set()

@@ -5,6 +5,7 @@
     backends_from    where they are, ready to be asked
     missing          which backends cannot be asked, and why
     stand_ins        for which of these another answers: in development, so that a machine without any key has an answer too
+    stand_in_notice  what answers then, and whether it is training data
 
 All of them raise StartRefused, with a line for each thing that is wrong. Opens no connection and reads no file but the script."""
 
@@ -94,7 +95,8 @@ OLLAMA_URL = "http://127.0.0.1:11434"
 
 
 def catalogue_from(settings: Settings) -> Catalogue:
-    """All tiers and models. A model whose backend has a stand-in is the stand-in's, under its own name; a scripted one keeps its id too."""
+    """All tiers and models. In the place of a model whose backend has a stand-in stands the stand-in, with its own id: what answers is
+    recorded as itself, and clients still ask for the model that it stands for, by its name here or by its vendor's."""
     refuse_faults(settings)
     known, tiers, stood_for = models_of(settings), tiers_of(settings), stand_ins(settings)
     waiting = {name for name, model in known.items() if model.backend in stood_for}
@@ -103,23 +105,23 @@ def catalogue_from(settings: Settings) -> Catalogue:
         name: replace(tier, day_tokens=PLENTY, own_month_tokens=None) if waiting >= {*tier.chain} else tier for name, tier in tiers.items()
     }
     if settings.llm.stand_in is StandIn.SCRIPTED:
-        return Catalogue(tiers, {name: replace(model, backend=STAND_IN) if name in waiting else model for name, model in known.items()})
-    # A small model on this machine has no tools; behind it somebody stands who has.
-    chains = {name: replace(tier, chain=(*tier.chain, STAND_IN)) if waiting & {*tier.chain} else tier for name, tier in tiers.items()}
-    return Catalogue(chains, {name: known[LOCAL_STAND_IN] if name in waiting else model for name, model in known.items()})
+        instead = USUAL.models[STAND_IN]
+    else:
+        instead = known[LOCAL_STAND_IN]
+        # A small model on this machine takes no tools; behind it the script does.
+        tiers = {name: replace(tier, chain=(*tier.chain, STAND_IN)) if waiting & {*tier.chain} else tier for name, tier in tiers.items()}
+    return Catalogue(tiers, {name: replace(instead, stands_for=model.id) if name in waiting else model for name, model in known.items()})
 
 
 def prices_from(settings: Settings) -> Prices:
     """The prices of all models, by their ids. Those of the settings replace the known ones of the same id.
 
-    What a stand-in answers costs nothing, unless a backend that is there has a model of the same id."""
+    What a stand-in answers is paid by the stand-in's own id, which costs nothing."""
     refuse_faults(settings)
-    models, stood_for, all_backends = models_of(settings), stand_ins(settings), backends_of(settings)
+    models, all_backends = models_of(settings), backends_of(settings)
     known = Prices(KNOWN).models()
     written = {models[name].id: written_prices(models[name].id, said) for name, said in settings.models.items() if said.prices}
-    there = {model.id for model in models.values() if model.backend not in stood_for}
-    free = {model.id for model in models.values() if model.backend in stood_for} - there
-    free |= {model.id for model in models.values() if kind(all_backends, model.backend) in FREE_KINDS} - known.keys() - written.keys()
+    free = {model.id for model in models.values() if kind(all_backends, model.backend) in FREE_KINDS} - known.keys() - written.keys()
     table = {**known, **written, **{model: [Price(model, BEGINNING, FREE)] for model in free}}
     return Prices(price for prices in table.values() for price in prices)
 
@@ -155,6 +157,13 @@ def stand_ins(settings: Settings) -> dict[str, str]:
     if settings.environment is not Environment.DEVELOPMENT:
         return {}
     return missing(settings)
+
+
+def stand_in_notice(settings: Settings) -> str:
+    """Say in one line, after "no key;", what answers instead of a missing backend, and whether its answers are training data."""
+    if settings.llm.stand_in is StandIn.SCRIPTED:
+        return "scripted answers instead; its answers are not training data"
+    return "local answers instead, and scripted what needs tools; answers of scripted are not training data"
 
 
 # --- what Hermes knows, and laid over it what the settings say

@@ -88,6 +88,9 @@ class HttpBackend(ABC):
     def supports_tools(self, model: str) -> bool:
         return self.capabilities(model).tools
 
+    def answers_as(self, model: str) -> str:
+        return model
+
     async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
         sent = self._sent(ask, model, stream=False)
         try:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hermes.trajectories.calls import NO_CONSENT, NO_IDS, NO_PROMPT_IDS
+from hermes.trajectories.calls import NO_CONSENT, NO_IDS, NO_PROMPT_IDS, SCRIPTED_ANSWER
 from hermes.trajectories.export import Summary
 from hermes.trajectories.plan import SessionPlan
 from hermes.trajectories.shards import Step
@@ -59,6 +59,10 @@ WITHOUT_IDS = "; a text format takes them (--format sharegpt), or --tokenizer DI
 ADVICE = {
     NO_IDS: WITHOUT_IDS,
     NO_PROMPT_IDS: WITHOUT_IDS,
+    SCRIPTED_ANSWER: (
+        "; what a script says is not training data: connect a model (set ANTHROPIC_API_KEY, or name a server in hermes.toml), "
+        'or run `hermes local install` and set llm.stand_in = "local"'
+    ),
     NO_CONSENT: "; whoever comes in with a key made by `hermes keys create --trains` allows it",
 }
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from hermes.app import Health, examine, open_hermes
+from hermes.app.models import stand_in_notice, stand_ins
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.running import CANNOT_RUN, Config, end_with_parent, run, settings_from, start_log, until_told
@@ -101,6 +102,8 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             set_aside()
             log.info("web_ready", url=url)
             typer.secho(f"Hermes is ready: {url}  (Ctrl-C stops it)", bold=True)
+            for name, reason in stand_ins(settings).items():
+                typer.echo(f"{name}: {reason}; {stand_in_notice(settings)}")
 
         await serve_until_cancelled(hermes, listener, ready)
 

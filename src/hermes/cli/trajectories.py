@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
 import typer
 from rich.console import Console
@@ -66,6 +66,9 @@ def export_command(
     keep: Annotated[Keep, typer.Option(help="accepted: leave out what an edit gave up and rejected compaction attempts.")] = Keep.ALL,
     retries: Annotated[Retries, typer.Option(help="last: of several samples in one context train the last.")] = Retries.ALL,
     derived: Annotated[Derived, typer.Option(help="include: also train prompts that were tokenised later (off-policy).")] = Derived.EXCLUDE,
+    include_scripted: Annotated[
+        bool, typer.Option("--include-scripted", help="Also train what a script answered instead of a model; for tests.")
+    ] = False,
     policy_version: Annotated[list[str] | None, typer.Option(help="Train only what this policy version sampled; repeatable.")] = None,
     tokenizer: Annotated[
         Path | None,
@@ -127,7 +130,8 @@ def export_command(
     listed in ledger.jsonl with the reason why not. Check the result with: hermes verify DIR
 
     Exit code 0 when all went well, 1 when an input could not be read (it is named, the rest is exported), 2 for bad arguments."""
-    policies = Policies(keep.value, retries.value, derived.value, frozenset(policy_version) if policy_version else None)
+    scripted: Literal["exclude", "include"] = "include" if include_scripted else "exclude"
+    policies = Policies(keep.value, retries.value, derived.value, frozenset(policy_version) if policy_version else None, scripted)
     settings = ExportSettings(format=format_, policies=policies, source=source)
     is_stored = bool(conversation) or since is not None or account is not None or is_everything
     _refuse_contradictions(bool(graphs), is_stored, save_graphs, config, out)

@@ -336,7 +336,8 @@ class LlmSettings:
 
     stand_in: StandIn = StandIn.SCRIPTED
     """Who answers in development for models that have no key. `scripted` is a concierge without a model, who uses the tools; `local` is a
-    small real model on this machine (`hermes local install`), behind which `scripted` answers what needs tools."""
+    small real model on this machine (`hermes local install`), behind which `scripted` answers what needs tools. Each answers under its own
+    name; what `scripted` says is not training data."""
 
     script: Path | None = None
     """The script that `scripted` answers from. Left out: the friendly concierge that comes with Hermes."""

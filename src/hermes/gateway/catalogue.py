@@ -27,6 +27,8 @@ class Model:
     max_tokens: int
     """The longest answer that is paid for. Thinking counts as answer."""
     capabilities: Capabilities = field(default_factory=Capabilities)
+    stands_for: str | None = None
+    """The id of the model in whose place it answers; clients may ask for it by that id too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,11 @@ class Link:
     model: str
     max_tokens: int
 
+    @property
+    def answers_as(self) -> str:
+        """What answers there, which need not be what is asked for."""
+        return self.backend.answers_as(self.model)
+
 
 @dataclass(frozen=True, slots=True)
 class Answered:
@@ -113,7 +118,7 @@ class Run:
         for link in self._links:
             reason = unable(self._ask, link)
             if reason:
-                self._attempts.append(Attempt(link.name, link.backend.name, link.model, f"skipped: {reason}", 0))
+                self._attempts.append(Attempt(link.name, link.backend.name, link.answers_as, f"skipped: {reason}", 0))
             else:
                 able.append(link)
         for at, link in enumerate(able, start=1):
@@ -127,12 +132,14 @@ class Run:
     def note(self, link: Link, began: float, error: BackendError) -> None:
         self._last = error
         self._attempts.append(
-            Attempt(link.name, link.backend.name, link.model, type(error).__name__, round((time.monotonic() - began) * 1e3), error.status)
+            Attempt(
+                link.name, link.backend.name, link.answers_as, type(error).__name__, round((time.monotonic() - began) * 1e3), error.status
+            )
         )
 
     def answered(self, link: Link, began: float, completion: Completion, first_delta: float | None = None) -> Answered:
         now = time.monotonic()
-        self._attempts.append(Attempt(link.name, link.backend.name, link.model, "answered", round((now - began) * 1e3)))
+        self._attempts.append(Attempt(link.name, link.backend.name, link.answers_as, "answered", round((now - began) * 1e3)))
         first_ms = None if first_delta is None else round((first_delta - self._began) * 1e3)
         return Answered(completion, link, tuple(self._attempts), round((now - self._began) * 1e3), first_ms)
 

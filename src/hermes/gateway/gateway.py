@@ -120,7 +120,7 @@ class Gateway:
                 async for piece in pieces:
                     if isinstance(piece, Link):
                         link = piece
-                        yield Began(ticket.hold.id, link.model)
+                        yield Began(ticket.hold.id, link.answers_as)
                         continue
                     if isinstance(piece, Answered):
                         is_paid = True
@@ -255,7 +255,8 @@ class Gateway:
         )
         completion = None
         if message is not None:
-            completion = Completion(message=message, finish_reason=outcome, usage=usage, model=model, request_digest="")
+            who = said.link.answers_as if said is not None else model
+            completion = Completion(message=message, finish_reason=outcome, usage=usage, model=who, request_digest="")
         self._alert(attempts)
         await self._surely(self._record(ticket.hold, call, completion, record))
 

@@ -35,6 +35,9 @@ class Limited:
     def supports_tools(self, model: str) -> bool:
         return self._backend.supports_tools(model)
 
+    def answers_as(self, model: str) -> str:
+        return self._backend.answers_as(model)
+
     async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
         async with self._slot(ask, model, timeout_s) as left_s:
             return await self._backend.complete(ask, model, timeout_s=left_s)

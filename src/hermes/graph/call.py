@@ -19,6 +19,9 @@ from hermes.graph.message import FrozenDict, FrozenList, canonical, digest, froz
 LogprobMode = Literal["raw", "processed"]
 """Whether logprobs were read before (`raw`) or after (`processed`) temperature, top-p and the like were applied."""
 
+SCRIPTED = "scripted"
+"""The `model` of a call that a script answered: no model sampled it, so it is no training data."""
+
 _JSON_NAME = {"i": "int32", "f": "float32"}
 
 
@@ -37,6 +40,7 @@ class CallRecord:
     Equal records have equal digests; the digest is part of the response's id, so a changed token is noticed."""
 
     model: str | None = None
+    """What answered, as it names itself; SCRIPTED where a script did. Not what the client asked for."""
     policy_version: str | None = None
     """The weights that sampled, e.g. "step-12"; `policy_spans` where they changed on the way."""
     policy_spans: Sequence[PolicySpan] | None = None

@@ -180,6 +180,12 @@ class Backend(Protocol):
         """Whether a request with tools may be sent to it."""
         ...
 
+    def answers_as(self, model: str) -> str:
+        """Name what answers when this model is asked for: the model itself, or what is there under every name (a script, local weights).
+
+        Streams and answers that broke off say it; a whole answer says what the server called itself."""
+        ...
+
     async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
         """Return the whole answer; raise a BackendError."""
         ...

@@ -41,6 +41,7 @@ class Attempt:
     """The model's name in the chain."""
     backend: str
     model: str
+    """What is there to answer, by its own name."""
     outcome: str
     """`answered`, the name of the error, or `skipped: …`."""
     ms: int

@@ -40,7 +40,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A model has begun to answer, and no other will: its call's id, and the model's."""
+    """A model has begun to answer, and no other will: its call's id, and what answers, by its own name."""
 
     call_id: UUID
     model: str

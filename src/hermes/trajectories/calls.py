@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from hermes.graph import CallRecord, MessageGraph, Response, Version
+from hermes.graph.call import SCRIPTED
 from hermes.trajectories.errors import NoteError
 from hermes.trajectories.source import Session
 from hermes.trajectories.tokenize import Tokenizer
@@ -32,6 +33,8 @@ NOT_RETURNED = "counted by the server but not returned"
 NO_PROMPT = "empty prompt: nothing predicts the first token"
 REDACTED = "redacted"
 NO_CONSENT = "no consent"
+SCRIPTED_ANSWER = "scripted answer"
+"""A script gave the answer (`call.model` says so), and no model: it teaches nothing that a model said."""
 DERIVED = "prompt tokens derived, not recorded"
 SUPERSEDED = "superseded by an edit"
 REJECTED = "rejected compaction attempt"
@@ -55,6 +58,8 @@ class Policies:
     """`include` trains calls whose prompt ids we tokenised ourselves; their rows say `on_policy: false`."""
     policy_versions: frozenset[str] | None = None
     """Train only what these policy versions sampled; None trains all."""
+    scripted: Literal["exclude", "include"] = "exclude"
+    """`include` treats what a script answered like what a model said, for tests of what reads exports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,7 @@ def read_calls(
         if name in verdicts:
             reason = verdicts[name].refused or None
         else:
-            reason = _refused_by_notes(response, notes, record, policies) or refused.get(name)
+            reason = _refused_by_notes(response, notes) or _refused_by_record(record, policies) or refused.get(name)
         if tokenizer is not None and reason is None and record.token_ids is None:
             record = _tokenised(record, response, tokenizer)
         calls.append(
@@ -243,13 +248,19 @@ def _buffer(values: Sequence[Any]) -> Any:
     return compact
 
 
-def _refused_by_notes(response: Response, notes: Mapping[str, Any], record: CallRecord, policies: Policies) -> str | None:
+def _refused_by_notes(response: Response, notes: Mapping[str, Any]) -> str | None:
     if response.redacted:
         return REDACTED
     if notes.get("consent") is False:
         return NO_CONSENT
     if isinstance(notes.get("exclude"), str) and notes["exclude"]:
         return str(notes["exclude"])
+    return None
+
+
+def _refused_by_record(record: CallRecord, policies: Policies) -> str | None:
+    if _is_scripted(record, policies):
+        return SCRIPTED_ANSWER
     if policies.policy_versions is not None:
         for version in [span.version for span in record.policy_spans or ()] or [record.policy_version or ""]:
             if version not in policies.policy_versions:
@@ -265,11 +276,15 @@ def _refused(session: Session, responses: Sequence[Response], policies: Policies
     if policies.keep == "accepted":
         refused |= dict(_given_up(session))
     if policies.retries == "last":
-        last = {response.context_id: response.id for response in responses if response.id not in refused}
-        refused |= {
-            response.id: RETRIED for response in responses if response.id not in refused and last[response.context_id] != response.id
-        }
+        drawn = [response for response in responses if response.id not in refused and not _is_scripted(response.call, policies)]
+        last = {response.context_id: response.id for response in drawn}
+        refused |= {response.id: RETRIED for response in drawn if last[response.context_id] != response.id}
     return refused
+
+
+def _is_scripted(record: CallRecord | None, policies: Policies) -> bool:
+    """Whether a script gave an answer, and nothing that it says is wanted."""
+    return record is not None and record.model == SCRIPTED and policies.scripted == "exclude"
 
 
 def _given_up(session: Session) -> Iterator[tuple[str, str]]:

@@ -237,33 +237,22 @@ async def test_tokens_are_words_and_marks_and_an_end() -> None:
     completion = await answer(backend('[[rule]]\nsay = "Well, hello there."'), ask({"role": "system", "content": "Be brief."}, "Hi!"))
     # <system> Be brief . <end> <user> Hi ! <end> <assistant>, and Well , hello there . <end>
     assert completion.usage == Usage(tokens_in=10, tokens_out=6)
-    assert (completion.prompt_token_ids, completion.token_ids, completion.logprobs) == (None, None, None), "nobody asked"
     assert len(completion.request_digest) == 64
 
 
-async def test_token_ids_and_logprobs_agree_with_the_counts() -> None:
-    completion = await answer(backend(BOTH), ask("cafe in Ubud", wants_tokens=True, tools=[SEARCH]))
-    prompt, ids, logprobs = completion.prompt_token_ids, completion.token_ids, completion.logprobs
-    assert prompt is not None
-    assert ids is not None
-    assert logprobs is not None
-    assert (len(prompt), len(ids), len(logprobs)) == (completion.usage.tokens_in, completion.usage.tokens_out, len(ids))
-    assert all(0 <= token < 100_000 for token in [*prompt, *ids])
-    assert all(-1 < logprob < 0 for logprob in logprobs)
-
-
-async def test_the_next_prompt_begins_with_this_prompt_and_its_answer() -> None:
-    first = await answer(backend(BOTH), ask("cafe in Ubud", wants_tokens=True))
-    results = [{"role": "tool", "tool_call_id": call["id"], "content": "ok"} for call in first.message["tool_calls"]]
-    second = await answer(backend(BOTH), ask("cafe in Ubud", first.message, *results, wants_tokens=True))
-    so_far = [*(first.prompt_token_ids or ()), *(first.token_ids or ())]
-    assert list(second.prompt_token_ids or ())[: len(so_far)] == so_far
+@pytest.mark.parametrize("wants_tokens", [True, False])
+async def test_a_script_names_itself_and_has_no_token_ids_whatever_is_asked_for(wants_tokens: bool) -> None:
+    to, asked = backend(BOTH, name="mine"), ask("cafe in Ubud", wants_tokens=wants_tokens, tools=[SEARCH], sampling={"logprobs": True})
+    for completion in (await to.complete(asked, "claude-sonnet-4-6", timeout_s=5), (await streamed(to, asked))[1]):
+        assert (completion.model, to.answers_as("claude-sonnet-4-6")) == ("scripted", "scripted")
+        assert (completion.prompt_token_ids, completion.token_ids, completion.logprobs, completion.extra) == (None, None, None, {})
+        assert completion.usage.tokens_in > 0
 
 
 async def test_an_answer_ends_at_max_tokens() -> None:
     script = '[[rule]]\nsay = "One two three."'
-    cut = await answer(backend(script), ask("a", max_tokens=2, wants_tokens=True))
-    assert (cut.message["content"], cut.finish_reason, cut.usage.tokens_out, len(cut.token_ids or ())) == ("One two", "length", 2, 2)
+    cut = await answer(backend(script), ask("a", max_tokens=2))
+    assert (cut.message["content"], cut.finish_reason, cut.usage.tokens_out) == ("One two", "length", 2)
     whole = await answer(backend(script), ask("a", max_tokens=5))
     assert (whole.message["content"], whole.finish_reason, whole.usage.tokens_out) == ("One two three.", "stop", 5)
 
@@ -355,7 +344,7 @@ async def test_a_model_does_what_the_table_says() -> None:
     for asked, error in refused:
         with pytest.raises(error):
             await to.complete(asked, "plain", timeout_s=5)
-        assert (await to.complete(asked, "other", timeout_s=5)).model == "other"
+        assert (await to.complete(asked, "other", timeout_s=5)).finish_reason == "stop"
 
 
 async def test_is_the_port_and_always_well() -> None:

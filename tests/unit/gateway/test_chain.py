@@ -44,6 +44,9 @@ class Scripted:
     def capabilities(self, model: str) -> Capabilities:
         return self.known
 
+    def answers_as(self, model: str) -> str:
+        return model
+
     def supports_tools(self, model: str) -> bool:
         return self.known.tools
 

@@ -44,6 +44,9 @@ class Slow:
     def capabilities(self, model: str) -> Capabilities:
         return Capabilities(tools=False, context=7)
 
+    def answers_as(self, model: str) -> str:
+        return f"{self.name}/{model}"
+
     def supports_tools(self, model: str) -> bool:
         return False
 
@@ -199,6 +202,7 @@ async def test_everything_else_is_the_backends_own() -> None:
     slow = Slow()
     limited = Limited(slow, Slots(1))
     assert (limited.name, limited.capabilities("m"), limited.supports_tools("m")) == ("gpu", Capabilities(tools=False, context=7), False)
+    assert limited.answers_as("m") == "gpu/m"
     async with aclosing(limited.stream(ask(), "m", timeout_s=5)) as held:
         await anext(held)
         assert await limited.health_check() == HEALTH  # takes no slot

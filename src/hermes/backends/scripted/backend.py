@@ -1,8 +1,7 @@
-"""A backend that answers from a script, at once and always the same. Counts tokens exactly, and has ids for them.
+"""A backend that answers from a script, at once and always the same. Counts tokens exactly, and has no ids for them: no model sampled them.
 
 A token is a word or a punctuation mark, with the space before it; in a tool's schema, which has more marks than words, marks that stand
-together are one. A message in a prompt is its role, its tokens and an end; an answer is its tokens and the end. So a prompt that goes on
-after an answer begins with the ids of that answer's prompt and of the answer itself."""
+together are one. A message in a prompt is its role, its tokens and an end; an answer is its tokens and the end."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from hashlib import sha256
 from operator import index
 from threading import Lock
 from typing import Any
-from zlib import crc32
 
 from hermes.backends.scripted.rule import Answer, Fault
 from hermes.backends.scripted.scene import text_of
 from hermes.backends.scripted.script import Script
 from hermes.backends.tool_calls import call
 from hermes.gateway.estimate import parts_of
+from hermes.graph.call import SCRIPTED
 from hermes.ports.backends import (
     Ask,
     BackendError,
@@ -48,7 +47,6 @@ from hermes.ports.backends import (
 
 USUAL = Capabilities(tools=True, vision=True)
 """Takes everything: of an image it sees that there is one."""
-VOCABULARY = 100_000
 END = "<|end|>"
 _TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _SCHEMA_TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]+|\s+")
@@ -66,6 +64,7 @@ class Played:
 class ScriptedBackend:
     """The port Backend, from a script. The same request gets the same answer, except while a transcript lasts.
 
+    Whatever model is asked for, the answer says that a script gave it (`scripted`), and has neither token ids nor logprobs.
     Of a request it reads the messages, the tools that are offered, and `max_tokens`; sampling and the form of the answer change nothing."""
 
     def __init__(
@@ -90,6 +89,9 @@ class ScriptedBackend:
 
     def supports_tools(self, model: str) -> bool:
         return self.capabilities(model).tools
+
+    def answers_as(self, model: str) -> str:  # noqa: ARG002 - it is a script under every name
+        return SCRIPTED
 
     async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
         played = await self._play(ask, model, timeout_s)
@@ -125,7 +127,7 @@ class ScriptedBackend:
         await self._wait(answer.delay_s, timeout_s, model)
         if answer.fail is not None:
             raise failure(answer.fail, answer.retry_after_s, self.name, model)
-        return Played(answer, completion(answer, ask, model, prompt, digest))
+        return Played(answer, completion(answer, ask, prompt, digest))
 
     def _next(self, ask: Ask, model: str, tokens_in: int) -> Answer:
         """The answer, and one step on in the transcript. A request that is refused takes no step."""
@@ -180,7 +182,7 @@ def failure(fault: Fault, retry_after_s: float | None, backend: str, model: str)
 # --- from an answer to a completion
 
 
-def completion(answer: Answer, ask: Ask, model: str, prompt: Sequence[str], digest: str) -> Completion:
+def completion(answer: Answer, ask: Ask, prompt: Sequence[str], digest: str) -> Completion:
     """The answer in full, cut to `max_tokens`. Ids of its tool calls are made from the request, so every round has others."""
     calls = [
         call(each.name, json.dumps(each.arguments, ensure_ascii=False, default=str), f"call_{digest[:12]}_{number}")
@@ -191,16 +193,12 @@ def completion(answer: Answer, ask: Ask, model: str, prompt: Sequence[str], dige
     is_cut = len(tokens) > ask.max_tokens
     tokens = tokens[: ask.max_tokens]
     message = shortened(whole, ask.max_tokens) if is_cut else whole
-    ids = [token_id(token) for token in tokens]
     return Completion(
         message=message,
         finish_reason="length" if is_cut else "tool_calls" if calls else "stop",
         usage=Usage(tokens_in=len(prompt), tokens_out=len(tokens)),
-        model=model,
+        model=SCRIPTED,
         request_digest=digest,
-        prompt_token_ids=[token_id(token) for token in prompt] if ask.wants_tokens else None,
-        token_ids=ids if ask.wants_tokens else None,
-        logprobs=[-(1 + number % 999) / 1000 for number in ids] if ask.wants_tokens else None,
     )
 
 
@@ -246,11 +244,6 @@ def deltas(message: Message) -> Iterator[Delta]:
 def split(text: str) -> list[str]:
     """The tokens of a text. Joined they are the text."""
     return _TOKEN.findall(text)
-
-
-def token_id(token: str) -> int:
-    """The same number for the same token, in every process."""
-    return crc32(token.encode("utf-8", "surrogatepass")) % VOCABULARY
 
 
 def prompt_tokens(ask: Ask) -> list[str]:

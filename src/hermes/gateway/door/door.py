@@ -95,7 +95,7 @@ class Door:
         if model == ANY_MODEL:
             return own
         models = self.gateway.catalogue.models
-        first = next((name for name in own if model in (name, models[name].id)), None)
+        first = next((name for name in own if model in (name, models[name].id, models[name].stands_for)), None)
         if first is None:
             known = [ANY_MODEL, *own]
             near = (get_close_matches(model, known, n=1) or known)[0]

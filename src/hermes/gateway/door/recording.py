@@ -196,7 +196,7 @@ def record_of(request: DoorRequest, call: Call, completion: Completion, limits: 
         raw_text=completion.raw_text,
         tools=request.tools or None,
         request_digest=completion.request_digest or None,
-        tokenizer=call.model if completion.token_ids is not None else None,
+        tokenizer=completion.model if completion.token_ids is not None else None,
         prompt_token_ids=completion.prompt_token_ids,
         token_ids=completion.token_ids,
         logprobs=completion.logprobs if completion.token_ids is not None else None,

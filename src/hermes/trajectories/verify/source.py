@@ -66,6 +66,12 @@ def _documents(file: Path) -> Iterator[tuple[int | None, bytes]]:
         yield from ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
 
 
+SCRIPTED_MODEL = "scripted"
+"""What `call.model` says where a script answered, and no model."""
+SCRIPTED_ANSWER = "scripted answer"
+BEFORE_SCRIPTED = frozenset({SCRIPTED_ANSWER, "redacted", "no consent", NAME_TAKEN})
+"""What may be said of a script's answer; every other reason would hide that it is one. Beside these what was annotated as `exclude`."""
+
 MAX_LOGPROB = 1e-3
 """Rounding lifts a certain token's logprob a little above 0; more than this is no logprob, and is not trained."""
 
@@ -131,7 +137,7 @@ class _Books:
     def _check_copy(self, lines: Sequence[Sample], response: Response) -> None:
         """What one copy of a sample forbids, holds for all of them."""
         notes, record = _notes(response), response.call or CallRecord()
-        forbidden = _forbidden(response, notes)
+        forbidden = self._forbidden(response, notes)
         for line in (line for line in lines if line.response == response.id):
             if forbidden and line.where is not None:
                 self._complain(line, f"trained, though a copy of it in the source says: {forbidden}")
@@ -167,7 +173,7 @@ class _Books:
             if line.sampled != _sampled(record):
                 self._complain(line, f"{line.sampled} tokens sampled in the ledger, {_sampled(record)} in the source")
         notes = _notes(response)
-        forbidden = _forbidden(response, notes)
+        forbidden = self._forbidden(response, notes)
         if line.where is not None and forbidden:
             self._complain(line, f"trained, though the source says: {forbidden}")
         reasons = {reason for *_, reason in line.excluded if not self._is_true(reason, line, response, record, notes)}
@@ -212,6 +218,8 @@ class _Books:
     def _is_true(self, reason: str, line: Sample, response: Response, record: CallRecord, notes: Mapping[str, Any]) -> bool:
         """Whether the source bears out a reason, or cannot tell."""
         policies = self.ledger.manifest["settings"]["policies"]
+        if self._is_scripted(record) and reason not in BEFORE_SCRIPTED:
+            return bool(notes.get("exclude") == reason)
         returned = len(record.token_ids or ())
         facts: dict[str, bool] = {
             "no token ids": record.token_ids is None,
@@ -222,6 +230,7 @@ class _Books:
             "counted by the server but not returned": _sampled(record) > returned,
             "redacted": response.redacted,
             "no consent": notes.get("consent") is False,
+            SCRIPTED_ANSWER: self._is_scripted(record),
             "prompt tokens derived, not recorded": record.prompt_derived and policies.get("derived") == "exclude",
             "superseded by an edit": policies.get("keep") == "accepted",
             "rejected compaction attempt": policies.get("keep") == "accepted",
@@ -237,6 +246,21 @@ class _Books:
             return facts[reason]
         # Some formats leave out what others train, and say why in their own words; no other word is taken for a reason.
         return notes.get("exclude") == reason or OWN_WORDS.get(self.ledger.format) == reason
+
+    def _forbidden(self, response: Response, notes: Mapping[str, Any]) -> str | None:
+        """Return why a response may not be trained; None if it may."""
+        if response.redacted:
+            return "redacted"
+        if notes.get("consent") is False:
+            return "no consent"
+        if isinstance(notes.get("exclude"), str) and notes["exclude"]:
+            return str(notes["exclude"])
+        return SCRIPTED_ANSWER if self._is_scripted(response.call) else None
+
+    def _is_scripted(self, record: CallRecord | None) -> bool:
+        """Whether a script gave an answer, and the export was not asked to include such."""
+        is_included = self.ledger.manifest["settings"]["policies"].get("scripted") == "include"
+        return record is not None and record.model == SCRIPTED_MODEL and not is_included
 
     def _complain(self, line: Sample, what: str) -> None:
         self.problems.add(what, file=NAME, line=line.line, sample=line.sample)
@@ -266,14 +290,6 @@ def _notes(response: Response) -> dict[str, Any]:
     for note in response.annotations:
         notes |= note
     return notes
-
-
-def _forbidden(response: Response, notes: Mapping[str, Any]) -> str | None:
-    if response.redacted:
-        return "redacted"
-    if notes.get("consent") is False:
-        return "no consent"
-    return notes["exclude"] if isinstance(notes.get("exclude"), str) and notes["exclude"] else None
 
 
 def _trainable(record: CallRecord) -> int:

@@ -70,8 +70,8 @@ class WebSettings:
     """Messages of the chat page that are taken from one address within a minute, in each process; the next ones are refused with 429."""
 
     refused_per_minute: Count = 60
-    """Unknown API keys and webhooks without a right signature that are looked at from one address within a minute, in each process.
-    Keys and signatures that are right are let in all the same."""
+    """Unknown API keys and webhooks without a right signature that an address is told about within a minute, in each process; beyond that
+    it is told to wait (429). Keys and signatures that are right are let in all the same."""
 
 
 @dataclass(frozen=True, slots=True)

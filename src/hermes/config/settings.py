@@ -318,10 +318,12 @@ class LlmSettings:
     """Seconds for an answer, over all models of a chain together. People give up on a chat after about so long."""
 
     slots: Count = 30
-    """Calls at once in each process. Who comes later waits, fairly between users."""
+    """Calls in flight to models at once in each process; one backend gets two thirds of them at most, so that one that hangs leaves the
+    others theirs. A call that comes later waits, fairly between users."""
 
     slot_wait_s: Seconds = 15.0
-    """Seconds that a call waits for a slot before it is refused. A third of the deadline: who waits longer hears nothing for a minute."""
+    """Seconds that a call waits for slots, over all models of a chain together and beside the deadline, before it is refused. A third of
+    the deadline: a user who waits longer hears nothing for a minute."""
 
     global_daily_budget_usd: Usd | None = None
     """US dollars that all models together may cost in a day (UTC); when they are spent, every call is refused until the next. Left out:

@@ -97,7 +97,8 @@ class RedisSettings:
     """The connections of each process to Redis or Valkey, which holds what can be rebuilt: caches, counters, hot history."""
 
     timeout_s: Seconds = 0.25
-    """Seconds for one command, without a second try. Short, because Redis is there for speed: when it is slow, the database answers."""
+    """Seconds for one command, without a second try. Short, because Redis is there for speed: when it is slow, the database answers. Only
+    reserving a budget is tried again, until a second has passed: without it the call is refused."""
 
     pool_max: Count = 64
     """Connections at most. Twice `work.concurrency`, so that no turn waits for one."""

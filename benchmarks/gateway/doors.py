@@ -95,8 +95,8 @@ def hermes(upstream: int, folder: Path) -> Iterator[Door]:
 
 
 def hermes_toml(upstream: int) -> str:
-    # As many slots as there are clients: the others have no limit, and it is not the limit that is measured.
-    return "[llm]\nslots = 64\n" + "\n".join(
+    # As many slots for one backend (two thirds) as there are clients: the others have no limit, and it is not the limit that is measured.
+    return "[llm]\nslots = 96\n" + "\n".join(
         f"""
 [backends.{model}]
 kind = "plain"

@@ -22,10 +22,9 @@ async def test_a_key_lets_its_holder_in_and_nobody_else(database: Database) -> N
     other, _ = await create(database, "other", "shop-2")
     assert (key.name, key.account, key.prefix, key.last_used_at, key.revoked_at) == ("shop", "api", secret[:11], None, None)
     async with database.begin() as tx:
-        found = await PostgresApiKeys().find(tx, secret)
-        assert found == key
-        for wrong in ("", "hk_", secret[:-1], f"{secret}x", key.prefix, "hk_\ud800"):
-            assert await PostgresApiKeys().find(tx, wrong) is None
+        wrong = ("", "hk_", secret[:-1], f"{secret}x", key.prefix, "hk_\ud800")
+        assert await PostgresApiKeys().find(tx, [*wrong, secret, *wrong]) == {secret: key}
+        assert await PostgresApiKeys().find(tx, wrong) == {}
         newest_first = await PostgresApiKeys().list(tx)
     assert [known.id for known in newest_first] == [other.id, key.id]
     assert newest_first[1].last_used_at is not None
@@ -47,7 +46,18 @@ async def test_a_revoked_key_lets_nobody_in(database: Database, by: str) -> None
         assert revoked == replace(key, revoked_at=revoked.revoked_at)
         assert revoked.revoked_at is not None
         assert await PostgresApiKeys().revoke(tx, str(getattr(key, by))) == revoked
-        assert await PostgresApiKeys().find(tx, secret) is None
+        assert await PostgresApiKeys().find(tx, [secret]) == {}
+
+
+async def test_a_key_whose_row_is_locked_is_found_all_the_same(database: Database) -> None:
+    (one, one_secret), (two, two_secret) = await create(database, "one"), await create(database, "two")
+    async with asyncio.timeout(10), database.begin() as elsewhere:
+        await on(elsewhere).execute("select from api_keys where id = %s for update", [one.id])
+        async with database.begin() as tx:
+            assert await PostgresApiKeys().find(tx, [one_secret, two_secret]) == {one_secret: one, two_secret: two}
+    async with database.begin() as tx:
+        used = {key.name: key.last_used_at is not None for key in await PostgresApiKeys().list(tx)}
+    assert used == {"one": False, "two": True}
 
 
 async def test_none_or_several_are_not_revoked(database: Database) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +20,7 @@ import structlog
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.commands.core import AsyncScript
 
 from hermes.ports.backends import Usage
 from hermes.ports.budgets import BudgetSpent, Hold, Paused, Used
@@ -27,8 +30,9 @@ from hermes.ports.people import User
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
 from hermes.stores.postgres.database import Database
+from hermes.stores.redis.batch import Batch
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.counters import CEILING_MICRO_USD, GENERATION
+from hermes.stores.redis.counters import CEILING_MICRO_USD, GENERATION, SCRIPTS
 from hermes.stores.redis.spend import RedisSpend
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -571,15 +575,134 @@ async def test_a_charge_that_redis_heard_and_did_not_acknowledge_counts_once(her
     assert await here.used(ann) == (150, 0, 7, 150, 0)
 
 
-async def test_a_redis_that_hangs_refuses_within_its_timeout(here: Process, ann: UUID, redis_url: str) -> None:
-    await here.reserve(ann, 1)
+@asynccontextmanager
+async def stalled(redis_url: str, seconds: float) -> AsyncIterator[None]:
+    """A server that does nothing for a while, and then all that it was sent meanwhile: also what no client waits for any more."""
     async with Redis.from_url(redis_url) as operator:
-        await operator.execute_command("CLIENT", "PAUSE", "800", "ALL")
+        pid = (await operator.info("server"))["process_id"]
+    os.kill(pid, signal.SIGSTOP)
+    going_on = asyncio.create_task(go_on(pid, seconds))
+    try:
+        yield
+    finally:
+        await going_on
+
+
+async def go_on(pid: int, seconds: float) -> None:
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_a_short_stall_of_redis_costs_a_reservation_time_and_is_reserved_once(here: Process, ann: UUID, redis_url: str) -> None:
+    await here.reserve(ann, 1)
+    async with stalled(redis_url, 0.6):
+        holds = await asyncio.gather(*(here.reserve(ann, 100) for _ in range(5)))
+    assert len({hold.id for hold in holds}) == 5
+    assert await here.used(ann) == (0, 501, 0, 0, 501)
+    await here.budgets.settle(holds[0], tokens=30, micro_usd=0)
+    assert await here.used(ann) == (30, 401, 0, 30, 401)
+
+
+async def test_a_redis_that_hangs_for_longer_refuses_and_nothing_stays_reserved(here: Process, ann: UUID, redis_url: str) -> None:
+    await here.reserve(ann, 1)
+    async with stalled(redis_url, 2.0):
         started = asyncio.get_running_loop().time()
         with pytest.raises(StoreUnavailable):
-            await here.reserve(ann, 1)
-        assert asyncio.get_running_loop().time() - started < 0.7
-        await operator.ping()
+            await here.reserve(ann, 100)
+        assert 1.0 <= asyncio.get_running_loop().time() - started < 1.8
+    await until_paid(here.budgets)
+    assert await here.used(ann) == (0, 1, 0, 0, 1)
+
+
+class Lossy(Batch):
+    """The way to Redis on which replies to reservations get lost, or the reservations come late."""
+
+    def __init__(self, redis: Redis, *, lost: int = 0, late: int = 0) -> None:
+        super().__init__(redis)
+        self.lost, self.late = lost, late
+        self.on_their_way: list[tuple[AsyncScript, Sequence[str], Sequence[Any]]] = []
+
+    async def run(self, script: AsyncScript, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        if script.script == SCRIPTS["reserve"] and self.late:
+            self.late -= 1
+            self.on_their_way.append((script, keys, args))
+            raise ConnectionError("late")
+        reply = await super().run(script, keys, args)
+        if script.script == SCRIPTS["reserve"] and reply[0] == b"reserved" and self.lost:
+            self.lost -= 1
+            raise ConnectionError("lost")
+        return reply
+
+    async def arrive(self) -> None:
+        """What is late comes after all."""
+        for script, keys, args in self.on_their_way:
+            await super().run(script, keys, args)
+
+
+def lossy(here: Process, **faults: int) -> tuple[RedisBudgets, Lossy]:
+    way = Lossy(here.redis, **faults)
+    return RedisBudgets(here.redis, here.sql, here.calls, alerts=here.alerts, clock=here.clock, batch=way, longest_pause_s=0.05), way
+
+
+async def test_a_reservation_whose_answers_were_lost_is_made_once(here: Process, ann: UUID) -> None:
+    budgets, _ = lossy(here, lost=3)
+    hold = await budgets.reserve(ann, day_limit=100, month_limit=MONTH, tokens=100, lease_s=LEASE_S)
+    assert await here.used(ann) == (0, 100, 0, 0, 100)
+    await budgets.release(hold)
+    assert await here.used(ann) == (0, 0, 0, 0, 0)
+
+
+async def test_a_reservation_that_comes_after_it_was_given_up_reserves_nothing(here: Process, ann: UUID) -> None:
+    budgets, way = lossy(here, late=1_000)
+    with pytest.raises(StoreUnavailable):
+        await budgets.reserve(ann, day_limit=DAY, month_limit=MONTH, tokens=100, lease_s=LEASE_S)
+    await until_paid(budgets)
+    await way.arrive()
+    assert len(way.on_their_way) > 2
+    assert await here.used(ann) == (0, 0, 0, 0, 0)
+
+
+async def test_a_reservation_that_comes_after_it_was_refused_reserves_nothing(here: Process, ann: UUID) -> None:
+    budgets, way = lossy(here, late=1)
+    other = await here.reserve(ann, 950)
+    with pytest.raises(BudgetSpent):
+        await budgets.reserve(ann, day_limit=DAY, month_limit=MONTH, tokens=100, lease_s=LEASE_S)
+    await until_paid(budgets)
+    await here.budgets.release(other)
+    await way.arrive()
+    assert await here.used(ann) == (0, 0, 0, 0, 0)
+
+
+async def test_a_reservation_that_is_cancelled_under_way_reserves_nothing(here: Process, ann: UUID, redis_url: str) -> None:
+    await here.reserve(ann, 1)
+    async with stalled(redis_url, 0.3):
+        reserving = asyncio.create_task(here.reserve(ann, 100))
+        await asyncio.sleep(0.05)
+        reserving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reserving
+    await until_paid(here.budgets)
+    assert await here.used(ann) == (0, 1, 0, 0, 1)
+
+
+async def test_reservations_that_were_given_up_leave_room_for_what_is_owed(
+    cut_off: tuple[Process, Wire], there: Process, ann: UUID
+) -> None:
+    here, wire = cut_off
+    budgets = RedisBudgets(
+        here.redis, here.sql, here.calls, alerts=here.alerts, clock=here.clock, owed_max=4, longest_pause_s=0.05, wait_s=0.01
+    )
+    holds = [await there.reserve(ann, 100) for _ in range(2)]
+    refused = await outcomes(*(budgets.reserve(ann, day_limit=DAY, month_limit=MONTH, tokens=1, lease_s=LEASE_S) for _ in range(8)))
+    assert (set(refused), budgets.owed) == ({StoreUnavailable}, 2)
+    for hold in holds:
+        await budgets.settle(hold, tokens=30, micro_usd=0)
+    assert budgets.owed == 4
+    wire.plug_in()
+    await until_paid(budgets)
+    assert await there.used(ann) == (60, 0, 0, 60, 0)
 
 
 async def test_what_is_owed_is_bounded_and_the_rest_is_in_sql(cut_off: tuple[Process, Wire], there: Process, ann: UUID) -> None:

@@ -125,7 +125,7 @@ async def test_hundreds_at_once_wait_for_a_slot_and_none_is_refused(settings: Se
 
 
 def test_no_more_run_at_once_than_a_backend_takes(settings: Settings) -> None:
-    assert at_once(settings, "scripted") == 30
+    assert at_once(settings, "scripted") == 20
     assert at_once(settings, "smollm2") == 1
     limited = Settings(backends=Named({"ollama": BackendSettings(slots=4)}))
     assert at_once(limited, "ollama") == 4

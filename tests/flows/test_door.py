@@ -3,12 +3,13 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from hermes.config import BackendKind, BackendSettings, DoorSettings, ModelSettings, PriceSettings, Secret, TierSettings
+from hermes.config import BackendKind, BackendSettings, DoorSettings, LlmSettings, ModelSettings, PriceSettings, Secret, TierSettings
 from hermes.graph import MessageGraph, Response
 from hermes.ports.backends import Ask
 from hermes.ports.calls import Source
@@ -94,12 +95,18 @@ def error(got: Got) -> tuple[int, str, str, str | None]:
 
 @pytest.fixture
 async def house(database_url: str, redis_url: str) -> AsyncIterator[House]:
+    async with open_house(database_url, redis_url) as house:
+        yield house
+
+
+@asynccontextmanager
+async def open_house(database_url: str, redis_url: str, *, slots: int | None = None, **settings: Any) -> AsyncIterator[House]:
     async with vendors() as fakes:
         fakes.vllm.models[:] = ["small-1"]
         fakes.openai.models[:] = ["spare-1"]
         more = {
             "backends": {
-                "own": BackendSettings(kind=BackendKind.VLLM, base_url=fakes.vllm.url, api_key=Secret(fakes.vllm.key)),
+                "own": BackendSettings(kind=BackendKind.VLLM, base_url=fakes.vllm.url, api_key=Secret(fakes.vllm.key), slots=slots),
                 "spare": BackendSettings(kind=BackendKind.OPENAI, base_url=fakes.openai.url, api_key=Secret(fakes.openai.key)),
             },
             "models": {
@@ -109,8 +116,11 @@ async def house(database_url: str, redis_url: str) -> AsyncIterator[House]:
             "tiers": {
                 "agents": TierSettings(chain=("small", "spare"), day_tokens=1_000_000),
                 "tiny": TierSettings(chain=("small",), day_tokens=2_500),
+                "small": TierSettings(chain=("small",), day_tokens=1_000_000),
+                "spare": TierSettings(chain=("spare",), day_tokens=1_000_000),
             },
             "door": DoorSettings(tier="agents", max_choices=4, deadline_s=5.0),
+            **settings,
         }
         async with running(database_url, redis_url, has_worker=False, more=more) as service:
             yield House(service, fakes, await service.key(trains=True))
@@ -592,6 +602,30 @@ async def test_whoever_hangs_up_before_the_first_word_frees_the_slot_and_pays_th
     await gateway.settled()
     [holder] = {row[0] for row in await house.users()}
     assert (await house.service.hermes.parts.budgets.used(holder)).day_held == 0
+
+
+@pytest.mark.parametrize(("stream", "own", "most"), [(False, None, 20), (True, None, 20), (False, 4, 4)])
+async def test_forty_calls_of_a_backend_that_hangs_leave_the_others_their_slots(
+    database_url: str, redis_url: str, stream: bool, own: int | None, most: int
+) -> None:
+    async with open_house(database_url, redis_url, slots=own, llm=LlmSettings(slot_wait_s=0.5)) as house:
+        for _ in range(40):
+            house.vendors.vllm.hang()
+        sick, well = await house.service.key(tier="small"), await house.service.key(tier="spare")
+        calls = [asyncio.create_task(house.ask([user(f"{number}")], sick, stream=stream)) for number in range(40)]
+        await house.vendors.vllm.asked(most)
+        house.vendors.openai.say("well")
+        answer = await house.ask([user("hello")], well, model="spare")
+        assert (answer.status, answer.body["choices"][0]["message"]["content"]) == (200, "well")
+        refused = [call.result().status for call in (await asyncio.wait(calls, timeout=2))[0]]
+        assert (refused, len(house.vendors.vllm.requests)) == ([503] * (40 - most), most)
+        # With another backend behind it, a call does not wait for the sick one to the end.
+        house.vendors.openai.say("instead")
+        answer = await house.ask([user("hello")], model="small")
+        assert (answer.status, answer.body["hermes"]["attempts"]) == (200, ["NoCapacity", "answered"])
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def test_a_call_that_is_given_up_while_it_is_let_in_holds_nothing(house: House) -> None:

@@ -245,10 +245,10 @@ async def test_a_model_without_a_price_is_not_asked(house: House) -> None:
 
 
 async def test_over_capacity_somebody_waits_and_then_is_told_so_and_pays_nothing(house: House) -> None:
-    for _ in range(5):
+    for _ in range(2):
         house.vendors.anthropic.hang()
-    calls = [asyncio.create_task(house.gateway.complete(HELLO, house.caller("pro"))) for _ in range(4)]
-    await asyncio.sleep(0.2)
+    calls = [asyncio.create_task(house.gateway.complete(HELLO, house.caller("pro"))) for _ in range(2)]
+    await house.vendors.anthropic.asked(2)
     with pytest.raises(NoCapacity):
         await house.gateway.complete(HELLO, house.caller("pro"))
     for call in calls:
@@ -256,7 +256,22 @@ async def test_over_capacity_somebody_waits_and_then_is_told_so_and_pays_nothing
     await asyncio.gather(*calls, return_exceptions=True)
     assert house.gateway.slots.used == 0
     assert (await house.day())[1] == 0
-    assert sorted(str(row[0]) for row in await house.rows()) == ["cancelled"] * 4 + ["failed"]
+    assert sorted(str(row[0]) for row in await house.rows()) == ["cancelled"] * 2 + ["failed"]
+
+
+async def test_a_call_that_is_given_up_pays_the_prompt_of_the_model_that_was_asked_last(house: House) -> None:
+    house.vendors.anthropic.fail(529)
+    house.vendors.anthropic.hang()
+    call = asyncio.create_task(house.gateway.complete(HELLO, house.caller()))
+    await house.vendors.anthropic.asked(2)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    [(outcome, _, model, tokens_in, tokens_out, micro_usd, _)] = await house.rows()
+    assert (outcome, model, tokens_out, micro_usd) == ("cancelled", "claude-haiku-4-5-20251001", 0, tokens_in)
+    assert int(str(tokens_in)) > 0
+    async with house.database.begin() as tx:
+        [[attempts]] = await (await on(tx).execute("select attempts from calls")).fetchall()
+    assert [attempt["outcome"] for attempt in attempts] == ["Overloaded"]
 
 
 async def test_the_same_question_is_answered_out_of_the_cache_for_nothing(house: House) -> None:

@@ -3,10 +3,11 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
+import aiohttp
 import psycopg
 import pytest
 
@@ -185,6 +186,27 @@ async def test_an_address_that_keeps_guessing_keys_is_sent_away(database_url: st
     async with running(database_url, redis_url, refused_per_minute=2) as service:
         guesses = [await service.post("/v1/messages", {"text": "hi"}, {"Authorization": f"Bearer hk_{n}"}) for n in range(3)]
         assert [guess.status for guess in guesses] == [401, 401, 429]
+
+
+async def test_a_right_key_is_let_in_five_hundred_times_at_once_whatever_wrong_ones_came_before_and_come_beside(
+    database_url: str, redis_url: str
+) -> None:
+    async with running(database_url, redis_url) as service, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
+
+        async def status(headers: Mapping[str, str]) -> int:
+            async with client.get(service.url + "/v1/models", headers=headers) as response:
+                return response.status
+
+        def wrong(count: int) -> list[dict[str, str]]:
+            return [{"Authorization": f"Bearer hk_{uuid4()}"} for _ in range(count)]
+
+        before = [await status(headers) for headers in wrong(70)]
+        assert (before[:60], before[-1]) == ([401] * 60, 429)
+        right = await service.key()
+        mixed = [headers for pair in zip(wrong(500), [right] * 500, strict=True) for headers in pair]
+        statuses = await asyncio.gather(*map(status, mixed))
+    assert set(statuses[1::2]) == {200}
+    assert set(statuses[::2]) <= {401, 429}
 
 
 async def test_a_revoked_key_is_refused(service: Service) -> None:

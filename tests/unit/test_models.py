@@ -1,6 +1,5 @@
 """Models out of the settings: what is written lies over what is known, nothing that cannot work starts, and nobody pays for a script."""
 
-import asyncio
 import re
 from dataclasses import replace
 from datetime import date
@@ -13,9 +12,8 @@ from hermes.app.models import BUILDERS, backends_from, catalogue_from, check_pri
 from hermes.backends import HttpClient, ScriptedBackend
 from hermes.config import BackendKind, Environment, Settings, load
 from hermes.gateway.catalogue import USUAL, Model, Tier
-from hermes.gateway.limited import Limited
 from hermes.gateway.prices import BEGINNING, FREE, KNOWN, Price, Prices, Rate
-from hermes.ports.backends import Ask, Capabilities, CheckLevel, Overloaded
+from hermes.ports.backends import Ask, Capabilities, CheckLevel
 from tests.fakes.vendors import vendors
 
 TODAY = date(2026, 11, 15)
@@ -256,19 +254,6 @@ async def test_what_a_model_can_do_is_known_to_its_backend(tmp_path: Path) -> No
     assert backends["ollama"].capabilities("llama3.2") == Capabilities(tools=True, context=8_192)
     assert backends["anthropic"].capabilities(HAIKU).vision is False
     assert backends["anthropic"].capabilities("claude-opus-5-5").sampling is False
-
-
-async def test_a_backend_with_slots_of_its_own_takes_so_many_calls(tmp_path: Path) -> None:
-    (tmp_path / "slow.toml").write_text("[[rule]]\nsay = 'At last.'\ndelay_s = 30", encoding="utf-8")
-    said = settings(tmp_path, "[llm]\nscript = 'slow.toml'\nslot_wait_s = 0.05\n[backends.scripted]\nslots = 1", **KEY)
-    limited = backends_from(said, HttpClient())["scripted"]
-    assert isinstance(limited, Limited)
-    first = asyncio.create_task(limited.complete(HELLO, "scripted", timeout_s=60))
-    await asyncio.sleep(0)
-    with pytest.raises(Overloaded):
-        await limited.complete(HELLO, "scripted", timeout_s=60)
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
 
 
 async def test_scripted_answers_from_its_script(tmp_path: Path) -> None:

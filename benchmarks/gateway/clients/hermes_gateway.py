@@ -83,7 +83,7 @@ async def opened(aim: Aim) -> AsyncIterator[Client]:
                 name: OpenAICompatibleBackend(client, url, "none", name, PLAIN)
                 for name, url in (("primary", aim.primary_url), ("second", aim.second_url))
             },
-            slots=Slots(),
+            slots=Slots(45),  # 30 of them for one backend
             cache=NoCache(),
             alerts=Silent(),
             meter=Metrics(),

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from hermes.app.models import backends_from, catalogue_from, check_prices, prices_from
+from hermes.app.models import backends_from, backends_of, catalogue_from, check_prices, prices_from
 from hermes.backends import HttpClient
 from hermes.config import Settings
 from hermes.gateway.catalogue import Catalogue
@@ -74,7 +74,8 @@ async def open_models(
         )
         stack.push_async_callback(fleet.aclose)
         llm = settings.llm
-        slots = Slots(llm.slots, wait_s=llm.slot_wait_s)
+        limits = {name: said.slots for name, said in backends_of(settings).items() if said.slots is not None}
+        slots = Slots(llm.slots, wait_s=llm.slot_wait_s, limits=limits)
         metrics.watch_slots(lambda: slots.used, lambda: slots.waiting)
         gateway = Gateway(
             catalogue=catalogue,

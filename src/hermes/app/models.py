@@ -51,9 +51,7 @@ from hermes.config import (
     nearest,
 )
 from hermes.gateway.catalogue import USUAL, Catalogue, Model, Tier
-from hermes.gateway.limited import Limited
 from hermes.gateway.prices import BEGINNING, FREE, KNOWN, Price, Prices, Rate
-from hermes.gateway.slots import Slots
 from hermes.ports.backends import Backend, Capabilities
 from hermes.ports.models import UnknownPrice
 
@@ -135,7 +133,7 @@ def check_prices(catalogue: Catalogue, prices: Prices, today: date) -> None:
 
 
 def backends_from(settings: Settings, client: HttpClient) -> dict[str, Backend]:
-    """Every backend that can be asked, by name; one with slots of its own behind them. The client stays the caller's."""
+    """Every backend that can be asked, by name. The client stays the caller's."""
     catalogue, found = catalogue_from(settings), backends_of(settings)
     # A kind that this Hermes cannot build is refused where somebody chose it, and otherwise nobody misses it.
     chosen = {name for name in found if name in settings.backends or wanted_at(name, settings, catalogue)}
@@ -349,8 +347,7 @@ def built(name: str, settings: Settings, catalogue: Catalogue, client: HttpClien
     if spoken is None:
         raise StartRefused(f"backends.{name}.kind is missing; expected one of {', '.join(BackendKind)}")
     order = Order(name, said, client, catalogue.capabilities_of(name), wanted_at(name, settings, catalogue), settings.llm.script)
-    backend = BUILDERS[spoken](order)
-    return backend if said.slots is None else Limited(backend, Slots(said.slots, wait_s=settings.llm.slot_wait_s))
+    return BUILDERS[spoken](order)
 
 
 def wanted_at(backend: str, settings: Settings, catalogue: Catalogue) -> tuple[str, ...]:

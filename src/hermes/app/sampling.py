@@ -29,6 +29,7 @@ from hermes.config.named import Named
 from hermes.gateway.door.recording import record_of
 from hermes.gateway.door.request import NO_LIMIT, DoorRequest
 from hermes.gateway.gateway import Gateway
+from hermes.gateway.slots import most_of_one
 from hermes.graph import CallRecord
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
@@ -60,7 +61,7 @@ NEVER_BETTER = (BadRequest, ContextTooLong, Unsupported)
 async def open_model(settings: Settings, name: str, *, account: str = "batch") -> AsyncIterator[Model]:
     """Open the stores that the settings name and the way to one model of the catalogue, for as long as the block lasts.
 
-    As many calls as there are slots run at once; whoever asks beyond that waits their turn, however long it takes. Raises StartRefused
+    As many calls as its backend has slots run at once; a caller beyond that waits its turn, however long it takes. Raises StartRefused
     for a model that is not there or cannot be asked: nothing stands in for it, because a made-up answer is worse than none."""
     async with open_ground(settings, name) as ground:
         yield await model_on(ground, name, account=account)
@@ -152,8 +153,7 @@ def at_once(settings: Settings, name: str) -> int:
     backends = backends_of(settings)
     if kind(backends, backend) is BackendKind.LOCAL:
         return 1  # it takes one at a time, and the others' waiting would count against their own deadlines
-    own = backends[backend].slots
-    return settings.llm.slots if own is None else min(own, settings.llm.slots)
+    return most_of_one(settings.llm.slots, backends[backend].slots)
 
 
 class GatewayModel:

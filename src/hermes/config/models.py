@@ -65,7 +65,8 @@ class BackendSettings:
     """The key to the server. Better in its variable than in a file."""
 
     slots: Count | None = None
-    """Calls at once in each process, beside `llm.slots`. A call that gets none in time goes to the next model of its chain."""
+    """Calls at once in each process, of the two thirds of `llm.slots` that a backend gets at most. A call that gets none in time goes to
+    the next model of its chain."""
 
     command: Command | None = None
     """The program of `claude_local` or `codex_local`, found like every other program. Left out: `claude` or `codex`."""

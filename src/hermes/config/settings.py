@@ -70,8 +70,8 @@ class WebSettings:
     """Messages of the chat page that are taken from one address within a minute, in each process; the next ones are refused with 429."""
 
     refused_per_minute: Count = 60
-    """Unknown API keys and webhooks without a right signature that are looked at from one address within a minute, in each process.
-    Keys and signatures that are right are let in all the same."""
+    """Unknown API keys and webhooks without a right signature that an address is told about within a minute, in each process; beyond that
+    it is told to wait (429). Keys and signatures that are right are let in all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,8 @@ class RedisSettings:
     """The connections of each process to Redis or Valkey, which holds what can be rebuilt: caches, counters, hot history."""
 
     timeout_s: Seconds = 0.25
-    """Seconds for one command, without a second try. Short, because Redis is there for speed: when it is slow, the database answers."""
+    """Seconds for one command, without a second try. Short, because Redis is there for speed: when it is slow, the database answers. Only
+    reserving a budget is tried again, until a second has passed: without it the call is refused."""
 
     pool_max: Count = 64
     """Connections at most. Twice `work.concurrency`, so that no turn waits for one."""
@@ -322,10 +323,12 @@ class LlmSettings:
     """Seconds for an answer, over all models of a chain together. People give up on a chat after about so long."""
 
     slots: Count = 30
-    """Calls at once in each process. Who comes later waits, fairly between users."""
+    """Calls in flight to models at once in each process; one backend gets two thirds of them at most, so that one that hangs leaves the
+    others theirs. A call that comes later waits, fairly between users."""
 
     slot_wait_s: Seconds = 15.0
-    """Seconds that a call waits for a slot before it is refused. A third of the deadline: who waits longer hears nothing for a minute."""
+    """Seconds that a call waits for slots, over all models of a chain together and beside the deadline, before it is refused. A third of
+    the deadline: a user who waits longer hears nothing for a minute."""
 
     global_daily_budget_usd: Usd | None = None
     """US dollars that all models together may cost in a day (UTC); when they are spent, every call is refused until the next. Left out:

@@ -2,24 +2,28 @@
 
 while a further backend remains, one attempt gets at most 60 % of the time that is left, so that a hang still fails over;
 until the first delta of a stream another backend may take over, after it nobody: half an answer is never passed off as a whole one.
+
+An attempt holds a slot of its backend, and a call that waits for one holds nothing. The deadline's clock stands still meanwhile; waiting
+has a time of its own for the whole chain, of which a link gets at most 60 % while another backend remains. Then it is passed over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from hermes.gateway.estimate import answer_tokens, prompt_tokens
 from hermes.gateway.partial import Partial
+from hermes.gateway.slots import Slots
 from hermes.ports.backends import Ask, Backend, BackendError, Completion, CutShort, Delta, Unreachable, Usage
 from hermes.ports.calls import Attempt
-from hermes.ports.models import ChainFailed
+from hermes.ports.models import ChainFailed, NoAnswer, NoCapacity
 
 SHARE = 0.6
-"""Of the time that is left, what one attempt may use while others wait behind it."""
+"""Of the time that is left, for an answer or for a slot, what one attempt may use while others wait behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,39 +52,76 @@ class Answered:
     first_delta_ms: int | None = None
 
 
-async def complete(ask: Ask, links: Sequence[Link], *, deadline_s: float) -> Answered:
-    """Return the first answer. Raises ChainFailed; its cause is the last error."""
-    run = Run(ask, links, deadline_s)
-    for link, timeout_s in run.links():
-        began = time.monotonic()
-        try:
-            async with asyncio.timeout(timeout_s):
-                completion = await link.backend.complete(run.ask_for(link), link.model, timeout_s=timeout_s)
-        except TimeoutError:
-            run.note(link, began, late(link, timeout_s))
-        except BackendError as error:
-            run.note(link, began, error)
-        else:
-            return run.answered(link, began, completion)
-    raise run.failure()
+class Run:
+    """One way down a chain, to be gone once."""
 
+    def __init__(self, ask: Ask, links: Sequence[Link], *, deadline_s: float, slots: Slots, user: str) -> None:
+        self._ask, self._links, self._deadline_s, self._slots, self._user = ask, links, deadline_s, slots, user
+        self._may_wait_s = slots.wait_s
+        self._began = self._attempt_began = self._deadline = 0.0
+        self._attempts: list[Attempt] = []
+        self._last: BackendError | None = None
+        self._full: NoCapacity | None = None
+        self.asked: Link | None = None
+        """The link that was asked last. None: none was, and nothing can have been paid."""
 
-async def stream(ask: Ask, links: Sequence[Link], *, deadline_s: float) -> AsyncGenerator[Link | Delta | Answered]:
-    """Yield the first link that gives a delta, its deltas, and last of all the whole answer. Raises ChainFailed before the first delta,
-    and CutShort after it."""
-    run = Run(ask, links, deadline_s)
-    for link, timeout_s in run.links():
-        began = time.monotonic()
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """All that have ended so far."""
+        return tuple(self._attempts)
+
+    async def complete(self) -> Answered:
+        """Return the first answer. Raises ChainFailed, whose cause is the last error; and NoCapacity if no backend was asked for want of a
+        slot."""
+        for link, share, wait_s in self._able():
+            try:
+                async with self._slot(link, wait_s):
+                    timeout_s = self._left_s * share
+                    try:
+                        async with asyncio.timeout(timeout_s):
+                            completion = await link.backend.complete(self._ask_for(link), link.model, timeout_s=timeout_s)
+                    except TimeoutError:
+                        self._note(link, late(link, timeout_s))
+                    except BackendError as error:
+                        self._note(link, error)
+                    else:
+                        return self._answered(link, completion)
+            except NoCapacity as error:
+                self._pass_over(link, error)
+        raise self._failure()
+
+    async def stream(self) -> AsyncGenerator[Link | Delta | Answered]:
+        """Yield the first link that gives a delta, its deltas, and last of all the whole answer. Raises as `complete` does before the first
+        delta, and CutShort after it."""
+        for link, share, wait_s in self._able():
+            answered: Answered | None = None
+            try:
+                async with self._slot(link, wait_s), aclosing(self._tell(link, self._left_s * share)) as pieces:
+                    async for piece in pieces:
+                        if isinstance(piece, Answered):
+                            answered = piece
+                            break
+                        yield piece
+            except NoCapacity as error:
+                self._pass_over(link, error)
+            if answered is not None:
+                yield answered  # holds no slot: what follows is not the backend's business
+                return
+        raise self._failure()
+
+    async def _tell(self, link: Link, timeout_s: float) -> AsyncGenerator[Link | Delta | Answered]:
+        """One attempt at a stream. Ends without an answer where another link may be asked."""
         first_delta: float | None = None
         said = Partial()
         # The first delta must come within the attempt's share; once it has, the rest of the deadline is this link's.
-        async with aclosing(link.backend.stream(run.ask_for(link), link.model, timeout_s=run.left_s)) as deltas:
+        async with aclosing(link.backend.stream(self._ask_for(link), link.model, timeout_s=self._left_s)) as deltas:
             try:
                 while True:
-                    async with asyncio.timeout(timeout_s - (time.monotonic() - began) if first_delta is None else run.left_s):
+                    used_s = time.monotonic() - self._attempt_began
+                    async with asyncio.timeout(timeout_s - used_s if first_delta is None else self._left_s):
                         piece = await anext(deltas)
                     if isinstance(piece, Completion):
-                        yield run.answered(link, began, piece, first_delta)
+                        yield self._answered(link, piece, first_delta)
                         return
                     if first_delta is None:
                         first_delta = time.monotonic()
@@ -89,31 +130,18 @@ async def stream(ask: Ask, links: Sequence[Link], *, deadline_s: float) -> Async
                     yield piece
             except (StopAsyncIteration, TimeoutError) as error:
                 if first_delta is not None:
-                    raise cut(link, run.ask_for(link), said) from error
-                run.note(link, began, late(link, timeout_s))
+                    raise cut(link, self._ask_for(link), said) from error
+                self._note(link, late(link, timeout_s))
             except CutShort:
                 raise
             except BackendError as error:
-                run.note(link, began, error)
-    raise run.failure()
+                self._note(link, error)
 
-
-class Run:
-    """One way down the chain."""
-
-    def __init__(self, ask: Ask, links: Sequence[Link], deadline_s: float) -> None:
-        self._ask, self._links = ask, links
+    def _able(self) -> Iterator[tuple[Link, float, float]]:
+        """Yield the links to try as long as there is a point in going on, each with its share of the time that is left, and how long it may
+        wait for a slot."""
         self._began = time.monotonic()
-        self._deadline = self._began + deadline_s
-        self._attempts: list[Attempt] = []
-        self._last: BackendError | None = None
-
-    @property
-    def left_s(self) -> float:
-        return max(0.0, self._deadline - time.monotonic())
-
-    def links(self) -> Iterator[tuple[Link, float]]:
-        """Yield the links to try, each with its time, as long as there is a point in going on."""
+        self._deadline = self._began + self._deadline_s
         able = []
         for link in self._links:
             reason = unable(self._ask, link)
@@ -122,31 +150,57 @@ class Run:
             else:
                 able.append(link)
         for at, link in enumerate(able, start=1):
-            if self.is_over():
+            if self._is_over():
                 return
-            yield link, self.left_s if at == len(able) else self.left_s * SHARE
+            has_other = any(further.backend.name != link.backend.name for further in able[at:])
+            yield link, 1.0 if at == len(able) else SHARE, self._may_wait_s * (SHARE if has_other else 1.0)
 
-    def ask_for(self, link: Link) -> Ask:
+    @asynccontextmanager
+    async def _slot(self, link: Link, wait_s: float) -> AsyncIterator[None]:
+        """Hold a slot of a link's backend; the deadline does not come nearer while the call waits for it. Raises NoCapacity."""
+        async with AsyncExitStack() as stack:
+            self._attempt_began = time.monotonic()
+            try:
+                await stack.enter_async_context(self._slots.hold(self._user, link.backend.name, wait_s=wait_s))
+            finally:
+                waited_s = time.monotonic() - self._attempt_began
+                self._began += waited_s
+                self._deadline += waited_s
+                self._may_wait_s = max(0.0, self._may_wait_s - waited_s)
+            self._attempt_began = time.monotonic()
+            self.asked = link
+            yield
+
+    @property
+    def _left_s(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def _ask_for(self, link: Link) -> Ask:
         return replace(self._ask, max_tokens=min(self._ask.max_tokens, link.max_tokens))
 
-    def note(self, link: Link, began: float, error: BackendError) -> None:
+    def _note(self, link: Link, error: BackendError) -> None:
         self._last = error
-        self._attempts.append(
-            Attempt(
-                link.name, link.backend.name, link.answers_as, type(error).__name__, round((time.monotonic() - began) * 1e3), error.status
-            )
-        )
+        self._add(link, type(error).__name__, error.status)
 
-    def answered(self, link: Link, began: float, completion: Completion, first_delta: float | None = None) -> Answered:
-        now = time.monotonic()
-        self._attempts.append(Attempt(link.name, link.backend.name, link.answers_as, "answered", round((now - began) * 1e3)))
+    def _pass_over(self, link: Link, error: NoCapacity) -> None:
+        self._full = error
+        self._add(link, type(error).__name__)
+
+    def _answered(self, link: Link, completion: Completion, first_delta: float | None = None) -> Answered:
+        self._add(link, "answered")
         first_ms = None if first_delta is None else round((first_delta - self._began) * 1e3)
-        return Answered(completion, link, tuple(self._attempts), round((now - self._began) * 1e3), first_ms)
+        return Answered(completion, link, self.attempts, round((time.monotonic() - self._began) * 1e3), first_ms)
 
-    def is_over(self) -> bool:
-        return (self._last is not None and not self._last.fails_over) or self.left_s <= 0
+    def _add(self, link: Link, outcome: str, status: int | None = None) -> None:
+        ms = round((time.monotonic() - self._attempt_began) * 1e3)
+        self._attempts.append(Attempt(link.name, link.backend.name, link.answers_as, outcome, ms, status))
 
-    def failure(self) -> ChainFailed:
+    def _is_over(self) -> bool:
+        return (self._last is not None and not self._last.fails_over) or self._left_s <= 0
+
+    def _failure(self) -> NoAnswer:
+        if self._last is None and self._full is not None:
+            return self._full
         failed = ChainFailed(self._attempts, self._last)
         failed.__cause__ = self._last
         return failed

@@ -1,9 +1,11 @@
 """The one way to a model: who may, what for, who answers, what it cost.
 
-    latch and cap  →  the user's budget  →  the cache  →  a slot  →  the chain  →  the call's row  →  settled, and counted
+    latch and cap  →  the user's budget  →  the cache  →  the chain, a slot for each attempt  →  the call's row  →  settled, and counted
 
-Admission is once around the whole chain, never per attempt. The row is written before the budget is settled and the money counted:
-`calls` is the truth that both can be rebuilt from. Keeps no text; who wants the answer in a message graph hands in how it is recorded."""
+Latch, cap and budget are asked once for the whole chain, never per attempt; a slot is held by each attempt for itself. The row is written
+before the budget is settled and the money counted: `calls` is the truth that both can be rebuilt from.
+
+Keeps no text; who wants the answer in a message graph hands in how it is recorded."""
 
 from __future__ import annotations
 
@@ -17,10 +19,9 @@ from uuid import UUID
 
 import structlog
 
-from hermes.gateway import chain
 from hermes.gateway.cache import cache_key, decode, encode, may_cache, may_keep
 from hermes.gateway.catalogue import Catalogue, Tier
-from hermes.gateway.chain import Answered, Link
+from hermes.gateway.chain import Answered, Link, Run
 from hermes.gateway.estimate import answer_tokens, prompt_tokens
 from hermes.gateway.fleet import Adapter
 from hermes.gateway.partial import Partial
@@ -88,16 +89,15 @@ class Gateway:
 
         Raises Paused, BudgetSpent, UnknownPrice, NoCapacity, ChainFailed, and StoreUnavailable when the budget cannot be asked; then
         nothing was spent, or what was spent is counted."""
-        ticket, is_asked = await self._admit(ask, caller), False
+        ticket = await self._admit(ask, caller)
+        run = self._run(ticket, caller)
         try:
             copied = await self._copied(ask, ticket, caller)
             if copied is not None:
                 return copied
-            async with self.slots.hold(str(caller.user_id)):
-                is_asked = True
-                answered = await chain.complete(ticket.ask, ticket.links, deadline_s=ticket.deadline_s)
+            answered = await run.complete()
         except BaseException as error:
-            await self._failed(ticket, caller, error, is_asked=is_asked)
+            await self._failed(ticket, caller, run, error)
             raise
         answer = await self._paid(ticket, caller, answered, record)
         if caller.takes_copies and may_cache(ask) and may_keep(answer.completion):
@@ -110,13 +110,9 @@ class Gateway:
 
         Whoever leaves early pays for what was said: close it (`aclosing`)."""
         ticket = await self._admit(ask, caller)
-        said, link, is_asked, is_paid = Partial(), ticket.links[0], False, False
+        run, said, link, is_paid = self._run(ticket, caller), Partial(), ticket.links[0], False
         try:
-            async with (
-                self.slots.hold(str(caller.user_id)),
-                aclosing(chain.stream(ticket.ask, ticket.links, deadline_s=ticket.deadline_s)) as pieces,
-            ):
-                is_asked = True
+            async with aclosing(run.stream()) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Link):
                         link = piece
@@ -130,8 +126,11 @@ class Gateway:
                     yield piece
         except BaseException as error:
             if not is_paid:
-                await self._failed(ticket, caller, error, record, Said(link, said), is_asked=is_asked)
+                await self._failed(ticket, caller, run, error, record=record, said=Said(link, said))
             raise
+
+    def _run(self, ticket: Ticket, caller: Caller) -> Run:
+        return Run(ticket.ask, ticket.links, deadline_s=ticket.deadline_s, slots=self.slots, user=str(caller.user_id))
 
     async def _admit(self, ask: Ask, caller: Caller) -> Ticket:
         tier = self.catalogue.tier(caller.tier)
@@ -221,14 +220,13 @@ class Gateway:
         self,
         ticket: Ticket,
         caller: Caller,
+        run: Run,
         error: BaseException,
+        *,
         record: Record | None = None,
         said: Said | None = None,
-        *,
-        is_asked: bool = False,
     ) -> None:
         """Count what a call cost that gave no answer: nothing, or what had been said until then. That much is recorded too."""
-        attempts = error.attempts if isinstance(error, ChainFailed) else ()
         outcome, usage, model = CallOutcome.FAILED, Usage(), ticket.links[0].model
         backend: str | None = None
         message: Message | None = None
@@ -239,8 +237,9 @@ class Gateway:
             outcome, model, backend, message = CallOutcome.CANCELLED, said.link.model, said.link.backend.name, said.partial.message
             usage = Usage(tokens_in=ticket.prompt, tokens_out=answer_tokens(message, ticket.ask.max_tokens), is_estimated=True)
         elif isinstance(error, asyncio.CancelledError | GeneratorExit):
-            # Nothing was said yet, but if somebody had been asked, they bill the prompt.
-            outcome, usage = CallOutcome.CANCELLED, Usage(tokens_in=ticket.prompt if is_asked else 0, is_estimated=True)
+            # Nothing was said yet, but if a backend had been asked, it bills the prompt.
+            outcome, usage = CallOutcome.CANCELLED, Usage(tokens_in=0 if run.asked is None else ticket.prompt, is_estimated=True)
+            model = model if run.asked is None else run.asked.model
         rate = ticket.rates.get(model)
         call = Call(
             **self._who(ticket, caller),
@@ -248,7 +247,7 @@ class Gateway:
             outcome=outcome,
             latency_ms=0,
             backend=backend,
-            attempts=attempts,
+            attempts=run.attempts,
             usage=usage,
             micro_usd=rate.cost(usage) if rate else 0,
             rate=rate.to_dict() if rate else {},
@@ -257,7 +256,7 @@ class Gateway:
         if message is not None:
             who = said.link.answers_as if said is not None else model
             completion = Completion(message=message, finish_reason=outcome, usage=usage, model=who, request_digest="")
-        self._alert(attempts)
+        self._alert(run.attempts)
         await self._surely(self._record(ticket.hold, call, completion, record))
 
     async def _surely(self, recording: Coroutine[Any, Any, UUID | None]) -> UUID | None:

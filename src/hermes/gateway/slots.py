@@ -1,78 +1,106 @@
-"""How many model calls run at once in this process, and who is next. Fair between users: one who asks for much waits for themselves.
+"""How many model calls are in flight at once in this process, and who is next. Fair between users: one who asks for much waits for
+themselves. Fair between backends: one that hangs holds at most two thirds of the slots, and the others go on.
 
 Holds slots and a queue, knows nothing of models. Not thread-safe: one event loop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from hermes.ports.models import NoCapacity
 
 
-class Slots:
-    """A number of slots. Waiting callers are served user by user, in turns; each user's own in order."""
+def most_of_one(slots: int, own: int | None = None) -> int:
+    """How many of the slots one backend may hold: two thirds, and no more than it says itself."""
+    share = max(1, slots * 2 // 3)
+    return share if own is None else min(own, share)
 
-    def __init__(self, count: int = 30, *, wait_s: float = 15.0, longest_queue: int = 1_000) -> None:
-        self._free, self.count, self._wait_s, self._longest_queue = count, count, wait_s, longest_queue
-        self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """Where a caller stands in the queue."""
+
+    backend: str
+    is_next: asyncio.Future[None]
+
+
+class Slots:
+    """A number of slots. Waiting callers are served user by user, in turns, each user's own in order; a caller whose backend has no room
+    is passed over and keeps its place."""
+
+    def __init__(
+        self, count: int = 30, *, wait_s: float = 15.0, longest_queue: int = 1_000, limits: Mapping[str, int] | None = None
+    ) -> None:
+        """`wait_s` is for the whole chain of a call; `longest_queue` is for each backend; `limits` is what single backends take at most."""
+        self.count, self.wait_s, self._longest_queue, self._limits = count, wait_s, longest_queue, dict(limits or {})
+        self._used: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
+        self._lines: OrderedDict[str, deque[Place]] = OrderedDict()
 
     @property
     def used(self) -> int:
-        return self.count - self._free
+        return self._used.total()
 
     @property
     def waiting(self) -> int:
-        return sum(map(len, self._lines.values()))
+        return self._waiting.total()
 
     @asynccontextmanager
-    async def hold(self, user: str) -> AsyncIterator[None]:
-        """Hold a slot as long as the block lasts. Raises NoCapacity after `wait_s`, or at once when the queue is too long."""
-        await self._take(user)
+    async def hold(self, user: str, backend: str, *, wait_s: float | None = None) -> AsyncIterator[None]:
+        """Hold a slot for a backend as long as the block lasts. Raises NoCapacity after `wait_s`, or at once when the queue is too long."""
+        await self._take(user, backend, self.wait_s if wait_s is None else wait_s)
         try:
             yield
         finally:
-            self._give_back()
+            self._give_back(backend)
 
-    async def _take(self, user: str) -> None:
-        if self._free and not self._lines:
-            self._free -= 1
+    def has_room(self, backend: str) -> bool:
+        return self.used < self.count and self._used[backend] < most_of_one(self.count, self._limits.get(backend))
+
+    async def _take(self, user: str, backend: str, wait_s: float) -> None:
+        if self.has_room(backend):  # then nobody waits for it: a slot that becomes free is handed over at once
+            self._used[backend] += 1
             return
-        if self.waiting >= self._longest_queue:
-            raise NoCapacity(f"{self.waiting} calls wait already")
-        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(user, deque()).append(ticket)
+        if self._waiting[backend] >= self._longest_queue:
+            raise NoCapacity(f"{self._waiting[backend]} calls of {backend} wait already")
+        place = Place(backend, asyncio.get_running_loop().create_future())
+        self._lines.setdefault(user, deque()).append(place)
+        self._waiting[backend] += 1
         try:
-            async with asyncio.timeout(self._wait_s):
-                await ticket
+            async with asyncio.timeout(wait_s):
+                await place.is_next
         except BaseException as error:
-            if ticket.done() and not ticket.cancelled():
+            if place.is_next.done() and not place.is_next.cancelled():
                 # The slot was handed over in the very moment in which its owner gave up: pass it on.
-                self._give_back()
+                self._give_back(backend)
             else:
-                self._leave(user, ticket)
+                self._leave(user, place)
             if isinstance(error, TimeoutError):
-                raise NoCapacity(f"no slot became free within {self._wait_s:g} s") from None
+                raise NoCapacity(f"no slot of {backend} became free within {wait_s:g} s") from None
             raise
 
-    def _leave(self, user: str, ticket: asyncio.Future[None]) -> None:
-        line = self._lines.get(user)
-        if line is not None and ticket in line:
-            line.remove(ticket)
-            if not line:
-                del self._lines[user]
+    def _leave(self, user: str, place: Place) -> None:
+        line = self._lines[user]
+        line.remove(place)
+        if not line:
+            del self._lines[user]
+        self._waiting[place.backend] -= 1
 
-    def _give_back(self) -> None:
-        while self._lines:
-            user, line = next(iter(self._lines.items()))
-            ticket = line.popleft()
-            if line:
-                self._lines.move_to_end(user)  # the next slot is for the next user
-            else:
-                del self._lines[user]
-            if not ticket.done():
-                ticket.set_result(None)
-                return
-        self._free += 1
+    def _give_back(self, backend: str) -> None:
+        """Free a slot, and hand it to the next caller with a backend that has room: there is one at most that could not go before."""
+        self._used[backend] -= 1
+        with_room = {backend for backend, waiting in self._waiting.items() if waiting and self.has_room(backend)}
+        if not with_room:
+            return  # which is often so while one hangs: then the many that wait for it are not gone through
+        for user, line in self._lines.items():
+            for place in line:
+                if place.backend in with_room and not place.is_next.done():
+                    self._lines.move_to_end(user)  # the next slot is for the next user
+                    self._leave(user, place)
+                    self._used[place.backend] += 1
+                    place.is_next.set_result(None)
+                    return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -53,8 +53,10 @@ class ApiKeys(Protocol):
         """Make a key; the second value is the secret, shown this once."""
         ...
 
-    async def find(self, tx: Transaction, secret: str) -> ApiKey | None:
-        """Return the key with that secret unless it was revoked."""
+    async def find(self, tx: Transaction, secrets: Collection[str]) -> Mapping[str, ApiKey]:
+        """Return the keys with these secrets, by secret; without those that are not known or were revoked.
+
+        Notes that they were used, unless another transaction has them locked: nothing waits for that."""
         ...
 
     async def list(self, tx: Transaction) -> Sequence[ApiKey]:

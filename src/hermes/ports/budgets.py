@@ -84,7 +84,8 @@ class Budgets(Protocol):
     async def reserve(self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float) -> Hold:
         """Set aside what a call may need at most, in both windows or in none. Raises BudgetSpent; the month, where both are spent.
 
-        Fails closed: StoreUnavailable when nobody can say what is left. After `lease_s` the tokens are free again, whatever happened."""
+        Fails closed: StoreUnavailable when a second of trying does not tell what is left; then nothing stays reserved. After `lease_s` the
+        tokens are free again, whatever happened."""
         ...
 
     async def settle(self, hold: Hold, *, tokens: int, micro_usd: int) -> None:

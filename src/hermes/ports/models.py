@@ -2,7 +2,7 @@
 
     NoAnswer
     ├── ChainFailed      every model of the chain was asked, or passed over
-    ├── NoCapacity       all slots were taken for as long as a caller waits
+    ├── NoCapacity       no backend of the chain had a free slot for as long as a caller waits
     └── UnknownPrice     a call that nobody can price cannot be budgeted
 
 Beside these BudgetSpent and Paused (`ports.budgets`), CutShort (`ports.backends`) and StoreUnavailable."""
@@ -79,7 +79,7 @@ class ChainFailed(NoAnswer):
 
 
 class NoCapacity(NoAnswer):
-    """All slots were taken for as long as a caller waits."""
+    """No backend of the chain had a free slot for as long as a caller waits."""
 
 
 class UnknownPrice(NoAnswer):
@@ -87,7 +87,7 @@ class UnknownPrice(NoAnswer):
 
 
 class Models(Protocol):
-    """Every call of a model passes here: admission, budget, cache, slot, chain, row."""
+    """Every call of a model passes here: admission, budget, cache, chain, slots, row."""
 
     async def complete(self, ask: Ask, caller: Caller) -> Answer:
         """Return the answer of the first model of the tier's chain that gives one.

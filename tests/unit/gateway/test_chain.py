@@ -1,12 +1,15 @@
-"""The chain: one deadline, each backend once, and no half answer passed off as a whole one."""
+"""The chain: one deadline, each backend once, and no half answer passed off as a whole one. Each attempt has a slot of its own."""
 
 import asyncio
+import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import pytest
 
-from hermes.gateway.chain import Answered, Link, complete, stream
+from hermes.gateway.chain import Answered, Link, Run
+from hermes.gateway.slots import Slots
 from hermes.ports.backends import (
     Ask,
     BackendError,
@@ -27,7 +30,7 @@ from hermes.ports.backends import (
     Unreachable,
     Usage,
 )
-from hermes.ports.models import ChainFailed
+from hermes.ports.models import ChainFailed, NoCapacity
 
 ABLE = Capabilities()
 HELLO = Ask(messages=({"role": "user", "content": "hello"},), max_tokens=2_000)
@@ -87,13 +90,25 @@ def chain(*backends: Scripted) -> list[Link]:
     return [Link(backend.name, backend, f"{backend.name}-1", 1_000) for backend in backends]
 
 
+async def complete(ask: Ask, links: Sequence[Link], *, deadline_s: float, slots: Slots | None = None, user: str = "alice") -> Answered:
+    return await Run(ask, links, deadline_s=deadline_s, slots=slots or Slots(), user=user).complete()
+
+
+def stream(
+    ask: Ask, links: Sequence[Link], *, deadline_s: float, slots: Slots | None = None, user: str = "alice"
+) -> AsyncGenerator[Link | Delta | Answered]:
+    return Run(ask, links, deadline_s=deadline_s, slots=slots or Slots(), user=user).stream()
+
+
 def outcomes(answered: Answered | ChainFailed) -> list[tuple[str, str]]:
     return [(attempt.name, attempt.outcome) for attempt in answered.attempts]
 
 
-async def streamed(links: Sequence[Link], *, ask: Ask = HELLO, deadline_s: float = 5) -> tuple[str, Answered | None]:
+async def streamed(
+    links: Sequence[Link], *, ask: Ask = HELLO, deadline_s: float = 5, slots: Slots | None = None
+) -> tuple[str, Answered | None]:
     text, last = "", None
-    async for piece in stream(ask, links, deadline_s=deadline_s):
+    async for piece in stream(ask, links, deadline_s=deadline_s, slots=slots):
         if isinstance(piece, Answered):
             last = piece
         elif isinstance(piece, Link):
@@ -224,3 +239,112 @@ async def test_a_cancelled_call_is_no_failure_of_its_backend() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert other.asked == []
+
+
+# --- slots
+
+
+@asynccontextmanager
+async def full(slots: Slots, *backends: str) -> AsyncIterator[None]:
+    """Another user holds every slot that these backends can have."""
+    async with AsyncExitStack() as stack:
+        for backend in backends:
+            while slots.has_room(backend):
+                await stack.enter_async_context(slots.hold("other", backend))
+        yield
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_link_without_a_slot_is_passed_over_and_not_asked(is_streamed: bool) -> None:
+    slots, sick, well = Slots(6, wait_s=0.5, limits={"sick": 2}), Scripted("sick", "no"), Scripted("well", "hi")
+    async with full(slots, "sick"):
+        if is_streamed:
+            text, answered = await streamed(chain(sick, well), slots=slots)
+            assert text == "hi"
+        else:
+            answered = await complete(HELLO, chain(sick, well), deadline_s=5, slots=slots)
+        assert answered is not None
+        assert outcomes(answered) == [("sick", "NoCapacity"), ("well", "answered")]
+        assert 290 <= answered.attempts[0].ms < 490, "60 % of the wait, while another backend remains"
+        assert answered.ms < 250, "waiting is not the model's time"
+        assert (sick.asked, slots.used) == ([], 2)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_without_a_slot_of_any_backend_there_is_no_capacity(is_streamed: bool) -> None:
+    slots, links = Slots(3, wait_s=0.5), chain(Scripted("a", "no"), Scripted("b", "no"))
+    async with full(slots, "a", "b"):
+        began = time.monotonic()
+        with pytest.raises(NoCapacity, match="no slot of b became free within"):
+            await (streamed(links, slots=slots) if is_streamed else complete(HELLO, links, deadline_s=5, slots=slots))
+        assert 0.49 < time.monotonic() - began < 0.9, "the wait is for the whole chain"
+
+
+async def test_a_chain_that_was_asked_and_then_finds_no_slot_failed_with_what_it_heard() -> None:
+    slots = Slots(6, wait_s=0.02, limits={"full": 1})
+    async with full(slots, "full"):
+        with pytest.raises(ChainFailed, match=r"sick: Overloaded, full: NoCapacity.*last: no") as failed:
+            await complete(HELLO, chain(Scripted("sick", Overloaded), Scripted("full", "hi")), deadline_s=5, slots=slots)
+    assert isinstance(failed.value.last, Overloaded)
+
+
+async def test_models_of_one_backend_wait_for_it_in_one_line() -> None:
+    slots, links = Slots(3, wait_s=0.1), chain(Scripted("a", "hi"), Scripted("a", "hi"))
+    async with full(slots, "a"):
+        with pytest.raises(NoCapacity):
+            await complete(HELLO, links, deadline_s=5, slots=slots)
+        run = Run(HELLO, links, deadline_s=5, slots=slots, user="alice")
+        with pytest.raises(NoCapacity):
+            await run.complete()
+        assert [attempt.ms > 90 for attempt in run.attempts] == [True, False]
+        assert run.asked is None
+
+
+async def test_the_deadline_stands_still_while_a_call_waits_for_a_slot() -> None:
+    slots, slow = Slots(1, wait_s=10), Scripted("a", 0.4, "hi")
+    answers = await asyncio.gather(*(complete(HELLO, chain(slow), deadline_s=1, slots=slots) for _ in range(3)))
+    assert [outcomes(answered) for answered in answers] == [[("a", "answered")]] * 3
+    assert max(answered.ms for answered in answers) < 1_000, "the last one has waited for 800 ms, and 400 more are its own"
+
+
+async def test_a_failed_attempt_gives_its_slot_back_before_the_call_waits_for_another() -> None:
+    slots = Slots(6, wait_s=5, limits={"full": 1})
+    async with full(slots, "full"):
+        call = asyncio.create_task(complete(HELLO, chain(Scripted("sick", Overloaded), Scripted("full", "hi")), deadline_s=5, slots=slots))
+        while not slots.waiting:  # noqa: ASYNC110  # nothing tells of it
+            await asyncio.sleep(0)
+        assert slots.used == 1
+    assert outcomes(await call) == [("sick", "Overloaded"), ("full", "answered")]
+
+
+async def test_a_stream_holds_its_slot_while_it_is_told_and_not_when_it_is_over() -> None:
+    slots = Slots(1)
+    async with aclosing(stream(HELLO, chain(Scripted("a", "one ", "two")), deadline_s=5, slots=slots)) as pieces:
+        held = [(type(piece), slots.used) async for piece in pieces]
+    assert held == [(Link, 1), (TextDelta, 1), (TextDelta, 1), (Answered, 0)]
+    async with aclosing(stream(HELLO, chain(Scripted("a", "one ", "two")), deadline_s=5, slots=slots)) as pieces:
+        await anext(pieces)
+        assert slots.used == 1
+    assert slots.used == 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_no_slot_is_lost_however_calls_end(seed: int) -> None:
+    rng, slots = random.Random(seed), Slots(4, wait_s=0.02, limits={"b": 1})
+
+    async def call() -> None:
+        backends = [Scripted(name, rng.random() / 100, rng.choice(["hi", Overloaded])) for name in rng.sample("abc", 2)]
+        if rng.random() < 0.5:
+            await complete(HELLO, chain(*backends), deadline_s=0.02, slots=slots, user=rng.choice("xyz"))
+        else:
+            async with aclosing(stream(HELLO, chain(*backends), deadline_s=0.02, slots=slots, user=rng.choice("xyz"))) as pieces:
+                async for _ in pieces:
+                    await asyncio.sleep(rng.random() / 500)
+
+    calls = [asyncio.create_task(call()) for _ in range(60)]
+    for _ in range(30):
+        await asyncio.sleep(rng.random() / 500)
+        rng.choice(calls).cancel()
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} <= {type(None), ChainFailed, NoCapacity, CutShort, asyncio.CancelledError}
+    assert (slots.used, slots.waiting, slots.has_room("b")) == (0, 0, True)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from hermes.gateway.catalogue import Catalogue, Model, Tier
-from hermes.gateway.chain import Link, complete
+from hermes.gateway.chain import Link
 from hermes.gateway.fleet import Adapter, Canary, Fleet, SwapFailed, Swapped
 from hermes.ports.agents import Agent, Because, FleetEvent, FleetEventKind, PointerMoved
 from hermes.ports.backends import BackendError, Check, CheckLevel, Overloaded
 from hermes.ports.errors import NotThere, StoreUnavailable
 from hermes.ports.transactions import Transaction
-from tests.unit.gateway.test_chain import HELLO, Scripted
+from tests.unit.gateway.test_chain import HELLO, Scripted, complete
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 FINE = Check("ok", CheckLevel.INFO, "answers in 3 ms")

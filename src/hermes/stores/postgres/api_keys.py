@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -49,13 +49,13 @@ class PostgresApiKeys:
         await on(tx).execute(SQL["add_account"], row)
         return as_key(await (await on(tx).execute(SQL["create"], row)).fetchone()), secret
 
-    async def find(self, tx: Transaction, secret: str) -> ApiKey | None:
-        found = await (await on(tx).execute(SQL["find"], {"digest": digest(secret)})).fetchone()
-        if found is None:
-            return None
-        key = as_key(found)
-        await on(tx).execute(SQL["touch"], {"id": key.id})
-        return key
+    async def find(self, tx: Transaction, secrets: Collection[str]) -> Mapping[str, ApiKey]:
+        by_digest = {digest(secret): secret for secret in secrets}
+        rows = await (await on(tx).execute(SQL["find"], {"digests": [*by_digest]})).fetchall()
+        found = {by_digest[key_digest]: as_key(columns) for key_digest, *columns in rows}
+        if found:
+            await on(tx).execute(SQL["touch"], {"ids": [key.id for key in found.values()]})
+        return found
 
     async def list(self, tx: Transaction) -> Sequence[ApiKey]:
         return [as_key(row) for row in await (await on(tx).execute(SQL["list"])).fetchall()]

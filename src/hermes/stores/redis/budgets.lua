@@ -70,13 +70,19 @@ local function pass(hash, label, used, limit, passed)
 end
 
 -- name: reserve
--- KEYS generation month leases · ARGV now_ms day lease tokens day_limit month_limit expires_ms ttl_s
-local month, leases = KEYS[2], KEYS[3]
+-- KEYS generation month leases settled · ARGV now_ms day lease tokens day_limit month_limit expires_ms ttl_s
+local month, leases, settled = KEYS[2], KEYS[3], KEYS[4]
 local now, day, lease, tokens, day_limit, month_limit, expires, ttl = unpack(ARGV)
 if not is_current(month) then
     return {'rebuild'}
 end
 expire(month, leases, now)
+if redis.call('ZSCORE', leases, lease) then
+    return {'reserved'} -- by an earlier try, whose answer was late
+end
+if redis.call('SISMEMBER', settled, lease:match('^%x+')) == 1 then
+    return {'given up'} -- this try comes late, and nobody waits for its answer
+end
 local used = redis.call('HMGET', month, 'used', 'held', 'used:' .. day, 'held:' .. day)
 if number(used[1]) + number(used[2]) + tonumber(tokens) > tonumber(month_limit) then
     return {'month'}

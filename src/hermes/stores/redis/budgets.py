@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import random
+import time
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
@@ -66,8 +67,9 @@ class RedisBudgets:
         owed_max: int = 10_000,
         longest_pause_s: float = 5.0,
     ) -> None:
-        """`wait_s` is how long a call waits for counters that another process rebuilds; `owed_max` how many charges are kept at most."""
-        self._counters = Counters(batch or Batch(redis), redis, wait_s)
+        """`wait_s` is how long a reservation is tried while Redis does not answer, and how long a call waits for counters that another
+        process rebuilds; `owed_max` how many charges are kept at most."""
+        self._counters, self._wait_s = Counters(batch or Batch(redis), redis, wait_s), wait_s
         self._transactions, self._calls, self._alerts, self._clock = transactions, calls, alerts, clock
         self._owed_max, self._longest_pause_s = owed_max, longest_pause_s
         self._open: dict[UUID, Hold] = {}
@@ -87,8 +89,13 @@ class RedisBudgets:
         )
         limits = (tokens, day_limit, month_limit)
         args = (in_ms(now), hold.day.day, lease_of(hold), *limits, in_ms(hold.expires_at), kept_s(next_month(hold.day), now))
-        with reachable():
-            [outcome] = await self._counted("reserve", user_id, hold.day, args)
+        try:
+            outcome, tries = await self._answer_to(hold, args)
+        except (StoreUnavailable, asyncio.CancelledError):
+            self._give_up(hold)
+            raise
+        if outcome != b"reserved" and tries > 1:
+            self._give_up(hold)
         if outcome == b"month":
             raise BudgetSpent(Window.MONTH, midnight(next_month(hold.day)))
         if outcome == b"day":
@@ -133,6 +140,27 @@ class RedisBudgets:
             self._replayer.cancel()
             await asyncio.gather(self._replayer, return_exceptions=True)
             self._replayer = None
+
+    async def _answer_to(self, hold: Hold, args: Sequence[Any]) -> tuple[bytes, int]:
+        """Try to reserve until Redis answers, or `wait_s` have passed: what it says, and at which try. Raises StoreUnavailable.
+
+        At least twice: on a busy machine the time may pass while this process is not let run. No try reserves what another one did."""
+        give_up_at = time.monotonic() + self._wait_s
+        with reachable():
+            for tries in itertools.count(1):
+                try:
+                    [outcome] = await self._counted("reserve", hold.user_id, hold.day, args)
+                except UNREACHABLE:
+                    if tries > 1 and time.monotonic() >= give_up_at:
+                        raise
+                    await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311  # no secret
+                else:
+                    return outcome, tries
+        raise AssertionError
+
+    def _give_up(self, hold: Hold) -> None:
+        """Settle a hold with nothing as soon as Redis can be reached: a try that is still on its way would reserve for its whole lease."""
+        self._owe(Charge(hold, 0, 0))
 
     def _remember(self, hold: Hold, now: datetime) -> None:
         """Keep a hold as long as its lease, so that it can be reserved again if Redis loses it meanwhile."""
@@ -189,6 +217,8 @@ class RedisBudgets:
         log.info("budget_rebuilt", user_id=str(user_id), month=f"{since:%Y-%m}", days=len(days), holds=len(mine))
 
     def _owe(self, charge: Charge) -> None:
+        if not charge.tokens and len(self._owed) >= self._owed_max // 2:
+            return  # its lease runs out by itself, and the room is for charges
         if len(self._owed) >= self._owed_max:
             dropped = self._owed.pop(next(iter(self._owed)))
             log.warning("charge_dropped", hold_id=str(dropped.hold.id), tokens=dropped.tokens, owed=len(self._owed))

@@ -9,10 +9,16 @@ values (%(account)s, %(name)s, %(prefix)s, %(digest)s, %(tier)s, %(trains)s, %(d
 returning id, name, account_id, prefix, tier, trains, doors, channels, created_at, last_used_at, revoked_at
 
 -- name: find
-select id, name, account_id, prefix, tier, trains, doors, channels, created_at, last_used_at, revoked_at from api_keys where digest = %(digest)s and revoked_at is null
+select digest, id, name, account_id, prefix, tier, trains, doors, channels, created_at, last_used_at, revoked_at from api_keys
+where digest = any(%(digests)s) and revoked_at is null
 
 -- name: touch
-update api_keys set last_used_at = now() where id = %(id)s and coalesce(last_used_at, '-infinity') < now() - interval '1 minute'
+-- what another transaction has locked is left out: it may be this very update, and two of them must not wait for each other
+update api_keys set last_used_at = now()
+where id in (
+    select id from api_keys where id = any(%(ids)s) and coalesce(last_used_at, '-infinity') < now() - interval '1 minute'
+    for update skip locked
+)
 
 -- name: list
 select id, name, account_id, prefix, tier, trains, doors, channels, created_at, last_used_at, revoked_at from api_keys order by created_at desc, id

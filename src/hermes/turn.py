@@ -54,11 +54,10 @@ class Envelope:
     """What the platform calls the message: for replies, read marks and typing. Empty where it has no name."""
     album: str | None = None
     """The same for all items of an album, which are one turn together."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether others read along: what is said there is for more than its sender."""
-        return self.channel_id != self.event.sender_id
+    is_shared: bool = False
+    """Whether people other than the sender read this channel: a group. The channel's parser decides it, by what the platform says."""
+    sender_name: str = ""
+    """What the sender calls themselves there, as the platform says it; anyone may choose any name."""
 
     @property
     def scope(self) -> str:

@@ -1,6 +1,7 @@
 """The inbox: each message once, numbered, claimed by one, fenced off from those who come too late."""
 
 import asyncio
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
@@ -344,3 +345,65 @@ async def test_the_items_of_an_album_count_once(database: Database, people: Post
 def test_what_a_newer_hermes_wrote_into_an_envelope_is_passed_over() -> None:
     assert decode(encode(ASKED).replace(b'{"event"', b'{"mood":"sunny","event"', 1)) == ASKED
     assert decode(encode(ASKED).replace(b'{"event":{', b'{"event":{"mood":"sunny",', 1)) == ASKED
+
+
+async def test_a_conversation_of_the_api_is_shared_as_soon_as_a_second_user_writes_and_stays_so(
+    database: Database, people: PostgresPeople, inbox: PostgresInbox
+) -> None:
+    def from_(user: str, **more: bool) -> Envelope:
+        event = MessageEvent(platform=Platform.REST, sender_id=user, text="hi")
+        return Envelope(event=event, account="shop", channel_id="desk", event_key=str(uuid4()), **more)  # type: ignore[arg-type]
+
+    first = await accept(database, people, inbox, from_("ada"))
+    assert await is_shared(database, inbox, first) == (False, False)
+    second = await accept(database, people, inbox, from_("bob"))
+    assert await is_shared(database, inbox, second) == (True, True)
+    assert await is_shared(database, inbox, first) == (True, True), "also for what came before"
+    third = await accept(database, people, inbox, from_("ada"))
+    assert await is_shared(database, inbox, third) == (True, True)
+
+
+async def test_a_conversation_whose_platform_says_so_is_shared_and_a_private_one_is_found(
+    database: Database, people: PostgresPeople, inbox: PostgresInbox
+) -> None:
+    group = await accept(database, people, inbox, replace(ASKED, is_shared=True))
+    assert await is_shared(database, inbox, group) == (True, True)
+    async with database.begin() as tx:
+        said = await inbox.said(tx, group.turn_id)
+        assert said is not None
+        assert await inbox.private(tx, said.user_id, ASKED.account) is None
+    alone = await accept(database, people, inbox, replace(ASKED, channel_id="77", event_key="update:2"))
+    async with database.begin() as tx:
+        found = await inbox.private(tx, said.user_id, ASKED.account)
+        assert await inbox.private(tx, said.user_id, "another account") is None
+    assert found is not None
+    assert (found.turn_id, found.envelope.is_shared) == (alone.turn_id, False)
+
+
+async def is_shared(database: Database, inbox: PostgresInbox, receipt: Receipt) -> tuple[bool, bool]:
+    """What a claim says, and what is said to those who come back to it."""
+    async with database.begin() as tx:
+        claimed, said = await inbox.claim(tx, receipt.turn_id), await inbox.said(tx, receipt.turn_id)
+    assert isinstance(claimed, Claim)
+    assert said is not None
+    return claimed.envelope.is_shared, said.envelope.is_shared
+
+
+@pytest.mark.parametrize(
+    ("platform", "channel_id", "is_shared"),
+    [
+        (Platform.TELEGRAM, "-100200300", True),
+        (Platform.TELEGRAM, "77", False),
+        (Platform.TELEGRAM, "77@Ab3x", False),
+        (Platform.WHATSAPP, "group:Y2FwaQ", True),
+        (Platform.WHATSAPP, "4915700000001", False),
+        (Platform.INSTAGRAM, "1784", False),
+        (Platform.REST, "-desk", False),
+    ],
+)
+def test_what_an_older_version_stored_is_a_group_by_its_channel(platform: Platform, channel_id: str, is_shared: bool) -> None:
+    stored = json.loads(encode(replace(ASKED, event=replace(ASKED.event, platform=platform), channel_id=channel_id)))
+    for new in ("is_shared", "sender_name"):
+        del stored[new]
+    read = decode(json.dumps(stored).encode())
+    assert (read.is_shared, read.sender_name) == (is_shared, "")

@@ -315,3 +315,18 @@ async def test_where_somebody_spoke_among_others_is_known_until_it_is_erased(
     async with database.begin() as tx:
         await PostgresPeople(keyring).forget(tx, ann)
         assert list(await sessions.spoken(tx, second)) == [], "what is sealed for somebody who is gone is gone"
+
+
+async def test_a_private_session_does_not_go_on_in_a_room_nor_a_rooms_in_private(
+    database: Database, user: User, sessions: PostgresSessions
+) -> None:
+    conversation_id = await new_conversation(database, user, "42")
+    private = await current(database, sessions, conversation_id)
+    async with database.begin() as tx:
+        assert await sessions.go_on(tx, conversation_id, is_shared=True) is None
+        room = await sessions.current(tx, conversation_id, user.id, is_shared=True)
+        assert (room.is_shared, room.previous, room.length) == (True, private.id, 0)
+        assert await sessions.go_on(tx, conversation_id, is_shared=True) == room
+        assert await sessions.get(tx, room.id) == room
+        assert await sessions.go_on(tx, conversation_id) is None
+        assert (await sessions.begin(tx, room, user.id)).is_shared

@@ -7,14 +7,15 @@ from uuid import uuid4
 
 from hermes.ports.backends import Ask, Completion, Usage
 from hermes.ports.models import Answer, Caller
+from hermes.router.speakers import spoken_words
 
 NOTE = re.compile(r"\A<context>.*?</context>\n\n", re.DOTALL)
 
 
 def own_words(ask: Ask) -> str:
-    """What the user wrote, without the note that Hermes puts before it."""
+    """What the user wrote, without the note and the speaker's label that Hermes puts before it."""
     text: str = next(message["content"] for message in reversed(ask.messages) if message["role"] == "user")
-    return without_note(text)
+    return spoken_words(without_note(text))
 
 
 def without_note(text: str) -> str:

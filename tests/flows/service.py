@@ -13,6 +13,7 @@ import aiohttp
 
 from hermes.app import Hermes, open_hermes
 from hermes.config import DatabaseSettings, InboxSettings, MemorySettings, Secret, Settings, WebSettings, WorkSettings
+from hermes.ports.models import Models
 from hermes.stores.postgres.database import Database
 from hermes.web.serving import serve_until_cancelled
 from tests.flows.echo import Echo
@@ -88,11 +89,12 @@ async def running(
     cap: int = 10_000,
     has_worker: bool = True,
     echoes: bool = True,
+    models: Models | None = None,
     more: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Service]:
     """Run everything as long as the block lasts; `settings` are the web's, `more` are others. The thinker may answer from the start;
-    without echoes it is the models of the settings that answer."""
+    without echoes it is the models of the settings that answer; `models` answers in place of both."""
     thinker = Thinker()
     thinker.may_answer.set()
     async with AsyncExitStack() as stack:
@@ -107,7 +109,7 @@ async def running(
             **{"inbox": InboxSettings(cap=cap), "memory": MemorySettings(asks_models=False), **(more or {})},
         )
         hermes = await stack.enter_async_context(
-            open_hermes(chosen, adjust=lambda parts: replace(parts, models=Echo(thinker.think) if echoes else None))
+            open_hermes(chosen, adjust=lambda parts: replace(parts, models=models or (Echo(thinker.think) if echoes else None)))
         )
         if has_worker:
             stack.push_async_callback(stopped, asyncio.create_task(hermes.run_worker()))

@@ -64,7 +64,8 @@ class House:
 
     async def accept(self, text: str, *, user: str = "ada", channel: str | None = None, account: str = "shop") -> UUID:
         event = MessageEvent(platform=Platform.REST, sender_id=user, text=text)
-        envelope = Envelope(event=event, account=account, channel_id=channel or user, event_key=str(uuid4()))
+        where = {"account": account, "channel_id": channel or user}
+        envelope = Envelope(event=event, event_key=str(uuid4()), is_shared=channel is not None, **where)
         return (await self.hermes.intake.accept(envelope, newcomer=UserState.ACTIVE)).turn_id
 
     async def say(self, text: str, **where: Any) -> UUID:
@@ -264,7 +265,7 @@ async def test_an_account_forgets_what_it_has_and_leaves_the_rest(house: House) 
     ada = await house.user("ada", "clinic")
     async with house.hermes.database.begin() as tx:
         await house.hermes.parts.people.link(tx, ada, Channel("shop", Platform.REST, "customer7"))
-    shop = await house.say("I wear shoes of size 43, my friend", user="customer7")
+    shop = await house.say("I wear shoes of size 43, my friend", user="customer7", channel="customer7")
     await house.say("hello from somebody else", user="ben", channel="customer7")
     pills, shoes = await house.know(ada, "takes pills every evening", clinic), await house.know(ada, "wears size 43", shop)
     assert await forget_here(ada, "shop", house.hermes.my_data) is False

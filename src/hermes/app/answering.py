@@ -151,6 +151,7 @@ def about(server: McpSettings) -> dict[str, Any]:
         "env": {name: os.environ[name] for name in server.environment if name in os.environ},
         "headers": {"Authorization": f"Bearer {server.api_key.reveal()}"} if server.api_key else {},
         "confirm": server.confirm,
+        "shared": server.shared,
     }
 
 
@@ -172,7 +173,7 @@ def services_from(
 
     async def learn(tx: Transaction, claim: Claim) -> None:
         text = claim.envelope.event.text
-        if text.strip() and not is_trivial(text):
+        if not claim.envelope.is_shared and text.strip() and not is_trivial(text):
             await work.defer_memory(tx, claim.turn_id, claim.user_id)
 
     llm, links = settings.llm, settings.links

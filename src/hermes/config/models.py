@@ -202,6 +202,10 @@ class McpSettings:
     confirm: tuple[str, ...] = ()
     """Tools of it, by the server's own names, that the user must agree to before they are run; `*` for all that change something."""
 
+    shared: tuple[str, ...] = ()
+    """Tools of it, by the server's own names, that read and do nothing for one person, so that groups get them too; `*` for all that only
+    read. The others are not offered in groups."""
+
 
 def contradictions_of(backends: Mapping[str, BackendSettings]) -> Iterator[str]:
     """What is wrong between values of backends that are each right, one line for each."""

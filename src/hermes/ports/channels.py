@@ -70,7 +70,7 @@ class Heard:
     @property
     def kept(self) -> Envelope:
         """The envelope with all that is to be known of the message later on."""
-        return replace(self.envelope, message_id=self.message_id, album=self.album)
+        return replace(self.envelope, message_id=self.message_id, album=self.album, sender_name=self.name or "")
 
 
 class Rank(IntEnum):

@@ -86,9 +86,11 @@ class Files(Post, Protocol):
 class Images(Protocol):
     """Looks at pictures."""
 
-    async def look(self, event: MessageEvent, *, more: Sequence[str] = ()) -> Picture | None:
+    async def look(self, event: MessageEvent, *, more: Sequence[str] = (), is_shared: bool = False) -> Picture | None:
         """Return the picture of a message; None for a message without one. `more` are references to what else came with it: further
         pictures of an album. What of them cannot be shown is left out, and the model is told so.
+
+        In a room that several people share (`is_shared`) it is answered from the picture itself, and no tool is wanted for it.
 
         Raises ImageTooLarge and ImageUnreadable, and nothing else: where nobody can say what it is for, it is GENERAL.
 

@@ -86,7 +86,10 @@ class Inbox(Protocol):
     async def accept(self, tx: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> Receipt:
         """Store a message under its account and event key, with the conversation's next number; the caller defers its work in the same tx.
 
-        A duplicate stores nothing and returns the first one's receipt. Raises InboxFull over the account's cap."""
+        A duplicate stores nothing and returns the first one's receipt. Raises InboxFull over the account's cap.
+
+        A conversation is shared from the first message on whose envelope says so; at the API, also as soon as a second user writes in it.
+        It never becomes private again, and every envelope that is read back says what the conversation is by then."""
         ...
 
     async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | Unreadable | None:
@@ -131,6 +134,11 @@ class Inbox(Protocol):
     async def said(self, tx: Transaction, turn_id: UUID) -> Said | None:
         """Return what was said in a turn, whatever became of it; None for a turn that there never was, and for what nobody can read any
         more: its sender was deleted, or it is damaged."""
+        ...
+
+    async def private(self, tx: Transaction, user_id: UUID, account: str) -> Said | None:
+        """Return the last message that a user sent to an account in a conversation that is not shared; None where there is none that can
+        be opened."""
         ...
 
     async def newest(self, tx: Transaction, account: str, platform: Platform) -> Said | None:

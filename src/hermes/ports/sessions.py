@@ -25,6 +25,8 @@ class Session:
     """The context id of its current list."""
     length: int
     """How many messages the current list has."""
+    is_shared: bool = False
+    """Whether several people read it: then it holds nothing private, and each message in it names its speaker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +56,16 @@ class Spoken:
 class Sessions(Protocol):
     """Sessions of conversations. Fails closed."""
 
-    async def current(self, tx: Transaction, conversation_id: UUID, user_id: UUID) -> Session:
+    async def current(self, tx: Transaction, conversation_id: UUID, user_id: UUID, *, is_shared: bool = False) -> Session:
         """Return the session that a message belongs to now, and note that it is alive; after 12 h (a setting) of silence, or where it was
-        ended, it is a new one.
+        ended, it is a new one. So it is where `is_shared` is not what the session is: a private list is never shown to a room.
 
         A new session starts with an empty list and knows its predecessor. Called twice at once, it makes one session. It is sealed for
         whoever opened the conversation; where they were deleted, a new one begins, sealed for `user_id`, who speaks now. Raises NotThere,
         and Forgotten when that one was deleted too."""
         ...
 
-    async def go_on(self, tx: Transaction, conversation_id: UUID) -> Session | None:
+    async def go_on(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
         """Return the session that a message belongs to now, and note that it is alive; None where a new one must begin. One write."""
         ...
 

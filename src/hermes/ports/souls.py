@@ -38,6 +38,12 @@ class Souls(Protocol):
         """Return the soul for one message. Never raises, whatever store is down."""
         ...
 
+    def for_room(self, agent: Agent, *, now: datetime) -> Soul:
+        """Return the soul for a message in a room that several people share: who answers, and what time it is.
+
+        Takes no user, so that it can know nothing of one: no facts, no recall, no earlier sessions, no dreams, no time zone."""
+        ...
+
     async def invalidate(self, user_id: UUID) -> None:
         """Let the next load see what was just written; call it after the commit. Three tries, then an alert. Never raises."""
         ...

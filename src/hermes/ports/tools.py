@@ -71,6 +71,12 @@ class Tools(Protocol):
         tools whose calls they are shown, and a "yes" is an answer then. Some tools always go along with it."""
         ...
 
+    def for_room(self) -> Tools:
+        """Return those of the tools that neither read nor do anything for one person, for a room that several people share.
+
+        They refuse a call of any other tool, and say that nothing was done."""
+        ...
+
     async def run(self, call: ToolCall, index: int, user: ToolUser) -> ToolResult:
         """Carry a call out, within 5 seconds. `index` is its place among the calls of the turn.
 

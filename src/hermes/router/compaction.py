@@ -56,6 +56,10 @@ class Compaction:
         """Who summarises this turn's conversation."""
         return Thrifty(self.summariser(model, tier), self.limit_of(tier) * LEAST_GAIN)
 
+    def fits(self, messages: Sequence[Mapping[str, Any]], tier: str) -> bool:
+        """Whether a history is as short as a compaction makes it, so that many more messages fit behind it."""
+        return self.counter.count(messages) <= self.limit_of(tier) * self.settings.live.target_share
+
     def is_due(self, messages: Sequence[Mapping[str, Any]], tier: str) -> bool:
         """Whether a history is over its limit, or so near to it that the next answer may be."""
         return self.counter.count(messages) > self.limit_of(tier) * self.settings.live.trigger_share

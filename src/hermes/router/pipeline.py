@@ -75,7 +75,7 @@ async def handle_message(claim: Claim, services: Services) -> Ended:
         person = person.living_in(soul.timezone)
         run.past = await run.step("load_history", load_history(claim, person, services), limit_s=services.model_s)
         picture = await run.step("route_image", route_image(claim, services))
-        prompt = run.at_once("build_messages", lambda: build_messages(soul, run.known_past, claim.envelope, picture))
+        prompt = run.at_once("build_messages", lambda: build_messages(claim, soul, run.known_past, picture))
         prompt = run.at_once("gate_tools", lambda: gate_tools(claim, prompt, person, run.known_past, services))
         async with services.typing(claim.envelope):
             asked = await run.step("call_model", call_model(claim, prompt, person, run.known_past, services), limit_s=services.model_s)

@@ -2,6 +2,9 @@
 
     take what is due  →  put it into the outbox  →  have it sent, and written into the history  →  commit
 
+What is due is one person's matter. Where it was asked for in a conversation that others read by now, it is said in the newest private one
+of the same person with the same account; without such a one it is not said.
+
 All of it is one transaction: it is said once, whoever looks and whoever dies. It goes into the history by a job of its own, between two
 turns, because a turn that is under way has pinned the list that its answer will stand under."""
 
@@ -105,12 +108,19 @@ class Reminding:
 
     async def _asked(self, tx: Transaction, due: Sequence[Due]) -> list[tuple[Said, Due]]:
         """What is due, each with the message that asked for it; what nobody will read is left out."""
-        found = [(await self.inbox.said(tx, each.turn_id), each) for each in due]
+        found = [(await self._private(tx, each.turn_id), each) for each in due]
         for said, each in found:
             if said is None:
                 log.info("news_for_nobody", turn_id=str(each.turn_id), kind=str(each.kind))
         # Conversations in one order everywhere, so that two who hold several never wait for each other.
         return sorted(((said, each) for said, each in found if said is not None), key=lambda pair: pair[0].conversation_id)
+
+    async def _private(self, tx: Transaction, turn_id: UUID) -> Said | None:
+        """The message that asked, or another one of the same person's where they are alone with Hermes."""
+        said = await self.inbox.said(tx, turn_id)
+        if said is None or not said.envelope.is_shared:
+            return said
+        return await self.inbox.private(tx, said.user_id, said.envelope.account)
 
     async def _promise(self, tx: Transaction, said: Said, due: Due) -> None:
         user = await self.people.get(tx, said.user_id)

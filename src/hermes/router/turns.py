@@ -108,7 +108,7 @@ class Turns:
         meta = {**PROVENANCE, "outcome": "apologised", "attempt": claim.attempt, "language": person.language}
         async with services.transactions.begin() as tx:
             await services.inbox.hold(tx, claim)
-            session = await services.sessions.current(tx, claim.conversation_id, claim.user_id)
+            session = await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=claim.envelope.is_shared)
             await services.credits.void(tx, claim.turn_id)
             await services.interactions.add(tx, claim, session.id, meta)
             parcel = await services.courier.promise(tx, claim, [text])

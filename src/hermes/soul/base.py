@@ -22,7 +22,7 @@ from hermes.ports.memories import Depth, Dreams, Memories
 from hermes.ports.people import User
 from hermes.ports.souls import Bases, PastMessages, Soul
 from hermes.ports.transactions import Transactions
-from hermes.soul.layers import Base, Sanitize, base, note, system
+from hermes.soul.layers import Base, Sanitize, base, clock_note, note, room, system
 from hermes.soul.recall import NOTHING, Recall, Recalled
 
 log = structlog.get_logger()
@@ -56,6 +56,9 @@ class SoulLoader:
         written = note(now, known, recalled.facts, self.sanitize)
         load_ms = round((time.perf_counter() - started) * 1000)
         return Soul(system(agent, known), written, recalled.is_used, load_ms, known.timezone if known else None)
+
+    def for_room(self, agent: Agent, *, now: datetime) -> Soul:
+        return Soul(room(agent), clock_note(now), is_recall_used=False, load_ms=0)
 
     async def invalidate(self, user_id: UUID) -> None:
         for pause_s in (*PAUSES_S, None):

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from hermes.ports.agents import Agent, Tone
 from hermes.ports.memories import Dream, DreamKind, Fact
 from hermes.ports.souls import PastMessage
+from hermes.router.speakers import ROOM_RULE
 from hermes.soul.facts import FITNESS, LISTS, STRUCTURAL, items
 
 Sanitize = Callable[[str], str | None]
@@ -57,11 +58,19 @@ def system(agent: Agent, base: Base | None) -> str:
 
 
 def personality(agent: Agent) -> str:
-    lines = [f"You are {agent.name}, a personal concierge.", f"Tone: {TONES[agent.tone]}"]
-    if agent.role:
-        lines.append(f"Your role: {agent.role}")
-    lines += ["Answer in the language that the user writes in, unless they asked for another one.", DATA_RULE]
-    return "\n".join(lines)
+    language = "Answer in the language that the user writes in, unless they asked for another one."
+    return "\n".join([*character(agent, "a personal concierge"), language, DATA_RULE])
+
+
+def room(agent: Agent) -> str:
+    """The system message of a room that several people share: who answers, and how to tell them apart. Nothing is known of any of them."""
+    language = "Answer the last message, in the language that it is written in."
+    return "\n".join([*character(agent, "a concierge in a shared conversation"), language, ROOM_RULE])
+
+
+def character(agent: Agent, what: str) -> list[str]:
+    role = [f"Your role: {agent.role}"] if agent.role else []
+    return [f"You are {agent.name}, {what}.", f"Tone: {TONES[agent.tone]}", *role]
 
 
 def base(facts: Sequence[Fact], past: Sequence[PastMessage], dreams: Sequence[Dream], sanitize: Sanitize) -> Base:
@@ -91,6 +100,12 @@ def note(now: datetime, soul: Base | None, recalled: Sequence[Fact], sanitize: S
     if found:
         lines += ["RELEVANT CONTEXT, recalled for this message:", block(found)]
     return "\n".join(["<context>", *lines, "</context>"])
+
+
+def clock_note(now: datetime) -> str:
+    """The note of a message in a shared room: the time alone, in the zone that is nobody's own."""
+    utc = now.astimezone(ZoneInfo("UTC"))
+    return f"<context>\nIt is {utc:%A}, {utc:%Y-%m-%d %H:%M} (UTC; people here may live in other zones).\n</context>"
 
 
 def synthesis(dreams: Sequence[Dream], sanitize: Sanitize) -> str:

@@ -2,7 +2,7 @@
 
 Reads the user's own text out of the inbox and, out of the journal, what the model was shown beside it; so it needs nothing but the turn's
 id, and may come minutes later, in another process. Learns only from turns that a model answered: what was refused, for want of credit or
-of an account, taught nobody anything."""
+of an account, taught nobody anything. Nor from a room that several people share: there people are told that nothing is noted of them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Remembering:
         async with self.transactions.begin() as tx:
             said = await self.inbox.said(tx, turn_id)
             call = await self.journal.effect(tx, turn_id, *CALL)
-        if said is None or call is None or call.result is None:
+        if said is None or said.envelope.is_shared or call is None or call.result is None:
             return None
         prompt = Prompt.from_bytes(call.request)
         return Heard(said, (prompt.system, beside(prompt.question, said.envelope.event.text)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 import structlog
@@ -20,7 +20,7 @@ from hermes.ports.tools import Gated, Offers, Outcome, Outcomes, Pending, ToolCa
 from hermes.ports.transactions import Transactions
 from hermes.tools.gate.gate import Gate
 from hermes.tools.parameters import BadArguments, parse
-from hermes.tools.registry import CODE, Effect, Errand, Tool, ToolProblem
+from hermes.tools.registry import CODE, Effect, Errand, Tool, ToolProblem, ToolReach
 
 log = structlog.get_logger()
 
@@ -52,12 +52,17 @@ class Toolbox:
     further: Source = nothing_more
     timeout_s: float = 5.0
     longest: int = LONGEST
+    is_for_room: bool = False
+    """Whether several people read what comes of it: then tools for one person are neither offered nor run."""
+
+    def for_room(self) -> Toolbox:
+        return replace(self, is_for_room=True)
 
     def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> Gated:
         name = self.gate_.choose(text, language=language, warm=warm, has_tool_history=has_tool_history)
-        mine = [tool.schema for tool in self.own if tool.name in self.gate_.members(name)]
+        mine = [tool.schema for tool in self.own if tool.name in self.gate_.members(name) and self._is_offered(tool)]
         # Nobody here knows what a further tool is good for, so only a message that needs none goes without.
-        others = [] if name == "none" else [tool.schema for tool in self.further()]
+        others = [] if name == "none" else [tool.schema for tool in self.further() if self._is_offered(tool)]
         return Gated(name, (*mine, *others))
 
     async def run(self, call: ToolCall, index: int, user: ToolUser) -> ToolResult:
@@ -150,11 +155,20 @@ class Toolbox:
         except NotThere as error:
             raise ToolProblem(str(error)) from None
 
+    def _is_offered(self, tool: Tool) -> bool:
+        return not self.is_for_room or tool.reach is ToolReach.ROOM
+
     def _named(self, name: str) -> Tool:
         known = {tool.name: tool for tool in (*self.further(), *self.own)}  # ours win over a server's of the same name
-        if name in known:
+        if name in known and self._is_offered(known[name]):
             return known[name]
-        near = get_close_matches(name, known, 1)
+        if name in known:
+            log.warning("tool_refused_in_room", tool=name)
+            raise ToolProblem(
+                f"nothing was looked up and nothing was done: {name} works for one person, and several people read this conversation; "
+                "tell the user to ask for it in a private chat"
+            )
+        near = get_close_matches(name, [each for each, tool in known.items() if self._is_offered(tool)], 1)
         raise ToolProblem(f"there is no tool {name[:60]!r}" + (f"; did you mean {near[0]}?" if near else ""))
 
     def _presentable(self, text: str, name: str) -> str:

@@ -27,7 +27,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
 from hermes.tools.parameters import BadArguments, clean, parse
-from hermes.tools.registry import CODE, Effect, Errand, Offer, Tool, ToolProblem, schema_of
+from hermes.tools.registry import CODE, Effect, Errand, Offer, Tool, ToolProblem, ToolReach, schema_of
 
 log = structlog.get_logger()
 
@@ -50,6 +50,10 @@ class McpServer:
     """For the address: authorisation, for instance."""
     confirm: tuple[str, ...] = ()
     """Tools of it, by the server's own names, that the user must agree to; `*` for all that change something."""
+
+    shared: tuple[str, ...] = ()
+    """Tools of it, by the server's own names, that read and do nothing for one person, so that rooms get them too; `*` for all that only
+    read. Only the operator can know that, so without a word all of them are for one person."""
 
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
@@ -142,6 +146,7 @@ class Connection:
         name = NOT_IN_NAMES.sub("_", f"{self.server.name}_{served.name}")[:LONGEST_NAME]
         reads = bool(served.annotations and served.annotations.read_only_hint)
         asks = not reads and ("*" in self.server.confirm or served.name in self.server.confirm)
+        is_for_rooms = served.name in self.server.shared or (reads and "*" in self.server.shared)
         parameters = dict(served.input_schema)
         known = frozenset(parameters.get("properties") or {})
         required = tuple(parameters.get("required") or ())
@@ -172,6 +177,7 @@ class Connection:
             run=run,
             prepare=prepare if asks else None,
             is_foreign=True,
+            reach=ToolReach.ROOM if is_for_rooms else ToolReach.PERSON,
         )
 
     async def _call(self, name: str, arguments: Mapping[str, Any]) -> str:

@@ -11,5 +11,8 @@ class NoTools:
     def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> Gated:  # noqa: ARG002  # the port's signature
         return Gated("none", ())
 
+    def for_room(self) -> NoTools:
+        return self
+
     async def run(self, call: ToolCall, index: int, user: ToolUser) -> ToolResult:  # noqa: ARG002  # the port's signature
         return ToolResult(call.id, call.name, f"Error: there is no tool {call.name[:60]!r}", is_error=True, ms=0)

@@ -1,10 +1,10 @@
 """A tool is a typed async function: its name, docstring and signature are what a model is told.
 
-@tool(Effect.READS)
+@tool(Effect.READS, ToolReach.ROOM)
 async def venue_search(concierge: Concierge, errand: Errand, *, query: Annotated[str, "What to look for."]) -> str:
     \"""Find places to go to.\"""
 
-@tool(Effect.SPENDS)
+@tool(Effect.SPENDS, ToolReach.PERSON)
 async def book_delivery(concierge: Concierge, errand: Errand, *, …) -> Offer: …   # says what would happen, and does nothing
 @book_delivery.confirmed
 async def _(concierge: Concierge, errand: Errand, terms: Mapping[str, Any]) -> str: …   # does it, on exactly those terms
@@ -35,6 +35,15 @@ class Effect(StrEnum):
     """Something, once per turn and index."""
     SPENDS = "spends"
     """Costs money or orders something: offered first, done when the user has agreed."""
+
+
+class ToolReach(StrEnum):
+    """What a tool's results and effects belong to, and so where it is offered."""
+
+    PERSON = "person"
+    """One person: it reads what is theirs, or does something in their name. Not offered in a room that several people share."""
+    ROOM = "room"
+    """Nobody: it reads what is the same for all, such as a catalogue or a price list. Offered everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,8 @@ class Tool:
     """Makes the offer. Tools that spend have it, and no others."""
     is_foreign: bool = False
     """Works outside our transactions: cut off half-way, it may have happened."""
+    reach: ToolReach = ToolReach.PERSON
+    """A tool that does not say so is for one person."""
 
 
 CODE = Parameter("confirmation_code", described(text(12), ["Only after the user agreed to an offer: its code."]), is_required=False)
@@ -91,6 +102,7 @@ class Recipe(Generic[S]):
     name: str
     description: str
     effect: Effect
+    reach: ToolReach
     parameters: Parameters
     function: Callable[..., Awaitable[Any]]
     _carry_out: Callable[[S, Errand, Mapping[str, Any]], Awaitable[str]] | None = field(default=None, init=False)
@@ -120,17 +132,22 @@ class Recipe(Generic[S]):
             read=lambda arguments: self.parameters.read(parse(arguments)),
             run=settle if spends else call,
             prepare=call if spends else None,
+            reach=self.reach,
         )
 
 
-def tool(effect: Effect) -> Callable[[Callable[..., Awaitable[Any]]], Recipe[Any]]:
-    """Make a tool of a typed async function. Its docstring is what the model reads, so it says when to use it."""
+def tool(effect: Effect, reach: ToolReach) -> Callable[[Callable[..., Awaitable[Any]]], Recipe[Any]]:
+    """Make a tool of a typed async function. Its docstring is what the model reads, so it says when to use it.
+
+    Raises TypeError for one that changes something and says that it is for a room: what is changed is some person's."""
 
     def make(function: Callable[..., Awaitable[Any]]) -> Recipe[Any]:
         description = " ".join((inspect.getdoc(function) or "").split())
         if not description:
             raise TypeError(f"{function.__name__}: a tool without a docstring is one that no model knows how to use")
-        return Recipe(function.__name__, description, effect, parameters_of(function), function)
+        if effect is not Effect.READS and reach is ToolReach.ROOM:
+            raise TypeError(f"{function.__name__}: a tool that {effect} does so for one person, so it is not for a room")
+        return Recipe(function.__name__, description, effect, reach, parameters_of(function), function)
 
     return make
 

@@ -132,7 +132,7 @@ def invalid(errors: Sequence[Any]) -> JSONResponse:
     return problem(422, first["type"], f"{param}: {message}", param=param)
 
 
-FIELDS = ("text", "user", "channel", "stream", "media_url", "media_type", "id")
+FIELDS = ("text", "user", "channel", "shared", "stream", "media_url", "media_type", "id")
 
 
 def nearest(unknown: str) -> str:

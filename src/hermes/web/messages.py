@@ -35,6 +35,11 @@ class NewMessage(BaseModel):
     text: str = Field("", max_length=100_000, description="What they say; may be left out where a picture says it.")
     user: Name = Field("default", description="Who says it, as you call them. Each user has credits and a memory of their own.")
     channel: Name | None = Field(None, description="The conversation it belongs to; without it, the user's own.")
+    shared: bool = Field(
+        default=False,
+        description="Others read this channel too: the answer knows nothing private of the user, and no tool works for them. "
+        "From the first message that says so, and as soon as a second user writes in a channel, it stays so.",
+    )
     stream: bool = Field(default=False, description="Answer with server-sent events: accepted, message, done.")
     media_url: str | None = Field(None, max_length=2_048, pattern=r"^https?://[^\s\x00-\x1f]+$")
     media_type: str | None = Field(None, max_length=127, pattern=r"^[\w.+-]+/[\w.+-]+$")
@@ -133,6 +138,8 @@ def envelope(body: NewMessage, key: ApiKey) -> Envelope:
         account=key.account,
         channel_id=body.channel or body.user,
         event_key=str(uuid4()),
+        is_shared=body.shared,
+        sender_name=body.user,
     )
 
 

@@ -10,11 +10,14 @@ from typing import Any, cast
 import pytest
 
 from hermes.backends import Script, ScriptedBackend
+from hermes.ports.agents import Agent
 from hermes.ports.backends import Ask, Message
+from hermes.router.speakers import labelled
 from hermes.soul import extract_answer, layers
 from hermes.soul.facts import KEYS
 from hermes.soul.recall_terms import terms
 from hermes.tools.concierge import concierge_tools
+from hermes.tools.registry import ToolReach
 from hermes.tools.vocabulary import LANGUAGES
 
 NOON = datetime(2026, 3, 6, 4, 0, tzinfo=UTC)
@@ -398,3 +401,43 @@ async def test_a_very_long_message_is_answered_at_once(text: str) -> None:
     began = time.process_time()  # what else the machine does is not counted
     assert await answered(text)
     assert time.process_time() - began < 1, "patterns without bounds took seconds"
+
+
+# --- in a room that several people share
+
+ROOM_TOOLS = [tool.schema for tool in TOOLS.values() if tool.reach is ToolReach.ROOM]
+
+
+async def answered_in_room(text: str, *more: Message) -> Message:
+    said = {"role": "user", "content": f"{layers.clock_note(NOON)}\n\n{labelled(text, speaker='4kq7zd', name='Ada')}"}
+    messages = [{"role": "system", "content": layers.room(Agent(name="hermes"))}, said, *more]
+    return (await CONCIERGE.complete(Ask(messages=messages, max_tokens=2_000, tools=ROOM_TOOLS), "any", timeout_s=5)).message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "remember that I am allergic to peanuts",
+        "forget what I said about my diet",
+        "remind me tomorrow at 9 to call mum",
+        "book a table at Salt & Ember for two tomorrow at 7pm",
+        "what are my bookings?",
+        "cancel my booking 7KQ2MR",
+        "what do you know about me?",
+        "I ate two eggs",
+        "get me a ride from Ubud to Canggu",
+    ],
+)
+async def test_in_a_room_it_says_that_what_is_for_one_person_is_done_in_private(text: str) -> None:
+    message = await answered_in_room(text)
+    assert "tool_calls" not in message
+    assert "in a private chat" in message["content"]
+
+
+async def test_in_a_room_it_finds_places_for_all_of_them_and_offers_no_booking() -> None:
+    message = await answered_in_room("find us a sunset bar in Canggu")
+    assert called(message) == ("venue_search", {"query": "find us a sunset bar in Canggu", "area": "Canggu"})
+    found = "- Salt & Ember [salt-ember]: beach club in Canggu, Bali; $$; open now until 23:00"
+    told_all = await answered_in_room("find us a sunset bar in Canggu", *brought("venue_search", found))
+    assert "Salt & Ember" in told_all["content"]
+    assert "book" not in told_all["content"]

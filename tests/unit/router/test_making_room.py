@@ -46,6 +46,23 @@ async def test_a_conversation_that_fits_is_left_alone() -> None:
     assert len(graph_of(made).versions) == 1
 
 
+async def test_a_room_that_is_too_long_forgets_its_oldest_messages_and_puts_nobodys_words_into_another_voice() -> None:
+    made = house(*[LONG] * 8)
+    made.credits.available[made.user.id] = 100
+    services = replace(made.services, compaction=compaction(asks=True))
+    for number in range(8):
+        claim = made.claim(f"question {number}")
+        await handle_message(replace(claim, envelope=replace(claim.envelope, is_shared=True, sender_name="Ada")), services)
+    last = [message for message in asks(made)[-1][0].messages if message["role"] == "user"]
+    assert len(asks(made)) == 8, "no model was asked for a summary"
+    assert 1 < len(last) < 8
+    assert all("writes:]\n> question" in message["content"] for message in last)
+    counter = SeeingCounter()
+    assert max(counter.count(ask.messages[1:]) for ask, _ in asks(made)) < 4_000
+    assert len(list(graph_of(made).responses())) == 8
+    assert graph_of(made).verify()
+
+
 async def test_one_that_does_not_is_compacted_and_every_answer_keeps_its_context() -> None:
     made = house(*[LONG] * 8)
     made.credits.available[made.user.id] = 100

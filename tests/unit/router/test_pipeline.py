@@ -56,6 +56,9 @@ class Knows:
             raise self.error
         return Soul("You are Hermes.", self.note, is_recall_used=True, load_ms=3)
 
+    def for_room(self, *_: object, **__: object) -> Soul:
+        return Soul("You are Hermes, in a room.", "<context>\nIt is noon.\n</context>", is_recall_used=False, load_ms=0)
+
     async def invalidate(self, _: object) -> None:
         return
 
@@ -71,6 +74,9 @@ class Does:
     def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> Gated:
         self.warm.append(warm)
         return Gated("none", []) if text == "hi" else Gated("venue", [SCHEMA])
+
+    def for_room(self) -> "Does":
+        return self
 
     async def run(self, call: ToolCall, index: int, user: ToolUser) -> ToolResult:
         self.ran.append((call.name, index, user.language))

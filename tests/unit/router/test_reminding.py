@@ -118,6 +118,20 @@ async def test_a_reminder_is_promised_sent_and_written_down() -> None:
     assert await house.reminding.remind(NOON) == 0
 
 
+async def test_what_was_asked_for_in_a_room_is_said_in_private_or_not_at_all() -> None:
+    house = House()
+    said = house.turn()
+    asked = replace(said, turn_id=uuid4(), conversation_id=uuid4(), envelope=replace(said.envelope, channel_id="-7", is_shared=True))
+    house.inbox.messages[asked.turn_id] = asked
+    house.wants(asked)
+    assert await house.reminding.remind(NOON) == 1
+    assert [each.conversation_id for each, _, _ in house.outbox.told] == [said.conversation_id]
+    del house.inbox.messages[said.turn_id]
+    house.wants(asked, code="8MR3")
+    assert await house.reminding.remind(NOON) == 0
+    assert len(house.told) == 1
+
+
 @pytest.mark.parametrize("platform", [Platform.REST, Platform.WEB])
 async def test_where_people_fetch_their_answers_the_promise_is_the_delivery_and_a_bell_rings(platform: Platform) -> None:
     house = House()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hermes.ports.people import User
 from hermes.router.pipeline import handle_message
+from hermes.router.speakers import speaker_id
 from hermes.router.steps.build_messages import CUT_TO, MOST_CHARACTERS, unfit, weight
 from hermes.router.steps.run_tools import MOST_CALLS, TOO_MANY
 from hermes.soul.language import SpokenLanguages
@@ -61,16 +62,31 @@ async def test_of_too_many_calls_at_once_some_are_not_run_and_the_model_is_told(
     assert [message["content"] for message in asked(made, 1) if message["role"] == "tool"][-3:] == [TOO_MANY] * 3
 
 
-async def test_in_a_group_what_is_known_of_one_does_not_stand_in_the_list_that_others_see() -> None:
-    made = house("Hello, Ada!", "Hello, Bob!")
+async def test_in_a_room_nothing_is_known_of_anyone_and_what_is_recorded_is_what_was_sent() -> None:
+    made = house("Hello, Ada!", "Hello again!")
     for text in ("hi", "hi again"):
         claim = made.claim(text)
-        await handle_message(replace(claim, envelope=replace(claim.envelope, channel_id="group")), made.services)
-        made.souls.note = "<context>\nanother one's\n</context>"  # type: ignore[attr-defined]
+        await handle_message(replace(claim, envelope=replace(claim.envelope, is_shared=True, sender_name="Ada")), made.services)
     first, second = contexts(made)
-    assert first[0]["content"].endswith("<context>\nIt is morning.\n</context>")
+    assert [[dict(message) for message in asked(made, at)] for at in range(2)] == [first, second]
+    assert second[0]["content"] == "You are Hermes, in a room."
     assert "morning" not in str(second)
-    assert [message["content"] for message in second[1:]] == ["hi", "Hello, Ada!", "hi again"]
+    label = f'[person {speaker_id(made.conversation_id, made.user.id)}, "Ada", writes:]'
+    noon = "<context>\nIt is noon.\n</context>"
+    assert [message["content"] for message in second[1:]] == [
+        f"{noon}\n\n{label}\n> hi",
+        "Hello, Ada!",
+        f"{noon}\n\n{label}\n> hi again",
+    ]
+
+
+async def test_what_was_said_in_private_stays_there_when_a_conversation_becomes_a_room() -> None:
+    made = house("Hello, Ada!", "Hello, all!")
+    await handle_message(made.claim("hi, I am allergic to nuts"), made.services)
+    claim = made.claim("hello")
+    await handle_message(replace(claim, envelope=replace(claim.envelope, is_shared=True)), made.services)
+    assert "nuts" not in str(asked(made, 1))
+    assert len(made.graphs.graphs) == 2
 
 
 async def test_an_answer_out_of_the_cache_costs_nothing_unless_it_is_said_to() -> None:

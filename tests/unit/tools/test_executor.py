@@ -11,11 +11,12 @@ import structlog
 
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.tools import Gated, ToolCall, Tools, ToolUser
+from hermes.tools.concierge import PACK
 from hermes.tools.executor import Toolbox
 from hermes.tools.gate.gate import Gate
 from hermes.tools.none import NoTools
 from hermes.tools.parameters import Between
-from hermes.tools.registry import Effect, Errand, Offer, Recipe, Tool, ToolProblem, tool
+from hermes.tools.registry import Effect, Errand, Offer, Recipe, Tool, ToolProblem, ToolReach, tool
 from tests.unit.tools.people import MemoryOffers, MemoryOutcomes, MemoryTransactions, later, somebody
 
 
@@ -26,13 +27,13 @@ class Shop:
     done: list[str] = field(default_factory=list)
 
 
-@tool(Effect.READS)
+@tool(Effect.READS, ToolReach.PERSON)
 async def look(shop: Shop, errand: Errand, *, what: Annotated[str, "What."] = "shelf") -> str:
     """Look at something."""
     return f"saw {what}"
 
 
-@tool(Effect.WRITES)
+@tool(Effect.WRITES, ToolReach.PERSON)
 async def put(shop: Shop, errand: Errand, *, what: str, count: Annotated[int, Between(1, 9)] = 1) -> str:
     """Put something."""
     shop.done.append(f"{count} {what}")
@@ -41,7 +42,7 @@ async def put(shop: Shop, errand: Errand, *, what: str, count: Annotated[int, Be
     return f"put {count} {what} as {len(shop.done)}"
 
 
-@tool(Effect.SPENDS)
+@tool(Effect.SPENDS, ToolReach.PERSON)
 async def order(shop: Shop, errand: Errand, *, what: str) -> Offer:
     """Order something."""
     return Offer(f"{what} for 5", {"what": what, "price": 5})
@@ -53,20 +54,20 @@ async def _order(shop: Shop, errand: Errand, terms: Mapping[str, Any]) -> str:
     return f"ordered {terms['what']}"
 
 
-@tool(Effect.READS)
+@tool(Effect.READS, ToolReach.PERSON)
 async def hang(shop: Shop, errand: Errand) -> str:
     """Never end."""
     await asyncio.Event().wait()
     return ""
 
 
-@tool(Effect.READS)
+@tool(Effect.READS, ToolReach.PERSON)
 async def break_(shop: Shop, errand: Errand, *, store: bool = False) -> str:
     """Break."""
     raise StoreUnavailable if store else ZeroDivisionError("the secret of the user")
 
 
-@tool(Effect.READS)
+@tool(Effect.READS, ToolReach.PERSON)
 async def shout(shop: Shop, errand: Errand, *, text: str) -> str:
     """Say it in lines."""
     return text.replace("/", "\n")
@@ -240,7 +241,7 @@ def test_a_message_gets_our_tools_in_their_order_and_then_the_others() -> None:
 
 
 def test_a_tool_that_spends_says_what_happens_in_the_end() -> None:
-    @tool(Effect.SPENDS)
+    @tool(Effect.SPENDS, ToolReach.PERSON)
     async def buy(shop: Shop, errand: Errand) -> Offer:
         """Buy."""
         return Offer("", {})
@@ -249,7 +250,7 @@ def test_a_tool_that_spends_says_what_happens_in_the_end() -> None:
         buy.of(Shop())
     with pytest.raises(TypeError, match="docstring"):
 
-        @tool(Effect.READS)
+        @tool(Effect.READS, ToolReach.PERSON)
         async def silent(shop: Shop, errand: Errand) -> str:
             return ""
 
@@ -273,3 +274,40 @@ async def test_no_more_of_a_result_is_looked_at_than_a_model_is_shown() -> None:
     assert await ask(tools, user, "shout", text="a bar/obey me now/" + "z" * 19_000) == ("a bar\n" + "z" * 82 + " … (cut)", False)
     assert await ask(tools, user, "shout", text="z" * 100 + "/obey me now") == ("z" * 100 + " … (cut)", False)
     assert max(map(len, looked_at)) == 100
+
+
+@tool(Effect.READS, ToolReach.ROOM)
+async def read_aloud(shop: Shop, errand: Errand) -> str:
+    """Read what hangs on the wall."""
+    return "no smoking"
+
+
+async def test_in_a_room_only_tools_that_are_for_a_room_are_offered_and_run() -> None:
+    shop = Shop()
+    whole = toolbox(shop, read_aloud.of(shop), replace(put.of(shop), name="put_elsewhere", is_foreign=True))
+    room = replace(whole.for_room(), longest=1_000)
+    gated = room.gate("anything", language="en", warm=None, has_tool_history=True)
+    assert [schema["function"]["name"] for schema in gated.schemas] == ["read_aloud"]
+    assert await ask(room, somebody(), "read_aloud") == ("no smoking", False)
+    for name in ("look", "put", "order", "put_elsewhere"):
+        text, is_error = await ask(room, somebody(), name, what="tea")
+        assert is_error
+        assert "nothing was looked up and nothing was done" in text
+        assert "private chat" in text
+    assert shop.done == []
+    assert await ask(room, somebody(), "put_it") == ("Error: there is no tool 'put_it'", True), "others are not even suggested"
+    assert (await ask(whole, somebody(), "put", what="tea"))[0] == "put 1 tea as 1", "in private all of them are there"
+
+
+def test_a_tool_that_changes_something_is_for_one_person() -> None:
+    for effect in (Effect.WRITES, Effect.SPENDS):
+        with pytest.raises(TypeError, match="for one person"):
+
+            @tool(effect, ToolReach.ROOM)
+            async def paint(shop: Shop, errand: Errand) -> str:
+                """Paint the wall."""
+                return ""
+
+
+def test_of_the_concierges_tools_those_for_a_room_read_only_what_is_the_same_for_all() -> None:
+    assert {recipe.name for recipe in PACK if recipe.reach is ToolReach.ROOM} == {"venue_search", "dupe_search", "get_delivery_quote"}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,17 @@ async def test_what_a_server_changes_it_changes_once(notes: Path) -> None:
         code = offer.split("confirmation_code ")[1].split()[0]
         assert await ask(tools, "small_pay", later(user), confirmation_code=code) == ("noted paid 5", False)
     assert written(notes) == "tea\npaid 5\n"
+
+
+async def test_in_a_room_a_server_has_no_tools_but_those_that_the_operator_named(notes: Path) -> None:
+    silent, named = (McpServer(name=name, command=SERVER, env={"NOTES": str(notes)}) for name in ("silent", "named"))
+    async with boxed(silent, replace(named, shared=("note",))) as (tools, source):
+        await until_there(source, 2 * len(NAMES))
+        room = tools.for_room()
+        schemas = room.gate("lights off", language="en", warm=None, has_tool_history=False).schemas
+        assert [schema["function"]["name"] for schema in schemas] == ["named_note"]
+        assert (await ask(room, "silent_add", a=1, b=2))[1]
+        assert await ask(room, "named_note", text="tea") == ("noted tea", False)
 
 
 async def test_a_server_gets_no_variable_that_it_was_not_given(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:

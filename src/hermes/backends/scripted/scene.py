@@ -13,6 +13,7 @@ from hermes.backends.scripted.moments import read_moment
 from hermes.backends.tool_calls import paired
 from hermes.gateway.estimate import parts_of
 from hermes.ports.backends import Ask, Message
+from hermes.router.speakers import spoken_words
 
 ANY_TOOL = "*"
 TOOL_TEXT_LIMIT = 2_000
@@ -109,7 +110,7 @@ def text_of(message: Message) -> str:
 def own_words(text: str) -> str:
     """What the user wrote themselves."""
     note = NOTE.match(text)
-    return text[note.end() :] if note else text
+    return spoken_words(text[note.end() :] if note else text)
 
 
 def last_text(messages: Sequence[Message], role: str) -> str:

@@ -129,6 +129,7 @@ def envelope(message: Mapping[str, Any], sender: Mapping[str, Any], said: Said, 
         event_key=here.event_key,
         sent_at=moment(message.get("date"), now=here.now),
         thread=thread_of(message),
+        is_shared=is_group(an_object(message.get("chat"))),
     )
 
 

@@ -135,6 +135,7 @@ def heard(message: Mapping[str, Any], said: Said, sender: str, number: Number) -
             channel_id=group(group_id) if group_id else sender,
             event_key=f"{number.phone_number_id}:{message_id}",
             sent_at=moment(message.get("timestamp"), now=number.now),
+            is_shared=bool(group_id),
         ),
         message_id=message_id,
         media=(said.media,) if said.media else (),

@@ -38,7 +38,7 @@ from hermes.demo.platforms.person import Person, sample_picture
 from hermes.demo.platforms.platform import Platform, Seen
 from hermes.demo.platforms.post import Attempt, Disorder
 from hermes.demo.platforms.telegram import Group, Telegram, TelegramPerson
-from hermes.demo.platforms.whatsapp import Door, WhatsApp, WhatsAppPerson, When
+from hermes.demo.platforms.whatsapp import Door, WhatsApp, WhatsAppGroup, WhatsAppPerson, When
 
 __all__ = [
     "Attempt",
@@ -65,6 +65,7 @@ __all__ = [
     "TelegramPerson",
     "VerificationFailed",
     "WhatsApp",
+    "WhatsAppGroup",
     "WhatsAppPerson",
     "When",
     "open_platforms",

@@ -1,8 +1,8 @@
 """Step 6: what the model will be sent, put together. Pure.
 
 The soul's base is the system message and stays the same; what changes with every message is a block in that turn's user message, and stays
-there: so one prompt extends the one before, and the vendor's cache stays warm. Where several people write, what is known of one must not
-stand in a list that is shown for another: there the block goes into the system message, which no list keeps.
+there: so one prompt extends the one before, and the vendor's cache stays warm. In a room that several people share, the user's words stand
+behind a label that names their speaker (`router/speakers.py`); before it stands only what is true for all of them.
 
 What is sent is rendered by the overlay that is recorded with the answer, so that they cannot differ."""
 
@@ -15,9 +15,10 @@ from typing import Any
 
 from hermes.graph.context import KeepReasoning, Overlay
 from hermes.ports.images import Picture
+from hermes.ports.inbox import Claim
 from hermes.ports.souls import Soul
+from hermes.router.speakers import labelled, speaker_id
 from hermes.router.steps.load_history import Past
-from hermes.turn import Envelope
 
 SECOND_KEEPS: KeepReasoning = "current_turn"
 MOST_CHARACTERS, CUT_TO = 8_000_000, 4_000_000
@@ -67,17 +68,16 @@ class Prompt:
         return json.dumps({name: getattr(self, name) for name in self.__slots__}, separators=(",", ":")).encode()
 
 
-def build_messages(soul: Soul, past: Past, envelope: Envelope, picture: Picture | None) -> Prompt:
+def build_messages(claim: Claim, soul: Soul, past: Past, picture: Picture | None) -> Prompt:
     """Put history, the note of this turn, the message and its picture together."""
-    event, note = envelope.event, soul.note or ""
-    is_private = not envelope.is_shared
-    text = "\n\n".join(part for part in (note if is_private else "", picture.question if picture else "", event.text) if part)
+    words = words_of(claim)
+    text = "\n\n".join(part for part in (soul.note, picture.question if picture else "", words) if part)
     content: Any = [*picture.parts, {"type": "text", "text": text}] if picture and picture.parts else text
     must_call = picture.must_call if picture else None
     messages = past.history.messages
     left_out = unfit(messages, weight(content))
     return Prompt(
-        system=soul.system if is_private or not note else f"{soul.system}\n\n{note}",
+        system=soul.system,
         history=[dict(message) for message in messages[left_out:]],
         question={"role": "user", "content": content},
         session_id=str(past.session.id),
@@ -87,6 +87,14 @@ def build_messages(soul: Soul, past: Past, envelope: Envelope, picture: Picture 
         intent=str(picture.intent) if picture else "",
         picture_tools=tuple(picture.tools) if picture else (),
     )
+
+
+def words_of(claim: Claim) -> str:
+    """What the user said, as a model is shown it: in a shared room with a label that says who they are."""
+    envelope = claim.envelope
+    if not envelope.is_shared:
+        return envelope.event.text
+    return labelled(envelope.event.text, speaker=speaker_id(claim.conversation_id, claim.user_id), name=envelope.sender_name)
 
 
 def unfit(messages: Sequence[Mapping[str, Any]], heavy: int) -> int:

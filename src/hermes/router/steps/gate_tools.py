@@ -1,4 +1,5 @@
-"""Step 7: which tools go along. Sticky while the vendor's cache is warm, all of them when in doubt.
+"""Step 7: which tools go along. Sticky while the vendor's cache is warm, all of them when in doubt. In a room that several people share
+only those that neither read nor do anything for one of them.
 
 With a picture there are its own tools to think of:
 
@@ -14,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from hermes.ports.inbox import Claim
-from hermes.ports.tools import Gated
+from hermes.ports.tools import Gated, Tools
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import Prompt
 from hermes.router.steps.load_history import Past
@@ -29,7 +30,7 @@ QUESTION_MARKS = frozenset("?？؟")  # noqa: RUF001  # of all scripts that we s
 def gate_tools(claim: Claim, prompt: Prompt, person: Person, past: Past, services: Services) -> Prompt:
     """Return the prompt with its tools."""
     warm = services.warmth.of(past.session.id)
-    choose = partial(services.tools.gate, claim.envelope.event.text, language=person.language)
+    choose = partial(tools_for(claim, services).gate, claim.envelope.event.text, language=person.language)
     gated = choose(warm=warm, has_tool_history=past.has_tools or has_asked(past))
     if prompt.picture_tools:
         gated = with_picture(gated, prompt, warm, choose(warm=FULL, has_tool_history=True))
@@ -38,6 +39,11 @@ def gate_tools(claim: Claim, prompt: Prompt, person: Person, past: Past, service
     is_there = prompt.tool_choice is not None and set(prompt.picture_tools) <= names(gated)
     choice = prompt.tool_choice if is_there else None
     return replace(prompt, tools=gated.schemas, gate=gated.name, tool_choice=choice)
+
+
+def tools_for(claim: Claim, services: Services) -> Tools:
+    """The tools that there are where a message was written."""
+    return services.tools.for_room() if claim.envelope.is_shared else services.tools
 
 
 def with_picture(gated: Gated, prompt: Prompt, warm: str | None, everything: Gated) -> Gated:

@@ -11,6 +11,7 @@ from hermes.ports.histories import History
 from hermes.ports.inbox import Claim
 from hermes.ports.sessions import Session
 from hermes.router.asking import caller_of
+from hermes.router.compaction import Compaction
 from hermes.router.making_room import make_room
 from hermes.router.services import Services
 from hermes.router.steps.resolve_user import Person
@@ -41,19 +42,32 @@ async def load_history(claim: Claim, person: Person, services: Services) -> Past
     past, compaction = await read_past(claim, services), services.compaction
     if compaction is None or past.is_missing or not compaction.is_due(past.history.messages, person.tier):
         return past
+    if claim.envelope.is_shared:
+        return shortened(past, compaction, person.tier)
     caller = replace(caller_of(claim, person, past.session.id), takes_copies=False)
     if await make_room(claim, past.session, caller, compaction, services):
         return replace(await read_past(claim, services), is_compacted=True)
     return past
 
 
+def shortened(past: Past, compaction: Compaction, tier: str) -> Past:
+    """The past of a shared room without its oldest messages, which are too many. It is not summarised: a summary would put the words of
+    several people into one voice, and what one of them only quoted could be read as said by another."""
+    history = past.history
+    kept = list(history.messages)
+    while kept and not (kept[0].get("role") == "user" and compaction.fits(kept, tier)):
+        kept.pop(0)
+    left_out = len(history.messages) - len(kept)
+    return replace(past, history=History(tuple(kept), history.head, history.offset + left_out), is_compacted=True)
+
+
 async def read_past(claim: Claim, services: Services) -> Past:
     """Return the session's past as it is."""
     async with services.transactions.once() as tx:
-        session = await services.sessions.go_on(tx, claim.conversation_id)
+        session = await services.sessions.go_on(tx, claim.conversation_id, is_shared=claim.envelope.is_shared)
     if session is None:
         async with services.transactions.begin() as tx:
-            session = await services.sessions.current(tx, claim.conversation_id, claim.user_id)
+            session = await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=claim.envelope.is_shared)
     try:
         return Past(session, await services.histories.read(claim.envelope.scope, session))
     except NotThere:

@@ -1,4 +1,6 @@
-"""Step 3: who the agent is, and what it knows about whom it talks to. Never fails: without recall, without facts, it is at least itself."""
+"""Step 3: who the agent is, and what it knows about the user. Never fails: without recall, without facts, it is at least itself.
+
+In a room that several people share it knows nothing of any of them, and no store is asked."""
 
 from __future__ import annotations
 
@@ -9,5 +11,7 @@ from hermes.router.steps.resolve_user import Person
 
 
 async def load_soul(claim: Claim, person: Person, services: Services) -> Soul:
+    if claim.envelope.is_shared:
+        return services.souls.for_room(person.agent, now=services.clock.now())
     text = claim.envelope.event.text
     return await services.souls.load(person.user, person.agent, text, now=services.clock.now(), conversation_id=claim.conversation_id)

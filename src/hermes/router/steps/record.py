@@ -93,7 +93,9 @@ async def warm_history(claim: Claim, ended: Ended, recorded: Recorded, services:
 
 
 async def current(tx: Transaction, claim: Claim, ended: Ended, services: Services) -> Session:
-    return ended.past.session if ended.past else await services.sessions.current(tx, claim.conversation_id, claim.user_id)
+    if ended.past:
+        return ended.past.session
+    return await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=claim.envelope.is_shared)
 
 
 async def write_graph(tx: Transaction, claim: Claim, exchange: Exchange, services: Services) -> tuple[UUID, Appended]:
@@ -108,7 +110,9 @@ async def write_graph(tx: Transaction, claim: Claim, exchange: Exchange, service
             return session_id, await services.graphs.shorten(tx, session_id, prompt.head, prompt.offset, entries)
         return session_id, await services.graphs.append(tx, session_id, prompt.head, entries)
     except (Forgotten, StaleHead):
-        session = await services.sessions.current(tx, claim.conversation_id, claim.user_id)
+        # What the model was shown of a private list stays out of a room's, also where the conversation became a room meanwhile.
+        is_shared = (await services.sessions.get(tx, session_id)).is_shared
+        session = await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=is_shared)
         said = [Entry({**entry.message, "metadata": {"cut_from": "a list that was erased"}}) for entry in entries]
         return session.id, await services.graphs.append(tx, session.id, session.head, said)
 

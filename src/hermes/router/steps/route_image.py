@@ -18,4 +18,5 @@ async def route_image(claim: Claim, services: Services) -> Picture | None:
         async with services.transactions.once() as tx:
             if await services.journal.effect(tx, claim.turn_id, "call_model", 0) is not None:
                 return None
-    return await services.images.look(claim.envelope.event, more=claim.envelope.attachments)
+    envelope = claim.envelope
+    return await services.images.look(envelope.event, more=envelope.attachments, is_shared=envelope.is_shared)

@@ -22,6 +22,7 @@ from hermes.router.effects import Done, Effects
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import Prompt
+from hermes.router.steps.gate_tools import tools_for
 from hermes.router.steps.load_history import Past
 from hermes.router.steps.resolve_user import Person
 
@@ -84,7 +85,7 @@ async def run_tool(claim: Claim, index: int, call: ToolCall, user: ToolUser, ser
     """Run a tool, and remember what it brought. A tool does what it does once by itself, so it may be asked again."""
 
     async def run(request: bytes) -> Done:
-        result = await services.tools.run(ToolCall(**json.loads(request)), index, user)
+        result = await tools_for(claim, services).run(ToolCall(**json.loads(request)), index, user)
         return Done(json.dumps(asdict(result)).encode(), {"name": result.name, "is_error": result.is_error, "ms": result.ms})
 
     effects = Effects(services.transactions, services.journal)

@@ -64,23 +64,34 @@ def extend(graph: MessageGraph, entries: Sequence[Entry]) -> None:
 
 @dataclass(slots=True)
 class MemorySessions:
-    """The port Sessions, as far as a turn needs it: a conversation has one, and it never grows old."""
+    """The port Sessions, as far as a turn needs it: a conversation has one of its kind, and it never grows old."""
 
     graphs: MemoryGraphs
     sessions: dict[UUID, Session] = field(default_factory=dict)
 
-    async def go_on(self, _: Transaction, conversation_id: UUID) -> Session | None:
-        return await self.current(_, conversation_id, self.sessions[conversation_id].user_id) if conversation_id in self.sessions else None
+    async def go_on(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
+        session = self.sessions.get(conversation_id)
+        if session is None or session.is_shared != is_shared:
+            return None
+        return await self.current(tx, conversation_id, session.user_id, is_shared=is_shared)
+
+    async def get(self, _: Transaction, session_id: UUID) -> Session:
+        found = next((session for session in self.sessions.values() if session.id == session_id), None)
+        if found is None:
+            raise NotThere(f"there is no session {session_id}")
+        return found
 
     async def begin(self, tx: Transaction, session: Session, user_id: UUID) -> Session:
         del self.sessions[session.conversation_id]
-        return await self.current(tx, session.conversation_id, user_id)
+        return await self.current(tx, session.conversation_id, user_id, is_shared=session.is_shared)
 
-    async def current(self, _: Transaction, conversation_id: UUID, user_id: UUID) -> Session:
-        if conversation_id not in self.sessions:
+    async def current(self, _: Transaction, conversation_id: UUID, user_id: UUID, *, is_shared: bool = False) -> Session:
+        before = self.sessions.get(conversation_id)
+        if before is None or before.is_shared != is_shared:
             graph, session_id = MessageGraph(), uuid4()
             self.graphs.graphs[session_id] = graph
-            self.sessions[conversation_id] = Session(session_id, conversation_id, user_id, None, graph.head, 0)
+            previous = before.id if before else None
+            self.sessions[conversation_id] = Session(session_id, conversation_id, user_id, previous, graph.head, 0, is_shared)
         session = self.sessions[conversation_id]
         graph = self.graphs.graphs[session.id]
         return replace(session, head=graph.head, length=len(graph))

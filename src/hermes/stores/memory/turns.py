@@ -43,6 +43,10 @@ class MemoryInbox:
     async def said(self, _: Transaction, turn_id: UUID) -> Said | None:
         return self.messages.get(turn_id)
 
+    async def private(self, _: Transaction, user_id: UUID, account: str) -> Said | None:
+        theirs = [said for said in self.messages.values() if (said.user_id, said.envelope.account) == (user_id, account)]
+        return max((said for said in theirs if not said.envelope.is_shared), key=lambda said: said.received_at, default=None)
+
 
 @dataclass(slots=True)
 class MemoryJournal:

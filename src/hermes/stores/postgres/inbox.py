@@ -41,6 +41,7 @@ class PostgresInbox:
             "platform": envelope.event.platform,
             "channel_id": envelope.channel_id,
             "user_id": user.id,
+            "is_shared": envelope.is_shared,
         }
         first, is_full = await self._look(tx, row)
         if first is not None:
@@ -63,13 +64,13 @@ class PostgresInbox:
         row = await (await on(tx).execute(SQL["claim"], {"turn_id": turn_id})).fetchone()
         if row is None:
             return None
-        conversation_id, user_id, seq, epoch, attempt, age_s, recent, *sealed = row
+        conversation_id, user_id, seq, epoch, attempt, age_s, recent, is_shared, *sealed = row
         try:
             envelope = opened(await self._keyring.of(tx, user_id), turn_id, *sealed)
         except (Forgotten, SealError) as error:
             is_damaged = isinstance(error, SealBroken)
             return Unreadable(turn_id, attempt, age_s, str(error), is_forgotten=isinstance(error, Forgotten), is_damaged=is_damaged)
-        return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, envelope, age_s, recent)
+        return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, in_room(envelope, is_shared=is_shared), age_s, recent)
 
     async def behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[Said]:
         wanted = {"conversation_id": claim.conversation_id, "seq": claim.seq, "limit": limit}
@@ -107,18 +108,22 @@ class PostgresInbox:
         row = await (await on(tx).execute(SQL["said"], {"turn_id": turn_id})).fetchone()
         return None if row is None else await self._said(tx, row)
 
+    async def private(self, tx: Transaction, user_id: UUID, account: str) -> Said | None:
+        row = await (await on(tx).execute(SQL["private"], {"user_id": user_id, "account": account})).fetchone()
+        return None if row is None else await self._said(tx, row)
+
     async def newest(self, tx: Transaction, account: str, platform: Platform) -> Said | None:
         row = await (await on(tx).execute(SQL["newest"], {"account": account, "platform": platform})).fetchone()
         return None if row is None else await self._said(tx, row)
 
     async def _said(self, tx: Transaction, row: Any) -> Said | None:
-        turn_id, conversation_id, user_id, received_at, *sealed = row
+        turn_id, conversation_id, user_id, received_at, is_shared, *sealed = row
         try:
             envelope = opened(await self._keyring.of(tx, user_id), turn_id, *sealed)
         except (Forgotten, SealError) as error:
             log.info("message_not_opened", turn_id=str(turn_id), error=type(error).__name__)
             return None
-        return Said(turn_id, conversation_id, user_id, envelope, received_at)
+        return Said(turn_id, conversation_id, user_id, in_room(envelope, is_shared=is_shared), received_at)
 
     async def waiting(self, tx: Transaction) -> int:
         row = await (await on(tx).execute(SQL["waiting"])).fetchone()
@@ -138,8 +143,18 @@ def opened(keys: DataKeys, turn_id: UUID, sealed: bytes, turns: Sequence[UUID] |
     return joined([decode(keys.open(scope(part), body)) for part, body in parts])
 
 
+def in_room(envelope: Envelope, *, is_shared: bool) -> Envelope:
+    """What came in, with what its conversation is by now: a conversation may have become shared since."""
+    return replace(envelope, is_shared=envelope.is_shared or is_shared)
+
+
 KNOWN = frozenset(Envelope.__dataclass_fields__)
 KNOWN_OF_EVENT = frozenset(MessageEvent.__dataclass_fields__)
+
+
+GROUPS = {Platform.TELEGRAM: ("-",), Platform.WHATSAPP: ("group:",)}
+"""How the channel of a group begins, on the platforms that have groups."""
+NO_GROUPS: tuple[str, ...] = ()
 
 
 def scope(turn_id: UUID) -> str:
@@ -158,6 +173,8 @@ def decode(data: bytes) -> Envelope:
     fields = {name: value for name, value in json.loads(data).items() if name in KNOWN}
     event = {name: value for name, value in fields.pop("event").items() if name in KNOWN_OF_EVENT}
     sent_at = fields.pop("sent_at")
+    if "is_shared" not in fields:  # written by a version that did not store it
+        fields["is_shared"] = fields["channel_id"].startswith(GROUPS.get(Platform(event["platform"]), NO_GROUPS))
     return Envelope(
         event=MessageEvent(**{**event, "platform": Platform(event["platform"])}),
         sent_at=datetime.fromisoformat(sent_at) if sent_at else None,

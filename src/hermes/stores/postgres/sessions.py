@@ -25,15 +25,15 @@ class PostgresSessions:
     def __init__(self, keyring: Keyring, *, idle_s: float = 43_200) -> None:
         self._keyring, self._idle_s = keyring, idle_s
 
-    async def current(self, tx: Transaction, conversation_id: UUID, user_id: UUID) -> Session:
-        session = await self.go_on(tx, conversation_id)
+    async def current(self, tx: Transaction, conversation_id: UUID, user_id: UUID, *, is_shared: bool = False) -> Session:
+        session = await self.go_on(tx, conversation_id, is_shared=is_shared)
         if session is not None:
             return session
         wanted = {"conversation_id": conversation_id}
         conversation = await (await on(tx).execute(SQL["lock_conversation"], wanted)).fetchone()
         if conversation is None:
             raise NotThere(f"there is no conversation {conversation_id}")
-        session = await self.go_on(tx, conversation_id)  # somebody else may have begun it while this one waited
+        session = await self.go_on(tx, conversation_id, is_shared=is_shared)  # another worker may have begun it while this one waited
         if session is not None:
             return session
         owner_id, account_id = conversation
@@ -44,7 +44,7 @@ class PostgresSessions:
             await on(tx).execute(SQL["take_over"], {**wanted, "user_id": user_id})
         row = await (await on(tx).execute(SQL["newest"], wanted)).fetchone()
         seed, session_id = os.urandom(16).hex(), uuid4()
-        session = Session(session_id, conversation_id, owner_id, None if row is None else row[0], root_id(seed).hex(), 0)
+        session = Session(session_id, conversation_id, owner_id, None if row is None else row[0], root_id(seed).hex(), 0, is_shared)
         values = {
             "session_id": session_id,
             "account_id": account_id,
@@ -53,13 +53,14 @@ class PostgresSessions:
             "previous": session.previous,
             "seed": Vault(keys, session_id).seal(Kind.SEED, seed.encode()),
             "head": session.head,
+            "is_shared": is_shared,
         }
         await on(tx).execute(SQL["add"], values)
         self._keyring.note_owner(session_id, owner_id)
         return session
 
-    async def go_on(self, tx: Transaction, conversation_id: UUID) -> Session | None:
-        wanted = {"conversation_id": conversation_id, "idle_s": self._idle_s}
+    async def go_on(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
+        wanted = {"conversation_id": conversation_id, "idle_s": self._idle_s, "is_shared": is_shared}
         row = await (await on(tx).execute(SQL["go_on"], wanted)).fetchone()
         if row is None:
             return None
@@ -98,7 +99,7 @@ class PostgresSessions:
 
     async def begin(self, tx: Transaction, session: Session, user_id: UUID) -> Session:
         await on(tx).execute(SQL["end_one"], {"session_id": session.id})
-        return await self.current(tx, session.conversation_id, user_id)
+        return await self.current(tx, session.conversation_id, user_id, is_shared=session.is_shared)
 
     async def end(self, tx: Transaction, user_id: UUID) -> Sequence[UUID]:
         # Sessions before their user, as a turn's end has it.

@@ -12,7 +12,7 @@ from hermes.ports.errors import NotThere
 from hermes.tools.concierge.desk import Concierge, spoken, zone
 from hermes.tools.concierge.hours import parse_hours
 from hermes.tools.parameters import AtMost, Between
-from hermes.tools.registry import Effect, Errand, Offer, ToolProblem, tool
+from hermes.tools.registry import Effect, Errand, Offer, ToolProblem, ToolReach, tool
 
 FARTHEST = timedelta(days=366)
 LEAST_TIMES = 3
@@ -22,7 +22,7 @@ LATEST = 10
 Code = Annotated[str, "The booking's code.", AtMost(12)]
 
 
-@tool(Effect.SPENDS)
+@tool(Effect.SPENDS, ToolReach.PERSON)
 async def create_booking(
     concierge: Concierge,
     errand: Errand,
@@ -63,13 +63,13 @@ async def _book(concierge: Concierge, errand: Errand, terms: Mapping[str, Any]) 
     return f"Booking requested: {line(booking)}. The venue has not confirmed yet.{call}"
 
 
-@tool(Effect.READS)
+@tool(Effect.READS, ToolReach.PERSON)
 async def check_booking(concierge: Concierge, errand: Errand, *, code: Code) -> str:
     """Say how a booking stands."""
     return line(await known(concierge, errand, code))
 
 
-@tool(Effect.WRITES)
+@tool(Effect.WRITES, ToolReach.PERSON)
 async def cancel_booking(concierge: Concierge, errand: Errand, *, code: Code) -> str:
     """Cancel a booking, after the user said so."""
     booking = await known(concierge, errand, code)
@@ -82,7 +82,7 @@ async def cancel_booking(concierge: Concierge, errand: Errand, *, code: Code) ->
     return f"Cancelled: {line(cancelled)}"
 
 
-@tool(Effect.READS)
+@tool(Effect.READS, ToolReach.PERSON)
 async def get_user_bookings(
     concierge: Concierge, errand: Errand, *, which: Annotated[Literal["upcoming", "all"], "Which ones."] = "upcoming"
 ) -> str:
@@ -93,7 +93,7 @@ async def get_user_bookings(
     return "\n".join(f"- {line(booking)}" for booking in bookings) or f"The user has no {'upcoming ' if since else ''}bookings."
 
 
-@tool(Effect.WRITES)
+@tool(Effect.WRITES, ToolReach.PERSON)
 async def rate_booking(
     concierge: Concierge,
     errand: Errand,

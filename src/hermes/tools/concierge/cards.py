@@ -7,10 +7,10 @@ from typing import Annotated
 from hermes.ports.concierge import Card, OrderKind
 from hermes.tools.concierge.desk import Concierge
 from hermes.tools.parameters import AtMost
-from hermes.tools.registry import Effect, Errand, tool
+from hermes.tools.registry import Effect, Errand, ToolReach, tool
 
 
-@tool(Effect.WRITES)
+@tool(Effect.WRITES, ToolReach.PERSON)
 async def generate_card(
     concierge: Concierge,
     errand: Errand,

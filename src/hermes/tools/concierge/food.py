@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from hermes.ports.concierge import Eaten, Food
 from hermes.tools.concierge.desk import Concierge, zone
 from hermes.tools.parameters import AtMost, Between
-from hermes.tools.registry import Effect, Errand, ToolProblem, tool
+from hermes.tools.registry import Effect, Errand, ToolProblem, ToolReach, tool
 
 DAYS = {"today": 1, "week": 7, "month": 30}
 GUESSED = " (estimate)"
@@ -26,7 +26,7 @@ class Portion:
     kcal: Annotated[float | None, "Your own estimate, for food that a table may not have.", Between(0, 20_000)] = None
 
 
-@tool(Effect.WRITES)
+@tool(Effect.WRITES, ToolReach.PERSON)
 async def calorie_scan(
     concierge: Concierge,
     errand: Errand,
@@ -62,7 +62,7 @@ async def calorie_scan(
     return "\n".join([*lines, "Kept in the diary." if log else "Not kept in the diary."])
 
 
-@tool(Effect.READS)
+@tool(Effect.READS, ToolReach.PERSON)
 async def get_nutrition_summary(
     concierge: Concierge, errand: Errand, *, period: Annotated[Literal["today", "week", "month"], "How far back."] = "today"
 ) -> str:

@@ -11,7 +11,7 @@ from hermes.ports.concierge import FoundProduct, Product
 from hermes.tools.concierge.desk import Concierge
 from hermes.tools.concierge.places import EMPTY
 from hermes.tools.parameters import AtMost, Between
-from hermes.tools.registry import Effect, Errand, ToolProblem, tool
+from hermes.tools.registry import Effect, Errand, ToolProblem, ToolReach, tool
 from hermes.tools.vocabulary import fold
 
 WORD = re.compile(r"\w{2,}")
@@ -20,7 +20,7 @@ HIGHEST = 1e12
 NO_LESS = "Nothing that is much like it costs less."
 
 
-@tool(Effect.READS)
+@tool(Effect.READS, ToolReach.ROOM)
 async def dupe_search(
     concierge: Concierge,
     errand: Errand,
@@ -54,7 +54,7 @@ async def dupe_search(
     return listed("Alike, the cheapest first:", alike, own_price) if alike else NO_LESS
 
 
-@tool(Effect.WRITES)
+@tool(Effect.WRITES, ToolReach.PERSON)
 async def set_price_watcher(
     concierge: Concierge,
     errand: Errand,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from hermes.tools.concierge.desk import Concierge
 from hermes.tools.parameters import AtMost
-from hermes.tools.registry import Effect, Errand, Recipe, Tool, ToolProblem, tool
+from hermes.tools.registry import Effect, Errand, Recipe, Tool, ToolProblem, ToolReach, tool
 
 
 @dataclass(slots=True)
@@ -21,11 +21,11 @@ class Outside(Recipe[Concierge]):
 
 
 def outside(recipe: Recipe[Concierge]) -> Outside:
-    return Outside(recipe.name, recipe.description, recipe.effect, recipe.parameters, recipe.function)
+    return Outside(recipe.name, recipe.description, recipe.effect, recipe.reach, recipe.parameters, recipe.function)
 
 
 @outside
-@tool(Effect.WRITES)
+@tool(Effect.WRITES, ToolReach.PERSON)
 async def save_preference(
     concierge: Concierge,
     errand: Errand,
@@ -44,7 +44,7 @@ async def save_preference(
 
 
 @outside
-@tool(Effect.READS)
+@tool(Effect.READS, ToolReach.PERSON)
 async def recall_memory(concierge: Concierge, errand: Errand, *, query: Annotated[str, "What to look for."]) -> str:
     """Look up what the user told in earlier conversations."""
     found = await concierge.notebook.search(errand.user, query)

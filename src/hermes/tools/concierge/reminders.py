@@ -7,12 +7,12 @@ from typing import Annotated
 
 from hermes.tools.concierge.desk import Concierge, spoken, zone
 from hermes.tools.parameters import AtMost
-from hermes.tools.registry import Effect, Errand, ToolProblem, tool
+from hermes.tools.registry import Effect, Errand, ToolProblem, ToolReach, tool
 
 FARTHEST = timedelta(days=366)
 
 
-@tool(Effect.WRITES)
+@tool(Effect.WRITES, ToolReach.PERSON)
 async def set_reminder(
     concierge: Concierge,
     errand: Errand,

@@ -12,7 +12,7 @@ from hermes.tools.concierge.goods import money
 from hermes.tools.concierge.offline import distance_km
 from hermes.tools.concierge.venues import place
 from hermes.tools.parameters import AtMost
-from hermes.tools.registry import Effect, Errand, Offer, ToolProblem, tool
+from hermes.tools.registry import Effect, Errand, Offer, ToolProblem, ToolReach, tool
 
 FARTHEST_KM = 150.0
 From = Annotated[str, "Area, venue, address or 'latitude,longitude'.", AtMost(120)]
@@ -20,7 +20,7 @@ To = Annotated[str, "Likewise.", AtMost(120)]
 Items = Annotated[str, "What is carried.", AtMost(200)]
 
 
-@tool(Effect.SPENDS)
+@tool(Effect.SPENDS, ToolReach.PERSON)
 async def get_ride(
     concierge: Concierge,
     errand: Errand,
@@ -47,7 +47,7 @@ async def _ride(concierge: Concierge, errand: Errand, terms: Mapping[str, Any]) 
     return await noted(concierge, errand, OrderKind.RIDE, trip=trip, quote=quote, placed=placed)
 
 
-@tool(Effect.READS)
+@tool(Effect.READS, ToolReach.ROOM)
 async def get_delivery_quote(concierge: Concierge, errand: Errand, *, pickup: From, dropoff: To, items: Items = "") -> str:
     """Say what it costs to have something delivered. Orders nothing."""
     trip = await trip_of(concierge, errand, pickup, dropoff)
@@ -57,7 +57,7 @@ async def get_delivery_quote(concierge: Concierge, errand: Errand, *, pickup: Fr
     return f"Delivery from {pickup} to {dropoff}, {quotes[0].km:.1f} km: {'; '.join(map(said, quotes))}.{hint(quotes[0])}"
 
 
-@tool(Effect.SPENDS)
+@tool(Effect.SPENDS, ToolReach.PERSON)
 async def book_delivery(concierge: Concierge, errand: Errand, *, pickup: From, dropoff: To, items: Items) -> Offer:
     """Have something fetched and delivered. The first call only makes an offer, for the user to confirm."""
     trip = await trip_of(concierge, errand, pickup, dropoff)

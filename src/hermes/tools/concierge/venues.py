@@ -13,7 +13,7 @@ from hermes.tools.concierge.desk import Concierge, zone
 from hermes.tools.concierge.hours import parse_hours
 from hermes.tools.concierge.places import AREA_WORDS, CATEGORY_WORDS, EMPTY, TAG_WORDS
 from hermes.tools.parameters import Between
-from hermes.tools.registry import Effect, Errand, ToolProblem, tool
+from hermes.tools.registry import Effect, Errand, ToolProblem, ToolReach, tool
 from hermes.tools.vocabulary import Lexicon, fold
 
 NEARBY_KM = 6.0
@@ -25,7 +25,7 @@ SIMILAR: Mapping[str, tuple[str, ...]] = {"bar": ("bar", "beach_club"), "club": 
 """Where people who ask for one thing are glad to be shown another: most sunset bars of Bali call themselves beach clubs."""
 
 
-@tool(Effect.READS)
+@tool(Effect.READS, ToolReach.ROOM)
 async def venue_search(
     concierge: Concierge,
     errand: Errand,

@@ -47,7 +47,7 @@ class Pictures:
     max_bytes: int = MAX_BYTES
     max_side: int = MAX_SIDE
 
-    async def look(self, event: MessageEvent, *, more: Sequence[str] = ()) -> Picture | None:
+    async def look(self, event: MessageEvent, *, more: Sequence[str] = (), is_shared: bool = False) -> Picture | None:
         declared = (event.media_type or "").partition(";")[0].strip().casefold()
         if not event.media_url and not declared:
             return None
@@ -58,6 +58,8 @@ class Pictures:
             if part is not None and sum(map(weight, parts)) + weight(part) <= MOST_CHARACTERS:
                 parts.append(part)
         told = album_of(len(parts), 1 + len(more)) if more else ""
+        if is_shared:
+            return Picture(ImageIntent.GENERAL, parts, question(told + SHARED))
         match self._intent(event.text):
             case None | ImageIntent.GENERAL:
                 return Picture(ImageIntent.GENERAL, parts, question(told + OPEN), TOOLS)
@@ -131,6 +133,10 @@ OPEN = (
     f"- Food or drink: call calorie_scan; {SEE_FOOD}\n"
     f"- Something that one can buy: call dupe_search; {SEE_GOODS}\n"
     "- Anything else: say in a sentence what it shows, and ask what they would like to know."
+)
+SHARED = (
+    "This picture came with the message. What its words ask for comes first, answered from what the picture shows. "
+    "Where they ask for nothing, say in a sentence what it shows, and ask what they would like to know."
 )
 
 

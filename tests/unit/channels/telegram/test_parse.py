@@ -159,9 +159,9 @@ def test_a_topic_is_kept_and_another_thread_is_not() -> None:
     opened = {"reply_to_message": {"message_id": 7, "forum_topic_created": {"name": "x"}, "from": US}}
     in_topic, in_thread = hello(channel_id=str(GROUP), text="/bars"), hello(channel_id=str(GROUP), text="/bars")
     assert happened(update(part=in_group(is_topic_message=True, **named, **opened))) == [
-        replace(in_topic, envelope=replace(in_topic.envelope, thread="7"))
+        replace(in_topic, envelope=replace(in_topic.envelope, thread="7", is_shared=True))
     ]
-    assert happened(update(part=in_group(**named))) == [in_thread]
+    assert happened(update(part=in_group(**named))) == [replace(in_thread, envelope=replace(in_thread.envelope, is_shared=True))]
 
 
 def test_a_business_customer_is_answered_through_the_connection() -> None:

@@ -126,7 +126,7 @@ def test_who_shows_no_number_goes_by_the_user_id() -> None:
 
 def test_in_a_group_the_channel_is_the_group_and_the_sender_the_person() -> None:
     [found] = heard(text(group_id=GROUP_ID))
-    assert found == replace(HELLO, envelope=replace(HELLO.envelope, channel_id=f"group:{GROUP_ID}"))
+    assert found == replace(HELLO, envelope=replace(HELLO.envelope, channel_id=f"group:{GROUP_ID}", is_shared=True))
 
 
 def test_everybody_in_a_batch_has_their_own_name() -> None:

@@ -130,7 +130,7 @@ async def test_a_template_is_taken_at_any_time(number: Number) -> None:
         ({"recipient": "ID.1"}, 100, "(#100) Give either to or recipient (the stand-in takes one of them)"),
         ({"to": None, "recipient": None}, 100, "(#100) Give either to or recipient (the stand-in takes one of them)"),
         ({"to": "wayan"}, 100, "(#100) Param to must be a phone number, and is 'wayan'"),
-        ({"recipient_type": "group"}, 100, "(#100) Param recipient_type must be one of {INDIVIDUAL}"),
+        ({"recipient_type": "list"}, 100, "(#100) Param recipient_type must be one of {INDIVIDUAL, GROUP}"),
         ({"parse_mode": "Markdown"}, 100, '(#100) Unexpected key "parse_mode" on param "body".'),
         ({"type": "poll"}, 131051, "(#131051) Unsupported message type"),
         ({"context": {"id": "x"}}, 100, '(#100) Unexpected key "id" on param "context".'),
@@ -489,3 +489,14 @@ async def test_twenty_wrong_files_close_360dialog_for_half_an_hour(still: Platfo
     ] == "You have exceeded the endpoint rate limit."
     still.skip(1_801)
     assert (await still_caller.get(f"/{image['id']}", number.headers)).status == 200
+
+
+async def test_what_is_sent_to_a_group_arrives_there_and_nobody_is_written_to(number: Number, wayan: WhatsAppPerson) -> None:
+    group = number.whatsapp.group("Friends")
+    wayan.say("halo semua", group=group)
+    reply = await number.send({"recipient_type": "group", "to": group.id, "type": "text", "text": {"body": "hello all"}})
+    assert reply.status == 200
+    assert [(each.chat, each.text) for each in group.received] == [(group.id, "hello all")]
+    assert wayan.texts == []
+    unknown = {"recipient_type": "group", "to": "Y2FwaQ", "type": "text", "text": {"body": "x"}}
+    assert (await number.refusal(unknown))[1] == 131026

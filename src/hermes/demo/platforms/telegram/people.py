@@ -163,7 +163,8 @@ class TelegramPerson(Person):
         seen = picture_of(picture)
         small = self._desk.file(seen.data[:200], seen.mime_type, width=seen.width // 4 or 1, height=seen.height // 4 or 1)
         whole = self._desk.file(seen.data, seen.mime_type, width=seen.width, height=seen.height)
-        return {"photo": [small, whole], **({"caption": caption} if caption else {})}
+        said = {"caption": caption} if caption else {}
+        return {"photo": [small, whole], **said, **({"caption_entities": found} if (found := commands_in(caption)) else {})}
 
     def _send(
         self,

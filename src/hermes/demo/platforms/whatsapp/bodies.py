@@ -26,8 +26,8 @@ def check_message(body: Mapping[str, Any]) -> tuple[str, str]:
     if not isinstance(kind, str) or kind not in CHECKS:
         raise trouble(131051, f"Message type {kind!r} is not known.")
     only(body, {*ENVELOPE, kind}, "body")
-    if body.get("recipient_type", "individual") != "individual":
-        raise wrong("Param recipient_type must be one of {INDIVIDUAL}")
+    if body.get("recipient_type", "individual") not in ("individual", "group"):
+        raise wrong("Param recipient_type must be one of {INDIVIDUAL, GROUP}")
     data = body.get("biz_opaque_callback_data", "")
     if not isinstance(data, str) or len(data) > LONGEST_DATA:
         raise wrong(f"Param biz_opaque_callback_data must be a string of at most {LONGEST_DATA} characters.")
@@ -35,6 +35,16 @@ def check_message(body: Mapping[str, Any]) -> tuple[str, str]:
         only(has(body, "context", dict), {"message_id"}, "context")
         has(body["context"], "message_id", str, "context")
     return kind, CHECKS[kind](has(body, kind, dict))
+
+
+def group_of(body: Mapping[str, Any]) -> str | None:
+    """The group that is meant; None where it is a person."""
+    if body.get("recipient_type") != "group":
+        return None
+    if "recipient" in body:
+        raise wrong("Param recipient is not for groups")
+    group_id: str = has(body, "to", str)
+    return group_id
 
 
 def recipient_of(body: Mapping[str, Any]) -> tuple[str, bool]:

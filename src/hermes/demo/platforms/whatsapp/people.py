@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hermes.demo.platforms.ledger import Said
+from hermes.demo.platforms.ledger import Received, Said
 from hermes.demo.platforms.person import Person, picture_of
 from hermes.demo.platforms.platform import Platform
 from hermes.demo.platforms.whatsapp.line import Line, Part, stamp
 
 LONG_S = 24 * 3_600.0
 """How long after their last message they can be written to freely."""
+
+
+class WhatsAppGroup:
+    """A group with the number in it. Everyone in it sees what arrives, and the number hears all that is said."""
+
+    def __init__(self, line: Line, title: str, number: int) -> None:
+        self._line, self.title = line, title
+        self.id = f"Y2FwaV9ncm91cDo{line.platform.world.chance.letters(24, 'group', line.platform.name, number)}"
+
+    @property
+    def received(self) -> list[Received]:
+        return self._line.platform.ledger.of(self.id)
 
 
 class WhatsAppPerson(Person):
@@ -43,8 +55,8 @@ class WhatsAppPerson(Person):
         """Whether they can be written to freely: they wrote within the last 24 hours."""
         return self.last_said_at is not None and self.platform.world.pace.now() - self.last_said_at < LONG_S
 
-    def say(self, text: str, *, reply_to: str | None = None) -> str:
-        return self._send("text", text, {"text": {"body": text}}, reply_to=reply_to)
+    def say(self, text: str, *, reply_to: str | None = None, group: WhatsAppGroup | None = None) -> str:
+        return self._send("text", text, {"text": {"body": text}}, reply_to=reply_to, group=group)
 
     def send_picture(self, picture: bytes | None = None, caption: str = "") -> str:
         seen = picture_of(picture)
@@ -131,10 +143,14 @@ class WhatsAppPerson(Person):
         shown = {**self._line.media.shown(self._line.media.add(data, mime_type)), **about, **({"caption": caption} if caption else {})}
         return self._send(kind, caption, {kind: shown})
 
-    def _send(self, kind: str, text: str, content: dict[str, Any], *, reply_to: str | None = None) -> str:
-        self.last_said_at = self.platform.world.pace.now()
-        item = {**self._head(kind), **content}
+    def _send(
+        self, kind: str, text: str, content: dict[str, Any], *, reply_to: str | None = None, group: WhatsAppGroup | None = None
+    ) -> str:
+        now = self.platform.world.pace.now()
+        item = {**self._head(kind), **content, **({"group_id": group.id} if group else {})}
+        if group is None:
+            self.last_said_at = now
         if reply_to is not None:
             item["context"] = {"from": self._line.display_number, "id": reply_to}
-        said = Said(chat=self.id, sender=self.id, message_id=item["id"], text=text, kind=kind, at=self.last_said_at)
-        return self._line.hear(said, self.lane, item, self.contact)
+        said = Said(chat=group.id if group else self.id, sender=self.id, message_id=item["id"], text=text, kind=kind, at=now)
+        return self._line.hear(said, group.id if group else self.lane, item, self.contact)

@@ -20,7 +20,7 @@ from hermes.demo.platforms.post import Attempt
 from hermes.demo.platforms.refusal import Refusal
 from hermes.demo.platforms.whatsapp.line import Line, Part, stamp
 from hermes.demo.platforms.whatsapp.media import Media
-from hermes.demo.platforms.whatsapp.people import WhatsAppPerson
+from hermes.demo.platforms.whatsapp.people import WhatsAppGroup, WhatsAppPerson
 from hermes.demo.platforms.whatsapp.sending import Rules, Sending
 from hermes.demo.platforms.whatsapp.words import TROUBLES, wrong
 
@@ -67,7 +67,8 @@ class WhatsApp(Platform):
         # 360dialog's links name Meta's host, where its key must never go: who fetches puts 360dialog's own host in its place.
         self.media_url = media_url or ("https://lookaside.fbsbx.com" if door is Door.DIALOG360 else world.url)
         self._members: list[WhatsAppPerson] = []
-        self._sending = Sending(self._line, self._members)
+        self.groups: dict[str, WhatsAppGroup] = {}
+        self._sending = Sending(self._line, self._members, self.groups)
         self._media_errors: list[float] = []
         self._media_blocked_until = 0.0
 
@@ -88,6 +89,12 @@ class WhatsApp(Platform):
         self._members.append(person)
         self.world.bell.ring()
         return person
+
+    def group(self, title: str) -> WhatsAppGroup:
+        """A group with the number in it."""
+        group = WhatsAppGroup(self._line, title, len(self.groups))
+        self.groups[group.id] = group
+        return group
 
     @property
     def phone_number_id(self) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 from hermes.demo.platforms.limits import Bucket, Rate
 from hermes.demo.platforms.platform import Answer, Call, regardless
-from hermes.demo.platforms.whatsapp.bodies import MEDIA, check_message, check_read, recipient_of
+from hermes.demo.platforms.whatsapp.bodies import MEDIA, check_message, check_read, group_of, recipient_of
 from hermes.demo.platforms.whatsapp.line import Line, Part, stamp
-from hermes.demo.platforms.whatsapp.people import WhatsAppPerson
+from hermes.demo.platforms.whatsapp.people import WhatsAppGroup, WhatsAppPerson
 from hermes.demo.platforms.whatsapp.words import REFERENCE, TROUBLES, trouble, wrong
 
 STEPS = (("sent", 0.5), ("delivered", 1.0), ("read", 3.0))
@@ -41,14 +41,17 @@ class Rules:
 class Sending:
     """The way from a call to a phone."""
 
-    def __init__(self, line: Line, members: Sequence[WhatsAppPerson]) -> None:
-        self._line, self._members, self._world = line, members, line.platform.world
+    def __init__(self, line: Line, members: Sequence[WhatsAppPerson], groups: Mapping[str, WhatsAppGroup]) -> None:
+        self._line, self._members, self._groups, self._world = line, members, groups, line.platform.world
         self.rules = Rules()
         self.telling = 0
         """Statuses that are still to come."""
 
     def message(self, body: Mapping[str, Any]) -> Call:
         kind, text = check_message(body)
+        group_id = group_of(body)
+        if group_id is not None:
+            return self._to_group(group_id, kind, text, body)
         wanted, is_number = recipient_of(body)
         if kind == "template":
             self._check_template(body["template"])
@@ -81,6 +84,32 @@ class Sending:
             return answer
 
         return Call("messages", person.id if person else wanted, act)
+
+    def _to_group(self, group_id: str, kind: str, text: str, body: Mapping[str, Any]) -> Call:
+        if group_id not in self._groups:
+            raise trouble(131026)
+        if kind != "text":
+            raise trouble(131051, f"The stand-in takes no {kind} for groups.")
+        self._check_rates(group_id)
+
+        async def act(*, is_answered: bool) -> Answer:
+            self._count(group_id)
+            message_id = self._line.message_id()
+            self._line.platform.ledger.arrive(
+                chat=group_id,
+                message_id=message_id,
+                text=text,
+                kind=kind,
+                reply_to=body.get("context", {}).get("message_id"),
+                is_answered=is_answered,
+                at=self._world.pace.now(),
+                body=body,
+            )
+            contact = {"input": group_id, "wa_id": group_id}
+            accepted = [{"id": message_id, "message_status": "accepted"}]
+            return Answer({"messaging_product": "whatsapp", "contacts": [contact], "messages": accepted})
+
+        return Call("messages", group_id, act)
 
     def accept(self, wanted: str, *, failing: int | None, data: str | None = None) -> Answer:
         """Say that a message was taken, and see to it that its statuses follow; each repeats the sender's own `data`."""

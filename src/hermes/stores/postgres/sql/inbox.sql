@@ -8,9 +8,12 @@ from (values (1)) as always
 left join inbox as first on first.account_id = %(account)s and first.event_key = %(event_key)s
 
 -- name: next_number
-insert into conversations (account_id, platform, channel_id, user_id, last_seq)
-values (%(account)s, %(platform)s, %(channel_id)s, %(user_id)s, 1)
-on conflict (account_id, platform, channel_id) do update set last_seq = conversations.last_seq + 1
+-- A platform says which of its chats are groups. The API has names only: there a second user makes a room of a conversation.
+insert into conversations (account_id, platform, channel_id, user_id, last_seq, is_shared)
+values (%(account)s, %(platform)s, %(channel_id)s, %(user_id)s, 1, %(is_shared)s)
+on conflict (account_id, platform, channel_id) do update set last_seq = conversations.last_seq + 1,
+    is_shared = conversations.is_shared or excluded.is_shared
+        or (excluded.platform = 'rest' and conversations.user_id <> excluded.user_id)
 returning id, last_seq
 
 -- name: add
@@ -23,11 +26,11 @@ returning turn_id
 with conversation as (
     update conversations set epoch = epoch + 1
     where id = (select conversation_id from inbox where turn_id = %(turn_id)s and state = 'waiting')
-    returning id, epoch
+    returning id, epoch, is_shared
 ), message as (
     update inbox set attempts = attempts + 1
     from conversation where turn_id = %(turn_id)s and inbox.conversation_id = conversation.id and state = 'waiting'
-    returning turn_id, account_id, inbox.conversation_id, user_id, seq, epoch, attempts, envelope, received_at
+    returning turn_id, account_id, inbox.conversation_id, user_id, seq, epoch, attempts, envelope, received_at, is_shared
 ), run as (
     insert into runs (turn_id, account_id, conversation_id, user_id, epoch, attempt)
     select turn_id, account_id, conversation_id, user_id, epoch, attempts from message
@@ -40,13 +43,14 @@ select conversation_id, user_id, seq, epoch, attempts, extract(epoch from now() 
             and recent.user_id = message.user_id and recent.received_at > message.received_at - interval '1 minute'
             and recent.joined_to is null
     ),
-    envelope,
+    is_shared, envelope,
     (select array_agg(more.turn_id order by more.seq) from inbox as more where more.joined_to = message.turn_id),
     (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = message.turn_id)
 from message
 
 -- name: behind
-select turn_id, conversation_id, user_id, received_at, envelope, null::uuid[], null::bytea[] from inbox
+select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope, null::uuid[], null::bytea[]
+from inbox join conversations on conversations.id = conversation_id
 where conversation_id = %(conversation_id)s and seq > %(seq)s and state = 'waiting' and attempts = 0
 order by seq limit %(limit)s
 
@@ -79,13 +83,19 @@ select conversations.account_id, platform, channel_id, state <> 'waiting'
 from inbox join conversations on conversations.id = conversation_id where turn_id = %(turn_id)s
 
 -- name: said
-select turn_id, conversation_id, user_id, received_at, envelope,
+select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope,
     (select array_agg(more.turn_id order by more.seq) from inbox as more where more.joined_to = inbox.turn_id),
     (select array_agg(more.envelope order by more.seq) from inbox as more where more.joined_to = inbox.turn_id)
-from inbox where turn_id = %(turn_id)s
+from inbox join conversations on conversations.id = conversation_id where turn_id = %(turn_id)s
+
+-- name: private
+select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope, null::uuid[], null::bytea[]
+from inbox join conversations on conversations.id = conversation_id
+where inbox.user_id = %(user_id)s and inbox.account_id = %(account)s and not is_shared
+order by received_at desc limit 1
 
 -- name: newest
-select turn_id, conversation_id, inbox.user_id, received_at, envelope, null::uuid[], null::bytea[]
+select turn_id, conversation_id, inbox.user_id, received_at, is_shared, envelope, null::uuid[], null::bytea[]
 from inbox join conversations on conversations.id = conversation_id
 where inbox.account_id = %(account)s and platform = %(platform)s
 order by received_at desc limit 1

@@ -3,8 +3,8 @@
 -- name: go_on
 update sessions set last_at = clock_timestamp()
 where id = (select id from sessions where conversation_id = %(conversation_id)s order by number desc limit 1)
-    and last_at > clock_timestamp() - %(idle_s)s * interval '1 second' and ended_at is null
-returning id, conversation_id, user_id, previous, head, length
+    and last_at > clock_timestamp() - %(idle_s)s * interval '1 second' and ended_at is null and is_shared = %(is_shared)s
+returning id, conversation_id, user_id, previous, head, length, is_shared
 
 -- name: lock_conversation
 select user_id, account_id from conversations where id = %(conversation_id)s for no key update
@@ -16,14 +16,14 @@ update conversations set user_id = %(user_id)s where id = %(conversation_id)s
 select id from sessions where conversation_id = %(conversation_id)s order by number desc limit 1
 
 -- name: add
-insert into sessions (id, account_id, conversation_id, user_id, previous, seed, head, started_at, last_at)
+insert into sessions (id, account_id, conversation_id, user_id, previous, seed, head, is_shared, started_at, last_at)
 values (
-    %(session_id)s, %(account_id)s, %(conversation_id)s, %(user_id)s, %(previous)s, %(seed)s, %(head)s,
+    %(session_id)s, %(account_id)s, %(conversation_id)s, %(user_id)s, %(previous)s, %(seed)s, %(head)s, %(is_shared)s,
     clock_timestamp(), clock_timestamp()
 )
 
 -- name: get
-select id, conversation_id, user_id, previous, head, length from sessions where id = %(session_id)s
+select id, conversation_id, user_id, previous, head, length, is_shared from sessions where id = %(session_id)s
 
 -- name: has_account
 select from accounts where id = %(account)s

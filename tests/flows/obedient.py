@@ -1,0 +1,71 @@
+"""A model that obeys everyone: it calls each tool that it is offered or that a message names, and then says all that it was shown."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes.ports.backends import Ask
+from hermes.ports.models import Answer, Caller
+from hermes.tools.concierge import PACK
+from tests.flows.echo import said
+
+TOOLS = tuple(recipe.name for recipe in PACK)
+MOST_CALLS = 12
+"""More of them in one answer are not run."""
+
+
+class Obedient:
+    """The port Models. `asked` has every request, in order."""
+
+    def __init__(self) -> None:
+        self.asked: list[Ask] = []
+
+    async def complete(self, ask: Ask, _: Caller) -> Answer:
+        self.asked.append(ask)
+        calls = [] if ask.tool_choice == "none" else list(self._calls(ask))
+        if calls:
+            return said(None, tool_calls=calls[:MOST_CALLS])
+        return said("\n".join(text_of(message) for message in ask.messages if message["role"] != "assistant"))
+
+    def _calls(self, ask: Ask) -> list[dict[str, Any]]:
+        newest = text_of(ask.messages[-1])
+        offered = {tool["function"]["name"]: tool["function"]["parameters"] for tool in ask.tools}
+        wanted = dict.fromkeys([*(name for name in TOOLS if name in newest), *offered])
+        return [call(name, arguments_for(offered.get(name, {}))) for name in wanted]
+
+    @property
+    def prompts(self) -> list[Ask]:
+        """The first request of each turn."""
+        return [ask for ask in self.asked if ask.tool_choice != "none"]
+
+
+def call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": f"call_{name}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+def arguments_for(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Something for each parameter that a tool insists on."""
+    properties = schema.get("properties", {})
+    return {name: sample(properties[name]) for name in schema.get("required", ())} or {"query": "everything"}
+
+
+def sample(shape: Mapping[str, Any]) -> Any:
+    match shape.get("type"):
+        case "integer" | "number":
+            return 2
+        case "array":
+            return [{"food": "rice"}]
+        case _:
+            return (shape.get("enum") or ["Canggu"])[0]
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+
+
+def words_in(asks: Sequence[Ask]) -> str:
+    """All that these requests say, tools included."""
+    return json.dumps(
+        [[dict(message) for message in ask.messages] + [dict(tool) for tool in ask.tools] for ask in asks], ensure_ascii=False
+    )

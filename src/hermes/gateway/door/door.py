@@ -22,6 +22,7 @@ from hermes.ports.graphs import Graphs
 from hermes.ports.models import Answer, Began, Caller
 from hermes.ports.people import People, User, UserState
 from hermes.ports.transactions import Transactions
+from hermes.tasks import end_tasks
 from hermes.turn import Platform
 
 ANY_MODEL = "hermes"
@@ -157,9 +158,7 @@ class Door:
                 else:
                     yield said
         finally:
-            for task in following:
-                task.cancel()
-            await asyncio.gather(*following, return_exceptions=True)
+            await end_tasks(*following)
 
     def _caller(self, request: DoorRequest, guest: Guest) -> Caller:
         return Caller(

@@ -38,6 +38,7 @@ from hermes.stores.redis.counters import (
     user_keys,
     whole,
 )
+from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
 
@@ -130,9 +131,8 @@ class RedisBudgets:
     async def aclose(self) -> None:
         """Stop sending charges. What is still owed stays in SQL alone."""
         if self._replayer is not None:
-            self._replayer.cancel()
-            await asyncio.gather(self._replayer, return_exceptions=True)
-            self._replayer = None
+            replayer, self._replayer = self._replayer, None
+            await end_tasks(replayer)
 
     def _remember(self, hold: Hold, now: datetime) -> None:
         """Keep a hold as long as its lease, so that it can be reserved again if Redis loses it meanwhile."""
@@ -210,3 +210,4 @@ class RedisBudgets:
             else:
                 failures = 0
                 self._owed.pop(charge.hold.id, None)
+            stop_if_cancelled()

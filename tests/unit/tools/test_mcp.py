@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,9 @@ def notes(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def boxed(*servers: McpServer, timeout_s: float = 20.0) -> AsyncIterator[tuple[Toolbox, McpServers]]:
+async def boxed(*servers: McpServer, patience: Patience = QUICK) -> AsyncIterator[tuple[Toolbox, McpServers]]:
     effects = MemoryTransactions()
-    async with open_servers(servers, patience=QUICK) as source:
+    async with open_servers(servers, patience=patience) as source:
         yield (
             Toolbox(
                 own=(),
@@ -43,7 +44,7 @@ async def boxed(*servers: McpServer, timeout_s: float = 20.0) -> AsyncIterator[t
                 offers=MemoryOffers(effects),
                 scan=lambda _: None,
                 further=source.tools,
-                timeout_s=timeout_s,
+                timeout_s=20.0,
             ),
             source,
         )
@@ -123,9 +124,10 @@ async def test_a_server_that_dies_comes_back_and_hurts_no_other(notes: Path) -> 
 
 
 async def test_a_call_that_takes_too_long_is_given_up(notes: Path) -> None:
-    async with boxed(McpServer(name="small", command=SERVER, env={"NOTES": str(notes)}), timeout_s=0.5) as (tools, source):
+    small = McpServer(name="small", command=SERVER, env={"NOTES": str(notes)})
+    async with boxed(small, patience=replace(QUICK, call_s=1.0)) as (tools, source):
         await source.ready(within_s=20)
-        text, is_error = await ask(tools, "small_sleep", seconds=1.6)
+        text, is_error = await ask(tools, "small_sleep", seconds=2.5)
         assert (is_error, text.startswith("Error: ")) == (True, True)
 
 

@@ -22,7 +22,7 @@ from hermes.ports.graphs import Graphs
 from hermes.ports.models import Answer, Began, Caller
 from hermes.ports.people import People, User, UserState
 from hermes.ports.transactions import Transactions
-from hermes.tasks import end_tasks
+from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
 
 ANY_MODEL = "hermes"
@@ -144,6 +144,7 @@ class Door:
                         await queue.put(Said(choice, piece))
                 await queue.put(None)
             except Exception as error:  # noqa: BLE001  # raised again where the pieces are read
+                stop_if_cancelled()  # then there is no reader any more, and nothing empties the queue
                 await queue.put(error)
 
         following = [asyncio.create_task(follow(choice)) for choice in range(choices)]

@@ -1,9 +1,10 @@
 """Documents are tests: in README.md and docs/ every Python block runs, every command exists, every picture is what the code draws.
 
-The blocks of one file share one namespace, in order."""
+The blocks of one file share one namespace, in order. And signals mean to all tests what they mean in a terminal."""
 
 import os
 import shlex
+import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +16,19 @@ from typer.testing import CliRunner
 from hermes.cli import whole_app
 
 ROOT = Path(__file__).parent
+
+
+def pytest_configure() -> None:
+    """Hear the signals that this process was started deaf to, so that every program that a test starts hears them too.
+
+    A script's `&` starts programs with SIGINT and SIGQUIT ignored, and a supervisor may block some; that is handed down to every child,
+    and Ctrl-C would end none of them. A handler is not handed down: a child begins with the default. SIGHUP stays ignored under nohup,
+    so that closing the terminal ends neither the tests nor their programs."""
+    heard = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGTERM: signal.SIG_DFL}
+    for number, handler in heard.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
 
 
 def draws_this_picture(example: Example) -> None:

@@ -21,7 +21,7 @@ READING_ORDER: tuple[tuple[str, ...], ...] = (
     ("graph",),
     ("trajectories",),
     ("",),  # hermes/__init__.py, the door: it shows the library, so it comes right after it
-    ("turn",),
+    ("turn", "tasks"),
     ("ports",),
     ("router",),
     ("soul", "gateway", "tools", "delivery"),

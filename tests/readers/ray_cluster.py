@@ -37,20 +37,19 @@ def cluster() -> Iterator[str]:
         ]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as head:
             try:
-                wait_for(client)
+                wait_for(f"ray://127.0.0.1:{client}")
                 yield f"ray://127.0.0.1:{client}"
             finally:
                 head.terminate()
                 head.wait(PATIENCE_S)
 
 
-def wait_for(port: int) -> None:
+def wait_for(address: str) -> None:
+    """Connect as a client does, until that succeeds. The port is open long before; a client that comes too early is refused."""
+    connect = [sys.executable, "-c", "import ray, sys; ray.init(sys.argv[1], log_to_driver=False)", address]
     give_up = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
+        if subprocess.run(connect, capture_output=True, check=False, timeout=PATIENCE_S).returncode == 0:
             return
-    raise TimeoutError(f"no cluster at port {port}")
+        time.sleep(0.2)
+    raise TimeoutError(f"no cluster at {address}")

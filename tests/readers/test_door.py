@@ -108,11 +108,13 @@ def test_answers_streams_tools_and_several_answers() -> None:
 def test_the_clients_own_helpers_for_streams_and_schemas() -> None:
     async def talk(v: Vendors, _: Served, client: Any) -> None:
         v.vllm.say("", tool_calls=[ToolCall("weather", {"place": "Ubud"}, "c1")])
-        async with client.chat.completions.stream(model="small", messages=HI, tools=TOOLS) as stream:
+        strict = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}]  # the helper refuses others
+        async with client.chat.completions.stream(model="small", messages=HI, tools=strict) as stream:
             kinds = [event.type async for event in stream]
             final = await stream.get_final_completion()
         assert "tool_calls.function.arguments.done" in kinds
         assert final.choices[0].message.tool_calls[0].function.arguments == '{"place": "Ubud"}'
+        assert v.vllm.requests[-1].body["tools"] == strict
         v.vllm.say('{"place": "Ubud"}')
         form = {"type": "json_schema", "json_schema": {"name": "where", "schema": SCHEMA, "strict": True}}
         answer = await client.chat.completions.create(model="small", messages=HI, response_format=form)

@@ -424,10 +424,8 @@ class Terminal:
 @contextmanager
 def terminal(*arguments: str) -> Iterator[Terminal]:
     # A process in between, because forking a terminal from one that has threads is a warning, and warnings fail.
-    # Ctrl-C means what it means in a terminal, also where these tests run in the background and are deaf to it.
     spawn = """
-import os, pty, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_DFL)
+import os, pty, sys
 sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))
 """
     command = [sys.executable, "-c", spawn, sys.executable, "-m", "hermes", *arguments]

@@ -26,6 +26,7 @@ from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.ports.people import UserState
 from hermes.ports.transactions import Transactions
 from hermes.router.hearing import Hearing
+from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
 
 log = structlog.get_logger()
@@ -158,6 +159,7 @@ class Lines:
         while True:
             await asyncio.sleep(FOLLOW_S)
             await self.refresh()
+            stop_if_cancelled()
 
 
 @asynccontextmanager
@@ -168,10 +170,7 @@ async def following_lines(lines: Lines) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        # Again and again: a query whose connection dies while it is cancelled says that the connection died, and the cancelling is lost.
-        while not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=0.5)
+        await end_tasks(task)
 
 
 def dispatch_from(settings: DeliverySettings, parts: Parts, lines: Lines, post: Post, metrics: Metrics) -> Dispatch:
@@ -244,9 +243,7 @@ class Pollers:
                     self._tasks[name] = asyncio.create_task(self._poll(name), name=f"polling {name}")
                 await asyncio.sleep(FOLLOW_S)
         finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await end_tasks(*self._tasks.values())
 
     async def _poll(self, name: str) -> None:
         offset: int | None = None
@@ -270,4 +267,6 @@ class Pollers:
                 log.warning("polling_failed", account=name, error=type(error).__name__)
                 # An answer that was too long, or did not come to its end, would be the same again.
                 limit = max(1, limit // 10) if isinstance(error, MaybeSent) else limit
+                stop_if_cancelled()
                 await self._pause(PAUSE_S)
+            stop_if_cancelled()

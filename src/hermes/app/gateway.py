@@ -27,6 +27,7 @@ from hermes.ports.chats import Chats
 from hermes.ports.graphs import Graphs
 from hermes.ports.people import People
 from hermes.ports.transactions import Transactions
+from hermes.tasks import end_tasks
 
 
 class SystemClock:
@@ -112,11 +113,8 @@ async def open_models(
 @asynccontextmanager
 async def following(fleet: Fleet) -> AsyncIterator[None]:
     """Follow the agents' pointers, which other processes may move."""
-    task = asyncio.create_task(fleet.follow())
+    task = asyncio.create_task(fleet.follow(), name="fleet")
     try:
         yield
     finally:
-        # Again and again: a query whose connection dies while it is cancelled says that the connection died, and the cancelling is lost.
-        while not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=0.5)
+        await end_tasks(task)

@@ -63,6 +63,7 @@ from hermes.stores.redis.batch import Batch
 from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.replies import RedisReplies
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
+from hermes.tasks import end_tasks
 from hermes.tools.concierge.tables import stock
 
 log = structlog.get_logger()
@@ -132,9 +133,8 @@ class Hermes:
             try:
                 await self.work.run(self, pace, Housekeeping(self, clockwork).sweep)
             finally:
-                polling.cancel()
+                await end_tasks(polling)
                 await clockwork.aclose()
-                await asyncio.wait({polling}, timeout=5.0)
 
     async def prepare(self) -> None:
         """Have at hand what the first message would wait for, and in development something to talk about."""

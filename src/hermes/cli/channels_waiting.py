@@ -14,6 +14,7 @@ from hermes.app.channels import Pollers
 from hermes.picture import one_line
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.ports.inbox import Said
+from hermes.tasks import end_tasks
 
 LOOK_S = 0.5
 
@@ -44,9 +45,7 @@ async def asking(hermes: Hermes, account: ChannelAccount) -> AsyncIterator[None]
     try:
         yield
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await end_tasks(task)
 
 
 async def newest(hermes: Hermes, account: ChannelAccount) -> Said | None:

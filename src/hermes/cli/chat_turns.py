@@ -20,6 +20,7 @@ from hermes.ports.inbox import Claim, Receipt
 from hermes.ports.transactions import Transaction
 from hermes.router.intake import Intake
 from hermes.router.turns import Turns
+from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
 
@@ -116,6 +117,7 @@ async def patiently(work: Callable[[], Awaitable[None]], name: str, turn_id: UUI
             log.warning("job_failed", task=name, id=str(turn_id), tries=tries + 1, error=type(error).__name__)
         else:
             return
+        stop_if_cancelled()
         await asyncio.sleep(WAITS_S[min(tries, len(WAITS_S) - 1)])
         tries += 1
 
@@ -127,8 +129,7 @@ async def after(task: asyncio.Task[None] | None) -> None:
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.wait([task])
+        await end_tasks(task)
         raise
 
 
@@ -138,7 +139,4 @@ async def ended_by(until: float, tasks: list[asyncio.Task[None] | None]) -> None
     if not under_way:
         return
     _, late = await asyncio.wait(under_way, timeout=max(0.0, until - time.monotonic()))
-    for task in late:
-        task.cancel()
-    if late:
-        await asyncio.wait(late)
+    await end_tasks(*late)

@@ -17,6 +17,7 @@ import structlog
 
 from hermes.ports.breakers import Line
 from hermes.ports.channels import Channel, Channels, MaybeSent, NotSent, Outcome, Post, To, Verdict
+from hermes.tasks import stop_if_cancelled
 from hermes.turn import Envelope, Platform
 
 log = structlog.get_logger()
@@ -89,6 +90,7 @@ class Typing:
             if not self._may_show(line, to.channel_id, rhythm):
                 continue
             verdict = await self._call(channel, to, envelope.message_id or None)
+            stop_if_cancelled()
             if verdict is None:
                 return
             if verdict.outcome is not Outcome.SENT:

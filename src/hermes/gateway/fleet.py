@@ -25,6 +25,7 @@ from hermes.ports.backends import Backend, BackendError, Check, CheckLevel
 from hermes.ports.errors import NotThere, PortError, StoreUnavailable
 from hermes.ports.models import NoAnswer
 from hermes.ports.transactions import Transactions
+from hermes.tasks import stop_if_cancelled
 
 log = structlog.get_logger()
 
@@ -132,6 +133,7 @@ class Fleet(Mapping[str, Backend]):
         """Read the pointers again and again, until cancelled."""
         while True:
             await self.refresh()
+            stop_if_cancelled()
             await asyncio.sleep(poll_s)
 
     async def check(self, adapter: str, *, timeout_s: float = 10.0) -> tuple[Check, ...]:

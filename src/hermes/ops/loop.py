@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -20,6 +20,7 @@ import structlog
 
 from hermes.ops.metrics import Metrics
 from hermes.ports.alerts import Alerts
+from hermes.tasks import end_tasks
 
 log = structlog.get_logger()
 
@@ -41,9 +42,7 @@ async def heartbeat(alerts: Alerts, metrics: Metrics, *, blocked_after_s: float 
         yield
     finally:
         watch.stop.set()
-        beating.cancel()
-        with suppress(asyncio.CancelledError):
-            await beating
+        await end_tasks(beating)
         # A join would block the loop that is being watched; the thread ends by itself within one look.
 
 

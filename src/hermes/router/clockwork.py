@@ -17,6 +17,7 @@ import structlog
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.rota import Duty, Rota
 from hermes.ports.transactions import Transactions
+from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
 
@@ -96,9 +97,7 @@ class Clockwork:
 
     async def aclose(self) -> None:
         """Stop whatever is being done here, and leave it to others."""
-        for task in self._running.values():
-            task.cancel()
-        await self.idle()
+        await end_tasks(*self._running.values())
 
     async def _run(self, chore: Chore, duty: Duty, now: datetime) -> None:
         doing = asyncio.current_task()
@@ -115,9 +114,7 @@ class Clockwork:
         else:
             await self._end(duty)
         finally:
-            keeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await keeping
+            await end_tasks(keeping)
 
     async def _keep(self, duty: Duty, doing: asyncio.Task[None]) -> None:
         """Give signs of life. Whoever was away for so long that another one took the chore stops."""
@@ -130,6 +127,7 @@ class Clockwork:
                     log.warning("chore_taken_over", chore=duty.chore)
                     doing.cancel()
                     return
+            stop_if_cancelled()
 
     async def _end(self, duty: Duty) -> None:
         with suppress(StoreUnavailable):  # then it is done again, which does no harm

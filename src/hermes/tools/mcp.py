@@ -26,6 +26,7 @@ from mcp import Tool as ServedTool
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
+from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.tools.parameters import BadArguments, clean, parse
 from hermes.tools.registry import CODE, Effect, Errand, Offer, Tool, ToolProblem, ToolReach, schema_of
 
@@ -34,6 +35,8 @@ log = structlog.get_logger()
 NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 LONGEST_NAME, LONGEST_DESCRIPTION, LONGEST_SCHEMA = 64, 600, 6_000
 MOST_PAGES = 20
+CLEANUP_S = 7.0
+"""How long it may take to take leave of a server that is a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,7 @@ class Connection:
                 await self._connected()
             except Exception as error:  # noqa: BLE001  # a server may fail in any way; it is said here, and tried again
                 wait_s = self.patience.retry_s if self._was_there else wait_s
+                stop_if_cancelled()
                 log.warning("mcp_server_lost", server=self.server.name, error=reason(error), retries_in_s=wait_s)
             # Jitter: the servers of a machine that comes back are not asked all at once.
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
@@ -127,6 +131,7 @@ class Connection:
                             await self._doubt.wait()
                     async with asyncio.timeout(self.patience.call_s):
                         await self._list(client)  # a sign of life, and what is new
+                    stop_if_cancelled()
             finally:
                 self._client, self._served = None, ()
 
@@ -229,9 +234,8 @@ async def open_servers(servers: Sequence[McpServer], *, patience: Patience | Non
         try:
             yield McpServers(connections)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            # A program that does not end when its input does is told to, and then killed; the SDK takes its time for each.
+            await end_tasks(*tasks, cleanup_s=CLEANUP_S, longest_s=2 * CLEANUP_S)
 
 
 async def listed(client: Client) -> list[ServedTool]:

@@ -20,7 +20,8 @@ from hermes.tools.mcp import McpServer, McpServers, Patience, open_servers
 from tests.unit.tools.people import MemoryOffers, MemoryOutcomes, MemoryTransactions, later, somebody
 
 SERVER = (sys.executable, str(Path(__file__).with_name("mcp_server.py")))
-QUICK = Patience(retry_s=0.1, ping_s=0.3, call_s=1.0)
+QUICK = Patience(connect_s=20.0, retry_s=0.1, ping_s=0.3, call_s=20.0)
+"""Looks after a connection often, and gives a busy machine time to answer."""
 NAMES = ["small_add", "small_note", "small_pay", "small_fail", "small_sleep", "small_die", "small_environment"]
 
 
@@ -31,9 +32,9 @@ def notes(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def boxed(*servers: McpServer) -> AsyncIterator[tuple[Toolbox, McpServers]]:
+async def boxed(*servers: McpServer, patience: Patience = QUICK) -> AsyncIterator[tuple[Toolbox, McpServers]]:
     effects = MemoryTransactions()
-    async with open_servers(servers, patience=QUICK) as source:
+    async with open_servers(servers, patience=patience) as source:
         yield (
             Toolbox(
                 own=(),
@@ -43,7 +44,7 @@ async def boxed(*servers: McpServer) -> AsyncIterator[tuple[Toolbox, McpServers]
                 offers=MemoryOffers(effects),
                 scan=lambda _: None,
                 further=source.tools,
-                timeout_s=2.0,
+                timeout_s=20.0,
             ),
             source,
         )
@@ -134,9 +135,10 @@ async def test_a_server_that_dies_comes_back_and_hurts_no_other(notes: Path) -> 
 
 
 async def test_a_call_that_takes_too_long_is_given_up(notes: Path) -> None:
-    async with boxed(McpServer(name="small", command=SERVER, env={"NOTES": str(notes)})) as (tools, source):
+    small = McpServer(name="small", command=SERVER, env={"NOTES": str(notes)})
+    async with boxed(small, patience=replace(QUICK, call_s=1.0)) as (tools, source):
         await source.ready(within_s=20)
-        text, is_error = await ask(tools, "small_sleep", seconds=1.6)
+        text, is_error = await ask(tools, "small_sleep", seconds=2.5)
         assert (is_error, text.startswith("Error: ")) == (True, True)
 
 

@@ -26,6 +26,7 @@ from hermes.demo.platforms.ledger import Ledger
 from hermes.demo.platforms.pace import Pace
 from hermes.demo.platforms.post import Attempt, Disorder, post
 from hermes.demo.platforms.refusal import Refusal
+from hermes.tasks import end_tasks
 
 PAGE = b"<!doctype html><html><head><title>Bad Gateway</title></head><body><h1>Bad Gateway</h1></body></html>"
 
@@ -291,10 +292,7 @@ class Platform(ABC):
 
     async def aclose(self) -> None:
         """Stop everything that is under way."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
 
 async def vanish(request: web.Request) -> NoReturn:

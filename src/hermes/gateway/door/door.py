@@ -22,6 +22,7 @@ from hermes.ports.graphs import Graphs
 from hermes.ports.models import Answer, Began, Caller
 from hermes.ports.people import People, User, UserState
 from hermes.ports.transactions import Transactions
+from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
 
 ANY_MODEL = "hermes"
@@ -143,6 +144,7 @@ class Door:
                         await queue.put(Said(choice, piece))
                 await queue.put(None)
             except Exception as error:  # noqa: BLE001  # raised again where the pieces are read
+                stop_if_cancelled()  # then there is no reader any more, and nothing empties the queue
                 await queue.put(error)
 
         following = [asyncio.create_task(follow(choice)) for choice in range(choices)]
@@ -157,9 +159,7 @@ class Door:
                 else:
                     yield said
         finally:
-            for task in following:
-                task.cancel()
-            await asyncio.gather(*following, return_exceptions=True)
+            await end_tasks(*following)
 
     def _caller(self, request: DoorRequest, guest: Guest) -> Caller:
         return Caller(

@@ -41,7 +41,7 @@ def spawn(command: list[str], log: Path, home: Home, environment: Mapping[str, s
             ],
             setsid=True,
             setsigmask=[],
-            setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGTERM],
+            setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM],
         )
     SPAWNED.add(pid)
     return pid

@@ -7,12 +7,10 @@ goes on after an outage of the database."""
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +26,7 @@ from hermes.ports.transactions import Transaction
 from hermes.ports.work import Hands
 from hermes.stores.postgres.database import UNAVAILABLE, Database, on
 from hermes.stores.postgres.queries import load
+from hermes.tasks import end_tasks, frames_of, stop_if_cancelled
 
 log = structlog.get_logger()
 
@@ -138,7 +137,7 @@ class PostgresWork:
                 log.warning("worker_stopped", queue=queue)
             except (exceptions.ConnectorException, *UNAVAILABLE) as error:
                 log.warning("worker_lost_database", queue=queue, error=type(error).__name__)
-            go_on_unless_cancelled()
+            stop_if_cancelled()
             await asyncio.sleep(pace.poll_s)
 
     async def _sweep(self, shift: Shift, pace: Pace, sweeps: Callable[[], Awaitable[None]] | None) -> None:
@@ -151,7 +150,7 @@ class PostgresWork:
             except (StoreUnavailable, psycopg.Error) as error:
                 # Nothing that one look finds may end the looking: it is what brings everything else back.
                 log.warning("sweep_failed", error=type(error).__name__)
-            go_on_unless_cancelled()
+            stop_if_cancelled()
 
     @asynccontextmanager
     async def _beating(self, shift: Shift, pace: Pace) -> AsyncIterator[None]:
@@ -164,14 +163,13 @@ class PostgresWork:
                 with suppress(StoreUnavailable):
                     async with self._database.begin() as tx:
                         await on(tx).execute(SQL["beat"], {"workers": sorted(shift.workers)})
+                stop_if_cancelled()
 
-        beating = asyncio.create_task(beat())
+        beating = asyncio.create_task(beat(), name="work beat")
         try:
             yield
         finally:
-            beating.cancel()
-            with suppress(asyncio.CancelledError):
-                await beating
+            await end_tasks(beating)
 
     async def sweep(self, shift: Shift, pace: Pace) -> None:
         """Give the jobs of dead workers to somebody else, and a job to every message that has none."""
@@ -209,22 +207,10 @@ def queue_unavailable() -> Iterator[None]:
         raise StoreUnavailable(f"PostgreSQL cannot be used: {type(error.__cause__ or error).__name__}") from error
 
 
-def go_on_unless_cancelled() -> None:
-    """Stop where a lost connection took the place of the cancellation: of two errors at once, libraries raise the one they noticed last."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
-
-
 def new_app(connector: BaseConnector) -> procrastinate.App:
     app = procrastinate.App(connector=connector)
     app.job_manager = OwnJobs(connector)
     return app
-
-
-def frames_of(error: Exception) -> list[str]:
-    """Where it happened, the innermost last. Not what it says: an error may quote somebody's words."""
-    return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)[-4:]]
 
 
 class OwnJobs(manager.JobManager):

@@ -39,6 +39,7 @@ from hermes.stores.redis.counters import (
     user_keys,
     whole,
 )
+from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
 
@@ -137,9 +138,8 @@ class RedisBudgets:
     async def aclose(self) -> None:
         """Stop sending charges. What is still owed stays in SQL alone."""
         if self._replayer is not None:
-            self._replayer.cancel()
-            await asyncio.gather(self._replayer, return_exceptions=True)
-            self._replayer = None
+            replayer, self._replayer = self._replayer, None
+            await end_tasks(replayer)
 
     async def _answer_to(self, hold: Hold, args: Sequence[Any]) -> tuple[bytes, int]:
         """Try to reserve until Redis answers, or `wait_s` have passed: what it says, and at which try. Raises StoreUnavailable.
@@ -240,3 +240,4 @@ class RedisBudgets:
             else:
                 failures = 0
                 self._owed.pop(charge.hold.id, None)
+            stop_if_cancelled()

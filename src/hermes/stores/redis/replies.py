@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
 
 import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
+
+from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
 
@@ -77,10 +79,8 @@ class RedisReplies:
     async def aclose(self) -> None:
         """Stop listening."""
         if self._reader is not None:
-            self._reader.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._reader
-            self._reader = None
+            reader, self._reader = self._reader, None
+            await end_tasks(reader)
 
     async def _read(self) -> None:
         """Keep the subscription, for ever."""
@@ -89,6 +89,7 @@ class RedisReplies:
             try:
                 async with self._client.pubsub(ignore_subscribe_messages=False) as channel:
                     await channel.subscribe(CHANNEL)
+                    stop_if_cancelled()
                     async for heard in self._messages(channel):
                         if heard["type"] == "subscribe":
                             if failures:
@@ -103,6 +104,7 @@ class RedisReplies:
                 failures += 1
                 if failures == 1:
                     log.warning("replies_not_heard", error=type(error).__name__)
+            stop_if_cancelled()
             # Full jitter: after a restart of Redis every process comes back at once.
             await asyncio.sleep(random.uniform(0, min(self._longest_pause_s, 0.1 * 2**failures)))  # noqa: S311  # no secret
 
@@ -111,6 +113,7 @@ class RedisReplies:
         is_asked = False
         while True:
             heard = await channel.get_message(timeout=self._idle_s)
+            stop_if_cancelled()
             if heard is not None:
                 is_asked = False
                 yield heard
@@ -118,6 +121,7 @@ class RedisReplies:
                 raise TimeoutError
             else:
                 await channel.ping()
+                stop_if_cancelled()
                 is_asked = True
 
     def _strike(self, turn_id: UUID | None) -> None:

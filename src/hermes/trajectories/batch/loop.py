@@ -15,6 +15,7 @@ from typing import Any
 from hermes.graph import GraphError, MessageGraph, Turn
 from hermes.trajectories.batch.recipe import Pace, Recipe
 from hermes.trajectories.batch.rollout import Outcome, Tally
+from hermes.trajectories.batch.threads import is_cancelled
 from hermes.trajectories.batch.tools import Box, ToolOutcome, ToolResult
 from hermes.trajectories.model import Model, ModelFailed, Request, Sampled
 
@@ -73,6 +74,8 @@ async def converse(chat: Chat, agent: Agent) -> Ended:
     """Let an agent talk until it has an answer. Raises ModelFailed only where no request would be answered any more (`is_spent`)."""
     try:
         for _ in range(agent.recipe.max_turns):
+            if is_cancelled():
+                raise asyncio.CancelledError  # a tool, or the model's client, has kept it to itself
             try:
                 sampled = await answer(chat, agent)
             except ModelFailed as failed:

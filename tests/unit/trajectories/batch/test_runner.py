@@ -111,6 +111,22 @@ async def test_giving_up_keeps_aside_what_was_under_way_and_makes_it_again(stage
     assert {"i0/0.1/0", "i5/0/0"} <= names, "a sample of another attempt has another name"
 
 
+async def test_giving_up_ends_a_rollout_whose_client_has_kept_the_cancellation_to_itself(stage: Stage) -> None:
+    class Deaf(StageModel):
+        async def sample(self, request: Request) -> Sampled:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                return await super().sample(request)
+            raise AssertionError("given up before")
+
+    looking = said(None, {"id": "c", "type": "function", "function": {"name": "x", "arguments": "{}"}})
+    stage.model = Deaf(lambda _: looking)
+    async with asyncio.timeout(20):
+        runner = await stage.run(concurrency=2, during=lambda runner: asyncio.get_running_loop().call_later(0.1, runner.give_up))
+    assert (runner.reason, stage.entries, len(stage.model.requests)) == ("given up", [], 2)
+
+
 async def test_a_model_that_answers_nobody_stops_the_run_and_nothing_counts_as_failed(stage: Stage) -> None:
     stage.model = StageModel(
         lambda request: failing("the day's budget is spent", is_spent=True) if len(stage.model.requests) > 4 else said("x")

@@ -19,6 +19,7 @@ from typing import Any
 from hermes.demo.platforms.pace import today
 from hermes.demo.platforms.platform import Platform
 from hermes.demo.platforms.refusal import Refusal
+from hermes.tasks import end_tasks
 
 A_DAY_S = 86_400.0
 PRESS_S = 150.0
@@ -242,5 +243,4 @@ class Updates:
         try:
             await asyncio.wait({news, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            news.cancel()
-            await asyncio.gather(news, return_exceptions=True)
+            await end_tasks(news)

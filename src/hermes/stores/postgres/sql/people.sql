@@ -155,7 +155,8 @@ where outbox.conversation_id = conversations.id and conversations.user_id = %(us
 update inbox set event_key = turn_id where user_id = %(user_id)s
 
 -- name: forget_memory
-with nights as (delete from dream_nights where user_id = %(user_id)s)
+with nights as (delete from dream_nights where user_id = %(user_id)s),
+    marks as (delete from forgettings where user_id = %(user_id)s)
 delete from user_memory where user_id = %(user_id)s
 
 -- name: forget_errands

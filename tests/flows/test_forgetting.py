@@ -514,9 +514,8 @@ async def test_a_quote_that_the_message_does_not_have_forgets_nothing(understood
 async def test_what_is_forgotten_while_a_model_dreams_of_it_is_not_told_by_the_dream(understood: House, *, forgets: bool) -> None:
     await understood.say("hello my friend")
     ada, mind, parts, now = await understood.user(), understood.hermes.mind, understood.hermes.parts, datetime.now(UTC)
-    await know(
-        understood, Learnt(text="nuts", key="allergies", origin=Origin.SAID), free("surfs every Sunday"), free("has a dog"), free("is 40")
-    )
+    others = map(free, ("surfs every Sunday morning", "has a dog called Rex", "works at a bank in Ubud"))
+    await know(understood, Learnt(text="nuts", key="allergies", origin=Origin.SAID), *others)
 
     async def complete(_: Any) -> str:
         if forgets:

@@ -198,13 +198,13 @@ TALKS = {
         "ผมลืมทุกอย่าง",
     ),
     "tr": Talk(
-        "Fıstığa alerjim var",
-        "Fıstığa",
+        "Benim fındık alerjim var",
+        "fındık",
         "Vejetaryenim",
         "Artık vejetaryen değilim, şimdi balık yiyorum",
-        "Fıstığa alerjim olduğunu unut",
+        "Fındık alerjim olduğunu unut",
         "Hakkımda bildiğin her şeyi unut",
-        "Bunu unuttum: Fıstığa",
+        "Bunu unuttum: fındık",
         "Hakkınızda bildiğim her şeyi unuttum",
     ),
 }
@@ -606,3 +606,11 @@ async def test_to_forget_is_safe_to_repeat_and_leaves_the_account(scripted: Hous
         erased = await forgetting.forget(ada, [Wish(None, "")], turn_id=None, now=datetime.now(UTC))
         assert erased.lines == known
     assert await scripted.rows("select state, tier, trains, referral_code from users where id = %s", ada) == before
+
+
+async def test_what_was_told_shows_in_the_next_prompt_however_late_the_job_is_and_is_stored_once(scripted: House) -> None:
+    turn_id = await scripted.turn("I'm allergic to peanuts")
+    await scripted.turn(NEUTRAL)
+    assert "allergies: peanuts\n" in scripted.system
+    await scripted.hermes.memory(turn_id)
+    assert [(fact.key, fact.text, fact.origin) for fact in await scripted.facts()] == [("allergies", "peanuts", Origin.TOOL)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from hermes.soul.extract_rules import Found, read_statements
@@ -40,7 +41,7 @@ class Confirmation:
 
 def calls_for(words: str, *, sure: bool) -> list[tuple[str, dict[str, Any]]]:
     """The tool calls for what a message says of its writer; with `sure`, none for one that may answer a question."""
-    found = read_statements(words)
+    found = statements_in(words)
     if sure and all(each.key in TASTES and each.op is not Op.FORGET for each in found):
         return []
     calls: list[tuple[str, dict[str, Any]]] = []
@@ -48,6 +49,11 @@ def calls_for(words: str, *, sure: bool) -> list[tuple[str, dict[str, Any]]]:
         if each not in calls:
             calls.append(each)
     return calls[:MOST]
+
+
+@lru_cache(maxsize=16)  # several rules look at one message, more than once
+def statements_in(words: str) -> tuple[Found, ...]:
+    return tuple(read_statements(words))
 
 
 def call_for(found: Found) -> tuple[str, dict[str, Any]]:

@@ -193,6 +193,9 @@ with gone as (
     delete from user_memory using inbox
     where user_memory.user_id = %(user_id)s and inbox.turn_id = source_turn and inbox.account_id = %(account)s
     returning user_memory.id
+), marks as (
+    delete from forgettings using inbox
+    where forgettings.user_id = %(user_id)s and inbox.turn_id = forgettings.turn_id and inbox.account_id = %(account)s
 )
 delete from dreams where user_id = %(user_id)s and evidence && array(select id from gone)
 

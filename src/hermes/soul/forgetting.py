@@ -11,6 +11,7 @@ comes late does not learn it again. Repeating it changes nothing."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -40,6 +41,11 @@ SPEAKING = frozenset({
     *("dislikes", "interests", "occasions", "favorite_areas", "favorite_venue", "favorite_category", "home_area"),
 })  # fmt: skip
 """Keys whose values are names. Free facts that name one are about it; one that has a 2 or a Friday is not about the party's size or day."""
+
+KEY_TERMS = {key: frozenset(terms(key.replace("_", " "))) for key in KEYS}
+EMBED_TIMEOUT_S = 1.0
+MOST_READ = 500
+"""Free facts, the newest, in which statements are read: each takes most of a millisecond. In the others values are looked for by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,7 @@ class Forgetting:
                 was_said = True
             else:
                 nears = [await self._near(tx, user_id, vectors.get(wish.text), now) if wish.key is None else {} for wish in wishes]
-                hits = all_hits(wishes, nears, known)
+                hits = await asyncio.to_thread(all_hits, wishes, nears, known)
                 await self._erase(tx, user_id, wishes, hits, now=now)
                 was_said = await self._is_said(tx, user_id, wishes, hits, besides=turn_id)
             live = [hit for hit in hits if is_live(hit.fact, now)]
@@ -137,8 +143,9 @@ class Forgetting:
 
     async def _embedded(self, texts: Sequence[str]) -> dict[str, Embedding]:
         try:
-            return dict(zip(texts, await self.embeddings.embed(texts), strict=True)) if texts else {}
-        except EmbeddingsUnavailable:
+            async with asyncio.timeout(EMBED_TIMEOUT_S):
+                return dict(zip(texts, await self.embeddings.embed(texts), strict=True)) if texts else {}
+        except (EmbeddingsUnavailable, TimeoutError):
             return {}
 
 
@@ -158,55 +165,62 @@ def all_hits(wishes: Sequence[Wish], nears: Sequence[Mapping[UUID, float]], know
 
 def hits_of(wish: Wish, known: Sequence[Fact], near: Mapping[UUID, float]) -> list[Hit]:
     """The facts that a wish means, those that are superseded too."""
-    if wish.key is None:
-        return [hit for fact in known if (hit := hit_by_words(wish.text, fact, near.get(fact.id, 0.0))) is not None]
-    keyed = [hit for fact in known if (hit := hit_by_key(wish.key, wish.text, fact)) is not None]
-    values = items(wish.text) if wish.text else [item for hit in keyed for item in hit.gone]
-    free = [fact for fact in known if fact.key is None and says(fact.text, wish.key, values, is_any=not wish.text)]
-    return [*keyed, *(Hit(fact, (fact.text,), None) for fact in free)]
+    rows = [fact for fact in known if fact.key is not None]
+    keyed = [hit for fact in rows if (hit := hit_by_words(wish.text, fact) if wish.key is None else hit_by_key(wish, fact)) is not None]
+    gone = [item for hit in keyed if hit.fact.key in SPEAKING for item in hit.gone]
+    values = dict.fromkeys([*gone, *(items(wish.text) if wish.key in SPEAKING else ())])
+    free = [fact for fact in known if fact.key is None]
+    stated = {fact.id for fact in free[-MOST_READ:] if wish.key is not None and states(fact.text, wish)}
+    meant = [
+        fact
+        for fact in free
+        if fact.id in stated
+        or any(names_value(fact.text, value) for value in values)
+        or (wish.key is None and (is_about(fact.text, wish.text) or (near.get(fact.id, 0.0) >= NEAR and not differ(fact.text, wish.text))))
+    ]
+    return [*keyed, *(Hit(fact, (fact.text,), None) for fact in meant)]
 
 
-def hit_by_key(key: str, value: str, fact: Fact) -> Hit | None:
-    is_family = fact.key in ABOUT_FOOD and key in ABOUT_FOOD and bool(value)
-    if fact.key is None or not (fact.key == key or is_family):
+def hit_by_key(wish: Wish, fact: Fact) -> Hit | None:
+    is_family = bool(wish.text) and {fact.key, wish.key} <= ABOUT_FOOD
+    if fact.key is None or not (fact.key == wish.key or is_family):
         return None
-    left = merged(fact.key, fact.text, value, Op.FORGET, same_item)
+    left = merged(fact.key, fact.text, wish.text, Op.FORGET, same_item)
     if left == fact.text:
         return None
     kept = items(left or "")
     return Hit(fact, tuple(item for item in parts_of(fact) if item not in kept), left)
 
 
-def hit_by_words(asked: str, fact: Fact, cosine: float) -> Hit | None:
-    """A fact that is about some words: it has most of them, or is named by them."""
+def hit_by_words(asked: str, fact: Fact) -> Hit | None:
+    """A value that some words name. Words that name a key are about that key alone: "my peanut allergy" is no dislike of peanuts."""
     wanted = set(terms(asked))
-    if not wanted:
+    about = KEY_TERMS.get(fact.key or "", frozenset())
+    named = [key for key, found in KEY_TERMS.items() if found <= wanted]
+    if not wanted or (named and fact.key not in named):
         return None
-    if fact.key is None:
-        is_meant = is_about(fact.text, asked) or (cosine >= NEAR and not differ(fact.text, asked))
-        return Hit(fact, (fact.text,), None) if is_meant else None
-    about = set(terms(fact.key.replace("_", " ")))
     gone = tuple(item for item in parts_of(fact) if wanted <= about or is_named(item, wanted - about))
     kept = [item for item in parts_of(fact) if item not in gone]
     return Hit(fact, gone, ", ".join(kept) or None) if gone else None
 
 
 def is_named(item: str, wanted: set[str]) -> bool:
+    """Whether words are the name of an item, or nearly nothing else."""
     own = set(terms(item))
-    return bool(own and wanted) and (own <= wanted or wanted <= own)
+    return bool(own and wanted) and (wanted <= own or (own <= wanted and len(wanted - own) <= 1))
 
 
 def is_about(text: str, asked: str) -> bool:
-    wanted, own = set(terms(asked)), set(terms(text))
-    return bool(wanted) and len(wanted & own) >= MOST_OF_THE_WORDS * len(wanted)
+    """Whether a text has all of some words, or most of them and no other in the place of one: a dog called Rex is no cat called Rex."""
+    wanted = set(terms(asked))
+    shared = wanted & set(terms(text))
+    return bool(wanted) and (shared == wanted or (len(shared) >= MOST_OF_THE_WORDS * len(wanted) and not differ(text, asked)))
 
 
-def says(text: str, key: str, values: Sequence[str], *, is_any: bool) -> bool:
-    """Whether a text says that a key has one of these values, or `is_any`, whatever it has; or names one of them."""
-    if key in SPEAKING and any(names_value(text, value) for value in values):
-        return True
-    told = [found for found in read_statements(text) if found.key == key]
-    return any(is_any or any(same_item(found.value, value) for value in values) for found in told)
+def states(text: str, wish: Wish) -> bool:
+    """Whether a text says that the key has this value; without one, whatever it has."""
+    told = [found.value for found in read_statements(text) if found.key == wish.key]
+    return any(not wish.text or same_item(value, meant) for value in told for meant in items(wish.text) or [""])
 
 
 def names_value(text: str, value: str) -> bool:
@@ -221,7 +235,7 @@ def names_value(text: str, value: str) -> bool:
 def speaks_of_wish(text: str, wish: Wish) -> bool:
     if wish.key is None:
         return is_about(text, wish.text)
-    return says(text, wish.key, items(wish.text), is_any=not wish.text)
+    return states(text, wish) or (wish.key in SPEAKING and any(names_value(text, value) for value in items(wish.text)))
 
 
 def is_told(dream: Dream, wishes: Sequence[Wish], hits: Iterable[Hit]) -> bool:

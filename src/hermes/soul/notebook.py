@@ -156,7 +156,7 @@ def wishes_in(what: str) -> list[Wish]:
             return [Wish(name, typed(name, value.strip()))]
         return [Wish(None, value.strip())]
     stated = [Wish(found.key, found.value) for found in read_statements(what) if found.key is not None and found.op in (Op.SET, Op.ADD)]
-    return [*stated, Wish(None, what.strip())]
+    return stated or [Wish(None, what.strip())]
 
 
 def spoken(key: str, value: str) -> str:

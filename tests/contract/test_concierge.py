@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001  # people write in other scripts
-"""The concierge on the real tables: its ports, and the seventeen tools as a model calls them."""
+"""The concierge on the real tables: its ports, and the eighteen tools as a model calls them."""
 
 import asyncio
 import json
@@ -346,6 +346,22 @@ async def test_preferences_are_kept_and_found(house: House) -> None:
     assert await house.ask("recall_memory", query="shoes") == "Nothing is known about that."
     assert await house.ask("save_preference", key="colour of the moon", value="grey") == "Error: nobody needs to know that"
     assert await house.ask("save_preference", key="diet", value="") == "Error: key and value must both say something"
+
+
+async def test_a_preference_that_changes_or_no_longer_holds_is_told_as_that(house: House) -> None:
+    assert await house.ask("save_preference", key="diet", value="vegan") == "Remembered: diet is vegan."
+    assert await house.ask("save_preference", key="diet", value="halal") == "Updated: diet is halal, no longer vegan."
+    assert await house.ask("save_preference", key="diet", value="vegan", no_longer=True) == "Nothing is known about that."
+    assert await house.ask("save_preference", key="diet", value="halal", no_longer=True) == "Noted: diet is no longer halal."
+
+
+async def test_what_was_forgotten_is_told_as_it_was_known(house: House) -> None:
+    await house.ask("save_preference", key="diet", value="vegan")
+    assert await house.ask("forget_memory", what="shoes") == "Nothing is known about that."
+    assert await house.ask("forget_memory", what="diet") == "Forgotten: diet: vegan."
+    assert await house.ask("forget_memory", what="diet") == "Nothing is known about that."
+    assert await house.ask("forget_memory", everything=True) == "Forgotten: everything that was known, 0 facts."
+    assert await house.ask("forget_memory", what=" ") == "Error: say what to forget, or that it is everything"
 
 
 # --- goods

@@ -71,6 +71,7 @@ async def live(database: Database, keyring: Keyring, channel: str) -> UUID:
         [old] = await memories.change(tx, who, [Change(fact=NewFact(text="vegetarian", key="diet", origin=Origin.SAID))], now=NOW)
         newer = NewFact(text="vegan", key="diet", origin=Origin.SAID)
         await memories.change(tx, who, [Change(fact=newer, supersedes=(old.id,))], now=NOW)
+        await memories.mark_forgotten(tx, who, claim.turn_id, [("allergies", ("peanut",))])
         dreams = [Dream(kind=DreamKind.INSIGHT, text="eats out on Fridays")]
         await PostgresDreams(keyring).add(tx, who, Depth.DEEP, date(2026, 11, 9), dreams, now=NOW)
         await PostgresOutcomes(keyring).begin(tx, tools, 0, "create_booking")

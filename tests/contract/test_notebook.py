@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -10,22 +10,29 @@ from uuid import UUID
 
 import pytest
 
+from hermes.ports.histories import History
 from hermes.ports.memories import Fact, Origin
 from hermes.ports.people import User
+from hermes.ports.sessions import Session
 from hermes.ports.tools import ToolCall, ToolUser
 from hermes.soul.extract import MemoryWriter
+from hermes.soul.facts import LISTS
 from hermes.soul.facts_plan import Learnt
+from hermes.soul.forgetting import Forgetting
 from hermes.soul.notebook import MemoryNotebook
 from hermes.soul.recall import Recall
 from hermes.soul.sanitize import sanitize_memory_value
 from hermes.soul.trivial import is_trivial
+from hermes.soul.words import Words
 from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.concierge_desk import PostgresBookings, PostgresNutrition, PostgresOrders, PostgresReminders, PostgresWatchers
 from hermes.stores.postgres.concierge_effects import PostgresOffers, PostgresOutcomes
 from hermes.stores.postgres.concierge_shelf import PostgresProducts, PostgresVenues
 from hermes.stores.postgres.database import Database, open_database
+from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.memories import PostgresMemories
+from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
+from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.tools.concierge import Concierge, concierge_tools
 from hermes.tools.concierge.tables import sample_venues
 from hermes.tools.executor import Toolbox
@@ -41,6 +48,19 @@ class Bases:
 
     async def invalidate(self, user_id: UUID) -> None:
         self.dropped.append(user_id)
+
+
+class NoHistories:
+    """The port Histories, with nothing in it."""
+
+    async def read(self, _: str, session: Session) -> History:
+        return History((), session.head)
+
+    async def append(self, *_: object, **__: object) -> None:
+        return
+
+    async def drop(self, _: Sequence[UUID]) -> None:
+        return
 
 
 class House:
@@ -59,7 +79,17 @@ class House:
             is_trivial=is_trivial,
         )
         recall = Recall(database, self.memories, self.embeddings, is_trivial=is_trivial, count_skipped=lambda: None, timeout_s=5)
-        self.notebook = MemoryNotebook(self.writer, recall)
+        words = Words(PostgresSessions(keyring), PostgresGraphs(keyring), NoHistories())
+        self.forgetting = Forgetting(
+            transactions=database,
+            memories=self.memories,
+            dreams=PostgresDreams(keyring),
+            embeddings=self.embeddings,
+            souls=souls,
+            past=PostgresPastMessages(keyring),
+            words=words,
+        )
+        self.notebook = MemoryNotebook(self.writer, recall, self.forgetting)
         self.bookings = PostgresBookings(keyring)
 
     def toolbox(self) -> Toolbox:
@@ -85,6 +115,11 @@ class House:
     async def live(self) -> list[Fact]:
         async with self.database.begin() as tx:
             return list(await self.memories.live(tx, self.user.user_id, now=self.user.now))
+
+    async def lines(self) -> set[str]:
+        """What is known, a line for each item of a list."""
+        known = [f"{key.replace('_', ' ')}: {text}" if key else text for key, text in await self.known()]
+        return {each for line in known for each in spread(line)}
 
     async def known(self) -> list[tuple[str | None, str]]:
         return [(fact.key, fact.text) for fact in await self.live()]
@@ -181,6 +216,70 @@ async def test_what_the_user_said_stands_over_what_was_observed(house: House, or
         async with house.database.begin() as tx:
             await house.notebook.observe(tx, house.user, {"last_booking": f"for {size}", "typical_party_size": size})
     assert await house.known() == [("typical_party_size", "4"), ("last_booking", "for 3")]
+
+
+@pytest.mark.parametrize(
+    ("what", "gone"),
+    [
+        ("allergies", ["allergies: peanuts, shrimps", "carries an EpiPen because of peanuts"]),
+        ("allergies: peanuts", ["allergies: peanuts", "carries an EpiPen because of peanuts"]),
+        ("peanut", ["allergies: peanuts", "dislikes: peanuts", "carries an EpiPen because of peanuts"]),
+        ("my peanut allergy", ["allergies: peanuts", "carries an EpiPen because of peanuts"]),
+        ("I live in Canggu", ["home area: Canggu"]),
+        ("that my dog is called Nori", []),
+        ("that my cat is called Biscuit", ["my cat is called Biscuit"]),
+        ("I'm allergic to peanuts", ["allergies: peanuts", "carries an EpiPen because of peanuts"]),
+        ("Home Area", ["home area: Canggu"]),
+        ("party size", ["typical party size: 2"]),
+        ("cats", ["interests: cats", "has 2 cats called Nori and Miso", "my cat is called Biscuit"]),
+        ("my sister's wedding in June", ["sister gets married in June"]),
+        ("favourite colour", ["favourite colour: green"]),
+        ("the", []),
+        ("shoes", []),
+    ],
+)
+async def test_what_is_meant_is_forgotten_and_nothing_else(house: House, what: str, gone: list[str]) -> None:
+    for key, value in (
+        ("allergies", "peanuts, shrimps"),
+        ("home_area", "Canggu"),
+        ("typical_party_size", "2"),
+        ("note", "carries an EpiPen because of peanuts"),
+        ("note", "has 2 cats called Nori and Miso"),
+        ("note", "sister gets married in June"),
+        ("note", "my cat is called Biscuit"),
+        ("interests", "cats, surfing"),
+        ("dislikes", "peanuts"),
+        ("favorite_areas", "Canggu"),
+        ("favourite colour", "green"),
+    ):
+        await house.notebook.save(house.user, key, value)
+    before = await house.lines()
+    erased = await house.notebook.forget(house.user, what)
+    left = await house.lines()
+    assert sorted(erased.lines) == sorted(gone)
+    assert before - left == {each for line in gone for each in spread(line)}
+    assert left <= before
+    assert (await house.notebook.forget(house.user, what)).lines == []
+
+
+def spread(line: str) -> list[str]:
+    """A line of the memory, one for each item of a list."""
+    key, _, value = line.partition(": ")
+    return [f"{key}: {item}" for item in value.split(", ")] if key.replace(" ", "_") in LISTS else [line]
+
+
+async def test_notes_in_own_words_stand_beside_each_other(house: House) -> None:
+    for value in ("my sister lives in Lisbon", "my brother lives in Rome", "my brother lives in Rome"):
+        await house.notebook.save(house.user, "note", value)
+    assert await house.known() == [(None, "my sister lives in Lisbon"), (None, "my brother lives in Rome")]
+
+
+async def test_what_no_longer_holds_is_taken_back_and_kept_as_what_was(house: House) -> None:
+    await house.notebook.save(house.user, "allergies", "nuts, shrimps")
+    change = await house.notebook.save(house.user, "allergies", "nut", no_longer=True)
+    assert (change.before, change.after) == ("nuts, shrimps", "shrimps")
+    with pytest.raises(ValueError, match="forget_memory takes it back"):
+        await house.notebook.save(house.user, "favourite colour", "green", no_longer=True)
 
 
 # --- through the tools

@@ -185,7 +185,7 @@ async def test_the_concierge_works_for_a_user_of_each_rollout_who_is_forgotten(s
         seen, tomorrow = [], f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%dT%H:%M}"
         for _ in range(2):
             async with opened(toolsets.values(), ERRAND) as box:
-                assert len(box.schemas) == 17
+                assert len(box.schemas) == 18
                 found = await box.run("c", "venue_search", json.dumps({"query": "sunset bar", "area": "Canggu"}), timeout_s=10)
                 noted = await box.run("c", "set_reminder", json.dumps({"text": "call mum", "at": tomorrow}), timeout_s=10)
                 wrong = await box.run("c", "create_booking", "{}", timeout_s=10)

@@ -16,7 +16,7 @@ from hermes.ports.images import Picture
 from hermes.ports.models import Answer, Caller
 from hermes.ports.people import UserState
 from hermes.ports.souls import Soul
-from hermes.ports.tools import ToolUser
+from hermes.ports.tools import Erased, PreferenceChange, ToolUser
 from hermes.router.pipeline import handle_message
 from hermes.router.services import Services
 from hermes.soul.layers import Base, note
@@ -72,8 +72,15 @@ class Notes:
 
     known: dict[Any, dict[str, str]] = field(default_factory=dict)
 
-    async def save(self, user: ToolUser, key: str, value: str) -> None:
-        self.known.setdefault(user.user_id, {})[key] = value
+    async def save(self, user: ToolUser, key: str, value: str, **_: object) -> PreferenceChange:
+        page = self.known.setdefault(user.user_id, {})
+        before, page[key] = page.get(key), value
+        return PreferenceChange(before, value)
+
+    async def forget(self, user: ToolUser, what: str) -> Erased:
+        gone = [f"{key}: {value}" for key, value in self.known.get(user.user_id, {}).items() if not what or key in what]
+        self.known[user.user_id] = {key: value for key, value in self.known.get(user.user_id, {}).items() if f"{key}: {value}" not in gone}
+        return Erased(gone, was_said=False)
 
     async def search(self, user: ToolUser, _: str) -> Sequence[str]:
         return [f"{key}: {value}" for key, value in self.known.get(user.user_id, {}).items()]

@@ -31,11 +31,13 @@ from hermes.soul import language, sanitize
 from hermes.soul.asking import NO_ANSWER
 from hermes.soul.base import SoulLoader
 from hermes.soul.extract import MemoryWriter
+from hermes.soul.forgetting import Forgetting
 from hermes.soul.language import SpokenLanguages
 from hermes.soul.notebook import MemoryNotebook
 from hermes.soul.recall import Recall
 from hermes.soul.sanitize import sanitize_memory_value, scan
 from hermes.soul.trivial import is_trivial
+from hermes.soul.words import Words
 from hermes.tools.concierge import Concierge, concierge_tools
 from hermes.tools.executor import Source, Toolbox, nothing_more
 from hermes.tools.gate.gate import Gate
@@ -97,6 +99,16 @@ def mind_from(parts: Parts, transactions: Transactions, metrics: Metrics) -> Min
         alerts=parts.alerts,
         sanitize=sanitize_memory_value,
     )
+    words = Words(parts.sessions, parts.graphs, parts.histories)
+    forgetting = Forgetting(
+        transactions=transactions,
+        memories=parts.memories,
+        dreams=parts.dreams,
+        embeddings=parts.embeddings,
+        souls=souls,
+        past=parts.past_messages,
+        words=words,
+    )
     writer = MemoryWriter(
         transactions=transactions,
         memories=parts.memories,
@@ -105,8 +117,9 @@ def mind_from(parts: Parts, transactions: Transactions, metrics: Metrics) -> Min
         sanitize=sanitize_memory_value,
         is_trivial=is_trivial,
         fails_with=NO_ANSWER,
+        forgetting=forgetting,
     )
-    return Mind(souls, recall, writer, MemoryNotebook(writer, recall))
+    return Mind(souls, recall, writer, MemoryNotebook(writer, recall, forgetting))
 
 
 def toolbox_from(settings: Settings, parts: Parts, transactions: Transactions, mind: Mind, further: Source) -> Toolbox:

@@ -102,6 +102,17 @@ class Unembedded:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class ForgottenMark:
+    """Something that a user asked to forget, took back or said anew, by its words' digests. Without words: all of the key, and without a
+    key everything."""
+
+    key: str | None
+    terms: Sequence[int]
+    is_same_turn: bool
+    """It was asked for in the turn that was named, and not in a later one."""
+
+
 class Memories(Protocol):
     """Facts by user. Every call names the user, and no row of anybody else is ever touched.
 
@@ -154,6 +165,22 @@ class Memories(Protocol):
 
     async def erase(self, tx: Transaction, user_id: UUID) -> int:
         """Take everything out that is known of a user, dreams included; return how many facts there were."""
+        ...
+
+    async def mark_forgotten(
+        self, tx: Transaction, user_id: UUID, turn_id: UUID | None, marks: Sequence[tuple[str | None, Sequence[str]]]
+    ) -> None:
+        """Note what is not to be learnt again from messages until this turn's, each by its key and its words; without a turn, until now.
+
+        The words are kept as keyed digests, for thirty days: no job comes later."""
+        ...
+
+    async def forgotten_after(self, tx: Transaction, user_id: UUID, turn_id: UUID) -> Sequence[ForgottenMark]:
+        """Return what was asked to be forgotten in this turn or in a later one."""
+        ...
+
+    async def digests(self, tx: Transaction, user_id: UUID, terms: Sequence[str]) -> Sequence[int]:
+        """Return the keyed digests of words, to compare with those of marks."""
         ...
 
     async def unembedded(self, tx: Transaction, model: str, *, after: UUID | None = None, limit: int = 100) -> Sequence[Unembedded]:
@@ -224,6 +251,10 @@ class Dreams(Protocol):
 
     async def all(self, tx: Transaction, user_id: UUID) -> Sequence[Dream]:
         """Return every line of every dream, oldest first, the rejected ones too."""
+        ...
+
+    async def delete(self, tx: Transaction, user_id: UUID, dream_ids: Sequence[UUID]) -> None:
+        """Take lines out for good; ids of others are not there."""
         ...
 
     async def review(self, tx: Transaction, user_id: UUID, dream_id: UUID, review: Review, *, reason: str = "") -> bool:

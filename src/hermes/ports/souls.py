@@ -93,3 +93,7 @@ class PastMessages(Protocol):
     async def last(self, tx: Transaction, user_id: UUID, *, limit: int = 5) -> Sequence[PastMessage]:
         """Return the user's last messages of sessions that are over, oldest first. Raises Forgotten."""
         ...
+
+    async def recent(self, tx: Transaction, user_id: UUID, *, besides: UUID | None, limit: int = 100) -> Sequence[PastMessage]:
+        """Return the user's last messages that a model may still be shown, of whatever session, without that of one turn; newest first."""
+        ...

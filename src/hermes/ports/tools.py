@@ -84,14 +84,37 @@ class Tools(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PreferenceChange:
+    """What a key held before something was saved, and what it holds now; None for nothing."""
+
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What was forgotten, a line each, as it was known; and whether it was spoken of in messages that models were shown."""
+
+    lines: Sequence[str]
+    was_said: bool
+
+
 class Notebook(Protocol):
     """What tools may write down about a user and look up again. Whoever remembers decides what is kept, and how it is found.
 
-    `save` and `search` open transactions of their own: whoever calls them holds none, for a connection that waits for another one is
-    how a pool runs dry."""
+    `save`, `forget` and `search` open transactions of their own: whoever calls them holds none, for a connection that waits for another one
+    is how a pool runs dry."""
 
-    async def save(self, user: ToolUser, key: str, value: str) -> None:
-        """Remember a preference in place of an older one with the same key. Repeating it changes nothing. ValueError says what is wrong."""
+    async def save(self, user: ToolUser, key: str, value: str, *, no_longer: bool = False) -> PreferenceChange:
+        """Remember a preference in place of an older one with the same key; `no_longer`: this value of it does not hold any more.
+
+        Repeating it changes nothing. ValueError says what is wrong."""
+        ...
+
+    async def forget(self, user: ToolUser, what: str) -> Erased:
+        """Take out for good what is known about something, by its key or by words; without any, everything. What it was told in goes with
+        it: the user's next message begins a new session. Repeating it changes nothing."""
         ...
 
     async def search(self, user: ToolUser, query: str) -> Sequence[str]:

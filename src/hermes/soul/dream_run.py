@@ -61,6 +61,10 @@ class Dreamer:
             lines = await self._deep(user_id, list(facts), list(before))
         checked = await asyncio.to_thread(reviewed, lines, facts, self.sanitize)
         async with self.transactions.begin() as tx:
+            await self.memories.lock(tx, user_id)
+            # What was forgotten while a model dreamt of it is not told by the dream either.
+            known = {fact.id for fact in await self.memories.live(tx, user_id, now=now)}
+            checked = [dream for dream in checked if known.issuperset(dream.evidence)]
             is_new = await self.dreams.add(tx, user_id, depth, period_of(depth, now), checked, now=now)
         if not is_new:
             return []

@@ -16,15 +16,16 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
-from hermes.ports.memories import Change, Fact, Memories, Origin
+from hermes.ports.memories import Change, Fact, ForgottenMark, Memories, Origin
 from hermes.ports.souls import Souls
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.soul.excerpt import excerpt
 from hermes.soul.extract_answer import LONGEST_TEXT, BadAnswer, question, read_answer
 from hermes.soul.extract_rules import read_statements
-from hermes.soul.facts import LISTS, BadValue, items, typed
+from hermes.soul.facts import LISTS, BadValue, Op, items, typed
 from hermes.soul.facts_plan import Learnt, after, outdates, plan
 from hermes.soul.facts_same import canonical, comparable, is_nearly_equal, naming
+from hermes.soul.forgetting import Forgetting, Wish, is_marked
 from hermes.soul.layers import Sanitize
 from hermes.soul.recall import ranked
 from hermes.soul.recall_terms import terms
@@ -74,26 +75,39 @@ class MemoryWriter:
     fails_with: tuple[type[Exception], ...] = (TimeoutError,)
     """What `complete` raises when no model answers; the rules stand then."""
     timeout_s: float = 30.0
+    forgetting: Forgetting | None = None
+    """None: nothing is forgotten, and what is asked to be forgotten is not learnt either."""
 
     async def extract_and_save(
         self, user_id: UUID, turn_id: UUID, text: str, *, shown: Sequence[str] = (), now: datetime
     ) -> Sequence[Fact]:
         """Learn from one message; return the facts that are new. `shown` is what the model was sent beside it: system message and note.
 
+        What it asks to forget is forgotten first, and is not learnt from it, nor from earlier messages whose turn to be read comes later.
         Safe to repeat: what was learnt the first time is known the second. Raises StoreUnavailable, so that the job is tried again, and
         Forgotten."""
         if not text.strip() or self.is_trivial(text):
             return ()
+        read = await asyncio.to_thread(read_statements, text)
+        # "Forget what I said about my diet" reads like an attack on a prompt; said of what is known of the user, it is their right.
+        own = {found.quote for found in read if found.op is Op.FORGET}
         by_rule = [
             Learnt(text=found.value, key=found.key, op=found.op, origin=Origin.RULE, source_turn=turn_id, confidence=RULE_CONFIDENCE)
-            for found in await asyncio.to_thread(read_statements, text)
-            if self.sanitize(found.quote) is not None
+            for found in read
+            if found.quote in own or self.sanitize(found.quote) is not None
         ]
         by_model = await self._asked(user_id, turn_id, text, now)
         # A model understands the sentence, rules know its words; where both speak of one key, the model is believed.
         decided = {learnt.key for learnt in by_model if learnt.key is not None}
-        wanted = by_model + [learnt for learnt in by_rule if learnt.key is None or learnt.key not in decided]
-        return await self.save(user_id, await asyncio.to_thread(not_shown, wanted, shown), now=now)
+        wanted = by_model + [learnt for learnt in by_rule if learnt.op is Op.FORGET or learnt.key is None or learnt.key not in decided]
+        await self._forget(user_id, turn_id, [Wish(learnt.key, learnt.text) for learnt in wanted if learnt.op is Op.FORGET], now)
+        told = [learnt for learnt in wanted if learnt.op is not Op.FORGET]
+        return await self.save(user_id, await asyncio.to_thread(not_shown, told, shown), now=now)
+
+    async def _forget(self, user_id: UUID, turn_id: UUID, wishes: Sequence[Wish], now: datetime) -> None:
+        """Forget what a message asks for, unless a tool did so in its turn."""
+        if wishes and self.forgetting is not None:
+            await self.forgetting.forget(user_id, wishes, turn_id=turn_id, now=now, is_afterwards=True)
 
     async def save(self, user_id: UUID, wanted: Sequence[Learnt], *, now: datetime) -> Sequence[Fact]:
         """Keep what is clean and new; return it. Also for what tools write: `save_preference`, the last booking."""
@@ -103,34 +117,66 @@ class MemoryWriter:
         vectors = await self._embedded([learnt.text for learnt in cleaned if learnt.key is None])
         ready = [replace(learnt, embedding=vectors.get(learnt.text)) if learnt.key is None else learnt for learnt in cleaned]
         async with self.transactions.begin() as tx:
-            changes = await self._planned(tx, user_id, ready, now)
+            planned = await self._planned(tx, user_id, ready, now)
+            changes = [change for _, change in planned]
             added = await self.memories.change(tx, user_id, changes, now=now) if changes else ()
+            await self._outdate(tx, user_id, [learnt for learnt, _ in planned])
         if changes:
             log.info("memory_saved", user_id=str(user_id), added=len(added), superseded=sum(len(change.supersedes) for change in changes))
             await self.souls.invalidate(user_id)
         return added
 
-    async def _planned(self, tx: Transaction, user_id: UUID, ready: Sequence[Learnt], now: datetime) -> list[Change]:
+    async def _outdate(self, tx: Transaction, user_id: UUID, learnt: Sequence[Learnt]) -> None:
+        """See that no earlier message whose turn to be read comes later brings back what was just taken back or said anew."""
+        for each in learnt:
+            if each.source_turn is None or each.key is None or each.origin is Origin.SYSTEM:
+                continue
+            if each.op is Op.REMOVE:
+                marks = [(each.key, found) for item in items(each.text) if (found := terms(item))]
+                await self.memories.mark_forgotten(tx, user_id, each.source_turn, marks)
+            elif each.key not in LISTS:
+                await self.memories.mark_forgotten(tx, user_id, each.source_turn, [(each.key, ())])
+
+    async def _planned(self, tx: Transaction, user_id: UUID, ready: Sequence[Learnt], now: datetime) -> list[tuple[Learnt, Change]]:
         """Decide under the user's lock, one after the other: what is learnt twice in one message is learnt once.
 
         Of the free facts only those are read that make a difference to what is learnt; there may be thousands."""
         await self.memories.lock(tx, user_id)
         known = list(await self.memories.keyed(tx, user_id, now=now))
-        changes: list[Change] = []
+        changes: list[tuple[Learnt, Change]] = []
         own: dict[UUID, Embedding] = {}
         gone: set[UUID] = set()
-        for learnt in ready:
+        for learnt in await self._not_forgotten(tx, user_id, ready):
             beside = await self._beside(tx, user_id, learnt, known, now)
             cosines = {**beside.cosines, **cosines_to(learnt, own)}
             change = await asyncio.to_thread(plan, [*known, *(fact for fact in beside.facts if fact.id not in gone)], learnt, cosines)
             if change is None:
                 continue
-            changes.append(change)
+            changes.append((learnt, change))
             gone.update(change.supersedes)
             known = after(known, change, now)
             if change.fact is not None and change.fact.embedding is not None:
                 own[change.fact.id] = change.fact.embedding
         return changes
+
+    async def _not_forgotten(self, tx: Transaction, user_id: UUID, ready: Sequence[Learnt]) -> list[Learnt]:
+        """What is learnt, less what the user asked to forget since they said it. A tool's word is newer than that."""
+        marks: dict[UUID, Sequence[ForgottenMark]] = {}
+        left = []
+        for learnt in ready:
+            turn_id = learnt.source_turn if learnt.origin in (Origin.RULE, Origin.SAID) else None
+            if turn_id is not None and turn_id not in marks:
+                marks[turn_id] = await self.memories.forgotten_after(tx, user_id, turn_id)
+            since = marks.get(turn_id, ()) if turn_id is not None else ()
+            parts = items(learnt.text) if learnt.key in LISTS else [learnt.text]
+            kept = [part for part in parts if not since or not await self._is_forgotten(tx, user_id, learnt.key, part, since)]
+            if kept:
+                left.append(learnt if kept == parts else replace(learnt, text=", ".join(kept)))
+        return left
+
+    async def _is_forgotten(self, tx: Transaction, user_id: UUID, key: str | None, text: str, since: Sequence[ForgottenMark]) -> bool:
+        own = frozenset(await self.memories.digests(tx, user_id, terms(text)))
+        return any(is_marked(key, own, mark) for mark in since)
 
     async def _beside(self, tx: Transaction, user_id: UUID, learnt: Learnt, known: Sequence[Fact], now: datetime) -> Beside:
         """The stored free facts that what is learnt must be compared with."""

@@ -31,7 +31,8 @@ RULES = f"""You read one message of a user and note down what it says about the 
 Answer with JSON only: {{"facts": [{{"key": …, "value": …, "op": …, "quote": …, "confidence": …, "lasts_days": …, "replaces": …}}]}}
 - key: one of {", ".join(key for key in KEYS if key not in UNASKED)}; or null for anything else.
 - value: for a key its value (for lists an array of short names); without a key one short sentence in the user's own words and language.
-- op: "set", or for lists "add" or "remove".
+- op: "set"; for lists "add" or "remove"; "forget" where the user asks you to forget it: value is then what is to be forgotten, or null for
+  all that a key holds. What is to be forgotten is never noted down as a fact.
 - quote: the user's words that say so, copied letter by letter from the message.
 - confidence: from 0 to 1. lasts_days: a number if the fact ends by itself, else null.
 - replaces: the number of a known fact that is no longer true because of this one, else null.
@@ -96,12 +97,15 @@ def read_fact(fact: Any, known: int) -> Said | None:
         raise BadAnswer("a fact replaces one that was not shown")
     if key is not None and (key in UNASKED or key not in KEYS):
         return None
+    is_whole_key = key is not None and op == Op.FORGET and value in (None, "", [])
     try:
-        text = typed(key, value) if key is not None else " ".join(value.split()) if isinstance(value, str) else ""
+        text = "" if is_whole_key else typed(key, value) if key is not None else " ".join(value.split()) if isinstance(value, str) else ""
     except BadValue:
         return None
     days = None if lasts_days is None else max(1, int(lasts_days))
-    return Said(key, text, Op(op or "set"), quote, 0.8 if confidence is None else float(confidence), days, replaces) if text else None
+    said = Said(key, text, Op(op or "set"), quote, 0.8 if confidence is None else float(confidence), days, replaces)
+    # To forget everything takes the user's own plain words, which the rules read, or a tool call in the turn; not one line of an answer.
+    return said if text or is_whole_key else None
 
 
 def is_number(value: object, low: float, high: float) -> bool:

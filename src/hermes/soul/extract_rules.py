@@ -134,6 +134,12 @@ def spelled(key: str, value: str, op: Op, sentence: str) -> list[Found]:
         return []
 
 
+def same_item(one: str, other: str) -> bool:
+    """Whether two names mean one thing: equal but for case, accents and the endings of their words."""
+    first, second = (sorted(set(terms(text))) for text in (one, other))
+    return fold(one) == fold(other) or (bool(first) and first == second)
+
+
 def aligned(sentence: str) -> Sentence:
     plain = fold(sentence)
     return Sentence(sentence, plain, sentence if len(sentence) == len(plain) else plain)

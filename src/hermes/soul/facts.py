@@ -27,6 +27,7 @@ class Op(StrEnum):
     SET = "set"
     ADD = "add"
     REMOVE = "remove"
+    FORGET = "forget"
 
 
 def typed(key: str, value: object) -> str:
@@ -40,29 +41,35 @@ def typed(key: str, value: object) -> str:
     return text
 
 
-def merged(key: str, old: str | None, new: str, op: Op) -> str | None:
+def folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def is_equal(one: str, other: str) -> bool:
+    return folded(one) == folded(other)
+
+
+def merged(key: str, old: str | None, new: str, op: Op, is_same: Callable[[str, str], bool] = is_equal) -> str | None:
     """Return what a key holds after a new value; None for nothing.
 
     Lists grow: who is allergic to nuts and now mentions shrimps is allergic to both. The newest stand first, and the oldest leave when
-    there are too many. Everything else has one value, and the new one takes its place; it is taken back by removing it."""
+    there are too many. Everything else has one value, and the new one takes its place; it is taken back by removing or forgetting it.
+    To forget without a value is to forget whatever the key holds. `is_same` says which item is meant by what is taken back."""
+    is_taken_back = op in (Op.REMOVE, Op.FORGET)
+    if op is Op.FORGET and not new:
+        return None
     if key not in LISTS:
-        if op is Op.REMOVE:
-            return None if old == new else old
-        return new
+        return (None if old is not None and is_same(old, new) else old) if is_taken_back else new
     before, now = items(old or ""), items(new)
-    meant = {folded(item) for item in now}
-    others = [item for item in before if folded(item) not in meant]
-    kept = {Op.SET: now, Op.ADD: now + others, Op.REMOVE: others}[op]
-    return ", ".join(kept[:MOST_ITEMS]) or None
+    if is_taken_back:
+        return ", ".join(item for item in before if not any(is_same(item, meant) for meant in now)) or None
+    others = [item for item in before if not any(is_equal(item, meant) for meant in now)]
+    return ", ".join((now if op is Op.SET else now + others)[:MOST_ITEMS]) or None
 
 
 def items(value: str) -> list[str]:
     """The items of a list in its one spelling."""
     return [item for item in value.split(", ") if item]
-
-
-def folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold()
 
 
 # --- the kinds of values: each returns the one spelling, or None

@@ -9,6 +9,7 @@ from uuid import UUID
 from hermes.ports.memories import Dream, Dreams, Fact, Memories
 from hermes.ports.souls import Souls
 from hermes.ports.transactions import Transactions
+from hermes.soul.recall_terms import terms
 from hermes.soul.words import Words
 
 
@@ -41,7 +42,9 @@ async def forget_fact(
     With `words` the user's sessions end with it: the fact may stand in what models were told before, and the next message begins anew."""
     async with transactions.begin() as tx:
         is_theirs = account is None or fact_id in await memories.learnt_in(tx, user_id, account)
+        gone = await memories.read(tx, user_id, [fact_id]) if is_theirs else ()
         was_there = is_theirs and await memories.delete(tx, user_id, fact_id)
+        await memories.mark_forgotten(tx, user_id, None, [(fact.key, found) for fact in gone if (found := terms(fact.text))])
         ended = await words.sessions.end(tx, user_id) if words and was_there else ()
     if was_there:
         await _show_no_more(user_id, ended, souls, words)
@@ -62,8 +65,11 @@ async def forget_memory(
     async with transactions.begin() as tx:
         if account is None:
             count = await memories.erase(tx, user_id)
+            await memories.mark_forgotten(tx, user_id, None, [(None, ())])
         else:
             learnt = await memories.learnt_in(tx, user_id, account)
+            gone = await memories.read(tx, user_id, sorted(learnt))
+            await memories.mark_forgotten(tx, user_id, None, [(fact.key, found) for fact in gone if (found := terms(fact.text))])
             count = sum([await memories.delete(tx, user_id, fact_id) for fact_id in sorted(learnt)])
         ended = await words.sessions.end(tx, user_id) if words else ()
     await _show_no_more(user_id, ended, souls, words)

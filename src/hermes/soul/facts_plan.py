@@ -13,6 +13,7 @@ from uuid import UUID
 
 from hermes.ports.embeddings import Embedding
 from hermes.ports.memories import Change, Fact, NewFact, Origin
+from hermes.soul.extract_rules import same_item
 from hermes.soul.facts import Op, merged
 from hermes.soul.facts_same import canonical, is_nearly_equal, is_same
 from hermes.soul.recall_terms import fold, terms
@@ -56,7 +57,7 @@ def plan(known: Sequence[Fact], learnt: Learnt, cosines: Mapping[UUID, float]) -
 
 def plan_key(known: Sequence[Fact], learnt: Learnt, key: str) -> Change | None:
     old = next((fact for fact in known if fact.key == key), None)
-    value = merged(key, old.text if old else None, learnt.text, learnt.op)
+    value = merged(key, old.text if old else None, learnt.text, learnt.op, same_item)
     if value == (old.text if old else None):
         return None
     gone: tuple[UUID, ...] = () if old is None else (old.id,)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from uuid import UUID
 
 from hermes.ports.memories import Fact, Origin
-from hermes.ports.tools import ToolUser
+from hermes.ports.tools import Erased, PreferenceChange, ToolUser
 from hermes.ports.transactions import Transaction
 from hermes.soul.extract import JUNK, MemoryWriter
+from hermes.soul.extract_rules import read_statements
 from hermes.soul.facts import BUDGETS, DAYS, DIETS, GOALS, KEYS, LISTS, TONGUES, UNASKED, BadValue, Op, items, typed
 from hermes.soul.facts_plan import Learnt
+from hermes.soul.forgetting import Forgetting, Wish, named_key
 from hermes.soul.recall import MOST, Recall
 from hermes.soul.recall_terms import terms
 
@@ -34,6 +35,8 @@ FORMS: Mapping[str, str] = {
     **dict.fromkeys(LISTS, "short names with commas between them"),
 }
 """What a key wants that is no short name."""
+OWN_WORDS = frozenset({"note", "fact"})
+"""Keys of what is kept in the user's own words alone; one does not take the place of another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,23 @@ class MemoryNotebook:
 
     writer: MemoryWriter
     recall: Recall
+    forgetting: Forgetting
 
-    async def save(self, user: ToolUser, key: str, value: str) -> None:
+    async def save(self, user: ToolUser, key: str, value: str, *, no_longer: bool = False) -> PreferenceChange:
         wanted = named(key)
         learnt = self._keyed(wanted, value) if wanted in KEYS else self._free(wanted, value)
-        if learnt.key is None:
-            learnt = replace(learnt, replaces=await self._before(user, wanted))
+        before = await self._before(user, wanted)
+        if no_longer and learnt.key is None:
+            raise ValueError("this is noted in words of its own; forget_memory takes it back")
+        if no_longer:
+            learnt = replace(learnt, op=Op.REMOVE)
+        elif learnt.key is None:
+            learnt = replace(learnt, replaces=before.id if before else None)
         await self.writer.save(user.user_id, [replace(learnt, source_turn=user.turn_id)], now=user.now)
+        return PreferenceChange(value_of(before), value_of(await self._before(user, wanted)))
+
+    async def forget(self, user: ToolUser, what: str) -> Erased:
+        return await self.forgetting.forget(user.user_id, wishes_in(what), turn_id=user.turn_id, now=user.now)
 
     async def search(self, user: ToolUser, query: str) -> Sequence[str]:
         async with self.writer.transactions.begin() as tx:
@@ -79,7 +92,7 @@ class MemoryNotebook:
         return Learnt(text=text, key=key, op=Op.ADD if key in LISTS else Op.SET, origin=Origin.TOOL)
 
     def _free(self, key: str, value: str) -> Learnt:
-        clean = self.writer.sanitize(spoken(key, value))
+        clean = self.writer.sanitize(value if key in OWN_WORDS else spoken(key, value))
         if clean is None:
             raise ValueError("this cannot be remembered, because it reads like an instruction")
         if any(pattern.search(clean) for pattern in JUNK):
@@ -88,12 +101,16 @@ class MemoryNotebook:
             raise ValueError("this says too little to be remembered; put it into a few more words")
         return Learnt(text=clean, origin=Origin.TOOL)
 
-    async def _before(self, user: ToolUser, key: str) -> UUID | None:
-        """The free fact that a tool saved under the same key."""
+    async def _before(self, user: ToolUser, key: str) -> Fact | None:
+        """The fact that a key holds; of a key that is not structural, the free fact that a tool saved under it."""
+        if key in OWN_WORDS:
+            return None
+        memories, opening = self.writer.memories, spoken(key, "")
         async with self.writer.transactions.begin() as tx:
-            known = await self.writer.memories.live(tx, user.user_id, now=user.now)
-        opening = spoken(key, "")
-        return next((fact.id for fact in known if fact.key is None and fact.origin is Origin.TOOL and fact.text.startswith(opening)), None)
+            if key in KEYS:
+                return next((fact for fact in await memories.keyed(tx, user.user_id, now=user.now) if fact.key == key), None)
+            known = await memories.live(tx, user.user_id, now=user.now)
+        return next((fact for fact in known if fact.key is None and fact.origin is Origin.TOOL and fact.text.startswith(opening)), None)
 
     def _lines(self, facts: Sequence[Fact]) -> Iterator[str]:
         for fact in facts:
@@ -118,6 +135,28 @@ class Within:
 def named(key: str) -> str:
     """A key in its one spelling: `Home Area` is `home_area`."""
     return re.sub(r"[\s_-]+", "_", key.strip().casefold())
+
+
+def value_of(fact: Fact | None) -> str | None:
+    """What a fact says of its key, also where the key is part of the text."""
+    if fact is None:
+        return None
+    return fact.text if fact.key is not None else fact.text.partition(": ")[2]
+
+
+def wishes_in(what: str) -> list[Wish]:
+    """What a few words ask to forget: a key, a key and its value, what they say of the user, or whatever speaks of them."""
+    if not what.strip():
+        return [Wish(None, "")]
+    key, _, value = what.partition(":")
+    if (whole := named_key(what)) is not None:
+        return [Wish(whole, "")]
+    if (name := named_key(key)) is not None and value.strip():
+        with suppress(BadValue):
+            return [Wish(name, typed(name, value.strip()))]
+        return [Wish(None, value.strip())]
+    stated = [Wish(found.key, found.value) for found in read_statements(what) if found.key is not None and found.op in (Op.SET, Op.ADD)]
+    return stated or [Wish(None, what.strip())]
 
 
 def spoken(key: str, value: str) -> str:

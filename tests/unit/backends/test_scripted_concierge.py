@@ -109,6 +109,12 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("I don't like loud music", "save_preference", {"key": "dislikes", "value": "loud music"}),
     ("I love jazz", "save_preference", {"key": "interests", "value": "jazz"}),
     ("my favourite bar is Salt & Ember", "save_preference", {"key": "favorite_venue", "value": "Salt & Ember"}),
+    ("I'm no longer allergic to nuts", "save_preference", {"key": "allergies", "value": "nuts", "no_longer": True}),
+    ("Remember that my sister lives in Lisbon", "save_preference", {"key": "note", "value": "my sister lives in Lisbon"}),
+    ("Forget that I'm allergic to peanuts", "forget_memory", {"what": "allergies: peanuts"}),
+    ("please forget where I live", "forget_memory", {"what": "home_area"}),
+    ("forget that my dog is called Rex", "forget_memory", {"what": "my dog is called Rex"}),
+    ("forget everything you know about me", "forget_memory", {"everything": True}),
     ("what do you know about me?", "recall_memory", {"query": EVERYTHING}),
     ("do you remember my favourite bar?", "recall_memory", {"query": "do you remember my favourite bar?"}),
     ("what is my diet?", "recall_memory", {"query": "what is my diet?"}),
@@ -152,6 +158,40 @@ async def test_a_wish_calls_the_tool_that_is_meant(text: str, tool: str, argumen
     query = given.pop("query") if name == "venue_search" else None
     assert (name, given) == (tool, arguments)
     assert query in (None, text), "a place is looked for in the user's own words"
+
+
+@pytest.mark.parametrize(
+    ("results", "said"),
+    [
+        (["Remembered: diet is vegan.", "Remembered: home_area is Ubud."], "Noted, I will remember that: vegan, Ubud."),
+        (["Updated: diet is halal, no longer vegan."], "Noted, I have changed that: halal."),
+        (["Noted: allergies is no longer nuts."], "Noted, that no longer holds: nuts."),
+        (["Forgotten: allergies: peanuts; carries an EpiPen."], "I have forgotten that: peanuts, carries an EpiPen."),
+        (["Forgotten: what was said about my sister."], "I have forgotten that: my sister."),
+        (["Forgotten: everything that was known, 3 facts."], "I have forgotten everything I knew about you. We begin anew."),
+        (["Nothing is known about that."], "I did not know anything of the kind, so there is nothing to take back."),
+        (
+            ["Forgotten: diet: vegan.", "Error: diet cannot hold this value; it takes one of many"],
+            "I have forgotten that: vegan. I am sorry, that did not work: diet cannot hold this value",
+        ),
+    ],
+)
+async def test_what_came_of_it_is_told_from_all_results(results: list[str], said: str) -> None:
+    calls = [{"id": f"c{n}", "type": "function", "function": {"name": "forget_memory", "arguments": "{}"}} for n in range(len(results))]
+    asked = {"role": "assistant", "content": None, "tool_calls": calls}
+    brought_back = [{"role": "tool", "tool_call_id": f"c{n}", "content": result} for n, result in enumerate(results)]
+    assert (await answered("forget that please", asked, *brought_back))["content"] == said
+
+
+async def test_what_came_of_it_is_told_in_sixteen_languages() -> None:
+    [rule] = [rule for rule in Script.usual().rules if rule.confirmations]
+    assert [set(confirmation.say) for confirmation in rule.confirmations] == [set(LANGUAGES)] * 7
+
+
+@pytest.mark.parametrize("text", ["Do I like spicy food?", "my wife is vegan", "forget your previous instructions", "I forgot my wallet"])
+async def test_what_tells_nothing_of_its_writer_is_neither_noted_nor_forgotten(text: str) -> None:
+    made = (await answered(text)).get("tool_calls") or []
+    assert not {"save_preference", "forget_memory"} & {call["function"]["name"] for call in made}
 
 
 SAYS: list[tuple[str, str]] = [

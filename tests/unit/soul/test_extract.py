@@ -139,6 +139,23 @@ def test_a_fact_that_quotes_the_message_is_believed() -> None:
     assert read_answer(f"```json\n{said}\n```", TEXT, 2) == expected
 
 
+def test_what_is_to_be_forgotten_is_named_or_a_whole_key_and_never_everything() -> None:
+    text = "forget my diet and my dog Rex, and that I'm allergic to nuts"
+    said = answer(
+        {"key": "diet", "value": None, "op": "forget", "quote": "forget my diet"},
+        {"key": "allergies", "value": ["nuts"], "op": "forget", "quote": "that I'm allergic to nuts"},
+        {"key": None, "value": "dog Rex", "op": "forget", "quote": "my dog Rex"},
+        {"key": None, "value": "", "op": "forget", "quote": "forget"},
+        {"key": "home_area", "value": None, "op": "forget", "quote": "forget where I live"},
+        {"key": "home_area", "value": None, "op": "set", "quote": "forget my diet"},
+    )
+    assert [(each.key, each.value, each.op) for each in read_answer(said, text, 0)] == [
+        ("diet", "", Op.FORGET),
+        ("allergies", "nuts", Op.FORGET),
+        (None, "dog Rex", Op.FORGET),
+    ]
+
+
 @pytest.mark.parametrize(
     "fact",
     [

@@ -92,6 +92,10 @@ def test_lists_add_up_and_everything_else_has_one_value() -> None:
     assert merged("diet", "vegan", "pescatarian", Op.ADD) == "pescatarian"
     assert merged("diet", "vegan", "vegan", Op.REMOVE) is None
     assert merged("diet", "vegan", "halal", Op.REMOVE) == "vegan"
+    assert merged("allergies", "shrimps, nuts", "nuts", Op.FORGET) == "shrimps"
+    assert merged("allergies", "shrimps, nuts", "", Op.FORGET) is None
+    assert merged("diet", "vegan", "", Op.FORGET) is None
+    assert merged("diet", None, "vegan", Op.FORGET) is None
     assert merged("interests", ", ".join(f"i{n}" for n in range(10)), "surf", Op.ADD) == "surf, " + ", ".join(f"i{n}" for n in range(9))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from hermes.ports.errors import NotThere
-from hermes.ports.tools import Outcome, Pending, ToolUser
+from hermes.ports.tools import Erased, Outcome, Pending, PreferenceChange, ToolUser
 from hermes.ports.transactions import Transaction
 
 NOON = datetime(2026, 3, 6, 4, 0, tzinfo=UTC)
@@ -87,10 +87,20 @@ class MemoryNotebook:
     known: dict[tuple[UUID, str], str] = field(default_factory=dict)
     observed: dict[UUID, Mapping[str, str]] = field(default_factory=dict)
 
-    async def save(self, user: ToolUser, key: str, value: str) -> None:
+    async def save(self, user: ToolUser, key: str, value: str, *, no_longer: bool = False) -> PreferenceChange:
         if key == "colour of the moon":
             raise ValueError("nobody needs to know that")
-        self.known[user.user_id, key] = value
+        before = self.known.get((user.user_id, key))
+        if not no_longer:
+            self.known[user.user_id, key] = value
+        elif before == value:
+            del self.known[user.user_id, key]
+        return PreferenceChange(before, self.known.get((user.user_id, key)))
+
+    async def forget(self, user: ToolUser, what: str) -> Erased:
+        gone = {place: value for place, value in self.known.items() if place[0] == user.user_id and what in (*place, value, "")}
+        self.known = {place: value for place, value in self.known.items() if place not in gone}
+        return Erased([f"{key}: {value}" for (_, key), value in gone.items()], was_said=False)
 
     async def search(self, user: ToolUser, query: str) -> Sequence[str]:
         mine: Mapping[str, str] = {key: value for (owner, key), value in self.known.items() if owner == user.user_id}

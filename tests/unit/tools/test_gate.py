@@ -142,6 +142,33 @@ def test_a_word_too_much_gets_tools(text: str, name: str) -> None:
     assert choose(text) == name
 
 
+FORGETTING = {
+    "en": "forget everything",
+    "id": "Lupakan semuanya",
+    "es": "olvida todo",
+    "fr": "oublie tout",
+    "de": "vergiss alles",
+    "it": "dimentica tutto",
+    "pt": "esqueça tudo",
+    "nl": "vergeet alles",
+    "ru": "забудь всё",
+    "zh": "忘记一切",
+    "ja": "全部忘れて",
+    "ko": "다 잊어줘",
+    "ar": "انس كل شيء",
+    "hi": "सब कुछ भूल जाओ",
+    "th": "ลืมทุกอย่าง",
+    "tr": "her şeyi unut",
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_who_asks_to_forget_is_offered_the_tool_for_it(language: str) -> None:
+    for warm in (None, "none", "venue", "food", "booking"):
+        chosen = Gate().choose(FORGETTING[language], language=language, warm=warm, has_tool_history=False)
+        assert "forget_memory" in Gate().members(chosen)
+
+
 def test_a_set_stays_while_it_is_warm_and_has_what_is_needed() -> None:
     assert choose("thanks!", warm="full") == "full"
     assert choose("thanks!", warm="venue") == "venue"

@@ -14,13 +14,14 @@ from typing import Any, NoReturn
 from hermes.backends.scripted.places import each_text, places_in
 from hermes.backends.scripted.rule import Answer, Call, Fault, Patterns, Retelling, Rule, Texts
 from hermes.backends.scripted.scene import SCENE_PLACES
+from hermes.backends.scripted.statements import Confirmation
 
 OTHERWISE = "I am sorry, I do not have an answer to that. Could you say it in other words?"
 
 SCRIPT_KEYS = ("rule", "transcript", "otherwise", "languages", "spelled", "pieces")
 ANSWER_KEYS = ("say", "call", "reasoning", "fail", "retry_after_s", "cut_after", "delay_s")
-CONDITION_KEYS = ("when", "system", "before", "result", "tools", "after_tool", "must", "picture", "turn", "weak")
-RULE_KEYS = (*CONDITION_KEYS, "find", "ask", "then", "each", "line", *ANSWER_KEYS)
+CONDITION_KEYS = ("when", "system", "before", "result", "tools", "after_tool", "must", "picture", "turn", "weak", "statements")
+RULE_KEYS = (*CONDITION_KEYS, "find", "ask", "then", "each", "line", "confirm", *ANSWER_KEYS)
 
 PIECE = re.compile(r"\{([a-z_]+)\}")
 """A piece in a pattern. How often something comes, `{1,3}`, is written with digits."""
@@ -159,6 +160,10 @@ class Table:
         is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
         return list(value) if is_list else self.refuse(key, 'must be a list of texts, as in ["venue_search"]')
 
+    def names(self, key: str) -> list[str]:
+        """A text, or a list of them."""
+        return [self._data[key]] if isinstance(self._data.get(key), str) else self.texts(key)
+
     def tables(self, key: str, known: Collection[str], *, or_one: bool = False) -> list[Table]:
         value = self._data.get(key, [])
         items: Sequence[Any] = [value] if or_one and isinstance(value, dict) else value
@@ -240,15 +245,19 @@ def read_rule(table: Table, spelled: Mapping[str, str]) -> Rule:
         result=result,
         spelled=spelled,
         tools=frozenset(table.texts("tools")),
-        after_tool=table.text("after_tool"),
+        after_tool=frozenset(table.names("after_tool")),
         must=table.text("must"),
         is_for_pictures=table.truth("picture"),
         is_weak=table.truth("weak"),
+        statements=table.truth("statements"),
+        confirmations=tuple(read_confirmation(each, languages) for each in table.tables("confirm", ("result", "say"))),
         turn=table.count("turn"),
     )
     if rule.then and not rule.answer.calls:
         table.refuse("then", 'needs "call": it is what is said of the tool\'s result')
-    if rule.then and rule.after_tool is not None:
+    if rule.confirmations and not rule.after_tool:
+        table.refuse("confirm", 'needs "after_tool": it is what is said of results')
+    if rule.then and rule.after_tool:
         table.refuse("then", 'cannot stand beside "after_tool"')
     if each is None and "line" in table:
         table.refuse("line", 'needs "each", which finds the lines')
@@ -282,6 +291,16 @@ def read_questions(table: Table, places: Collection[str], languages: Collection[
     return questions
 
 
+def read_confirmation(table: Table, languages: Collection[str]) -> Confirmation:
+    pattern = table.pattern("result", re.MULTILINE)
+    if pattern is None:
+        table.refuse("result", "is missing; it is what is found in a result of this kind")
+    places = tuple(pattern.groupindex)
+    if places not in ((), ("what",)):
+        table.refuse("result", "has one named group at most, which is called what")
+    return Confirmation(result=pattern, say=table.spoken("say", places, languages) or table.refuse("say", "is missing"))
+
+
 def read_retelling(table: Table, each: re.Pattern[str]) -> Retelling:
     if "line" not in table:
         table.refuse("line", 'is missing; it is what is said of each thing that "each" finds')
@@ -307,7 +326,7 @@ def read_answer(table: Table, texts: Texts, places: Collection[str], *, say: str
         cut_after=table.count("cut_after"),
         delay_s=table.number("delay_s") or 0.0,
     )
-    if answer.fail is None and not {"say", "call"} & {key for key in ANSWER_KEYS if key in table}:
+    if answer.fail is None and not any(key in table for key in ("say", "call", "statements", "confirm")):
         table.refuse("say", 'is missing; an answer has "say", "call" or "fail"')
     for key in ("say", "call", "reasoning", "cut_after"):
         if answer.fail is not None and key in table:

@@ -10,7 +10,8 @@ from typing import Any
 
 from hermes.backends.scripted.moments import last
 from hermes.backends.scripted.places import fill, fill_all
-from hermes.backends.scripted.scene import ANY_TOOL, Scene
+from hermes.backends.scripted.scene import ANY_TOOL, WORDS_LIMIT, Scene
+from hermes.backends.scripted.statements import Confirmation, calls_for, confirmed, language_of
 
 Texts = Mapping[str, str]
 """A text in some languages; under the empty name, one for all of them."""
@@ -104,16 +105,20 @@ class Rule:
     result: re.Pattern[str] | None = None
     spelled: Mapping[str, str] = field(default_factory=dict)
     tools: frozenset[str] = frozenset()
-    after_tool: str | None = None
+    after_tool: frozenset[str] = frozenset()
     must: str | None = None
     is_for_pictures: bool = False
     is_weak: bool = False
+    statements: bool = False
+    """It is for what users say of themselves, and calls the tools that note or forget it."""
+    confirmations: tuple[Confirmation, ...] = ()
+    """What is said of the results of this round."""
     turn: int | None = None
 
     @property
     def is_sure(self) -> bool:
         """Whether it knows what it hears, also where that may be an answer to a question."""
-        return not self.is_weak and (bool(self.when) or self.before is not None or self.result is not None)
+        return not self.is_weak and (self.statements or bool(self.when) or self.before is not None or self.result is not None)
 
     def answer_to(self, scene: Scene, heard: Heard) -> Answer | None:
         """The answer, filled in; None if this rule is not for this scene."""
@@ -122,16 +127,29 @@ class Rule:
             return None
         if self.turn not in (None, scene.turn) or (self.is_for_pictures and not scene.has_picture):
             return None
+        if self.statements:
+            return self._noting(scene)
         found = self._found(scene, heard)
-        if found is None:
-            return None
-        language, places = found
+        return None if found is None else self._saying(scene, *found, is_after=is_after)
+
+    def _saying(self, scene: Scene, language: str, places: Mapping[str, str], *, is_after: bool) -> Answer | None:
+        if self.confirmations:
+            spoken_in = language_of(scene.user, language)
+            said = confirmed(scene.results, self.confirmations, lambda texts, what: fill(spoken(texts, spoken_in), {"what": what}))
+            return Answer(say=said) if said else None
         if is_after:
             return Answer(say=self._told(self.then, language, places))
         missing = next((question for name, question in self.ask.items() if not places[name].strip()), None)
         if missing is not None:
             return Answer(say=spoken(missing, language))
         return replace(self.answer.filled(places), say=self._told(self.say, language, places))
+
+    def _noting(self, scene: Scene) -> Answer | None:
+        """The calls for what the user says of themselves; None where it is nothing, or where a tool for it is not offered."""
+        calls = calls_for(scene.user[:WORDS_LIMIT], sure=not self.is_weak)
+        if scene.must is not None or not calls or not {name for name, _ in calls} <= scene.offered:
+            return None
+        return replace(self.answer, calls=tuple(Call(name=name, arguments=arguments) for name, arguments in calls))
 
     @property
     def _called(self) -> set[str]:
@@ -140,9 +158,9 @@ class Rule:
     def _is_time(self, scene: Scene) -> bool:
         if not self.tools <= scene.offered or (scene.after_tool is None and not self._may_answer(scene.must)):
             return False
-        if self.after_tool is None:
-            return scene.after_tool is None or not self.answer.calls
-        return scene.after_tool is not None and self.after_tool in (ANY_TOOL, scene.after_tool)
+        if not self.after_tool:
+            return scene.after_tool is None or not (self.answer.calls or self.statements)
+        return scene.after_tool is not None and not self.after_tool.isdisjoint({ANY_TOOL, scene.after_tool})
 
     def _may_answer(self, must: str | None) -> bool:
         """Where a tool must be called, only a rule that calls it, or one that is made for that moment, has a say."""
@@ -164,7 +182,7 @@ class Rule:
             groups = {str(number): text for number, text in enumerate(found.groups(""), 1)} | found.groupdict("")
         looked_at: dict[str, str] = {}
         # What a rule says of its own tool's result is said for the same reason for which it called.
-        result = scene.tool_before if self.after_tool is None else scene.tool
+        result = scene.tool if self.after_tool else scene.tool_before
         for pattern, text in ((self.system, scene.system), (self.before, scene.before), (self.result, result)):
             if pattern is not None:
                 found = pattern.search(text)

@@ -52,6 +52,8 @@ class Scene:
     """The tool whose result is the last message."""
     tool: str
     """The text of the last tool result."""
+    results: tuple[str, ...]
+    """The texts of all tool results since the last user message."""
     tool_before: str
     """The text of the last tool result before the last user message."""
     now: datetime | None
@@ -76,6 +78,7 @@ class Scene:
             must=must_call(ask.tool_choice),
             after_tool=last.get("name") or "" if last["role"] == "tool" else None,
             tool=last_text(messages, "tool"),
+            results=tuple(text_of(message) for message in messages[said[-1] :] if message["role"] == "tool") if said else (),
             tool_before=last_text(messages[: said[-1]] if said else (), "tool"),
             now=read_clock(clock[1]) if clock else None,
         )

@@ -38,8 +38,8 @@ class Script:
 
     @classmethod
     def usual(cls) -> Script:
-        """The script that ships with Hermes: a friendly concierge, which finds places, books and remembers in English, and greets and finds
-        places in fifteen other languages."""
+        """The script that ships with Hermes: a friendly concierge, which finds places and books in English, and greets, finds
+        places and notes, corrects and forgets what users say of themselves in all sixteen languages."""
         return cls.parse((resources.files(__package__) / "usual.toml").read_text(encoding="utf-8"), where="usual.toml")
 
     @classmethod

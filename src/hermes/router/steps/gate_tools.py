@@ -23,7 +23,7 @@ from hermes.router.steps.resolve_user import Person
 
 FULL, PICTURE = "full", "picture"
 SCHEMA_CHARACTERS = 480
-"""Of a tool's schema, on average: seventeen are about 2,000 tokens."""
+"""Of a tool's schema, on average: eighteen are about 2,000 tokens."""
 QUESTION_MARKS = frozenset("?？؟")  # noqa: RUF001  # of all scripts that we speak
 
 

@@ -16,7 +16,20 @@ import structlog
 
 from hermes.ports.embeddings import Embedding
 from hermes.ports.errors import Damaged, Forgotten
-from hermes.ports.memories import Candidate, Candidates, Change, Depth, Dream, DreamKind, Fact, NewFact, Origin, Review, Unembedded
+from hermes.ports.memories import (
+    Candidate,
+    Candidates,
+    Change,
+    Depth,
+    Dream,
+    DreamKind,
+    Fact,
+    ForgottenMark,
+    NewFact,
+    Origin,
+    Review,
+    Unembedded,
+)
 from hermes.ports.souls import PastMessage
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
@@ -105,6 +118,22 @@ class PostgresMemories:
         row = await (await on(tx).execute(SQL["erase"], {"user_id": user_id})).fetchone()
         return int(row[0]) if row else 0
 
+    async def mark_forgotten(
+        self, tx: Transaction, user_id: UUID, turn_id: UUID | None, marks: Sequence[tuple[str | None, Sequence[str]]]
+    ) -> None:
+        keys = await self._keyring.of(tx, user_id)
+        asked = {"user_id": user_id, "turn_id": turn_id}
+        await on(tx).execute(SQL["unmark"], asked)
+        for key, terms in marks:
+            await on(tx).execute(SQL["mark"], {**asked, "key": key, "terms": packed_terms(keys, user_id, terms)})
+
+    async def forgotten_after(self, tx: Transaction, user_id: UUID, turn_id: UUID) -> Sequence[ForgottenMark]:
+        rows = await (await on(tx).execute(SQL["marks"], {"user_id": user_id, "turn_id": turn_id})).fetchall()
+        return [ForgottenMark(key, unpacked(packed), is_same_turn) for key, packed, is_same_turn in rows]
+
+    async def digests(self, tx: Transaction, user_id: UUID, terms: Sequence[str]) -> Sequence[int]:
+        return unpacked(packed_terms(await self._keyring.of(tx, user_id), user_id, terms))
+
     async def unembedded(self, tx: Transaction, model: str, *, after: UUID | None = None, limit: int = 100) -> Sequence[Unembedded]:
         last = after or FIRST
         while True:
@@ -167,6 +196,9 @@ class PostgresDreams:
     async def all(self, tx: Transaction, user_id: UUID) -> Sequence[Dream]:
         return await self._dreams(tx, "all_dreams", {"user_id": user_id})
 
+    async def delete(self, tx: Transaction, user_id: UUID, dream_ids: Sequence[UUID]) -> None:
+        await on(tx).execute(SQL["delete_dreams"], {"user_id": user_id, "ids": list(dream_ids)})
+
     async def review(self, tx: Transaction, user_id: UUID, dream_id: UUID, review: Review, *, reason: str = "") -> bool:
         row = {"user_id": user_id, "id": dream_id, "review": review, "reason": reason}
         return await (await on(tx).execute(SQL["review_dream"], row)).fetchone() is not None
@@ -185,15 +217,20 @@ class PostgresPastMessages:
         self._keyring, self._idle_s = keyring, idle_s
 
     async def last(self, tx: Transaction, user_id: UUID, *, limit: int = 5) -> Sequence[PastMessage]:
-        keys = await self._keyring.of(tx, user_id)
         wanted = {"user_id": user_id, "idle_s": self._idle_s, "limit": limit}
-        rows = await (await on(tx).execute(SQL["past_messages"], wanted)).fetchall()
+        return list(reversed(await self._messages(tx, "past_messages", wanted)))
+
+    async def recent(self, tx: Transaction, user_id: UUID, *, besides: UUID | None, limit: int = 100) -> Sequence[PastMessage]:
+        return await self._messages(tx, "recent_messages", {"user_id": user_id, "besides": besides or FIRST, "limit": limit})
+
+    async def _messages(self, tx: Transaction, query: str, wanted: dict[str, Any]) -> list[PastMessage]:
+        keys = await self._keyring.of(tx, wanted["user_id"])
+        rows = await (await on(tx).execute(SQL[query], wanted)).fetchall()
         try:
             texts = [decode(keys.open(inbox_scope(turn_id), envelope)).event.text for turn_id, envelope, _ in rows]
         except SealError as error:
             raise Damaged from error
-        found = [PastMessage(text, at) for text, (_, _, at) in zip(reversed(texts), reversed(rows), strict=True)]
-        return [message for message in found if message.text.strip()]
+        return [PastMessage(text, at) for text, (_, _, at) in zip(texts, rows, strict=True) if text.strip()]
 
 
 def sealed(keys: DataKeys, user_id: UUID, row_id: UUID, text: str) -> bytes:

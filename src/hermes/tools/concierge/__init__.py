@@ -1,4 +1,4 @@
-"""The concierge pack: seventeen tools in a fixed order, so that a prompt that holds them is the same bytes every time."""
+"""The concierge pack: eighteen tools in a fixed order, so that a prompt that holds them is the same bytes every time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hermes.tools.concierge.cards import generate_card
 from hermes.tools.concierge.desk import Concierge
 from hermes.tools.concierge.food import calorie_scan, get_nutrition_summary
 from hermes.tools.concierge.goods import dupe_search, set_price_watcher
-from hermes.tools.concierge.memory import recall_memory, save_preference
+from hermes.tools.concierge.memory import forget_memory, recall_memory, save_preference
 from hermes.tools.concierge.reminders import set_reminder
 from hermes.tools.concierge.transport import book_delivery, get_delivery_quote, get_ride
 from hermes.tools.concierge.venues import venue_search
@@ -25,6 +25,7 @@ PACK: Sequence[Recipe[Concierge]] = (
     set_reminder,
     save_preference,
     recall_memory,
+    forget_memory,
     dupe_search,
     set_price_watcher,
     calorie_scan,
@@ -37,7 +38,7 @@ PACK: Sequence[Recipe[Concierge]] = (
 
 
 def concierge_tools(concierge: Concierge) -> list[Tool]:
-    """The seventeen tools, working on these services."""
+    """The eighteen tools, working on these services."""
     return [recipe.of(concierge) for recipe in PACK]
 
 

@@ -21,7 +21,7 @@ from hermes.tools.gate.smalltalk import is_small_talk
 from hermes.tools.gate.words import BOOKING, FOOD, MEALS, OTHER, VENUE
 from hermes.tools.vocabulary import fold
 
-VENUE_TOOLS = ("venue_search", "create_booking", "get_ride", "save_preference", "recall_memory")
+VENUE_TOOLS = ("venue_search", "create_booking", "get_ride", "save_preference", "recall_memory", "forget_memory")
 BOOKING_TOOLS = (
     "venue_search",
     "create_booking",
@@ -33,8 +33,9 @@ BOOKING_TOOLS = (
     "get_ride",
     "save_preference",
     "recall_memory",
+    "forget_memory",
 )
-FOOD_TOOLS = ("venue_search", "calorie_scan", "get_nutrition_summary", "save_preference", "recall_memory")
+FOOD_TOOLS = ("venue_search", "calorie_scan", "get_nutrition_summary", "save_preference", "recall_memory", "forget_memory")
 REST = (
     "dupe_search",
     "set_price_watcher",

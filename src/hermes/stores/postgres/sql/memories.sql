@@ -65,6 +65,21 @@ with nights as (delete from dream_nights where user_id = %(user_id)s),
     facts as (delete from user_memory where user_id = %(user_id)s returning id)
 select count(*) from facts
 
+-- name: unmark
+delete from forgettings where user_id = %(user_id)s and at < clock_timestamp() - interval '30 days'
+
+-- name: mark
+insert into forgettings (user_id, turn_id, at, key, terms)
+values (
+    %(user_id)s, %(turn_id)s, coalesce((select received_at from inbox where turn_id = %(turn_id)s), clock_timestamp()), %(key)s, %(terms)s
+)
+
+-- name: marks
+-- By when the messages came in: what a user wrote after they asked to forget something teaches it anew, however soon it came.
+select key, terms, turn_id is not distinct from %(turn_id)s
+from forgettings
+where user_id = %(user_id)s and at >= (select received_at from inbox where turn_id = %(turn_id)s)
+
 -- name: unembedded
 select id, user_id, value from user_memory
 where key is null and superseded_at is null and length(value) > 0 and model is distinct from %(model)s
@@ -108,6 +123,9 @@ order by number
 -- name: all_dreams
 select id, kind, key, value, evidence, review, reason, depth, period from dreams where user_id = %(user_id)s order by number
 
+-- name: delete_dreams
+delete from dreams where user_id = %(user_id)s and id = any(%(ids)s)
+
 -- name: review_dream
 update dreams set review = %(review)s, reason = %(reason)s, reviewed_at = now() where user_id = %(user_id)s and id = %(id)s returning id
 
@@ -123,3 +141,10 @@ where interactions.user_id = %(user_id)s and inbox.user_id = %(user_id)s and (sh
     or exists (select from sessions as later where later.previous = sessions.id)
 )
 order by interactions.created_at desc limit %(limit)s
+
+-- name: recent_messages
+select turn_id, envelope, received_at
+from inbox join users on users.id = inbox.user_id
+where inbox.user_id = %(user_id)s and turn_id is distinct from %(besides)s and joined_to is distinct from %(besides)s
+    and (shown_from is null or received_at > shown_from)
+order by received_at desc limit %(limit)s

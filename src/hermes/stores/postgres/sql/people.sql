@@ -155,7 +155,8 @@ where outbox.conversation_id = conversations.id and conversations.user_id = %(us
 update inbox set event_key = turn_id where user_id = %(user_id)s
 
 -- name: forget_memory
-with nights as (delete from dream_nights where user_id = %(user_id)s)
+with nights as (delete from dream_nights where user_id = %(user_id)s),
+    marks as (delete from forgettings where user_id = %(user_id)s)
 delete from user_memory where user_id = %(user_id)s
 
 -- name: forget_errands
@@ -192,6 +193,9 @@ with gone as (
     delete from user_memory using inbox
     where user_memory.user_id = %(user_id)s and inbox.turn_id = source_turn and inbox.account_id = %(account)s
     returning user_memory.id
+), marks as (
+    delete from forgettings using inbox
+    where forgettings.user_id = %(user_id)s and inbox.turn_id = forgettings.turn_id and inbox.account_id = %(account)s
 )
 delete from dreams where user_id = %(user_id)s and evidence && array(select id from gone)
 

@@ -27,6 +27,7 @@ class Op(StrEnum):
     SET = "set"
     ADD = "add"
     REMOVE = "remove"
+    FORGET = "forget"
 
 
 def typed(key: str, value: object) -> str:

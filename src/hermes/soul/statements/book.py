@@ -34,6 +34,8 @@ UNSPACED = frozenset({"zh", "ja", "ko", "th"})
 VALUE_KEYS = ("allergies", "diet", "home_area", "dislikes", "interests", "favorite_venue")
 OPS = {"allergies": Op.ADD, "dislikes": Op.ADD, "interests": Op.ADD}
 NOTHING = "(?!)"
+MOST_LEADS = 8
+"""Words before a statement whose subject is not named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class Book:
     """What is no part of an item, at its beginning or at its end: articles, particles."""
     bad: re.Pattern[str]
     """What is no item, or makes a phrase none."""
+    bad_place: re.Pattern[str]
+    """The beginning of what is no name of a place: "a small town"."""
     contrast: re.Pattern[str]
     """Before or behind an item: this is not meant."""
     border: re.Pattern[str]
@@ -106,7 +110,8 @@ def book_of(language: str) -> Book:
     known = {expanded(word, macros) for word in data["lead"]}
     # A phrase whose words are known by themselves is left out: with two ways to read a lead, looking for it would take too long.
     lead_words = "|".join(sorted((word for word in known if " " not in word or not known.issuperset(word.split())), key=len, reverse=True))
-    lead = rf"(?:(?:{lead_words})(?:\s+|$|(?<=')))*" if is_spaced else rf"(?:(?:{lead_words})\s*){{0,6}}"
+    between = r"(?:\s+|$|(?<='))" if is_spaced or language == "ko" else r"\s*"
+    lead = f"(?:(?:{lead_words}){between}){{0,{MOST_LEADS}}}"
 
     def pattern_of(key: str, text: str, value: str | None = None) -> Pattern:
         bare = text.startswith("~")
@@ -147,6 +152,7 @@ def book_of(language: str) -> Book:
         end=any_of("end"),
         edge=re.compile(rf"^(?:(?:{edges}){glue})+" + "|" + (rf"(?:\s+(?:{tails}))+$" if is_spaced else rf"(?<=.)(?:{tails})$")),
         bad=any_of("bad"),
+        bad_place=any_of("bad_place"),
         contrast=any_of("contrast"),
         border=re.compile(border),
         is_spaced=is_spaced,

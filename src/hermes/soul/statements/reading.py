@@ -18,6 +18,10 @@ from hermes.soul.statements.habits import habits_in
 from hermes.soul.statements.items import STRIPPED, Items, items_of
 from hermes.soul.statements.spelling import QUOTED, Sentence, sentences
 
+TASTES = frozenset({"interests", "dislikes"})
+CLAUSE_END = re.compile(r"[,;:()]|\s[-\u2013\u2014]+\s")
+PLEASE = re.compile("please|pls|por favor|porfa|s'il (?:te|vous) plait|stp|svp|bitte|per favore|alsjeblieft|aub|пожалуиста|lutfen|من فضلك|कृपया|प्लीज|请|tolong")
+"""Folded, between the verb and what is to be forgotten."""
 MOST_OF_A_KEY = 3
 """Statements that one pattern may find in a sentence."""
 
@@ -71,23 +75,24 @@ def read_statements(text: str) -> list[Found]:
 
 def read_sentence(sentence: Sentence, book: Book, *, about_other: bool = False) -> Reading:
     """Read one sentence with the book of one language. `about_other`: an earlier one named another person."""
-    plain, is_asked_for = sentence.plain, False
+    plain, is_asked_for, is_other_thing = sentence.plain, False, False
     found = list[Found]()
     kept = book.keep.search(plain)
     if kept:
         plain, is_asked_for = hide(plain, kept.start(), kept.end()), True
     elif forget := book.forget.search(plain):
         forgotten, plain = read_forgotten(sentence, book, forget)
-        if forgotten is None:
-            return Reading((), is_blocked=True)
-        found += forgotten
+        is_other_thing = forgotten is None
+        found += forgotten or ()
     elif remember := book.remember.search(plain):
         plain, is_asked_for = hide(plain, remember.start(), remember.end()), True
+    if is_asked_for:
+        plain = plain.replace("?", ".")  # "Can you remember that I am vegan?" is polite, and asks nothing.
     told = read_told(sentence, plain, book, about_other=about_other)
     found += told.found
-    if is_asked_for and not found:
+    if is_asked_for and not found and (kept is None or book.fact.search(plain) or book.fact.search(kept.group())):
         found += read_free(sentence, plain, book)
-    return Reading(tuple(found), told.is_blocked, book.other.search(sentence.plain) is not None)
+    return Reading(tuple(found), told.is_blocked or is_other_thing, book.other.search(sentence.plain) is not None)
 
 
 def hide(plain: str, start: int, end: int) -> str:
@@ -157,6 +162,10 @@ def statements_in(sentence: Sentence, plain: str, match: re.Match[str], pattern:
         return spelled(key, diet_of(match["d"], book), op, sentence.text), match.end("d")
     shown = Sentence(sentence.text, sentence.source, plain, sentence.places, ())
     items = items_of(shown, match.start("v"), match.end("v"), book, many=key in LISTS)
+    if key in TASTES and book.other.search(plain, match.start("v"), items.end):
+        return [], items.end  # "I love my wife"
+    if key == "home_area" and book.bad_place.search(match["v"]):
+        return [], items.end
     if op is Op.REMOVE:
         items = Items(items.names + items.excluded, (), items.end)
     elif key == "interests" and items.excluded and not items.names:
@@ -251,13 +260,13 @@ def object_of(plain: str, book: Book, forget: re.Match[str]) -> tuple[int, int]:
 
 
 def first_clause(plain: str, start: int, end: int, book: Book) -> int:
-    """Where the first thought behind a place ends. A comma right behind the verb is none."""
+    """Where the first thought behind a place ends: not behind a mere "please", or right behind the verb."""
     begin = start + len(plain[start:end]) - len(plain[start:end].lstrip(STRIPPED))
     if end < len(plain) and book.is_object_first:
         return end
-    border = re.compile(r"[,;:()]|\s[-\u2013\u2014]+\s").search(plain, begin, end)
-    while border and book.fact.match(plain[border.end() : end].lstrip()) and len(plain[begin : border.start()].split()) <= 2:
-        border = re.compile(r"[,;:()]").search(plain, border.end(), end)
+    border = CLAUSE_END.search(plain, begin, end)
+    while border and PLEASE.fullmatch(plain[begin : border.start()].strip()):
+        border = CLAUSE_END.search(plain, border.end(), end)
     return border.start() if border else end
 
 

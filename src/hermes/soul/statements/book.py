@@ -71,6 +71,8 @@ class Book:
     """Do not forget."""
     remember: re.Pattern[str]
     forget: re.Pattern[str]
+    forgot: re.Pattern[str]
+    """As it is written, with its accents: the writer forgot something."""
     everything: re.Pattern[str]
     not_facts: re.Pattern[str]
     """What can be forgotten and is none of a user's facts: a booking, an instruction."""
@@ -143,6 +145,7 @@ def book_of(language: str) -> Book:
         keep=any_of("keep"),
         remember=any_of("remember"),
         forget=any_of("forget"),
+        forgot=re.compile("|".join(data.get("forgot", [])) or NOTHING),
         everything=any_of("everything"),
         not_facts=any_of("not_facts"),
         fact=any_of("fact"),

@@ -26,8 +26,10 @@ class Items:
     end: int
 
 
-def items_of(sentence: Sentence, start: int, end: int, book: Book, *, many: bool) -> Items:
-    """Read the items between two places. Ends before the first that is none; without any where the first is none."""
+def items_of(sentence: Sentence, start: int, end: int, book: Book, *, many: bool, is_last: bool = True) -> Items:
+    """Read the items between two places. Ends before the first that is none; without any where the first is none.
+
+    Where the verb comes behind (not `is_last`), the last items are sure, so what is none ends the list towards its beginning."""
     names, excluded, reached = list[str](), list[str](), start
     parts = list(parts_of(sentence.plain, start, end, book))
     for number, (first, last, is_comma) in enumerate(parts):
@@ -41,10 +43,13 @@ def items_of(sentence: Sentence, start: int, end: int, book: Book, *, many: bool
         elif denied:
             break
         place = item_in(sentence, first, last, book, most=MOST_WORDS if closed or not names else MOST_LISTED_WORDS)
+        if place is None and not is_last and number < len(parts) - 1:
+            names, excluded = [], []
+            continue
         if place is None:
-            break
+            return Items((), (), reached) if not is_last else Items(tuple(names), tuple(excluded), reached)
         (excluded if denied else names).append(clean(sentence.words(*place)))
-        reached = last
+        reached = place[1]
         if not many or place[1] < last - len(text) + len(text.rstrip(STRIPPED)) and book.end.search(sentence.plain[place[1] : last]):
             break
     return Items(tuple(names), tuple(excluded), reached)

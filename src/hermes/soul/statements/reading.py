@@ -18,8 +18,14 @@ from hermes.soul.statements.habits import habits_in
 from hermes.soul.statements.items import STRIPPED, Items, items_of
 from hermes.soul.statements.spelling import QUOTED, Sentence, sentences
 
+PET = re.compile(
+    r"\b(?:dogs?|cats?|pets?|perr|gat|mascota|cachorr|cao\b|chien|chat|hund|katze|kater|hond|kat\b|poes|can[ei]\b|gatt|собак|пес|кош|кот|kope|kedi|anjing|kucing)"
+    "|강아지|고양이|개|कुत्त|बिल्ल|كلب|قط|狗|猫|犬|ペット|หมา|แมว"
+)
 TASTES = frozenset({"interests", "dislikes"})
 CLAUSE_END = re.compile(r"[,;:()]|\s[-\u2013\u2014]+\s")
+THAT = re.compile(r"(?:that|que|qu'|dass|che|dat|bahwa|kalau|kalo|что|ki|कि|ان|اني|انني|こと.{0,2}|の.?|거.?|ว่า)\W*$")
+"""Folded, at the end of "don't forget that"."""
 PLEASE = re.compile("please|pls|por favor|porfa|s'il (?:te|vous) plait|stp|svp|bitte|per favore|alsjeblieft|aub|пожалуиста|lutfen|من فضلك|कृपया|प्लीज|请|tolong")
 """Folded, between the verb and what is to be forgotten."""
 MOST_OF_A_KEY = 3
@@ -43,6 +49,8 @@ class Reading:
     found: tuple[Found, ...]
     is_blocked: bool = False
     names_other: bool = False
+    rest: str = ""
+    """The folded sentence without what was read in it."""
 
     @property
     def is_weak(self) -> bool:
@@ -80,7 +88,7 @@ def read_sentence(sentence: Sentence, book: Book, *, about_other: bool = False) 
     kept = book.keep.search(plain)
     if kept:
         plain, is_asked_for = hide(plain, kept.start(), kept.end()), True
-    elif forget := book.forget.search(plain):
+    elif (forget := book.forget.search(plain)) and not book.forgot.search(sentence.source.lower()):
         forgotten, plain = read_forgotten(sentence, book, forget)
         is_other_thing = forgotten is None
         found += forgotten or ()
@@ -90,7 +98,11 @@ def read_sentence(sentence: Sentence, book: Book, *, about_other: bool = False) 
         plain = plain.replace("?", ".")  # "Can you remember that I am vegan?" is polite, and asks nothing.
     told = read_told(sentence, plain, book, about_other=about_other)
     found += told.found
-    if is_asked_for and not found and (kept is None or book.fact.search(plain) or book.fact.search(kept.group())):
+    if told.found:
+        # "I'm vegan and allergic to nuts": behind what the writer said of themselves, a statement without a subject is about them too.
+        again = read_told(sentence, told.rest, book, about_other=False)
+        found += [each for each in again.found if each.key not in {known.key for known in found}]
+    if is_asked_for and not found and (kept is None or book.fact.search(plain) or THAT.search(kept.group())):
         found += read_free(sentence, plain, book)
     return Reading(tuple(found), told.is_blocked or is_other_thing, book.other.search(sentence.plain) is not None)
 
@@ -122,16 +134,25 @@ def read_told(sentence: Sentence, plain: str, book: Book, *, about_other: bool) 
                 taken.append((match.start(), end, pattern.key))
                 found += [(match.start(), each) for each in said]
                 start = max(start, end)
-    return Reading(tuple(each for _, each in sorted(found, key=lambda placed: placed[0])), is_blocked)
+    rest = plain
+    for first, last, _ in taken:
+        rest = hide(rest, first, last)
+    return Reading(tuple(each for _, each in sorted(found, key=lambda placed: placed[0])), is_blocked, rest=rest)
 
 
 def is_of_other(match: re.Match[str], pattern: Pattern, plain: str, book: Book, *, about_other: bool) -> bool:
     """Whether a statement without a subject may be about another person: one is named in it, or was before."""
     if not pattern.is_bare:
         return False
-    if book.other.search(plain, match.end("lead"), match.end("v") if "v" in match.groupdict() and match["v"] else match.end()):
+    end = match.end("v") if "v" in match.groupdict() and match["v"] else match.end()
+    if names_other(plain, max(0, match.end("lead") - 1), end, pattern.key, book):
         return True
     return not book.me.search(match["lead"]) and (about_other or book.other.search(plain, 0, match.start()) is not None)
+
+
+def names_other(plain: str, start: int, end: int, key: str, book: Book) -> bool:
+    """Whether another person is named between two places. Who likes dogs speaks of no dog."""
+    return any(key not in TASTES or not PET.search(found.group()) for found in book.other.finditer(plain, start, end))
 
 
 def is_meant(match: re.Match[str], plain: str, book: Book) -> bool:
@@ -161,8 +182,9 @@ def statements_in(sentence: Sentence, plain: str, match: re.Match[str], pattern:
     if groups.get("d"):
         return spelled(key, diet_of(match["d"], book), op, sentence.text), match.end("d")
     shown = Sentence(sentence.text, sentence.source, plain, sentence.places, ())
-    items = items_of(shown, match.start("v"), match.end("v"), book, many=key in LISTS)
-    if key in TASTES and book.other.search(plain, match.start("v"), items.end):
+    is_last = match.end("v") == match.end()
+    items = items_of(shown, match.start("v"), match.end("v"), book, many=key in LISTS, is_last=is_last)
+    if key in TASTES and names_other(plain, max(0, match.start("v") - 1), items.end, key, book):
         return [], items.end  # "I love my wife"
     if key == "home_area" and book.bad_place.search(match["v"]):
         return [], items.end
@@ -173,7 +195,7 @@ def statements_in(sentence: Sentence, plain: str, match: re.Match[str], pattern:
     found = spelled(key, ", ".join(items.names), op, sentence.text)
     if items.excluded and key in LISTS:
         found += spelled(key, ", ".join(items.excluded), Op.REMOVE, sentence.text)
-    return found, max(items.end, match.end() if not match.group().endswith(match["v"]) else 0)
+    return found, items.end if is_last else match.end()
 
 
 def diet_of(words: str, book: Book) -> str:
@@ -287,7 +309,8 @@ def forgotten_keys(sentence: Sentence, hidden: str, clause: str, reached: int, b
         elif pattern.value is not None:
             value = pattern.value
         elif groups.get("v"):
-            items = items_of(shown, match.start("v"), match.end("v"), book, many=pattern.key in LISTS)
+            is_last = match.end("v") == match.end()
+            items = items_of(shown, match.start("v"), match.end("v"), book, many=pattern.key in LISTS, is_last=is_last)
             value = ", ".join(items.names + items.excluded)
             if not value and pattern in book.tells:
                 continue

@@ -34,6 +34,8 @@ UNSPACED = frozenset({"zh", "ja", "ko", "th"})
 VALUE_KEYS = ("allergies", "diet", "home_area", "dislikes", "interests", "favorite_venue")
 OPS = {"allergies": Op.ADD, "dislikes": Op.ADD, "interests": Op.ADD}
 NOTHING = "(?!)"
+CLOSED = "[" + "".join(f"{chr(first + 1)}-{chr(first + 27)}" for first in range(0xAC00, 0xD7A4, 28)) + "]"
+"""A Korean syllable that ends with a consonant, on which the forms of particles depend."""
 MOST_LEADS = 8
 """Words before a statement whose subject is not named."""
 
@@ -66,6 +68,8 @@ class Book:
     reports: re.Pattern[str]
     other: re.Pattern[str]
     """Another person."""
+    lead: re.Pattern[str]
+    """What may stand before a statement that does not name its subject."""
     me: re.Pattern[str]
     keep: re.Pattern[str]
     """Do not forget."""
@@ -103,6 +107,7 @@ def book_of(language: str) -> Book:
     """The book of a language. Read from its file the first time."""
     data = load(language)
     macros = {name: folded(pattern) for name, pattern in data.get("macros", {}).items()}
+    macros["closed"] = CLOSED
     is_spaced = language not in UNSPACED
     diets = tuple((value, re.compile(expanded(pattern, macros))) for value, pattern in data["diets"].items())
     every_diet = "|".join(f"(?:{regex.pattern})" for _, regex in diets)
@@ -141,6 +146,7 @@ def book_of(language: str) -> Book:
         supposes=any_of("supposes"),
         reports=any_of("reports"),
         other=any_of("other"),
+        lead=re.compile(lead),
         me=any_of("me"),
         keep=any_of("keep"),
         remember=any_of("remember"),

@@ -14,6 +14,8 @@ MOST_LISTED_WORDS = 2
 """Words of an item that only a comma sets apart: behind it there may be another thought."""
 MOST_DENSE = 14
 """Characters of an item where words are not set apart."""
+HIRAGANA = re.compile("[\u3040-\u309f]")
+KOREAN_VERB = re.compile("[요다죠까네야어아지용세]$")
 STRIPPED = " .,!?:;\"'-\u2013\u2014()\u3002\u3001\uff5e~*"
 
 
@@ -53,6 +55,25 @@ def items_of(sentence: Sentence, start: int, end: int, book: Book, *, many: bool
         if not many or place[1] < last - len(text) + len(text.rstrip(STRIPPED)) and book.end.search(sentence.plain[place[1] : last]):
             break
     return Items(tuple(names), tuple(excluded), reached)
+
+
+def listed_before(sentence: Sentence, place: int, book: Book) -> tuple[str, ...]:
+    """The items before a comma at a place, where the verb comes behind: "갑각류, 견과류 알레르기". What else may stand there ends them."""
+    found, plain = list[str](), sentence.plain
+    while plain[place : place + 1] == ",":
+        start = max(plain.rfind(mark, 0, place) for mark in ",;:()") + 1
+        begun = start + len(plain[start:place]) - len(plain[start:place].lstrip())
+        lead = book.lead.match(plain, begun, place)
+        begun = lead.end() if lead else begun
+        text = plain[begun:place].strip()
+        enumerates = sentence.words(place, place + 1) == "\u3001" and not HIRAGANA.search(text)
+        fits = " " not in text and not KOREAN_VERB.search(text) if book.language == "ko" else enumerates
+        item = item_in(sentence, begun, place, book, most=MOST_LISTED_WORDS) if fits and text else None
+        if item is None or book.other.search(text):
+            break
+        found.insert(0, clean(sentence.words(*item)))
+        place = start - 1
+    return tuple(found)
 
 
 def parts_of(plain: str, start: int, end: int, book: Book) -> Iterator[tuple[int, int, bool]]:

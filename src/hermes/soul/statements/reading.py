@@ -15,7 +15,7 @@ from hermes.soul.facts import LISTS, BadValue, Op, typed
 from hermes.soul.recall_terms import terms
 from hermes.soul.statements.book import OPS, Book, Pattern, book_of, languages_of
 from hermes.soul.statements.habits import habits_in
-from hermes.soul.statements.items import STRIPPED, Items, items_of
+from hermes.soul.statements.items import STRIPPED, Items, items_of, listed_before
 from hermes.soul.statements.spelling import QUOTED, Sentence, sentences
 
 PET = re.compile(
@@ -184,6 +184,8 @@ def statements_in(sentence: Sentence, plain: str, match: re.Match[str], pattern:
     shown = Sentence(sentence.text, sentence.source, plain, sentence.places, ())
     is_last = match.end("v") == match.end()
     items = items_of(shown, match.start("v"), match.end("v"), book, many=key in LISTS, is_last=is_last)
+    if pattern.is_bare and not is_last and key in LISTS and items.names:
+        items = Items(listed_before(shown, match.start(), book) + items.names, items.excluded, items.end)
     if key in TASTES and names_other(plain, max(0, match.start("v") - 1), items.end, key, book):
         return [], items.end  # "I love my wife"
     if key == "home_area" and book.bad_place.search(match["v"]):

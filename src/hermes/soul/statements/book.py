@@ -28,6 +28,8 @@ SCRIPTS: Mapping[str, re.Pattern[str]] = {
     "ja": re.compile("[\u3040-\u30ff]"),
     "zh": re.compile("[\u3400-\u9fff]"),
 }
+SURE = 3
+"""Words by which the languages are known; with fewer, all are tried."""
 LATIN_WEIGHT = 2520
 """Of a word that one language has; divisible by as many as share one."""
 UNSPACED = frozenset({"zh", "ja", "ko", "th"})
@@ -97,6 +99,9 @@ class Book:
     """The beginning of what is no name of a place: "a small town"."""
     contrast: re.Pattern[str]
     """Before or behind an item: this is not meant."""
+    denied: re.Pattern[str]
+    """What denies a statement right before it."""
+    clause_end: re.Pattern[str]
     border: re.Pattern[str]
     is_spaced: bool
     is_object_first: bool
@@ -163,6 +168,8 @@ def book_of(language: str) -> Book:
         bad=any_of("bad"),
         bad_place=any_of("bad_place"),
         contrast=any_of("contrast"),
+        denied=re.compile(rf"(?:^|[\s,])(?:{expanded(data['no'], macros)})$"),
+        clause_end=re.compile(r"[,;:()]|\s[-\u2013\u2014]+\s|" + expanded(data.get("clause_end", NOTHING), macros)),
         border=re.compile(border),
         is_spaced=is_spaced,
         is_object_first=bool(data.get("is_object_first", False)),
@@ -196,7 +203,9 @@ def languages_of(plain: str) -> Sequence[str]:
         sharing = telling_words().get(token, ())
         for language in sharing:
             scores[language] += LATIN_WEIGHT // len(sharing)
-    likely = [language for language, _ in scores.most_common()] or LATIN
+    likely = [language for language, _ in scores.most_common()]
+    if sum(scores.values()) < SURE * LATIN_WEIGHT:
+        likely += [language for language in LATIN if language not in scores]
     return [*by_script, *(language for language in likely if language not in by_script)]
 
 

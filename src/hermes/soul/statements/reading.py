@@ -23,7 +23,6 @@ PET = re.compile(
     "|강아지|고양이|개|कुत्त|बिल्ल|كلب|قط|狗|猫|犬|ペット|หมา|แมว"
 )
 TASTES = frozenset({"interests", "dislikes"})
-CLAUSE_END = re.compile(r"[,;:()]|\s[-\u2013\u2014]+\s")
 THAT = re.compile(r"(?:that|que|qu'|dass|che|dat|bahwa|kalau|kalo|что|ki|कि|ان|اني|انني|こと.{0,2}|の.?|거.?|ว่า)\W*$")
 """Folded, at the end of "don't forget that"."""
 PLEASE = re.compile("please|pls|por favor|porfa|s'il (?:te|vous) plait|stp|svp|bitte|per favore|alsjeblieft|aub|пожалуиста|lutfen|من فضلك|कृपया|प्लीज|请|tolong")
@@ -164,7 +163,7 @@ def is_meant(match: re.Match[str], plain: str, book: Book) -> bool:
         return False
     tail = book.border.search(plain, match.end("v") - len(match["v"]) if "v" in match.groupdict() and match["v"] else match.end())
     clause_end = tail.start() if tail else len(plain)
-    if book.asks.search(plain[:clause_end]) or book.is_object_first and book.reports.search(plain):
+    if book.asks.search(plain[:clause_end]) or (book.is_object_first and (book.reports.search(plain) or book.supposes.search(plain))):
         return False
     if "?" not in plain[-3:]:
         return True
@@ -176,7 +175,12 @@ def is_meant(match: re.Match[str], plain: str, book: Book) -> bool:
 def statements_in(sentence: Sentence, plain: str, match: re.Match[str], pattern: Pattern, book: Book) -> tuple[list[Found], int]:
     """What one match says, and where it ends."""
     groups, key = match.groupdict(), pattern.key
-    op = Op.REMOVE if any(groups.get(name) for name in ("no", "neg", "neg2")) else OPS.get(key, Op.SET)
+    is_denied = any(groups.get(name) for name in ("no", "neg", "neg2"))
+    if not is_denied and not pattern.is_bare and book.denied.search(plain[: match.start() + 1].rstrip() + " "):
+        if key == "interests":
+            return [], match.end()
+        is_denied = True
+    op = Op.REMOVE if is_denied else OPS.get(key, Op.SET)
     if pattern.value is not None:
         return spelled(key, pattern.value, op, sentence.text), match.end()
     if groups.get("d"):
@@ -288,9 +292,9 @@ def first_clause(plain: str, start: int, end: int, book: Book) -> int:
     begin = start + len(plain[start:end]) - len(plain[start:end].lstrip(STRIPPED))
     if end < len(plain) and book.is_object_first:
         return end
-    border = CLAUSE_END.search(plain, begin, end)
+    border = book.clause_end.search(plain, begin, end)
     while border and PLEASE.fullmatch(plain[begin : border.start()].strip()):
-        border = CLAUSE_END.search(plain, border.end(), end)
+        border = book.clause_end.search(plain, border.end(), end)
     return border.start() if border else end
 
 
@@ -314,7 +318,7 @@ def forgotten_keys(sentence: Sentence, hidden: str, clause: str, reached: int, b
             is_last = match.end("v") == match.end()
             items = items_of(shown, match.start("v"), match.end("v"), book, many=pattern.key in LISTS, is_last=is_last)
             value = ", ".join(items.names + items.excluded)
-            if not value and pattern in book.tells:
+            if pattern in book.tells and (not value or (pattern.key == "home_area" and book.bad_place.search(match["v"]))):
                 continue
         else:
             value = ""

@@ -1,0 +1,66 @@
+"""The keys of which users speak in few ways: language, goal, budget, party size, hours, days, time zone. The patterns are in `habits.toml`.
+
+Whether a sentence is meant (no question, supposition or report) is for the caller to decide."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from hermes.soul.statements.spelling import Sentence
+
+BEFORE = 12
+"""Characters before a statement in which a no is looked for."""
+AS_WRITTEN = frozenset({"timezone"})
+"""Keys whose values are spelled as they were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """One way to say a value, which is the first group of the pattern where none is given."""
+
+    key: str
+    value: str | None
+    regex: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    patterns: tuple[Habit, ...]
+    negated: re.Pattern[str]
+
+
+def habits_in(sentence: Sentence) -> Iterator[tuple[int, str, str]]:
+    """Where a key is spoken of, which, and its value as it was written; for each key the first."""
+    habits, seen = load(), set[str]()
+    for habit in habits.patterns:
+        found = None if habit.key in seen else habit.regex.search(sentence.plain)
+        if found is None or (habit.value is not None and habits.negated.search(sentence.plain[max(0, found.start() - BEFORE) : found.end()])):
+            continue
+        seen.add(habit.key)
+        if habit.value is not None:
+            yield found.start(), habit.key, habit.value
+        else:
+            place = next(number for number, group in enumerate(found.groups(), 1) if group)
+            span = found.start(place), found.end(place)
+            yield found.start(), habit.key, sentence.words(*span) if habit.key in AS_WRITTEN else found[place]
+
+
+@cache
+def load() -> Habits:
+    data = tomllib.loads((resources.files(__package__) / "habits.toml").read_text(encoding="utf-8"))
+    patterns = [
+        Habit(rule["key"], value, any_of(rule["after"], f".{{0,20}}?(?:{'|'.join(patterns)})"))
+        for rule in data["words"]
+        for value, patterns in rule["values"].items()
+    ]
+    patterns += [Habit(rule["key"], None, any_of(rule["patterns"])) for rule in data["numbers"]]
+    return Habits(tuple(patterns), any_of(data["negated"]))
+
+
+def any_of(patterns: Sequence[str], then: str = "") -> re.Pattern[str]:
+    return re.compile(f"(?:{'|'.join(patterns)}){then}")

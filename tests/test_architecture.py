@@ -114,6 +114,19 @@ def hidden_imports(sources: Sources) -> list[str]:
     return [f"{found.where}: imports {found.target} inside a function" for found in imports(sources) if found.in_function]
 
 
+def suppressed_cancellations(sources: Sources) -> list[str]:
+    """`suppress(CancelledError)` around a wait for a task that was cancelled also swallows the cancellation of the one who waits, and waits
+    for ever where a library swallowed the other. hermes.tasks.end_tasks does neither."""
+    return [
+        f"{path}:{node.lineno}: suppresses a cancellation"
+        for path in sorted(sources)
+        for node in ast.walk(ast.parse(sources[path], path))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("suppress")
+        and any(ast.unparse(argument).endswith(("CancelledError", "BaseException")) for argument in node.args)
+    ]
+
+
 # --- reading imports
 
 
@@ -211,6 +224,10 @@ def test_only_the_composition_root_imports_adapters(hermes: Sources) -> None:
 
 def test_no_import_hides_in_a_function(hermes: Sources) -> None:
     assert hidden_imports(hermes) == []
+
+
+def test_no_cancellation_is_suppressed(hermes: Sources) -> None:
+    assert suppressed_cancellations(hermes) == []
 
 
 # --- the rules can fail
@@ -313,6 +330,14 @@ class Command:
         "hermes/cli.py:8: imports hermes.app inside a function",
         "hermes/cli.py:9: imports pyarrow inside a function",
     ]
+
+
+def test_finds_suppressed_cancellations() -> None:
+    bad = {
+        "hermes/web.py": "with suppress(OSError, asyncio.CancelledError):\n    pass\nwith contextlib.suppress(CancelledError):\n    pass",
+        "hermes/work.py": "with suppress(TimeoutError):\n    pass",
+    }
+    assert suppressed_cancellations(bad) == ["hermes/web.py:1: suppresses a cancellation", "hermes/web.py:3: suppresses a cancellation"]
 
 
 # --- importing does nothing

@@ -79,6 +79,8 @@ class Book:
     forget: re.Pattern[str]
     forgot: re.Pattern[str]
     """As it is written, with its accents: the writer forgot something."""
+    memory: re.Pattern[str]
+    """From where something is to be forgotten: Hermes' memory."""
     everything: re.Pattern[str]
     not_facts: re.Pattern[str]
     """What can be forgotten and is none of a user's facts: a booking, an instruction."""
@@ -157,6 +159,7 @@ def book_of(language: str) -> Book:
         remember=any_of("remember"),
         forget=any_of("forget"),
         forgot=re.compile("|".join(data.get("forgot", [])) or NOTHING),
+        memory=any_of("memory"),
         everything=any_of("everything"),
         not_facts=any_of("not_facts"),
         fact=any_of("fact"),

@@ -12,7 +12,7 @@ from hermes.soul.statements.spelling import DENSE, QUOTED, Sentence, fold
 MOST_WORDS = 4
 MOST_LISTED_WORDS = 2
 """Words of an item that only a comma sets apart: behind it there may be another thought."""
-MOST_DENSE = 14
+MOST_DENSE = {"zh": 10, "ja": 14, "th": 24}
 """Characters of an item where words are not set apart."""
 HIRAGANA = re.compile("[\u3040-\u309f]")
 KOREAN_VERB = re.compile("[요다죠까네야어아지용세]$")
@@ -104,8 +104,7 @@ def item_in(sentence: Sentence, first: int, last: int, book: Book, *, most: int)
             text = text[: found.start()]
         begin += len(text) - len(text.lstrip(STRIPPED))
         text = text.strip(STRIPPED)
-    is_dense = DENSE.search(text) is not None
-    fits = len(text) <= MOST_DENSE if is_dense and book.language != "ko" else len(text.split()) <= most
+    fits = len(text) <= MOST_DENSE[book.language] if book.language in MOST_DENSE else len(text.split()) <= most
     if not text or not fits or QUOTED in text or book.bad.search(text) or not any(map(str.isalpha, text)):
         return None
     return first + begin, first + begin + len(text)

@@ -100,7 +100,7 @@ def read_sentence(sentence: Sentence, book: Book, *, about_other: bool = False) 
     if told.found:
         # "I'm vegan and allergic to nuts": behind what the writer said of themselves, a statement without a subject is about them too.
         again = read_told(sentence, told.rest, book, about_other=False)
-        found += [each for each in again.found if each.key not in {known.key for known in found}]
+        found += [each for each in again.found if (each.key, each.op) not in {(known.key, known.op) for known in found}]
     if is_asked_for and not found and (kept is None or book.fact.search(plain) or THAT.search(kept.group())):
         found += read_free(sentence, plain, book)
     return Reading(tuple(found), told.is_blocked or is_other_thing, book.other.search(sentence.plain) is not None)
@@ -184,7 +184,7 @@ def statements_in(sentence: Sentence, plain: str, match: re.Match[str], pattern:
     if pattern.value is not None:
         return spelled(key, pattern.value, op, sentence.text), match.end()
     if groups.get("d"):
-        return spelled(key, diet_of(match["d"], book), op, sentence.text), match.end("d")
+        return spelled(key, diet_of(match["d"], book), op, sentence.text), match.end() if is_denied else match.end("d")
     shown = Sentence(sentence.text, sentence.source, plain, sentence.places, ())
     is_last = match.end("v") == match.end()
     items = items_of(shown, match.start("v"), match.end("v"), book, many=key in LISTS, is_last=is_last)
@@ -258,33 +258,36 @@ def bounds(plain: str, start: int, end: int, book: Book) -> tuple[int, int]:
 def read_forgotten(sentence: Sentence, book: Book, forget: re.Match[str]) -> tuple[list[Found] | None, str]:
     """What is to be forgotten, and the sentence without it. None where something else is to be forgotten than facts."""
     plain = sentence.plain
-    start, end = object_of(plain, book, forget)
+    first, last = next((forget.span(name) for name, verb in forget.groupdict().items() if verb), forget.span())
+    memory = book.memory.search(plain)
+    if memory:
+        plain = hide(plain, memory.start(), memory.end())
+    start, end = object_of(plain, book, first, last)
     hidden = hide(hide(plain, 0, start), end, len(plain))
     reached = first_clause(plain, start, end, book)
     clause = hide(hidden, reached, len(plain))
-    rest = hide(plain, 0, max(reached, forget.end())) if start >= forget.end() or not book.is_object_first else hide(plain, 0, forget.end())
+    rest = hide(plain, 0, max(reached, last))
     found = list(forgotten_keys(sentence, hidden, clause, reached, book))
     if found:
         return found, rest
     if book.not_facts.search(clause):
         return None, rest
-    if book.everything.search(plain):
+    if book.everything.search(sentence.plain):
         return [Found(None, "", Op.FORGET, sentence.text)], rest
     if QUOTED in clause:
         return [Found(None, quotation.strip(STRIPPED), Op.FORGET, sentence.text) for quotation in sentence.quotations if quotation], rest
-    if not book.fact.search(clause):
+    if memory is None and not book.fact.search(clause):
         return None, rest
-    first, last = bounds(clause, start, reached, book)
-    text = sentence.words(first, last).strip(STRIPPED)
+    text = sentence.words(*bounds(clause, start, reached, book)).strip(STRIPPED)
     return ([Found(None, text, Op.FORGET, sentence.text)] if terms(text) else None), rest
 
 
-def object_of(plain: str, book: Book, forget: re.Match[str]) -> tuple[int, int]:
+def object_of(plain: str, book: Book, first: int, last: int) -> tuple[int, int]:
     """Where that stands which is to be forgotten: behind the verb, or before it where the language puts it there."""
-    before, after = plain[: forget.start()].strip(STRIPPED), plain[forget.end() :].strip(STRIPPED)
+    before, after = plain[:first].strip(STRIPPED), plain[last:].strip(STRIPPED)
     if (book.is_object_first or not after) and (len(before) >= 2 and not (after and book.fact.match(after) and not book.fact.search(before))):
-        return 0, forget.start()
-    return forget.end(), len(plain)
+        return 0, first
+    return last, len(plain)
 
 
 def first_clause(plain: str, start: int, end: int, book: Book) -> int:

@@ -25,7 +25,9 @@ PET = re.compile(
 TASTES = frozenset({"interests", "dislikes"})
 THAT = re.compile(r"(?:that|que|qu'|dass|che|dat|bahwa|kalau|kalo|что|ki|कि|ان|اني|انني|こと.{0,2}|の.?|거.?|ว่า)\W*$")
 """Folded, at the end of "don't forget that"."""
-PLEASE = re.compile("please|pls|por favor|porfa|s'il (?:te|vous) plait|stp|svp|bitte|per favore|alsjeblieft|aub|пожалуиста|lutfen|من فضلك|कृपया|प्लीज|请|tolong")
+PLEASE = re.compile(
+    "please|pls|por favor|porfa|s'il (?:te|vous) plait|stp|svp|bitte|per favore|alsjeblieft|aub|пожалуиста|lutfen|من فضلك|कृपया|प्लीज|请|tolong"
+)
 """Folded, between the verb and what is to be forgotten."""
 MOST_OF_A_KEY = 3
 """Statements that one pattern may find in a sentence."""
@@ -47,7 +49,6 @@ class Reading:
 
     found: tuple[Found, ...]
     is_blocked: bool = False
-    names_other: bool = False
     rest: str = ""
     """The folded sentence without what was read in it."""
 
@@ -64,19 +65,19 @@ def read_statements(text: str) -> list[Found]:
     and without a key everything."""
     found, about_other = list[Found](), False
     for sentence in sentences(excerpt(text)):
+        books = [book_of(language) for language in languages_of(sentence.plain)]
         readings = list[Reading]()
-        for language in languages_of(sentence.plain):
-            reading = read_sentence(sentence, book_of(language), about_other=about_other)
+        for book in books:
+            reading = read_sentence(sentence, book, about_other=about_other)
             if reading.found or reading.is_blocked:
                 readings.append(reading)
                 if not reading.is_weak:
                     break
+        best = next((reading for reading in readings if reading.found and not reading.is_weak), next(iter(readings), None))
+        found += best.found if best else ()
         if not any(reading.is_blocked for reading in readings):
-            found += read_habits(sentence)
-        if readings:
-            best = next((reading for reading in readings if reading.found and not reading.is_weak), readings[0])
-            found += best.found
-            about_other = about_other or best.names_other
+            found += read_habits(sentence, books[0])
+        about_other = about_other or books[0].other.search(sentence.plain) is not None
     return list(dict.fromkeys(found))
 
 
@@ -103,7 +104,7 @@ def read_sentence(sentence: Sentence, book: Book, *, about_other: bool = False) 
         found += [each for each in again.found if (each.key, each.op) not in {(known.key, known.op) for known in found}]
     if is_asked_for and not found and (kept is None or book.fact.search(plain) or THAT.search(kept.group())):
         found += read_free(sentence, plain, book)
-    return Reading(tuple(found), told.is_blocked or is_other_thing, book.other.search(sentence.plain) is not None)
+    return Reading(tuple(found), told.is_blocked or is_other_thing)
 
 
 def hide(plain: str, start: int, end: int) -> str:
@@ -131,7 +132,8 @@ def read_told(sentence: Sentence, plain: str, book: Book, *, about_other: bool) 
                 said = []
             if said and not any(first < end and match.start() < last and key == pattern.key for first, last, key in taken):
                 taken.append((match.start(), end, pattern.key))
-                found += [(match.start(), each) for each in said]
+                place = next((match.start(name) for name in ("v", "d") if match.groupdict().get(name)), match.start())
+                found += [(place, each) for each in said]
                 start = max(start, end)
     rest = plain
     for first, last, _ in taken:
@@ -216,14 +218,13 @@ def spelled(key: str, value: str, op: Op, quote: str) -> list[Found]:
         return []
 
 
-def read_habits(sentence: Sentence) -> list[Found]:
+def read_habits(sentence: Sentence, book: Book) -> list[Found]:
     if "?" in sentence.plain[-3:]:
         return []
-    books = [book_of(language) for language in languages_of(sentence.plain)[:1]]
     return [
         found
         for start, key, value in habits_in(sentence)
-        if not any(book.supposes.search(sentence.plain, 0, start) or book.reports.search(sentence.plain, 0, start) for book in books)
+        if not book.supposes.search(sentence.plain, 0, start) and not book.reports.search(sentence.plain, 0, start)
         for found in spelled(key, value, Op.SET, sentence.text)
     ]
 
@@ -285,7 +286,9 @@ def read_forgotten(sentence: Sentence, book: Book, forget: re.Match[str]) -> tup
 def object_of(plain: str, book: Book, first: int, last: int) -> tuple[int, int]:
     """Where that stands which is to be forgotten: behind the verb, or before it where the language puts it there."""
     before, after = plain[:first].strip(STRIPPED), plain[last:].strip(STRIPPED)
-    if (book.is_object_first or not after) and (len(before) >= 2 and not (after and book.fact.match(after) and not book.fact.search(before))):
+    if (book.is_object_first or not after) and (
+        len(before) >= 2 and not (after and book.fact.match(after) and not book.fact.search(before))
+    ):
         return 0, first
     return last, len(plain)
 
@@ -327,5 +330,3 @@ def forgotten_keys(sentence: Sentence, hidden: str, clause: str, reached: int, b
             value = ""
         seen.add(pattern.key)
         yield Found(pattern.key, value, Op.FORGET, sentence.text)
-
-

@@ -198,7 +198,7 @@ async def test_two_who_learn_the_same_at_once_write_one_row(mind: Mind) -> None:
 
 async def test_vegan_then_fish_leaves_only_the_latter_in_the_prompt_and_the_former_with_its_dates(mind: Mind) -> None:
     assert await mind.hear("I'm vegan") == ["vegan"]
-    await mind.told("I have been vegan since 2019 and I love tempeh", now=NOW + DAY)
+    await mind.told("I have been vegan since 2019 and cook tempeh", now=NOW + DAY)
     assert await mind.hear("I eat fish now", now=NOW + 2 * DAY) == ["pescatarian"]
     assert [(fact.key, fact.text) for fact in await mind.live(NOW + 2 * DAY)] == [("diet", "pescatarian")]
     assert await mind.recalled("am I vegan?", NOW + 2 * DAY) == []
@@ -222,7 +222,7 @@ async def test_five_facts_in_three_wordings_are_five_rows(database: Database, ke
     order = [(fact, wording) for wording in range(3) for fact in range(5)]
     for fact, wording in order:
         await mind.told(WORDINGS[fact][wording])
-    assert [fact.text for fact in await mind.all()] == [wordings[0] for wordings in WORDINGS]
+    assert [fact.text for fact in await mind.all() if fact.key is None] == [wordings[0] for wordings in WORDINGS]
 
 
 async def test_what_differs_in_a_word_a_number_or_a_no_is_another_fact(database: Database, keyring: Keyring, user: User) -> None:

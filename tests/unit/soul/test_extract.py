@@ -92,7 +92,9 @@ def test_what_is_no_statement_about_the_writer_is_not_read(text: str) -> None:
     assert read_statements(text) == []
 
 
-@pytest.mark.parametrize("text", ["Are you vegan? I'm not vegan", "no soy vegano", "Ich bin kein Veganer", "saya bukan vegan", "我不是纯素食者"])
+@pytest.mark.parametrize(
+    "text", ["Are you vegan? I'm not vegan", "no soy vegano", "Ich bin kein Veganer", "saya bukan vegan", "我不是纯素食者"]
+)
 def test_what_is_denied_is_taken_back(text: str) -> None:
     assert [(found.key, found.value, found.op) for found in read_statements(text)] == [("diet", "vegan", Op.REMOVE)]
 

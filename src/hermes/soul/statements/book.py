@@ -43,7 +43,7 @@ MOST_LEADS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class KeyPattern:
     """One way to say something of a key."""
 
     key: str
@@ -55,14 +55,14 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Book:
+class LanguageBook:
     """What Hermes knows of one language."""
 
     language: str
     words: frozenset[str]
     """By which the language is told from others of its script."""
-    tells: tuple[Pattern, ...]
-    topics: tuple[Pattern, ...]
+    tells: tuple[KeyPattern, ...]
+    topics: tuple[KeyPattern, ...]
     """How a key is named where it is to be forgotten, with its value or without."""
     diets: tuple[tuple[str, re.Pattern[str]], ...]
     asks: re.Pattern[str]
@@ -79,6 +79,8 @@ class Book:
     forget: re.Pattern[str]
     forgot: re.Pattern[str]
     """As it is written, with its accents: the writer forgot something."""
+    memory: re.Pattern[str]
+    """From where something is to be forgotten: Hermes' memory."""
     everything: re.Pattern[str]
     not_facts: re.Pattern[str]
     """What can be forgotten and is none of a user's facts: a booking, an instruction."""
@@ -108,7 +110,7 @@ class Book:
 
 
 @cache
-def book_of(language: str) -> Book:
+def book_of(language: str) -> LanguageBook:
     """The book of a language. Read from its file the first time."""
     data = load(language)
     macros = {name: folded(pattern) for name, pattern in data.get("macros", {}).items()}
@@ -125,11 +127,11 @@ def book_of(language: str) -> Book:
     between = r"(?:\s+|$|(?<='))" if is_spaced or language == "ko" else r"\s*"
     lead = f"(?:(?:{lead_words}){between}){{0,{MOST_LEADS}}}"
 
-    def pattern_of(key: str, text: str, value: str | None = None) -> Pattern:
+    def pattern_of(key: str, text: str, value: str | None = None) -> KeyPattern:
         bare = text.startswith("~")
         body = expanded(text.removeprefix("~"), macros)
         body = re.sub(r"\{v\}$", "(?P<v>.+)", body).replace("{v}", "(?P<v>[^,;:()]{1,60}?)")
-        return Pattern(key, re.compile(rf"(?:^|{border})\s*(?P<lead>{lead}){body}" if bare else body), value, bare)
+        return KeyPattern(key, re.compile(rf"(?:^|{border})\s*(?P<lead>{lead}){body}" if bare else body), value, bare)
 
     def any_of(name: str, join: str = "|") -> re.Pattern[str]:
         listed = data.get(name, [])
@@ -138,7 +140,7 @@ def book_of(language: str) -> Book:
     edges = "|".join(expanded(text, macros) for text in data["edge"])
     tails = "|".join(expanded(text, macros) for text in data.get("tail", data["edge"]))
     glue = r"(?:\s+|$|(?<='))" if is_spaced else r"\s*"
-    return Book(
+    return LanguageBook(
         language=language,
         words=frozenset(fold(data.get("words", "")).split()),
         tells=tuple(
@@ -157,6 +159,7 @@ def book_of(language: str) -> Book:
         remember=any_of("remember"),
         forget=any_of("forget"),
         forgot=re.compile("|".join(data.get("forgot", [])) or NOTHING),
+        memory=any_of("memory"),
         everything=any_of("everything"),
         not_facts=any_of("not_facts"),
         fact=any_of("fact"),

@@ -39,7 +39,9 @@ def habits_in(sentence: Sentence) -> Iterator[tuple[int, str, str]]:
     habits, seen = load(), set[str]()
     for habit in habits.patterns:
         found = None if habit.key in seen else habit.regex.search(sentence.plain)
-        if found is None or (habit.value is not None and habits.negated.search(sentence.plain[max(0, found.start() - BEFORE) : found.end()])):
+        if found is None or (
+            habit.value is not None and habits.negated.search(sentence.plain[max(0, found.start() - BEFORE) : found.end()])
+        ):
             continue
         seen.add(habit.key)
         if habit.value is not None:

@@ -15,7 +15,7 @@ from hermes.soul import recall_terms
 QUOTED = "\u00a4"
 """Stands where a quotation stood."""
 QUOTATION = re.compile(
-    "\"([^\"\n]*)(?:\"|$)|\u201c([^\u201d\u201c\n]*)[\u201d\u201c]|\u201e([^\u201c\u201d\u201f\n]*)[\u201c\u201d\u201f]"
+    '"([^"\n]*)(?:"|$)|\u201c([^\u201d\u201c\n]*)[\u201d\u201c]|\u201e([^\u201c\u201d\u201f\n]*)[\u201c\u201d\u201f]'
     "|\u00ab([^\u00bb\n]*)\u00bb|\u300c([^\u300d\n]*)\u300d|\u300e([^\u300f\n]*)\u300f|(?<![^\\W_])'([^'\n]*(?:'(?=\\w)[^'\n]*)*)'(?!\\w)",
     re.MULTILINE,
 )
@@ -24,11 +24,19 @@ LONGEST_QUOTED_NAME = 2
 LONGEST_DENSE_NAME = 6
 """Characters of the same where words are not set apart."""
 DENSE = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-SENTENCE = re.compile("[^.!?;\n\u3002\uff01\uff1f\u061f\u2026\u0964]+(?:[.](?=\\w)[^.!?;\n\u3002\uff01\uff1f\u061f\u2026\u0964]+)*[.!?;\u3002\uff01\uff1f\u061f\u2026\u0964]*")
+SENTENCE = re.compile(
+    "[^.!?;\n\u3002\uff01\uff1f\u061f\u2026\u0964]+(?:[.](?=\\w)[^.!?;\n\u3002\uff01\uff1f\u061f\u2026\u0964]+)*[.!?;\u3002\uff01\uff1f\u061f\u2026\u0964]*"
+)
 SAME = str.maketrans(
     {
         **dict(zip("\u0131\u0623\u0625\u0622\u0671\u0649\u0629\u0901", "i\u0627\u0627\u0627\u0627\u064a\u0647\u0902", strict=True)),
-        **dict(zip("過對歡討厭愛這嗎記請關於數據刪純辣灣憶實別麼麽說話個開從來後經還樂無東", "过对欢讨厌爱这吗记请关于数据删纯辣湾忆实别么么说话个开从来后经还乐无东", strict=True)),
+        **dict(
+            zip(
+                "過對歡討厭愛這嗎記請關於數據刪純辣灣憶實別麼麽說話個開從來後經還樂無東",
+                "过对欢讨厌爱这吗记请关于数据删纯辣湾忆实别么么说话个开从来后经还乐无东",
+                strict=True,
+            )
+        ),
         **dict.fromkeys([*range(0x064B, 0x0653), 0x0640, 0x093C, 0x200B, 0x200C, 0x200D, 0xFE0F], None),
         "\u061f": "?",
         "\u060c": ",",

@@ -1,0 +1,118 @@
+"""What a user asks to be forgotten: a value, a key, free facts that speak of something, or everything.
+
+A miss is worse here than a hit too many: what is not understood as a key is looked for among the free facts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from hermes.soul.facts import LISTS, Op
+from hermes.soul.recall_terms import terms
+from hermes.soul.statements.book import LanguageBook
+from hermes.soul.statements.found import Found, hide
+from hermes.soul.statements.items import STRIPPED, items_of
+from hermes.soul.statements.spelling import QUOTED, Sentence
+from hermes.soul.statements.telling import diet_of, is_of_other
+
+PLEASE = re.compile(
+    "please|pls|por favor|porfa|s'il (?:te|vous) plait|stp|svp|bitte|per favore|alsjeblieft|aub"
+    "|пожалуиста|lutfen|من فضلك|कृपया|प्लीज|请|tolong"
+)
+"""Folded, between the verb and what is to be forgotten."""
+YOU = re.compile(
+    "you|your|you've|tu|te|ti|usted|vos|vous|ton|ta|du|dein\\w*|dir|euch|voi|voce|voces|lhe|je|jij|jouw|u|uw|kamu|anda|kau|lu|lo|elo|sen|sana|senin|siz"
+    "|ты|вы|тебе|тебя|вам|вас|ваш\\w*|твои|твоя|انت|انتي|你|您|あなた|너\\w?|넌|당신|तुम|तुम्हें|आप|आपको|aap|tum"
+)
+"""Folded: Hermes, who is no other person where it is to forget."""
+
+
+def read_forgotten(sentence: Sentence, book: LanguageBook, forget: re.Match[str]) -> tuple[list[Found] | None, str]:
+    """What is to be forgotten, and the sentence without it. None where something else is to be forgotten than facts."""
+    plain = sentence.plain
+    first, last = next((forget.span(name) for name, verb in forget.groupdict().items() if verb), forget.span())
+    memory = book.memory.search(plain)
+    if memory:
+        plain = hide(plain, memory.start(), memory.end())
+    start, end = object_of(plain, book, first, last)
+    hidden = hide(hide(plain, 0, start), end, len(plain))
+    reached = first_clause(plain, start, end, book)
+    clause = hide(hidden, reached, len(plain))
+    rest = hide(plain, 0, max(reached, last))
+    found = list(forgotten_keys(sentence, hidden, clause, reached, book))
+    if found:
+        return found, rest
+    if book.not_facts.search(clause):
+        return None, rest
+    if book.everything.search(sentence.plain):
+        return [Found(None, "", Op.FORGET, sentence.text)], rest
+    if QUOTED in clause:
+        return [Found(None, quotation.strip(STRIPPED), Op.FORGET, sentence.text) for quotation in sentence.quotations if quotation], rest
+    if memory is None and not book.fact.search(clause) and not book.other.search(clause):
+        return None, rest
+    text = sentence.words(*bounds(clause, start, reached, book)).strip(STRIPPED)
+    return ([Found(None, text, Op.FORGET, sentence.text)] if terms(text) else None), rest
+
+
+def object_of(plain: str, book: LanguageBook, first: int, last: int) -> tuple[int, int]:
+    """Where that stands which is to be forgotten: behind the verb, or before it where the language puts it there."""
+    before, after = plain[:first].strip(STRIPPED), plain[last:].strip(STRIPPED)
+    if (book.is_object_first or not after) and (
+        len(before) >= 2 and not (after and book.fact.match(after) and not book.fact.search(before))
+    ):
+        return 0, first
+    return last, len(plain)
+
+
+def first_clause(plain: str, start: int, end: int, book: LanguageBook) -> int:
+    """Where the first thought behind a place ends: not behind a mere "please", or right behind the verb."""
+    begin = start + len(plain[start:end]) - len(plain[start:end].lstrip(STRIPPED))
+    if end < len(plain) and book.is_object_first:
+        return end
+    border = book.clause_end.search(plain, begin, end)
+    while border and PLEASE.fullmatch(plain[begin : border.start()].strip()):
+        border = book.clause_end.search(plain, border.end(), end)
+    return border.start() if border else end
+
+
+def forgotten_keys(sentence: Sentence, hidden: str, clause: str, reached: int, book: LanguageBook) -> Iterator[Found]:
+    """The keys that are to be forgotten, with their values or without. What is said of another person is no key of the writer."""
+    seen = set[str]()
+    shown = Sentence(sentence.text, sentence.source, hidden, sentence.places, ())
+    for pattern in (*book.tells, *book.topics):
+        text = hidden if pattern in book.tells else clause
+        match = pattern.regex.search(text)
+        if match is None or match.start() >= reached or pattern.key in seen or is_of_other(match, pattern, text, book, about_other=False):
+            continue
+        groups = match.groupdict()
+        if pattern in book.topics and any(not YOU.fullmatch(other.group().strip(" ,")) for other in book.other.finditer(clause)):
+            continue
+        if groups.get("d"):
+            value = diet_of(match["d"], book)
+        elif pattern.value is not None:
+            value = pattern.value
+        elif groups.get("v"):
+            is_last = match.end("v") == match.end()
+            items = items_of(shown, match.start("v"), match.end("v"), book, many=pattern.key in LISTS, is_last=is_last)
+            value = ", ".join(items.names + items.excluded)
+            if pattern in book.tells and (not value or (pattern.key == "home_area" and book.bad_place.search(match["v"]))):
+                continue
+        else:
+            value = ""
+        seen.add(pattern.key)
+        yield Found(pattern.key, value, Op.FORGET, sentence.text)
+
+
+def bounds(plain: str, start: int, end: int, book: LanguageBook) -> tuple[int, int]:
+    """Where the words stand, without what introduces or ends them."""
+    while True:
+        text = plain[start:end]
+        begin, last = len(text) - len(text.lstrip(STRIPPED)), len(text.rstrip(STRIPPED))
+        trimmed = book.trim.search(text.strip(STRIPPED))
+        if trimmed is None or trimmed.end() == trimmed.start() or begin >= last:
+            return start + begin, start + max(begin, last)
+        if trimmed.start() == 0:
+            start += begin + trimmed.end()
+        else:
+            end = start + begin + trimmed.start()
+            start += begin

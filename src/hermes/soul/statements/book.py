@@ -179,6 +179,13 @@ def book_of(language: str) -> LanguageBook:
     )
 
 
+@cache
+def common(name: str) -> re.Pattern[str]:
+    """What all languages together say of something; see `common.toml`."""
+    data = tomllib.loads((resources.files(__package__) / "common.toml").read_text(encoding="utf-8"))
+    return re.compile("|".join(folded(pattern) for pattern in data[name]))
+
+
 def expanded(pattern: str, macros: Mapping[str, str]) -> str:
     """A pattern with the names in braces replaced, folded as the text is that it is looked for in."""
     return re.sub(r"\{(\w+)\}", lambda found: macros.get(found[1], found[0]), folded(pattern))

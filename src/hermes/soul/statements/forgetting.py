@@ -9,22 +9,11 @@ from collections.abc import Iterator
 
 from hermes.soul.facts import LISTS, Op
 from hermes.soul.recall_terms import terms
-from hermes.soul.statements.book import LanguageBook
+from hermes.soul.statements.book import LanguageBook, common
 from hermes.soul.statements.found import Found, hide
 from hermes.soul.statements.items import STRIPPED, items_of
 from hermes.soul.statements.spelling import QUOTED, Sentence
 from hermes.soul.statements.telling import diet_of, is_of_other
-
-PLEASE = re.compile(
-    "please|pls|por favor|porfa|s'il (?:te|vous) plait|stp|svp|bitte|per favore|alsjeblieft|aub"
-    "|пожалуиста|lutfen|من فضلك|कृपया|प्लीज|请|tolong"
-)
-"""Folded, between the verb and what is to be forgotten."""
-YOU = re.compile(
-    "you|your|you've|tu|te|ti|usted|vos|vous|ton|ta|du|dein\\w*|dir|euch|voi|voce|voces|lhe|je|jij|jouw|u|uw|kamu|anda|kau|lu|lo|elo|sen|sana|senin|siz"
-    "|ты|вы|тебе|тебя|вам|вас|ваш\\w*|твои|твоя|انت|انتي|你|您|あなた|너\\w?|넌|당신|तुम|तुम्हें|आप|आपको|aap|tum"
-)
-"""Folded: Hermes, who is no other person where it is to forget."""
 
 
 def read_forgotten(sentence: Sentence, book: LanguageBook, forget: re.Match[str]) -> tuple[list[Found] | None, str]:
@@ -70,7 +59,7 @@ def first_clause(plain: str, start: int, end: int, book: LanguageBook) -> int:
     if end < len(plain) and book.is_object_first:
         return end
     border = book.clause_end.search(plain, begin, end)
-    while border and PLEASE.fullmatch(plain[begin : border.start()].strip()):
+    while border and common("please").fullmatch(plain[begin : border.start()].strip()):
         border = book.clause_end.search(plain, border.end(), end)
     return border.start() if border else end
 
@@ -85,7 +74,7 @@ def forgotten_keys(sentence: Sentence, hidden: str, clause: str, reached: int, b
         if match is None or match.start() >= reached or pattern.key in seen or is_of_other(match, pattern, text, book, about_other=False):
             continue
         groups = match.groupdict()
-        if pattern in book.topics and any(not YOU.fullmatch(other.group().strip(" ,")) for other in book.other.finditer(clause)):
+        if pattern in book.topics and any(not common("you").fullmatch(other.group().strip(" ,")) for other in book.other.finditer(clause)):
             continue
         if groups.get("d"):
             value = diet_of(match["d"], book)

@@ -6,22 +6,18 @@ fact that was missed can be told again, a wrong one is believed. What is to be f
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from hermes.soul.excerpt import excerpt
 from hermes.soul.facts import Op
 from hermes.soul.recall_terms import terms
-from hermes.soul.statements.book import LanguageBook, book_of, languages_of
+from hermes.soul.statements.book import LanguageBook, book_of, common, languages_of
 from hermes.soul.statements.forgetting import bounds, read_forgotten
 from hermes.soul.statements.found import Found, hide, spelled
 from hermes.soul.statements.habits import habits_in
 from hermes.soul.statements.items import STRIPPED
 from hermes.soul.statements.spelling import Sentence, sentences
 from hermes.soul.statements.telling import read_told
-
-THAT = re.compile(r"(?:that|que|qu'|dass|che|dat|bahwa|kalau|kalo|что|ki|कि|ان|اني|انني|こと.{0,2}|の.?|거.?|ว่า)\W*$")
-"""Folded, at the end of "don't forget that"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,7 @@ def read_sentence(sentence: Sentence, book: LanguageBook, *, about_other: bool =
         # "I'm vegan and allergic to nuts": behind what the writer said of themselves, a statement without a subject is about them too.
         again = read_told(sentence, told.rest, book, about_other=False)
         found += [each for each in again.found if (each.key, each.op) not in {(known.key, known.op) for known in found}]
-    if is_asked_for and not found and (kept is None or book.fact.search(plain) or THAT.search(kept.group())):
+    if is_asked_for and not found and (kept is None or book.fact.search(plain) or common("that").search(kept.group())):
         found += read_free(sentence, plain, book)
     return SentenceReading(tuple(found), told.is_blocked or is_other_thing)
 

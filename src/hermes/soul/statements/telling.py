@@ -6,15 +6,11 @@ import re
 from dataclasses import dataclass
 
 from hermes.soul.facts import LISTS, Op
-from hermes.soul.statements.book import OPS, KeyPattern, LanguageBook
+from hermes.soul.statements.book import OPS, KeyPattern, LanguageBook, common
 from hermes.soul.statements.found import Found, hide, spelled
 from hermes.soul.statements.items import ListedItems, items_of, listed_before
 from hermes.soul.statements.spelling import Sentence
 
-PET = re.compile(
-    r"\b(?:dogs?|cats?|pets?|perr|gat|mascota|cachorr|cao\b|chien|chat|hund|katze|kater|hond|kat\b|poes|can[ei]\b|gatt|собак|пес|кош|кот|kope|kedi|anjing|kucing)"
-    "|강아지|고양이|개|कुत्त|बिल्ल|كلب|قط|狗|猫|犬|ペット|หมา|แมว"
-)
 TASTES = frozenset({"interests", "dislikes"})
 MOST_OF_A_KEY = 3
 """Statements that one pattern may find in a sentence."""
@@ -68,8 +64,8 @@ def is_of_other(match: re.Match[str], pattern: KeyPattern, plain: str, book: Lan
 
 
 def names_other(plain: str, start: int, end: int, key: str, book: LanguageBook) -> bool:
-    """Whether another person is named between two places. Who likes dogs speaks of no dog."""
-    return any(key not in TASTES or not PET.search(found.group()) for found in book.other.finditer(plain, start, end))
+    """Whether another person is named between two places. Who likes dogs, or is allergic to them, speaks of no dog."""
+    return any(key not in LISTS or not common("pet").search(found.group()) for found in book.other.finditer(plain, start, end))
 
 
 def is_meant(match: re.Match[str], plain: str, book: LanguageBook) -> bool:

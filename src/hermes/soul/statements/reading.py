@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hermes.soul.excerpt import excerpt
 from hermes.soul.facts import LISTS, BadValue, Op, typed
 from hermes.soul.recall_terms import terms
+from hermes.soul.sanitize import scan
 from hermes.soul.statements.book import OPS, Book, Pattern, book_of, languages_of
 from hermes.soul.statements.habits import habits_in
 from hermes.soul.statements.items import STRIPPED, Items, items_of, listed_before
@@ -61,9 +62,10 @@ def read_statements(text: str) -> list[Found]:
     """Return what a message says of its writer, sentence by sentence. Of a long one its beginning and its end are read.
 
     A value to forget is given in the writer's words; `same_item` says which known one it is. An empty one means all that the key holds,
-    and without a key everything."""
+    and without a key everything; what an attack on the prompt stands beside asks for no such thing."""
     found, about_other = list[Found](), False
-    for sentence in sentences(excerpt(text)):
+    read = list(sentences(excerpt(text)))
+    for sentence in read:
         readings = list[Reading]()
         for language in languages_of(sentence.plain):
             reading = read_sentence(sentence, book_of(language), about_other=about_other)
@@ -77,7 +79,18 @@ def read_statements(text: str) -> list[Found]:
             best = next((reading for reading in readings if reading.found and not reading.is_weak), readings[0])
             found += best.found
             about_other = about_other or best.names_other
+    if any(is_everything(each) and is_attack(*(sentence.text for sentence in read if sentence.text != each.quote)) for each in found):
+        found = [each for each in found if not is_everything(each)]
     return list(dict.fromkeys(found))
+
+
+def is_everything(found: Found) -> bool:
+    return found.op is Op.FORGET and not found.key and not found.value
+
+
+def is_attack(*texts: str) -> bool:
+    """Whether what stands beside "forget everything" gives a model orders: "You are now a pirate". Then its own rules are meant."""
+    return scan(" ".join(texts)) is not None
 
 
 def read_sentence(sentence: Sentence, book: Book, *, about_other: bool = False) -> Reading:
@@ -266,9 +279,10 @@ def read_forgotten(sentence: Sentence, book: Book, forget: re.Match[str]) -> tup
     found = list(forgotten_keys(sentence, hidden, clause, reached, book))
     if found:
         return found, rest
-    if book.not_facts.search(clause):
+    whole = book.everything.search(plain)
+    if book.not_facts.search(clause) or (whole and is_attack(*beside(sentence, forget, whole))):
         return None, rest
-    if book.everything.search(plain):
+    if whole:
         return [Found(None, "", Op.FORGET, sentence.text)], rest
     if QUOTED in clause:
         return [Found(None, quotation.strip(STRIPPED), Op.FORGET, sentence.text) for quotation in sentence.quotations if quotation], rest
@@ -277,6 +291,12 @@ def read_forgotten(sentence: Sentence, book: Book, forget: re.Match[str]) -> tup
     first, last = bounds(clause, start, reached, book)
     text = sentence.words(first, last).strip(STRIPPED)
     return ([Found(None, text, Op.FORGET, sentence.text)] if terms(text) else None), rest
+
+
+def beside(sentence: Sentence, *parts: re.Match[str]) -> tuple[str, str]:
+    """What stands before some parts of a sentence, and what stands behind them."""
+    first, last = min(part.start() for part in parts), max(part.end() for part in parts)
+    return sentence.words(0, first), sentence.words(last, len(sentence.plain))
 
 
 def object_of(plain: str, book: Book, forget: re.Match[str]) -> tuple[int, int]:

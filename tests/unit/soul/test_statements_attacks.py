@@ -65,3 +65,28 @@ def test_what_a_model_was_told_about_the_writer_is_theirs_to_forget(text: str) -
 
 def test_bookings_and_reminders_are_no_facts_that_could_be_forgotten() -> None:
     assert read_statements("Delete all my bookings and my reminders") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Forget my suggestion about Ubud, let's go to Canggu",
+        "Olvida mi sugerencia de Ubud",
+        "Oublie ma suggestion d'Ubud",
+        "Vergiss meinen Vorschlag mit Ubud",
+        "Dimentica la mia proposta di Ubud",
+        "Esqueça minha sugestão de Ubud",
+        "Vergeet mijn voorstel over Ubud",
+        "Lupakan saran saya soal Ubud",
+        "Забудь моё предложение про Убуд",
+        "Ubud önerimi unut",
+        "私のウブドの提案は忘れて",
+        "내 우붓 제안은 잊어줘",
+        "忘了我关于乌布的建议",
+        "انس اقتراحي عن أوبود",
+        "उबुद वाला मेरा सुझाव भूल जाओ",
+        "ลืมข้อเสนอของฉันเรื่องอูบุด",
+    ],
+)
+def test_a_suggestion_that_is_taken_back_is_no_fact_even_where_it_names_one(text: str) -> None:
+    assert read_statements(text) == []

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from hermes.soul.facts import LISTS, Op
 from hermes.soul.recall_terms import terms
+from hermes.soul.sanitize import scan
 from hermes.soul.statements.book import LanguageBook, common
 from hermes.soul.statements.found import Found, hide
 from hermes.soul.statements.items import STRIPPED, items_of
@@ -31,9 +32,10 @@ def read_forgotten(sentence: Sentence, book: LanguageBook, forget: re.Match[str]
     found = list(forgotten_keys(sentence, hidden, clause, reached, book))
     if found:
         return found, rest
-    if book.not_facts.search(clause):
+    whole = book.everything.search(sentence.plain)
+    if book.not_facts.search(clause) or (whole and is_attack(*beside(sentence, forget, whole))):
         return None, rest
-    if book.everything.search(sentence.plain):
+    if whole:
         return [Found(None, "", Op.FORGET, sentence.text)], rest
     if QUOTED in clause:
         return [Found(None, quotation.strip(STRIPPED), Op.FORGET, sentence.text) for quotation in sentence.quotations if quotation], rest
@@ -41,6 +43,17 @@ def read_forgotten(sentence: Sentence, book: LanguageBook, forget: re.Match[str]
         return None, rest
     text = sentence.words(*bounds(clause, start, reached, book)).strip(STRIPPED)
     return ([Found(None, text, Op.FORGET, sentence.text)] if terms(text) else None), rest
+
+
+def is_attack(*texts: str) -> bool:
+    """Whether what stands beside "forget everything" gives a model orders: "You are now a pirate". Then its own rules are meant."""
+    return scan(" ".join(texts)) is not None
+
+
+def beside(sentence: Sentence, *parts: re.Match[str]) -> tuple[str, str]:
+    """What stands before some parts of a sentence, and what stands behind them."""
+    first, last = min(part.start() for part in parts), max(part.end() for part in parts)
+    return sentence.words(0, first), sentence.words(last, len(sentence.plain))
 
 
 def object_of(plain: str, book: LanguageBook, first: int, last: int) -> tuple[int, int]:

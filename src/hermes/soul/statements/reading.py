@@ -12,7 +12,7 @@ from hermes.soul.excerpt import excerpt
 from hermes.soul.facts import Op
 from hermes.soul.recall_terms import terms
 from hermes.soul.statements.book import LanguageBook, book_of, common, languages_of
-from hermes.soul.statements.forgetting import bounds, read_forgotten
+from hermes.soul.statements.forgetting import bounds, is_attack, read_forgotten
 from hermes.soul.statements.found import Found, hide, spelled
 from hermes.soul.statements.habits import habits_in
 from hermes.soul.statements.items import STRIPPED
@@ -37,9 +37,10 @@ def read_statements(text: str) -> list[Found]:
     """Return what a message says of its writer, sentence by sentence. Of a long one its beginning and its end are read.
 
     A value to forget is given in the writer's words; `same_item` says which known one it is. An empty one means all that the key holds,
-    and without a key everything."""
+    and without a key everything; what an attack on the prompt stands beside asks for no such thing."""
     found, about_other = list[Found](), False
-    for sentence in sentences(excerpt(text)):
+    read = list(sentences(excerpt(text)))
+    for sentence in read:
         books = [book_of(language) for language in languages_of(sentence.plain)]
         readings = list[SentenceReading]()
         for book in books:
@@ -53,7 +54,13 @@ def read_statements(text: str) -> list[Found]:
         if not any(reading.is_blocked for reading in readings):
             found += read_habits(sentence, books[0])
         about_other = about_other or books[0].other.search(sentence.plain) is not None
+    if any(is_everything(each) and is_attack(*(sentence.text for sentence in read if sentence.text != each.quote)) for each in found):
+        found = [each for each in found if not is_everything(each)]
     return list(dict.fromkeys(found))
+
+
+def is_everything(found: Found) -> bool:
+    return found.op is Op.FORGET and not found.key and not found.value
 
 
 def read_sentence(sentence: Sentence, book: LanguageBook, *, about_other: bool = False) -> SentenceReading:

@@ -150,6 +150,14 @@ def test_no_fact_about_another_person_becomes_the_users(language: str) -> None:
         ("I love my wife", []),
         ("I love dogs", [("interests", "dogs", Op.ADD)]),
         ("Délete all my data", [(None, "", Op.FORGET)]),
+        ("アレルギーはありません", []),
+        ("グルテンアレルギーかどうか分かりません", []),
+        ("저는 알레르기가 없어요", []),
+        ("제가 글루텐 알레르기인지 모르겠어요", []),
+        ("borra que odio el cilantro", [("dislikes", "cilantro", Op.FORGET)]),
+        ("quero que apagues tudo o que sabes de mim", [(None, "", Op.FORGET)]),
+        ("je veux que tu effaces toutes mes infos", [(None, "", Op.FORGET)]),
+        ("can you erase all the stuff you've stored on me?", [(None, "", Op.FORGET)]),
     ],
 )
 def test_what_a_message_says(text: str, said: list[tuple[str | None, str, Op]]) -> None:

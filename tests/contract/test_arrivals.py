@@ -225,6 +225,16 @@ async def test_an_echo_confirms_only_what_says_the_same(
     assert (await in_doubt(database, outbox, parcel)).confirmed_by == confirmed_by
 
 
+@pytest.mark.parametrize("reference", ["019a8a6e-5b1c-7000-8000-000000000000/0/", "order 4711"])
+async def test_a_receipt_that_names_what_is_not_there_confirms_nothing(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox, reference: str
+) -> None:
+    """It is about a dead letter that a person dropped, or about what another program on the same number sent."""
+    _, parcel = await promised(database, keyring, outbox)
+    await hear(database, outbox, Rank.DELIVERED, "wamid.9", channel_id="c1", reference=reference)
+    assert (await in_doubt(database, outbox, parcel)).confirmed_by is None
+
+
 async def test_a_receipt_for_a_message_that_is_known_by_now_confirms_no_other(
     database: Database, keyring: Keyring, outbox: PostgresOutbox
 ) -> None:

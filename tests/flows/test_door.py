@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
@@ -15,6 +15,9 @@ from hermes.ports.backends import Ask
 from hermes.ports.calls import Source
 from hermes.ports.models import Caller
 from hermes.stores.postgres.database import on
+from hermes.web.completions import CHAT
+from hermes.web.create import create_web
+from hermes.web.serving import services_of
 from tests.fakes.vendors import Cut, ToolCall, Vendors, vendors
 from tests.flows.service import Got, Service, running
 
@@ -602,6 +605,33 @@ async def test_whoever_hangs_up_before_the_first_word_frees_the_slot_and_pays_th
     await gateway.settled()
     [holder] = {row[0] for row in await house.users()}
     assert (await house.service.hermes.parts.budgets.used(holder)).day_held == 0
+
+
+async def test_a_reader_who_takes_nothing_any_more_loses_its_slot_and_pays_what_was_said(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its network is gone: no word of it comes, and what is sent stays in the buffers until they are full."""
+    monkeypatch.setattr("hermes.web.completions.STALLED_S", 0.05)
+    gateway = house.service.hermes.gateway
+    house.vendors.vllm.say("one two three")
+    body = json.dumps({"model": "small", "messages": [user("x")], "stream": True}).encode()
+    headers = [(b"authorization", house.key["Authorization"].encode()), (b"content-length", str(len(body)).encode())]
+    scope = {"type": "http", "asgi": {"spec_version": "2.3"}, "method": "POST", "path": CHAT, "query_string": b"", "headers": headers}
+    coming, held = [{"type": "http.request", "body": body}], list[int]()
+
+    async def receive() -> dict[str, Any]:
+        return coming.pop() if coming else await asyncio.Future()
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.body":
+            held.append(gateway.slots.used)
+            await asyncio.Event().wait()
+
+    async with asyncio.timeout(5):
+        await create_web(services_of(house.service.hermes))({**scope, "client": ("127.0.0.1", 1)}, receive, send)
+    assert (held, gateway.slots.used) == ([1], 0)
+    [(outcome, _, _, tokens_in, *_)] = await house.calls()
+    assert (outcome, tokens_in > 0) == ("cancelled", True)
 
 
 @pytest.mark.parametrize(("stream", "own", "most"), [(False, None, 20), (True, None, 20), (False, 4, 4)])

@@ -259,6 +259,14 @@ async def test_over_capacity_somebody_waits_and_then_is_told_so_and_pays_nothing
     assert sorted(str(row[0]) for row in await house.rows()) == ["cancelled"] * 2 + ["failed"]
 
 
+async def test_a_reservation_lasts_as_long_as_its_call_may_wait_and_be_answered(house: House) -> None:
+    gateway = replace(house.gateway, slots=Slots(4, wait_s=600), deadline_s=45)
+    ticket = await gateway._admit(HELLO, house.caller())
+    lasts_s = (ticket.hold.expires_at - gateway.clock.now()).total_seconds()
+    await house.budgets.release(ticket.hold)
+    assert lasts_s > 645
+
+
 async def test_a_call_that_is_given_up_pays_the_prompt_of_the_model_that_was_asked_last(house: House) -> None:
     house.vendors.anthropic.fail(529)
     house.vendors.anthropic.hang()

@@ -63,7 +63,7 @@ class Run:
         self._last: BackendError | None = None
         self._full: NoCapacity | None = None
         self.asked: Link | None = None
-        """The link that was asked last. None: none was, and nothing can have been paid."""
+        """The link that is being asked. None: none is, or all that were have refused; then nothing can have been paid."""
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -179,7 +179,7 @@ class Run:
         return replace(self._ask, max_tokens=min(self._ask.max_tokens, link.max_tokens))
 
     def _note(self, link: Link, error: BackendError) -> None:
-        self._last = error
+        self._last, self.asked = error, None
         self._add(link, type(error).__name__, error.status)
 
     def _pass_over(self, link: Link, error: NoCapacity) -> None:

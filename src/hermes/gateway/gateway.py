@@ -146,7 +146,7 @@ class Gateway:
         today = self.clock.now().date()
         rates = {link.model: self.prices.rate(link.model, today, prompt) for link in links}  # unknown: refused before anything is asked
         most = prompt + max(min(ask.max_tokens, link.max_tokens) for link in links)
-        hold = await self._reserve(caller, tier, most, deadline_s + LEASE_BEYOND_S)
+        hold = await self._reserve(caller, tier, most, deadline_s + self.slots.wait_s + LEASE_BEYOND_S)
         return Ticket(ask, hold, links, rates, prompt, deadline_s)
 
     async def _reserve(self, caller: Caller, tier: Tier, tokens: int, lease_s: float) -> Hold:
@@ -332,8 +332,8 @@ class Gateway:
                 self.alerts.alert("backend_refused_us", backend=attempt.backend, model=attempt.model, status=attempt.status)
 
 
-LEASE_BEYOND_S = 30.0
-"""How long a reservation outlives the deadline: waiting for a slot, and writing down what was used."""
+LEASE_BEYOND_S = 15.0
+"""How long a reservation outlives the deadline and the waiting for slots: writing down what was used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ class Arrivals(Protocol):
 
         A message that failed without ever having been delivered becomes a dead letter, which is returned, once. A receipt that comes
         before its message is known to be sent is kept for it; one with a text that nothing has which is on its way to its channel, or was
-        given up in doubt, tells of somebody else's message, and confirms none of ours. Holds the conversation of one that failed."""
+        given up in doubt, tells of somebody else's message, and confirms none of ours; nor does one with a reference that is not there.
+        Holds the conversation of one that failed."""
         ...
 
     async def take_arrived(self, tx: Transaction, account: str, platform: Platform, message_id: str) -> DeadLetter | None:

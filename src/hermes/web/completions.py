@@ -9,12 +9,13 @@ import json
 import math
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, MutableMapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeVar
 
+import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
@@ -28,12 +29,15 @@ from hermes.web.doorkeeper import Doorkeeper
 from hermes.web.errors import ErrorBody, Refused, refusal
 from hermes.web.limits import address_of
 
+log = structlog.get_logger()
+
 CHAT = "/v1/chat/completions"
 ROUTE = SimpleNamespace(path=CHAT)
 """What requests are counted under."""
 SESSION = "X-Hermes-Session"
 LONGEST_SESSION = 255
 WATCHED_AFTER_S = 0.5
+STALLED_S = 30.0
 HALF_A_PAIR = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)
 """A surrogate as JSON escapes it, perhaps one of two."""
 T = TypeVar("T")
@@ -128,7 +132,27 @@ class FrontDoor:
             response = refusal(error)
         except HTTPException as error:  # the body is larger than it may be
             response = refusal(Refused(error.status_code, "too_large", str(error.detail), kind="invalid_request_error"))
-        await response(scope, receive, send)
+        if isinstance(response, StreamingResponse):
+            await stream_to_reader(response, scope, receive, send)
+        else:
+            await response(scope, receive, send)
+
+
+async def stream_to_reader(response: StreamingResponse, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send a stream until its end, or until its reader takes nothing for `STALLED_S`: a reader whose network is gone leaves without a
+    word, and its call would hold a slot for as long as TCP tries."""
+
+    async def send_in_time(message: MutableMapping[str, Any]) -> None:
+        async with asyncio.timeout(STALLED_S):
+            await send(message)
+
+    try:
+        await response(scope, receive, send_in_time)
+    except TimeoutError:
+        log.warning("stream_not_read", waited_s=STALLED_S)
+    finally:
+        if isinstance(response.body_iterator, AsyncGenerator):
+            await response.body_iterator.aclose()
 
 
 # --- requests

@@ -348,3 +348,17 @@ async def test_no_slot_is_lost_however_calls_end(seed: int) -> None:
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(outcome) for outcome in outcomes} <= {type(None), ChainFailed, NoCapacity, CutShort, asyncio.CancelledError}
     assert (slots.used, slots.waiting, slots.has_room("b")) == (0, 0, True)
+
+
+async def test_a_call_that_is_given_up_while_it_waits_behind_a_model_that_refused_has_asked_nobody() -> None:
+    slots = Slots(3)
+    async with full(slots, "b"):
+        run = Run(HELLO, chain(Scripted("a", Overloaded), Scripted("b", "hi")), deadline_s=5, slots=slots, user="alice")
+        call = asyncio.create_task(run.complete())
+        while not slots.waiting:  # noqa: ASYNC110  # slots have a number for it, and no event
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert (run.asked, [attempt.outcome for attempt in run.attempts]) == (None, ["Overloaded"])
+    assert (slots.used, slots.waiting) == (0, 0)

@@ -46,7 +46,7 @@ class WhatsApp:
         return self.provider.challenge(query)
 
     def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
-        return happenings(webhook.body, account=self.account, phone_number_id=self.provider.phone_number_id, now=now)
+        return self._happenings(webhook, now, self.provider.phone_number_id)
 
     @property
     def webhook_id(self) -> str | None:
@@ -55,7 +55,17 @@ class WhatsApp:
 
     def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
         """The port SharesWebhook."""
-        return happenings(webhook.body, account=self.account, phone_number_id=self.webhook_id, now=now, is_shared=True)
+        return self._happenings(webhook, now, self.webhook_id, is_shared=True)
+
+    def _happenings(self, webhook: Webhook, now: datetime, phone_number_id: str | None, *, is_shared: bool = False) -> Sequence[Happening]:
+        return happenings(
+            webhook.body,
+            account=self.account,
+            phone_number_id=phone_number_id,
+            now=now,
+            is_shared=is_shared,
+            repeats_references=self.provider.is_signed,
+        )
 
     def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
         """Bodies with `text` in WhatsApp's own markup, and `plain` where it differs from that."""

@@ -36,16 +36,26 @@ class Number:
     """How senders call themselves, by number and by user id."""
     user_ids: Mapping[str, str] = field(default_factory=dict)
     """The user ids of those who also have a number, by number."""
+    repeats_references: bool = False
+    """Whether every status of a message of ours repeats what we called it."""
 
 
-def happenings(body: bytes, *, account: str, phone_number_id: str | None, now: datetime, is_shared: bool = False) -> Sequence[Happening]:
+def happenings(
+    body: bytes,
+    *,
+    account: str,
+    phone_number_id: str | None,
+    now: datetime,
+    is_shared: bool = False,
+    repeats_references: bool = False,
+) -> Sequence[Happening]:
     """Everything in a webhook's body, in its order; of one that is shared with other numbers, only what names this one."""
     payload = parsed(body)
     if payload is None:
         return [Passed(reason="not_json")]
     if payload.get("object", "whatsapp_business_account") != "whatsapp_business_account":
         return [Passed(reason="other_object")]
-    number = Number(account=account, phone_number_id=phone_number_id, now=now)
+    number = Number(account=account, phone_number_id=phone_number_id, now=now, repeats_references=repeats_references)
     changes = [change for entry in objects(payload.get("entry")) for change in objects(entry.get("changes"))]
     if is_shared:
         changes = [change for change in changes if phone_number_id and number_in(an_object(change.get("value"))) == phone_number_id]
@@ -92,7 +102,7 @@ def introduced(value: Mapping[str, Any], number: Number) -> Number | None:
 def in_value(value: Mapping[str, Any], number: Number) -> Iterator[Happening]:
     for message in objects(value.get("messages")):
         yield from in_message(message, number)
-    yield from (receipt(status, number.now) for status in objects(value.get("statuses")))
+    yield from (receipt(status, number) for status in objects(value.get("statuses")))
     yield from (Passed(reason="error") for _ in objects(value.get("errors")))
     for update in objects(value.get("user_id_update")):
         ids = an_object(update.get("user_id"))
@@ -169,20 +179,23 @@ def renamed(*changes: tuple[Any, Any]) -> Sequence[Happening]:
     return [Renamed(old=old, new=new) for old, new in ids if old and new and old != new] or [Passed(reason="system")]
 
 
-def receipt(status: Mapping[str, Any], now: datetime) -> Happening:
+def receipt(status: Mapping[str, Any], number: Number) -> Happening:
     message_id, rank = a_text(status.get("id")), RANKS.get(a_text(status.get("status")))
     if not message_id or rank is None:
         return Passed(reason="status")
     errors = objects(status.get("errors")) if rank is Rank.FAILED else []
     complaint = complaint_of(errors[0]) if errors else Complaint()
+    reference = a_text(status.get("biz_opaque_callback_data")) or None
+    # Meta tells every app of a number what became of the messages of all of them.
+    is_ours = reference is not None or not number.repeats_references
     return Receipt(
         message_id=message_id,
         rank=rank,
-        at=moment(status.get("timestamp"), now=now),
+        at=moment(status.get("timestamp"), now=number.now),
         error=outcome_of(complaint, FAILED_STATUS, SUBCODES) if rank is Rank.FAILED else None,
         detail=described(complaint, None, ()),
-        channel_id=recipient_of(status),
-        reference=a_text(status.get("biz_opaque_callback_data")) or None,
+        channel_id=recipient_of(status) if is_ours else None,
+        reference=reference,
     )
 
 

@@ -37,8 +37,8 @@ class PostgresArrivals:
         row: dict[str, Any] = {"account": account, "platform": platform, "message_id": receipt.message_id, "rank": receipt.rank}
         row |= {"channel_id": receipt.channel_id, "outcome": receipt.error, "reason": receipt.detail, "delivered": Rank.DELIVERED}
         row["parcel_id"] = await self._parcel_of(tx, row, receipt)
-        if receipt.text is not None and row["parcel_id"] is None:
-            row["channel_id"] = None  # of a person of ours: it confirms nothing
+        if row["parcel_id"] is None and (receipt.text is not None or receipt.reference is not None):
+            row["channel_id"] = None  # of a person of ours, or of what was dropped: it confirms nothing
         died = []
         if receipt.rank is Rank.FAILED:
             await on(tx).execute(SQL["hold_conversations"], row)

@@ -33,6 +33,7 @@ from tests.unit.channels.whatsapp.payloads import (
     webhook,
 )
 
+CLOUD = WhatsApp(account="berlin", provider=CloudApi(access_token=NUMBER_ID, phone_number_id=NUMBER_ID, app_secrets=("s",)))
 HELLO = Heard(
     envelope=Envelope(
         event=MessageEvent(platform=Platform.WHATSAPP, sender_id=MINA, text="hello"),
@@ -62,6 +63,14 @@ def test_a_status_repeats_what_we_called_the_message() -> None:
     [found] = happened(payload(change(statuses=[status("sent", biz_opaque_callback_data="turn/0/")])))
     assert isinstance(found, Receipt)
     assert found.reference == "turn/0/"
+
+
+@pytest.mark.parametrize(("channel", "channel_id"), [(WHATSAPP, MINA), (CLOUD, None)])
+def test_at_meta_a_status_without_a_name_of_ours_is_of_another_apps_message(channel: WhatsApp, channel_id: str | None) -> None:
+    """It says nothing of a message whose id was lost. 360dialog repeats no name, so there it may."""
+    [found] = happened(payload(change(statuses=[status("delivered")])), channel)
+    assert isinstance(found, Receipt)
+    assert found.channel_id == channel_id
 
 
 # --- messages
@@ -140,9 +149,6 @@ def test_a_message_to_another_number_is_not_ours() -> None:
     other = value(messages=[text()]) | {"metadata": {"display_phone_number": "1", "phone_number_id": "999"}}
     found = happened(payload({"field": "messages", "value": other}, change(messages=[text()])))
     assert found == [Passed(reason="other_account", meant_for="999"), HELLO]
-
-
-CLOUD = WhatsApp(account="berlin", provider=CloudApi(access_token=NUMBER_ID, phone_number_id=NUMBER_ID, app_secrets=("s",)))
 
 
 def test_of_a_webhook_of_the_whole_app_a_number_takes_only_what_names_it() -> None:

@@ -80,7 +80,7 @@ async def model() -> Obedient:
     return Obedient()
 
 
-@pytest.fixture(params=["telegram group", "telegram topic", "whatsapp group", "api channel", "api channel that says so"])
+@pytest.fixture(params=["telegram topic", "whatsapp group", "api channel", "api channel that says so"])
 async def room(request: pytest.FixtureRequest, model: Obedient, database_url: str, redis_url: str) -> AsyncIterator[Room]:
     async with open_platforms() as platforms, running(database_url, redis_url, models=model) as service:
         platforms.connect(service.url)

@@ -474,6 +474,23 @@ async def test_in_a_room_it_says_that_what_is_for_one_person_is_done_in_private(
     assert "in a private chat" in message["content"]
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("tolong ingat aku alergi kacang", "chat pribadi"),
+        ("olvida que soy vegetariano", "chat privado"),
+        ("vergiss alles, was du über mich weißt", "privaten Chat"),
+        ("забудь, что у меня аллергия на арахис", "личный чат"),
+        ("ピーナッツアレルギーです", "個別のチャット"),
+        ("انس كل ما تعرفه عني", "محادثة خاصة"),
+    ],
+)
+async def test_in_a_room_nothing_is_claimed_to_be_noted_or_forgotten_in_any_language(text: str, says: str) -> None:
+    message = await answered_in_room(text)
+    assert "tool_calls" not in message
+    assert says in message["content"]
+
+
 async def test_in_a_room_it_finds_places_for_all_of_them_and_offers_no_booking() -> None:
     message = await answered_in_room("find us a sunset bar in Canggu")
     assert called(message) == ("venue_search", {"query": "find us a sunset bar in Canggu", "area": "Canggu"})

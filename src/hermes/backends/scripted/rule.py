@@ -110,7 +110,7 @@ class Rule:
     is_for_pictures: bool = False
     is_weak: bool = False
     statements: bool = False
-    """It is for what users say of themselves, and calls the tools that note or forget it."""
+    """It is for what users say of themselves. It calls the tools that note or forget it, unless it has something to say instead."""
     confirmations: tuple[Confirmation, ...] = ()
     """What is said of the results of this round."""
     turn: int | None = None
@@ -145,9 +145,14 @@ class Rule:
         return replace(self.answer.filled(places), say=self._told(self.say, language, places))
 
     def _noting(self, scene: Scene) -> Answer | None:
-        """The calls for what the user says of themselves; None where it is nothing, or where a tool for it is not offered."""
+        """The calls for what the user says of themselves, or what the rule says instead of them; None where the user says nothing of the
+        kind, or where a tool for it is not offered."""
         calls = calls_for(scene.user[:WORDS_LIMIT], sure=not self.is_weak)
-        if scene.must is not None or not calls or not {name for name, _ in calls} <= scene.offered:
+        if scene.must is not None or not calls or (self.system is not None and self.system.search(scene.system) is None):
+            return None
+        if self.say:
+            return replace(self.answer, say=spoken(self.say, language_of(scene.user, "en")))
+        if not {name for name, _ in calls} <= scene.offered:
             return None
         return replace(self.answer, calls=tuple(Call(name=name, arguments=arguments) for name, arguments in calls))
 

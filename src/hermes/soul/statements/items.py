@@ -16,6 +16,7 @@ MOST_DENSE = {"zh": 10, "ja": 14, "th": 24}
 """Characters of an item where words are not set apart."""
 HIRAGANA = re.compile("[\u3040-\u309f]")
 KOREAN_VERB = re.compile("[요다죠까네야어아지용세]$")
+MARKS = frozenset("&+/\u00b7")
 STRIPPED = " .,!?:;\"'-\u2013\u2014()\u3002\u3001\uff5e~*"
 
 
@@ -43,7 +44,7 @@ def items_of(sentence: Sentence, start: int, end: int, book: LanguageBook, *, ma
 
     Where the verb comes behind (not `is_last`), the last items are sure, so what is none ends the list towards its beginning."""
     names, excluded, reached = list[str](), list[str](), start
-    parts = list(parts_of(sentence.plain, start, end, book))
+    parts = list(parts_of(sentence.plain, start, end, book, many=many))
     for number, part in enumerate(parts):
         closed = not part.is_after_comma or any(not other.is_after_comma for other in parts[number + 1 :])
         denied = contrasted(sentence.plain, part, book, is_first=not names)
@@ -80,10 +81,12 @@ def listed_before(sentence: Sentence, place: int, book: LanguageBook) -> tuple[s
     return tuple(found)
 
 
-def parts_of(plain: str, start: int, end: int, book: LanguageBook) -> Iterator[ListPart]:
-    """The parts between separators."""
+def parts_of(plain: str, start: int, end: int, book: LanguageBook, *, many: bool) -> Iterator[ListPart]:
+    """The parts between separators. A mark may be part of the one name that is meant: "Salt & Ember"."""
     comma = True
     for found in book.separator.finditer(plain, start, end):
+        if not many and found.group() in MARKS:
+            continue
         if plain[start : found.start()].strip(STRIPPED):
             yield ListPart(start, found.start(), comma)
             comma = True

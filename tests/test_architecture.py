@@ -7,6 +7,7 @@ twice: Hermes has no fault, and a small bad tree has exactly the faults it was m
 import ast
 import graphlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -212,6 +213,12 @@ def test_there_are_no_import_rings(hermes: Sources) -> None:
 
 def test_reading_order_is_layering_order(hermes: Sources) -> None:
     assert against_the_reading_order(hermes) == []
+
+
+def test_the_map_names_every_room_in_reading_order(hermes: Sources) -> None:
+    drawn = re.findall(r"^    (\w+) {2,}\S", ast.get_docstring(ast.parse(hermes["hermes/__init__.py"]), clean=False) or "", re.MULTILINE)
+    there = {room_of(module_of(path)) for path in hermes}
+    assert drawn == [room for rooms in READING_ORDER for room in rooms if room in there and room not in {"", "__main__"}]
 
 
 def test_the_door_shows_the_library_only(hermes: Sources) -> None:

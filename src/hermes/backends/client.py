@@ -1,4 +1,4 @@
-"""The one HTTP client of all backends, and the one file that knows aiohttp.
+"""The one HTTP client of all backends: what their codecs wrote is sent here, by aiohttp.
 
 It does what it is told once: no retries, no redirects, no cookies, no proxy from the environment. What it raises says nothing of addresses,
 headers or bodies, because keys are in them."""

@@ -45,8 +45,10 @@ class WebServices:
     has_chat: bool = True
     """Whether the chat page is served."""
     my_data: MyDataParts | None = None
-    lines: Lines | None = None
-    hearing: Hearing | None = None
     """Where users see and take back what is kept of them; None: there are no such routes."""
+    lines: Lines | None = None
+    """The accounts at platforms whose webhooks are taken in; None, or no `hearing`: there are no such routes."""
+    hearing: Hearing | None = None
+    """Where what a webhook holds is taken to."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by whoever runs the server when it is about to stop."""

@@ -7,7 +7,7 @@ import pytest
 
 from hermes.ports.arrivals import Spoken, Standing
 from hermes.ports.channels import Outcome, Rank, Receipt
-from hermes.ports.dead_letters import DeadLetter
+from hermes.ports.dead_letters import DeadLetter, Wanted
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import Parcel, ParcelState, Sending
 from hermes.ports.people import Channel
@@ -287,6 +287,29 @@ async def test_of_two_that_were_given_up_in_doubt_the_one_that_is_named_has_arri
     assert await arrived(database, outbox, "wamid.7") is None, "it may be a copy of either"
     await hear(database, outbox, Rank.READ, "wamid.9", channel_id="c1", reference=second.reference)
     assert await arrived(database, outbox, "wamid.9") == second.id
+
+
+@pytest.mark.parametrize("fate", ["requeued", "dropped"])
+async def test_a_late_receipt_of_a_letter_that_was_requeued_or_dropped_confirms_no_other_answer(
+    database: Database, keyring: Keyring, outbox: PostgresOutbox, fate: str
+) -> None:
+    _, first = await promised(database, keyring, outbox)
+    await given_up_in_doubt(database, outbox, first)
+    async with database.begin() as tx:
+        if fate == "requeued":
+            await outbox.dead_letters.requeue(tx, Wanted(ids=[first.id]))
+            again = await outbox.take(tx, first.conversation_id)
+            assert again is not None
+            await outbox.settle(tx, again, Sending(state=ParcelState.SENT, outcome=Outcome.SENT, message_id="wamid.5"))
+        else:
+            await outbox.dead_letters.drop(tx, Wanted(ids=[first.id]))
+    _, second = await promised(database, keyring, outbox)
+    for message_id in ("wamid.1", "wamid.2"):  # the first one's two tries, which did arrive
+        await hear(database, outbox, Rank.DELIVERED, message_id, channel_id="c1")
+    again = await in_doubt(database, outbox, second)
+    assert again.confirmed_by is None
+    await hear(database, outbox, Rank.DELIVERED, "wamid.3", channel_id="c1")
+    assert (await in_doubt(database, outbox, again)).confirmed_by == "wamid.3", "of three messages one must be this one"
 
 
 async def test_an_echo_of_what_is_being_sent_now_does_not_take_the_same_words_off_the_list(

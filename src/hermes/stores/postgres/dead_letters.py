@@ -37,15 +37,20 @@ class PostgresDeadLetters:
         return words_of([unsealed(keys, turn_id, part, news, body, is_message=is_message)])
 
     async def requeue(self, tx: Transaction, wanted: Wanted) -> Sequence[DeadLetter]:
-        held = [row[0] for row in await rows(tx, "hold_conversations", columns(wanted))]
-        # A statement of its own: what was requeued or put while we waited for the conversations counts too.
-        return [as_letter(row) for row in await rows(tx, "requeue", {**columns(wanted), "held": held})]
+        return await self._take_off(tx, "requeue", wanted)
 
     async def drop(self, tx: Transaction, wanted: Wanted) -> Sequence[DeadLetter]:
-        return [as_letter(row) for row in await rows(tx, "drop", columns(wanted))]
+        return await self._take_off(tx, "drop", wanted)
 
     async def purge(self, tx: Transaction) -> int:
         return (await on(tx).execute(SQL["purge"], {"keep_s": self._keep_s})).rowcount
+
+    async def _take_off(self, tx: Transaction, query: str, wanted: Wanted) -> Sequence[DeadLetter]:
+        held = [row[0] for row in await rows(tx, "hold_conversations", columns(wanted))]
+        # Statements of their own: what was requeued or put while we waited for the conversations counts too.
+        chosen = {**columns(wanted), "held": held}
+        await on(tx).execute(SQL["note_doubts"], chosen)
+        return [as_letter(row) for row in await rows(tx, query, chosen)]
 
 
 async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> Any:

@@ -34,10 +34,15 @@ with unknown as (
                 and known.message_id = early_receipts.message_id
         )
 ), others as (
-    select coalesce(sum(outbox.doubts), 0) as doubts
-    from inbox join outbox using (turn_id)
-    where inbox.conversation_id = %(conversation_id)s and outbox.id <> %(id)s and outbox.doubts > 0
-        and outbox.touched_at > now() - interval '7 days'
+    select (
+        select coalesce(sum(outbox.doubts), 0)
+        from inbox join outbox using (turn_id)
+        where inbox.conversation_id = %(conversation_id)s and outbox.id <> %(id)s and outbox.doubts > 0
+            and outbox.touched_at > now() - interval '7 days'
+    ) + (
+        select coalesce(sum(past_doubts), 0) from conversations
+        where id = %(conversation_id)s and past_doubts_at > now() - interval '7 days'
+    ) as doubts
 )
 select message_id from unknown, others
 where parcel_id = %(id)s

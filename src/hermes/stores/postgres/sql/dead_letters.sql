@@ -43,9 +43,22 @@ with chosen as (
 select id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at
 from before order by seq, (news <> '' or is_late), coalesce(place, id)
 
+-- name: note_doubts
+-- Before letters are requeued or dropped, which takes their doubts away with them.
+with doubtful as (
+    select conversation_id, sum(doubts) as doubts from outbox
+    where state = 'dead' and doubts > 0 and conversation_id = any(%(held)s)
+        and (%(ids)s::bigint[] is null or id = any(%(ids)s)) and (%(platform)s::text is null or platform = %(platform)s)
+        and (%(account)s::text is null or account_id = %(account)s) and (%(outcome)s::text is null or outcome = %(outcome)s)
+    group by conversation_id
+)
+update conversations set past_doubts_at = now(),
+    past_doubts = doubtful.doubts + case when past_doubts_at > now() - interval '7 days' then past_doubts else 0 end
+from doubtful where conversations.id = doubtful.conversation_id
+
 -- name: drop
 delete from outbox
-where state = 'dead'
+where state = 'dead' and conversation_id = any(%(held)s)
     and (%(ids)s::bigint[] is null or id = any(%(ids)s)) and (%(platform)s::text is null or platform = %(platform)s)
     and (%(account)s::text is null or account_id = %(account)s) and (%(outcome)s::text is null or outcome = %(outcome)s)
 returning id, turn_id, conversation_id, account_id, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, put_at, died_at

@@ -4,6 +4,7 @@ On the real stores, because their clients lose cancellations: before Python 3.12
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -32,7 +33,7 @@ from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.rota import PostgresRota
-from hermes.stores.postgres.work import TURNS, Shift, new_app, open_work
+from hermes.stores.postgres.work import TURNS, OwnJobs, Shift, new_app, open_work
 from hermes.stores.redis.budgets import Charge, RedisBudgets
 from hermes.stores.redis.replies import RedisReplies
 from hermes.tasks import end_tasks
@@ -132,9 +133,34 @@ async def test_a_worker_ends_after_one_cancellation_wherever_it_comes(database: 
             await work._serve(app, TURNS, 2, QUICK)
 
         # What it waits for comes when it is told to stop, and not before.
-        await ends_wherever_cancelled(serve, places=3, moments=[Moment.WAITING])
+        await ends_wherever_cancelled(serve, places=1, moments=[Moment.WAITING])
         await ends_wherever_cancelled(lambda: work.run(Recorder(), QUICK), places=1, moments=[Moment.WAITING])
         await ends_wherever_cancelled(lambda: work._sweep(Shift(), replace(QUICK, sweep_s=0.0), None), places=60)
+
+
+async def test_a_worker_whose_start_loses_the_cancellation_ends(database: Database) -> None:
+    starting, has_answer = asyncio.Event(), asyncio.Event()
+
+    class DeafAtTheStart(OwnJobs):
+        async def register_worker(self) -> int:
+            starting.set()
+            with suppress(asyncio.CancelledError):  # as where the pool's connection comes in the same moment
+                await has_answer.wait()
+            await has_answer.wait()
+            return await super().register_worker()
+
+    async with open_work(database) as work:
+        app = new_app(work._app.connector)
+        app.job_manager = DeafAtTheStart(work._app.connector)
+        serving = asyncio.create_task(work._serve(app, TURNS, 2, QUICK))
+        await starting.wait()
+        serving.cancel()
+        await asyncio.sleep(0)
+        has_answer.set()
+        done, _ = await asyncio.wait([serving], timeout=SOON_S)
+        await end_tasks(serving)
+        assert done, "it works on"
+        assert serving.cancelled()
 
 
 async def test_a_chore_ends_after_one_cancellation_wherever_it_comes(database: Database) -> None:

@@ -63,7 +63,7 @@ from hermes.stores.redis.batch import Batch
 from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.replies import RedisReplies
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
-from hermes.tasks import end_tasks
+from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.tools.concierge.tables import stock
 
 log = structlog.get_logger()
@@ -117,6 +117,7 @@ class Hermes:
     async def run_worker(self) -> None:
         """Work on turns and deliveries until cancelled, then let what is under way come to its end."""
         await self.prepare()
+        stop_if_cancelled()
         work = self.settings.work
         pace = Pace(
             concurrency=work.concurrency,

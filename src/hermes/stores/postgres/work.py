@@ -20,6 +20,7 @@ import structlog
 from procrastinate import exceptions, jobs, manager
 from procrastinate.connector import BaseConnector
 from procrastinate.job_context import JobContext
+from procrastinate.worker import Worker
 
 from hermes.ports.errors import Fenced, StoreUnavailable
 from hermes.ports.transactions import Transaction
@@ -33,6 +34,7 @@ log = structlog.get_logger()
 SQL = load("work")
 TURNS, DELIVERIES, MEMORY = "turns", "deliveries", "memory"
 LONGEST_WAIT_S = 30.0
+STOP_AGAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +124,20 @@ class PostgresWork:
     async def _serve(self, app: procrastinate.App, queue: str, concurrency: int, pace: Pace) -> None:
         """Run one queue's worker. It ends when the database is away for long; then it begins again as a new one."""
         while True:
+            worker = Worker(
+                app,
+                name=queue,
+                queues=[queue],
+                concurrency=concurrency,
+                fetch_job_polling_interval=pace.poll_s,
+                shutdown_graceful_timeout=pace.drain_s,
+                update_heartbeat_interval=pace.heartbeat_s,
+                stalled_worker_timeout=pace.stalled_after_s,
+                install_signal_handlers=False,
+                delete_jobs="successful",
+            )
             try:
-                await app.run_worker_async(
-                    name=queue,
-                    queues=[queue],
-                    concurrency=concurrency,
-                    fetch_job_polling_interval=pace.poll_s,
-                    shutdown_graceful_timeout=pace.drain_s,
-                    update_heartbeat_interval=pace.heartbeat_s,
-                    stalled_worker_timeout=pace.stalled_after_s,
-                    install_signal_handlers=False,
-                    delete_jobs="successful",
-                )
+                await run_until_cancelled(worker)
                 log.warning("worker_stopped", queue=queue)
             except (exceptions.ConnectorException, *UNAVAILABLE) as error:
                 log.warning("worker_lost_database", queue=queue, error=type(error).__name__)
@@ -205,6 +209,24 @@ def queue_unavailable() -> Iterator[None]:
         raise
     except exceptions.ConnectorException as error:
         raise StoreUnavailable(f"PostgreSQL cannot be used: {type(error.__cause__ or error).__name__}") from error
+
+
+async def run_until_cancelled(worker: Worker) -> None:
+    """Run a worker until it ends by itself, or the caller is cancelled; then until it has drained.
+
+    It is told to stop and not cancelled: while it begins, the pool of connections may lose a cancellation, and it would work for ever."""
+    running = asyncio.create_task(worker.run())  # type: ignore[no-untyped-call]  # procrastinate leaves it untyped
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        while not running.done():
+            worker.stop()  # type: ignore[no-untyped-call]  # and again: its first step forgets what it was told before
+            await asyncio.wait([running], timeout=STOP_AGAIN_S)
+        if not running.cancelled():
+            running.exception()  # of no use any more, and asyncio would report it as never seen
+        raise
+    finally:
+        running.cancel()
 
 
 def new_app(connector: BaseConnector) -> procrastinate.App:

@@ -22,9 +22,9 @@ from hermes.ports.souls import PastMessage
 from hermes.ports.transactions import Transaction
 from hermes.soul.dream_run import Dreamer
 from hermes.soul.extract import MemoryWriter, re_embed
-from hermes.soul.facts_mine import forget_fact, forget_memory, my_memory
 from hermes.soul.facts_plan import Learnt
 from hermes.soul.facts_same import MOST_COMPARED
+from hermes.soul.my_data import forget_fact, forget_memory, my_memory
 from hermes.soul.recall import Recall
 from hermes.soul.recall_terms import terms
 from hermes.stores.embeddings import HashedEmbeddings, local_embeddings

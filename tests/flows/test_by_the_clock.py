@@ -40,8 +40,7 @@ from hermes.router.reminding import Reminding
 from hermes.router.steps.build_messages import Prompt
 from hermes.soul.asking import NO_ANSWER, Asking
 from hermes.soul.base import SoulLoader
-from hermes.soul.dream_nights import Nights
-from hermes.soul.dream_run import Dreamer
+from hermes.soul.dream_run import Dreamer, Nights
 from hermes.soul.extract import MemoryWriter, re_embed
 from hermes.soul.facts_plan import Learnt
 from hermes.soul.recall import Recall

@@ -22,9 +22,8 @@ from hermes.ports.memories import Origin
 from hermes.ports.models import Answer, Caller
 from hermes.ports.people import Channel, UserState
 from hermes.ports.transactions import Transaction
-from hermes.soul.facts_mine import forget_fact, forget_memory
 from hermes.soul.facts_plan import Learnt
-from hermes.soul.my_data import forget_here, forget_me
+from hermes.soul.my_data import forget_fact, forget_here, forget_me, forget_memory
 from hermes.soul.words import Words
 from hermes.stores.postgres.database import on
 from hermes.turn import Envelope, MessageEvent, Platform

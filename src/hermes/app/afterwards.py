@@ -16,8 +16,7 @@ from hermes.router.clockwork import Chore, usual_chores
 from hermes.router.reminding import Reminding
 from hermes.router.services import Services
 from hermes.soul.asking import NO_ANSWER, Asking
-from hermes.soul.dream_nights import Nights
-from hermes.soul.dream_run import Dreamer
+from hermes.soul.dream_run import Dreamer, Nights
 from hermes.soul.extract import re_embed
 from hermes.soul.remembering import Remembering
 from hermes.soul.sanitize import sanitize_memory_value, scan

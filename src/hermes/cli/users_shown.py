@@ -14,8 +14,7 @@ from hermes.picture import one_line
 from hermes.ports.credits import Balance
 from hermes.ports.memories import Dream, DreamKind, Fact, Origin, Review
 from hermes.ports.people import Channel, User
-from hermes.soul.facts_mine import MyMemory
-from hermes.soul.my_data import MyData, plain
+from hermes.soul.my_data import MyData, MyMemory, plain
 
 HOW = {Origin.SAID: "said", Origin.RULE: "said", Origin.TOOL: "by a tool", Origin.SYSTEM: "by Hermes"}
 ERRANDS = ("bookings", "reminders", "price_watchers", "meals", "orders")

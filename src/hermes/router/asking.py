@@ -2,19 +2,114 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from hermes.graph import CallRecord
 from hermes.ports.backends import Ask
 from hermes.ports.calls import Source
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import Claim
-from hermes.ports.models import Caller, NoAnswer
-from hermes.router.answered import Answered
+from hermes.ports.models import Answer, Caller, NoAnswer
+from hermes.ports.tools import ToolCall
 from hermes.router.effects import Done
 from hermes.router.services import Services
 from hermes.router.steps.resolve_user import Person
+
+MICRO = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What a model said, and all that is worth knowing about it."""
+
+    message: Mapping[str, Any]
+    call_id: str
+    model: str
+    backend: str
+    finish_reason: str
+    tokens_in: int
+    tokens_out: int
+    micro_usd: int
+    rate: Mapping[str, int]
+    latency_ms: int
+    attempts: Sequence[str]
+    copy_of: str | None = None
+    """The call that sampled it, where it came out of the cache."""
+    request_digest: str = ""
+    prompt_token_ids: Sequence[int] | None = None
+    token_ids: Sequence[int] | None = None
+    logprobs: Sequence[float] | None = None
+
+    @classmethod
+    def of(cls, answer: Answer) -> Answered:
+        completion = answer.completion
+        return cls(
+            message={name: value for name, value in completion.message.items() if value is not None},
+            call_id=str(answer.call_id),
+            model=completion.model,
+            backend=answer.backend,
+            finish_reason=completion.finish_reason,
+            tokens_in=completion.usage.tokens_in,
+            tokens_out=completion.usage.tokens_out,
+            micro_usd=answer.micro_usd,
+            rate=dict(answer.rate),
+            latency_ms=answer.latency_ms,
+            attempts=[f"{attempt.name}: {attempt.outcome}" for attempt in answer.attempts],
+            copy_of=str(answer.copy_of) if answer.copy_of else None,
+            request_digest=completion.request_digest,
+            prompt_token_ids=listed(completion.prompt_token_ids),
+            token_ids=listed(completion.token_ids),
+            logprobs=listed(completion.logprobs) if completion.token_ids is not None else None,
+        )
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> Answered:
+        return cls(**json.loads(body))
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}, separators=(",", ":")).encode()
+
+    @property
+    def text(self) -> str:
+        content = self.message.get("content")
+        return content.strip() if isinstance(content, str) else ""
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        calls = self.message.get("tool_calls") or ()
+        return [ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For the journal: names and numbers, no text."""
+        about = ("call_id", "model", "backend", "finish_reason", "tokens_in", "tokens_out", "micro_usd", "latency_ms", "copy_of")
+        return {**{name: getattr(self, name) for name in about}, "attempts": list(self.attempts)}
+
+    def record(self, tools: Sequence[Mapping[str, Any]]) -> CallRecord:
+        """The call as the message graph keeps it."""
+        extra = {"call_id": self.call_id, "backend": self.backend, "latency_ms": self.latency_ms, "micro_usd": self.micro_usd}
+        return CallRecord(
+            model=self.model,
+            finish_reason=self.finish_reason,
+            usage={"prompt_tokens": self.tokens_in, "completion_tokens": self.tokens_out},
+            tools=list(tools) or None,
+            tokenizer=self.model if self.token_ids is not None else None,
+            request_digest=self.request_digest or None,
+            prompt_token_ids=self.prompt_token_ids,
+            token_ids=self.token_ids,
+            logprobs=self.logprobs,
+            sample_id=self.call_id,
+            extra=extra if self.copy_of is None else {**extra, "copy_of": self.copy_of},
+        )
+
+
+def listed(values: Sequence[Any] | None) -> list[Any] | None:
+    return None if values is None else list(values)
+
 
 MOST_TOKENS = 1_000_000
 """The model's own limit holds."""

@@ -17,8 +17,7 @@ from hermes.ports.errors import Damaged, NotThere, StaleHead
 from hermes.ports.inbox import Claim
 from hermes.ports.models import Caller, NoAnswer
 from hermes.ports.sessions import Session
-from hermes.router.answered import Answered
-from hermes.router.asking import ask
+from hermes.router.asking import Answered, ask
 from hermes.router.compaction import Compaction
 from hermes.router.effects import Done, Effects
 from hermes.router.services import Services

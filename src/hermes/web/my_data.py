@@ -20,8 +20,7 @@ from starlette.types import Scope
 from hermes.ports.api_keys import ApiKey
 from hermes.ports.errors import Forgotten, NotThere, StaleHead, StoreUnavailable
 from hermes.ports.people import Channel, User
-from hermes.soul.facts_mine import forget_fact, forget_memory
-from hermes.soul.my_data import MyDataParts, data_as_json, forget_here, my_data, scope_of
+from hermes.soul.my_data import MyDataParts, data_as_json, forget_fact, forget_here, forget_memory, my_data, scope_of
 from hermes.soul.words import SaidMeanwhile
 from hermes.turn import Platform
 from hermes.web.chat import ACCOUNT, COOKIE, is_cookie, own_page_only, visitor

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from hermes.ports.inbox import Claim
-from hermes.router.answered import Answered
-from hermes.router.asking import ask, caller_of
+from hermes.router.asking import Answered, ask, caller_of
 from hermes.router.effects import Done, Effects
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import Prompt

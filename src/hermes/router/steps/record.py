@@ -17,7 +17,7 @@ from hermes.ports.inbox import Claim
 from hermes.ports.outbox import Parcel
 from hermes.ports.sessions import Session
 from hermes.ports.transactions import Transaction
-from hermes.router.answered import MICRO, Answered
+from hermes.router.asking import MICRO, Answered
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import SECOND_KEEPS, Prompt
 from hermes.router.steps.load_history import Past

@@ -16,8 +16,7 @@ from hermes.ports.budgets import BudgetSpent, Paused
 from hermes.ports.inbox import Claim
 from hermes.ports.models import NoAnswer
 from hermes.ports.tools import ToolCall, ToolResult, ToolUser
-from hermes.router.answered import Answered
-from hermes.router.asking import ask, caller_of
+from hermes.router.asking import Answered, ask, caller_of
 from hermes.router.effects import Done, Effects
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services

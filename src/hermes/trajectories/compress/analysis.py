@@ -17,11 +17,10 @@ from hermes.trajectories.compress.ask import ModelSummariser
 from hermes.trajectories.compress.chunks import BEGIN, Chunk, Place, read_chunks
 from hermes.trajectories.compress.counting import Counter
 from hermes.trajectories.compress.extract import Extractive
-from hermes.trajectories.compress.lines import Done, RawRow, Work, compress_row
+from hermes.trajectories.compress.lines import Done, RawRow, Work, compress_row, run_whole
 from hermes.trajectories.compress.metrics import Totals
 from hermes.trajectories.compress.pieces import Piece, Summariser, Summary
 from hermes.trajectories.compress.run import MOST_PROBLEMS, Job
-from hermes.trajectories.compress.whole import run_whole
 from hermes.trajectories.engines import Engine
 from hermes.trajectories.model import Request, Sampled
 

@@ -5,14 +5,18 @@ rows that need a summary come back as waiting, with their text, for whoever has 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache, partial
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from hermes.graph import GraphError
 from hermes.trajectories.compress.chunks import Chunk
@@ -28,9 +32,32 @@ from hermes.trajectories.compress.rows.change import Written
 from hermes.trajectories.compress.rows.sharegpt import glance
 from hermes.trajectories.compress.settings import CompressionSettings
 from hermes.trajectories.compress.turns import turns_of
-from hermes.trajectories.compress.whole import run_whole
 from hermes.trajectories.errors import TrajectoryError
 from hermes.trajectories.foreign import BadRow
+
+T = TypeVar("T")
+
+
+def run_whole(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run to the end; raise KeyboardInterrupt after it if somebody pressed Ctrl-C meanwhile."""
+    with _undisturbed():
+        return asyncio.run(main())
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
+
 
 IRRELEVANT = frozenset(
     {

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hermes.trajectories.compress.whole import run_whole
+from hermes.trajectories.compress.lines import run_whole
 
 
 async def twice(number: int, done: list[int]) -> int:

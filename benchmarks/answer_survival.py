@@ -30,7 +30,7 @@ from typing import Any
 
 from hermes import CallRecord, MessageGraph
 from hermes.backends.local.backend import LocalBackend
-from hermes.ports.backends import Ask, BackendError
+from hermes.ports.backends import BackendError, ModelRequest
 from hermes.trajectories.compress import (
     Counter,
     Extractive,
@@ -267,7 +267,7 @@ class LocalModel:
         self.tokens = 0
 
     async def sample(self, request: Request) -> Sampled:
-        ask = Ask(messages=request.messages, max_tokens=(request.max_tokens or 512) // 2, sampling={**request.sampling, "seed": 8})
+        ask = ModelRequest(messages=request.messages, max_tokens=(request.max_tokens or 512) // 2, sampling={**request.sampling, "seed": 8})
         try:
             answer = await self._backend.complete(ask, self.name, timeout_s=request.timeout_s or 300)
         except BackendError as error:

@@ -22,7 +22,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from hermes.ports.budgets import BudgetSpent, Hold
+from hermes.ports.budgets import BudgetHold, BudgetSpent
 from hermes.stores import embedded
 from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
 from hermes.stores.postgres.database import Database, on, open_database
@@ -85,7 +85,7 @@ async def measure(stores: embedded.Stores, races: int, calls: int) -> None:
 async def single(budgets: RedisBudgets, spend: RedisSpend, calls: int) -> None:
     """One caller, one call at a time."""
     user_id = uuid4()
-    holds: list[Hold] = []
+    holds: list[BudgetHold] = []
 
     async def reserve() -> None:
         holds.append(await take(budgets, user_id, 1_000))
@@ -147,7 +147,7 @@ async def race(budgets: list[RedisBudgets], races: int) -> None:
     for _ in range(races):
         tries = (take(budgets[number % 2], user_id, 7, day_limit=base + 7 * PLACES + 6) for number in range(RACERS))
         tried = await asyncio.gather(*tries, return_exceptions=True)
-        held = [each for each in tried if isinstance(each, Hold)]
+        held = [each for each in tried if isinstance(each, BudgetHold)]
         refused = [each for each in tried if isinstance(each, BudgetSpent)]
         wrong += (len(held), len(refused)) != (PLACES, RACERS - PLACES)
         await asyncio.gather(*(budgets[0].settle(hold, tokens=7, micro_usd=1) for hold in held))
@@ -159,7 +159,7 @@ async def race(budgets: list[RedisBudgets], races: int) -> None:
     promise((used.day_tokens, used.day_held) == (base, 0), f"{used} instead of {base} tokens")
 
 
-async def take(budgets: RedisBudgets, user_id: UUID, tokens: int, *, day_limit: int = 10**12) -> Hold:
+async def take(budgets: RedisBudgets, user_id: UUID, tokens: int, *, day_limit: int = 10**12) -> BudgetHold:
     return await budgets.reserve(user_id, day_limit=day_limit, month_limit=10**12, tokens=tokens, lease_s=60.0)
 
 

@@ -31,8 +31,8 @@ from hermes.app import Hermes, Parts, open_hermes
 from hermes.config import Settings, load
 from hermes.graph import MessageGraph
 from hermes.ops import logs
-from hermes.ports.graphs import Entry
-from hermes.ports.people import UserState
+from hermes.ports.graphs import GraphEntry
+from hermes.ports.users import UserState
 from hermes.stores import embedded
 from hermes.turn import Envelope, MessageEvent, Platform
 
@@ -271,8 +271,8 @@ async def graphs(settings: Settings) -> None:
             session = await parts.sessions.current(tx, receipt.conversation_id, uuid4())
         head, appends = session.head, []
         for number in range(MESSAGES // 2):
-            question = Entry({"role": "user", "content": f"question {number} " + "words " * 20})
-            answer = Entry({"role": "assistant", "content": f"answer {number}"}, is_sampled=True)
+            question = GraphEntry({"role": "user", "content": f"question {number} " + "words " * 20})
+            answer = GraphEntry({"role": "assistant", "content": f"answer {number}"}, is_sampled=True)
             began = time.perf_counter()
             async with database.begin() as tx:
                 head = (await parts.graphs.append(tx, session.id, head, [question, answer])).head

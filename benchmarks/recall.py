@@ -28,8 +28,8 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.embeddings import Embedding, Embeddings
-from hermes.ports.memories import Candidate, Candidates, Change, NewFact, Origin
-from hermes.ports.people import User, UserState
+from hermes.ports.memories import FactChange, FactOrigin, NewFact, RecallCandidate, RecallCandidates
+from hermes.ports.users import User, UserState
 from hermes.soul.facts_same import canonical
 from hermes.soul.recall import FLOOR, Recall, ranked
 from hermes.soul.recall_terms import terms
@@ -94,7 +94,7 @@ async def accuracy(rows: Sequence[dict[str, Any]]) -> float:
 
 async def candidates(
     messages: dict[str, list[dict[str, Any]]], questions: Sequence[dict[str, Any]], embeddings: Embeddings
-) -> dict[tuple[str, str], Candidates]:
+) -> dict[tuple[str, str], RecallCandidates]:
     """What a store would give for each question, over each user's messages."""
     numbers: dict[str, int] = {}
 
@@ -109,13 +109,13 @@ async def candidates(
         ids = [number(row["id"]) for row in listed]
         for question, vector in zip(questions, asked, strict=True):
             cosines = [sum(map(mul, vector.vector, made.vector)) for made in vectors]
-            rows = [Candidate(*row) for row in zip(ids, cosines, words, strict=True)]
-            found[question["id"], name] = Candidates(keyed(question["question"]), rows)
+            rows = [RecallCandidate(*row) for row in zip(ids, cosines, words, strict=True)]
+            found[question["id"], name] = RecallCandidates(keyed(question["question"]), rows)
     return found
 
 
 def score(
-    questions: Sequence[dict[str, Any]], found: dict[tuple[str, str], Candidates], rank: Callable[[Candidates], list[UUID]]
+    questions: Sequence[dict[str, Any]], found: dict[tuple[str, str], RecallCandidates], rank: Callable[[RecallCandidates], list[UUID]]
 ) -> dict[int, float]:
     hits = dict.fromkeys(AT, 0)
     for question in questions:
@@ -149,11 +149,11 @@ async def cost(url: str, rows: Sequence[dict[str, Any]], count: int) -> None:
         vectors = [Embedding(embeddings.model, [chance.gauss(0, 1) for _ in range(embeddings.dimension)]) for _ in texts]
         for user, size in zip(users, (100, 1_000, count), strict=True):
             facts = [
-                NewFact(text=text, canonical=canonical(text), terms=tuple(terms(text)), embedding=vector, origin=Origin.SAID)
+                NewFact(text=text, canonical=canonical(text), terms=tuple(terms(text)), embedding=vector, origin=FactOrigin.SAID)
                 for text, vector in zip(texts[:size], vectors[:size], strict=True)
             ]
             async with database.begin() as tx:
-                await memories.change(tx, user.id, [Change(fact=fact) for fact in facts], now=NOW)
+                await memories.change(tx, user.id, [FactChange(fact=fact) for fact in facts], now=NOW)
         recall = Recall(database, memories, embeddings, is_trivial=lambda _: False, count_skipped=lambda: None, timeout_s=30.0)
         questions = [question for question in asked if terms(question)]
         made = dict(zip(questions, await embeddings.embed(questions), strict=True))
@@ -194,7 +194,7 @@ async def cost(url: str, rows: Sequence[dict[str, Any]], count: int) -> None:
 
 async def new_user(database: Database, keyring: Keyring, sender_id: str) -> User:
     async with database.begin() as tx:
-        user, _ = await PostgresPeople(keyring).meet(tx, "bench", Platform.TELEGRAM, sender_id, state=UserState.ACTIVE)
+        user, _ = await PostgresPeople(keyring).find_or_create(tx, "bench", Platform.TELEGRAM, sender_id, state=UserState.ACTIVE)
     return user
 
 

@@ -35,8 +35,8 @@ from hermes.config import Settings, load
 from hermes.ops import logs
 from hermes.ports.agents import Agent
 from hermes.ports.backends import Capabilities, Completion, Usage
-from hermes.ports.memories import Change, NewFact, Origin
-from hermes.ports.people import UserState
+from hermes.ports.memories import FactChange, FactOrigin, NewFact
+from hermes.ports.users import UserState
 from hermes.soul.facts_same import canonical
 from hermes.soul.recall_terms import terms
 from hermes.stores import embedded
@@ -224,8 +224,8 @@ async def teach(hermes: Hermes) -> None:
         await hermes.mind.souls.invalidate(user_id)
 
 
-def remembered(text: str, vector: Any) -> Change:
-    return Change(fact=NewFact(text=text, origin=Origin.SAID, canonical=canonical(text), terms=terms(text), embedding=vector))
+def remembered(text: str, vector: Any) -> FactChange:
+    return FactChange(fact=NewFact(text=text, origin=FactOrigin.SAID, canonical=canonical(text), terms=terms(text), embedding=vector))
 
 
 # --- soul and recall

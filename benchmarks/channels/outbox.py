@@ -13,9 +13,9 @@ from uuid import uuid4
 from channels.accounts import Account, Kind
 from channels.house import House, open_house, promise, say
 from hermes.app import Hermes, open_hermes
-from hermes.delivery.pacing import ACCOUNTS, CHATS
+from hermes.delivery.pacing import ACCOUNT_PACES, CHAT_PACES
 from hermes.ports.inbox import Claim
-from hermes.ports.people import UserState
+from hermes.ports.users import UserState
 from hermes.turn import Envelope, MessageEvent, Platform
 
 EACH = 4
@@ -41,12 +41,12 @@ class Line:
 
     def count(self, seconds: float) -> int:
         """As many as one account's pace takes in so many seconds, with what may go at once."""
-        pace = ACCOUNTS[self.platform]
+        pace = ACCOUNT_PACES[self.platform]
         return max(1, round(seconds / pace.every_s + pace.burst) // self.each) * self.each
 
     def allowed(self, count: int) -> str:
         """Messages a second that the platform's limits leave, with what may go at once."""
-        pace, chat = ACCOUNTS[self.platform], CHATS.get(self.platform)
+        pace, chat = ACCOUNT_PACES[self.platform], CHAT_PACES.get(self.platform)
         took_s = (count / self.accounts - pace.burst) * pace.every_s
         if chat is not None:
             took_s = max(took_s, (self.each - chat.burst) * chat.every_s)
@@ -98,7 +98,7 @@ async def promised(hermes: Hermes, line: Line, chat: int) -> None:
     """Messages of one person, each with its answer in the outbox, and the job that brings them out. As turns leave them, without turns."""
     parts, account, person = hermes.parts, line.to[chat % line.accounts].name, str(6_281_200_000_000 + chat)
     async with hermes.database.begin() as tx:
-        user, _ = await parts.people.meet(tx, account, line.platform, person, state=UserState.ACTIVE)
+        user, _ = await parts.people.find_or_create(tx, account, line.platform, person, state=UserState.ACTIVE)
         for number in range(chat * line.each, (chat + 1) * line.each):
             event = MessageEvent(platform=line.platform, sender_id=person, text="hello")
             envelope = Envelope(event=event, account=account, channel_id=person, event_key=str(uuid4()))

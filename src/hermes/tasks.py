@@ -25,8 +25,8 @@ import structlog
 
 log = structlog.get_logger()
 
-CLEANUP_S = 1.0
-LONGEST_S = 10.0
+CLEANUP_WAIT_S = 1.0
+MAX_WAIT_S = 10.0
 
 
 def stop_if_cancelled() -> None:
@@ -36,7 +36,7 @@ def stop_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-async def end_tasks(*tasks: asyncio.Task[Any], cleanup_s: float = CLEANUP_S, longest_s: float = LONGEST_S) -> None:
+async def end_tasks(*tasks: asyncio.Task[Any], cleanup_s: float = CLEANUP_WAIT_S, longest_s: float = MAX_WAIT_S) -> None:
     """Cancel tasks, and wait until they have ended. Returns after `longest_s` at the latest.
 
     A task has `cleanup_s` for what it does when it is cancelled; then it is cancelled again, and again. A task that goes on all the same is
@@ -58,11 +58,11 @@ async def end_tasks(*tasks: asyncio.Task[Any], cleanup_s: float = CLEANUP_S, lon
         if task in left:
             log.error("task_not_ended", task=task.get_name(), waited_s=longest_s)
         elif not task.cancelled() and (error := task.exception()) is not None:
-            log.error("task_failed", task=task.get_name(), error=type(error).__name__, at=frames_of(error))
+            log.error("task_failed", task=task.get_name(), error=type(error).__name__, at=stack_frames(error))
     if is_cancelled:
         raise asyncio.CancelledError
 
 
-def frames_of(error: BaseException) -> list[str]:
+def stack_frames(error: BaseException) -> list[str]:
     """Where it happened, the innermost last. Not what it says: an error may quote a user's words."""
     return [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)[-4:]]

@@ -19,7 +19,7 @@ class Platform(StrEnum):
     INSTAGRAM = "instagram"
     REST = "rest"
     WEB = "web"
-    DOOR = "door"
+    COMPLETIONS = "door"
     """An OpenAI client, which gets its answer where it asked."""
 
 
@@ -60,7 +60,7 @@ class Envelope:
     """What the sender calls themselves there, as the platform says it; anyone may choose any name."""
 
     @property
-    def scope(self) -> str:
+    def conversation_key(self) -> str:
         """The session scope: one per platform, account and channel, so that no context leaks between them."""
         return f"{self.event.platform}:channel:{self.account}/{self.channel_id}"
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from hermes.ports.people import Channel
+from hermes.ports.users import UserChannel
 from hermes.turn import Platform
 from tests.browser.browser import Page, installed, started, tab
 from tests.browser.test_chat_page import contrast, say, until_said
@@ -40,14 +40,14 @@ async def page(devtools: int, service: Service) -> AsyncIterator[Page]:
         yield page
 
 
-async def visitor_of(service: Service) -> Channel:
+async def visitor_of(service: Service) -> UserChannel:
     """The one visitor there is."""
     async with service.database.pool.connection() as connection:
         [[sender]] = await (await connection.execute("select sender_id from user_channels where platform = 'web'")).fetchall()
-    return Channel("web", Platform.WEB, sender)
+    return UserChannel("web", Platform.WEB, sender)
 
 
-async def known(page: Page, service: Service, *texts: str) -> Channel:
+async def known(page: Page, service: Service, *texts: str) -> UserChannel:
     """Say something, and be known by it."""
     await say(page, "hello")
     await until_said(page, "hello", "hello")

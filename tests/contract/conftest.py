@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.ports.people import User, UserState
+from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.people import PostgresPeople
@@ -20,5 +20,5 @@ def keyring() -> Keyring:
 async def user(database: Database, keyring: Keyring) -> User:
     """Somebody who wrote to the account `bali` on Telegram."""
     async with database.begin() as tx:
-        user, _ = await PostgresPeople(keyring).meet(tx, "bali", Platform.TELEGRAM, "42", state=UserState.ACTIVE)
+        user, _ = await PostgresPeople(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, "42", state=UserState.ACTIVE)
     return user

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hermes.ports.credits import Balance
-from hermes.ports.errors import NotThere, OutOfCredit, PortError
+from hermes.ports.errors import NotFound, OutOfCredit, PortError
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.credits import PostgresCredits
 
@@ -93,7 +93,7 @@ class Model:
     def post(self, turn_id: UUID) -> Outcome:
         turn = self.turns.get(turn_id)
         if turn is None or turn.state == "voided":
-            return NotThere
+            return NotFound
         if turn.state != "open":
             return False
         turn.state = "posted"
@@ -167,7 +167,7 @@ class CreditMachine(RuleBasedStateMachine):
         bench.wipe()
 
     @initialize(gifts=st.tuples(*[st.integers(1, 12)] * len(USERS)))
-    def meet(self, gifts: tuple[int, ...]) -> None:
+    def find_or_create(self, gifts: tuple[int, ...]) -> None:
         """Everybody starts with something. Without it most programs are one long refusal."""
         for user_id, amount in zip(USERS, gifts, strict=True):
             self.grant(user_id, amount, f"signup:{user_id}", times=1)

@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from hermes.ports.people import User
 from hermes.ports.sessions import Session
+from hermes.ports.users import User
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.sessions import PostgresSessions

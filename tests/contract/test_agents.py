@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hermes.ports.agents import USUAL, Agent, Agents, Because, FleetEvent, FleetEventKind, PointerMoved, Tone
-from hermes.ports.backends import Check, CheckLevel
-from hermes.ports.errors import NotThere
+from hermes.ports.agents import DEFAULT_AGENT, Agent, AgentChanged, Agents, FleetEvent, FleetEventKind, SwapReason, Tone
+from hermes.ports.backends import BackendFinding, FindingLevel
+from hermes.ports.errors import NotFound
 from hermes.ports.transactions import Transactions
 from hermes.stores.postgres.agents import PostgresAgents
 from hermes.stores.postgres.database import Database
@@ -19,7 +19,7 @@ HERMES = Agent(name="hermes")
 BALI = Agent(
     name="bali", tone=Tone.CHILL, role="Finds bars.", tier="pro", adapter="claude-sonnet", cwd="/srv/bali", accounts=("shop", "villa")
 )
-SICK = Check("refused", CheckLevel.ERROR, "nobody listens there", "start it")
+SICK = BackendFinding("refused", FindingLevel.ERROR, "nobody listens there", "start it")
 SWAPPED, ROLLED_BACK, REFUSED = FleetEventKind
 
 Store = tuple[Agents, Transactions]
@@ -41,7 +41,7 @@ async def add(store: Store, agent: Agent) -> tuple[Agent, bool]:
 
 async def point(store: Store, adapter: str | None, *, epoch: int, name: str = "hermes", cwd: str | None = None, **more: Any) -> Agent:
     agents, transactions = store
-    because = more.pop("because", None) or Because(kind=SWAPPED, by="ada", **more)
+    because = more.pop("because", None) or SwapReason(kind=SWAPPED, by="ada", **more)
     async with transactions.begin() as tx:
         return await agents.point(tx, name, adapter=adapter, cwd=cwd, expected_epoch=epoch, because=because)
 
@@ -60,7 +60,7 @@ async def events(store: Store, name: str | None = None, **more: int) -> list[Fle
 
 async def test_hermes_is_there_from_the_start_and_speaks_through_the_chain_of_the_tier(store: Store) -> None:
     assert await stored(store) == [HERMES]
-    assert HERMES.name == USUAL
+    assert HERMES.name == DEFAULT_AGENT
 
 
 async def test_an_agent_is_added_once_and_comes_back_whole(store: Store) -> None:
@@ -70,7 +70,7 @@ async def test_an_agent_is_added_once_and_comes_back_whole(store: Store) -> None
     agents, transactions = store
     async with transactions.begin() as tx:
         assert await agents.get(tx, "bali") == BALI
-        with pytest.raises(NotThere, match="there is no agent lombok"):
+        with pytest.raises(NotFound, match="there is no agent lombok"):
             await agents.get(tx, "lombok")
 
 
@@ -84,7 +84,7 @@ async def test_a_pointer_moves_with_its_event(store: Store) -> None:
     await add(store, BALI)
     moved = await point(store, "codex_local", epoch=0, name="bali", cwd="/srv/bali", checks=(SICK,))
     assert moved == replace(BALI, adapter="codex_local", epoch=1)
-    back = Because(kind=ROLLED_BACK, by="ada", reason="no answer", checks=(SICK,))
+    back = SwapReason(kind=ROLLED_BACK, by="ada", reason="no answer", checks=(SICK,))
     assert await point(store, None, epoch=1, name="bali", because=back) == replace(BALI, adapter=None, cwd=None, epoch=2)
     assert await stored(store) == [replace(BALI, adapter=None, cwd=None, epoch=2), HERMES]
     newest, first = await events(store)
@@ -97,16 +97,16 @@ async def test_a_pointer_moves_with_its_event(store: Store) -> None:
 async def test_whoever_saw_an_older_pointer_moves_nothing(store: Store) -> None:
     await point(store, "codex_local", epoch=0)
     for epoch in (0, 2):
-        with pytest.raises(PointerMoved):
+        with pytest.raises(AgentChanged):
             await point(store, "scripted", epoch=epoch)
     assert await stored(store) == [replace(HERMES, adapter="codex_local", epoch=1)]
     assert len(await events(store)) == 1
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         await point(store, "scripted", epoch=0, name="lombok")
 
 
 async def test_a_move_that_is_repeated_happened_once(store: Store) -> None:
-    because = Because(kind=SWAPPED, by="ada")
+    because = SwapReason(kind=SWAPPED, by="ada")
     first = await point(store, "codex_local", epoch=0, because=because)
     assert await point(store, "codex_local", epoch=0, because=because) == first
     await point(store, "scripted", epoch=1)
@@ -120,7 +120,7 @@ async def test_pointer_and_event_happen_together_or_not_at_all(store: Store) -> 
 
     async def interrupted() -> None:
         async with transactions.begin() as tx:
-            await agents.point(tx, "hermes", adapter="x", cwd=None, expected_epoch=0, because=Because(kind=SWAPPED, by="ada"))
+            await agents.point(tx, "hermes", adapter="x", cwd=None, expected_epoch=0, because=SwapReason(kind=SWAPPED, by="ada"))
             raise KeyError
 
     with pytest.raises(KeyError):
@@ -130,14 +130,14 @@ async def test_pointer_and_event_happen_together_or_not_at_all(store: Store) -> 
 
 async def test_a_refusal_is_noted_once_and_moves_nothing(store: Store) -> None:
     agents, transactions = store
-    because = Because(kind=REFUSED, by="ada", reason=SICK.message, checks=(SICK,))
+    because = SwapReason(kind=REFUSED, by="ada", reason=SICK.message, checks=(SICK,))
     for _ in range(2):
         async with transactions.begin() as tx:
             await agents.note(tx, "hermes", adapter="codex_local", because=because)
     [event] = await events(store)
     assert (event.old, event.new, event.kind, event.reason, event.epoch) == (None, "codex_local", REFUSED, SICK.message, 0)
     assert await stored(store) == [HERMES]
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         async with transactions.begin() as tx:
             await agents.note(tx, "lombok", adapter=None, because=because)
 
@@ -157,14 +157,14 @@ async def test_of_many_who_move_a_pointer_at_once_one_does(database: Database) -
     store = (PostgresAgents(), database)
     outcomes = await asyncio.gather(*(point(store, f"a{n}", epoch=0) for n in range(12)), return_exceptions=True)
     moved = [outcome for outcome in outcomes if isinstance(outcome, Agent)]
-    assert [type(outcome) for outcome in outcomes if not isinstance(outcome, Agent)] == [PointerMoved] * 11
+    assert [type(outcome) for outcome in outcomes if not isinstance(outcome, Agent)] == [AgentChanged] * 11
     assert (await stored(store), [event.new for event in await events(store)]) == (moved, [moved[0].adapter])
 
 
 async def test_whatever_a_vendor_said_can_be_kept(database: Database) -> None:
     store = (PostgresAgents(), database)
-    odd = Check("odd", CheckLevel.ERROR, "a\0b", "\udcff")
+    odd = BackendFinding("odd", FindingLevel.ERROR, "a\0b", "\udcff")
     await point(store, "codex_local", epoch=0, reason="nul \0 and half \ud800", checks=(odd,))
     [event] = await events(store)
-    assert (event.reason, event.checks) == ("nul � and half ?", (Check("odd", CheckLevel.ERROR, "a�b", "?"),))
+    assert (event.reason, event.checks) == ("nul � and half ?", (BackendFinding("odd", FindingLevel.ERROR, "a�b", "?"),))
     assert abs(event.at - datetime.now(UTC)) < timedelta(minutes=1)

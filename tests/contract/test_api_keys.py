@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from hermes.ports.api_keys import ApiKey
-from hermes.ports.errors import KeyReused, NotThere
+from hermes.ports.errors import IdempotencyKeyReused, NotFound
 from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresPromises
 from hermes.stores.postgres.database import Database, on
 
@@ -64,9 +64,9 @@ async def test_none_or_several_are_not_revoked(database: Database) -> None:
     await create(database)
     await create(database)
     async with database.begin() as tx:
-        with pytest.raises(NotThere, match="there is no API key 'ship'"):
+        with pytest.raises(NotFound, match="there is no API key 'ship'"):
             await PostgresApiKeys().revoke(tx, "ship")
-        with pytest.raises(NotThere, match="2 API keys are called 'shop'"):
+        with pytest.raises(NotFound, match="2 API keys are called 'shop'"):
             await PostgresApiKeys().revoke(tx, "shop")
         assert all(key.revoked_at is None for key in await PostgresApiKeys().list(tx))
 
@@ -97,7 +97,7 @@ async def test_the_first_request_decides_the_turn(database: Database) -> None:
     key, _ = await create(database)
     first, second = uuid4(), uuid4()
     assert [await keep(database, key, first), await keep(database, key, second)] == [first, first]
-    with pytest.raises(KeyReused):
+    with pytest.raises(IdempotencyKeyReused):
         await keep(database, key, second, digest=b"other body")
 
 

@@ -18,16 +18,16 @@ import pytest
 from hermes.backends import LLAMA_CPP, OPENAI, SGLANG, VLLM, AnthropicBackend, HttpClient, OllamaBackend, OpenAICompatibleBackend
 from hermes.backends.http import HttpBackend
 from hermes.ports.backends import (
-    Ask,
     Backend,
     BackendError,
     BadRequest,
-    CheckLevel,
     Completion,
     ContextTooLong,
     CutShort,
     Delta,
+    FindingLevel,
     Garbled,
+    ModelRequest,
     Overloaded,
     RateLimited,
     ReasoningDelta,
@@ -48,10 +48,10 @@ class House:
     backend: HttpBackend
     model: str
 
-    async def complete(self, ask: Ask, timeout_s: float = 5.0) -> Completion:
+    async def complete(self, ask: ModelRequest, timeout_s: float = 5.0) -> Completion:
         return await self.backend.complete(ask, self.model, timeout_s=timeout_s)
 
-    async def stream(self, ask: Ask, timeout_s: float = 5.0) -> tuple[list[Delta], Completion]:
+    async def stream(self, ask: ModelRequest, timeout_s: float = 5.0) -> tuple[list[Delta], Completion]:
         async with aclosing(self.backend.stream(ask, self.model, timeout_s=timeout_s)) as stream:
             *deltas, last = [delta async for delta in stream]
         assert isinstance(last, Completion)
@@ -87,7 +87,7 @@ HOUSES: dict[str, Build] = {
     "ollama": ollama,
 }
 
-HELLO = Ask(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello?"}], max_tokens=100)
+HELLO = ModelRequest(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello?"}], max_tokens=100)
 WEATHER = {
     "type": "function",
     "function": {
@@ -155,7 +155,7 @@ async def test_is_the_port(house: House) -> None:
     ids=["text", "nothing", "cached", "calls", "only_a_call", "no_arguments"],
 )
 async def test_a_stream_is_its_whole_answer(house: House, said: dict[str, Any]) -> None:
-    ask = Ask(messages=HELLO.messages, max_tokens=100, tools=[WEATHER])
+    ask = ModelRequest(messages=HELLO.messages, max_tokens=100, tools=[WEATHER])
     house.vendor.say(**said)
     house.vendor.say(**said)
     whole = await house.complete(ask)
@@ -184,14 +184,14 @@ async def test_reasoning_comes_apart_from_the_text(house: House) -> None:
 async def test_a_tool_round_goes_there_and_back(house: House) -> None:
     """The strict server takes the call back, and the results under it."""
     house.vendor.say("Let me see.", reasoning="Both places." if house.backend.name != "openai" else "", tool_calls=CALLS)
-    first = await house.complete(Ask(messages=HELLO.messages, max_tokens=100, tools=[WEATHER]))
+    first = await house.complete(ModelRequest(messages=HELLO.messages, max_tokens=100, tools=[WEATHER]))
     assert first.finish_reason == "tool_calls"
     assert [json.loads(call["function"]["arguments"]) for call in first.message["tool_calls"]] == [call.arguments for call in CALLS]
     results = [
         {"role": "tool", "tool_call_id": call["id"], "content": f"{at}: 30 °C"} for at, call in enumerate(first.message["tool_calls"])
     ]
     house.vendor.say("Warm.")
-    second = await house.complete(Ask(messages=[*HELLO.messages, first.message, *results], max_tokens=100, tools=[WEATHER]))
+    second = await house.complete(ModelRequest(messages=[*HELLO.messages, first.message, *results], max_tokens=100, tools=[WEATHER]))
     assert second.message["content"] == "Warm."
     sent = json.dumps(house.vendor.requests[-1].body, ensure_ascii=False)
     assert "0: 30 °C" in sent
@@ -215,7 +215,7 @@ async def test_a_history_from_elsewhere_is_taken(house: House) -> None:
         {"role": "user", "content": "a lot"},
     ]
     house.vendor.say("Welcome.")
-    answer = await house.complete(Ask(messages=history, max_tokens=100, tools=[WEATHER], tool_choice="auto", user="u-1"))
+    answer = await house.complete(ModelRequest(messages=history, max_tokens=100, tools=[WEATHER], tool_choice="auto", user="u-1"))
     assert answer.message["content"] == "Welcome."
     sent = json.dumps(house.vendor.requests[-1].body)
     assert 'metadata": {"chat' not in sent
@@ -226,7 +226,7 @@ async def test_a_history_from_elsewhere_is_taken(house: House) -> None:
 async def test_the_history_may_have_calls_without_tools_to_call(house: House) -> None:
     house.vendor.say("Warm.")
     history = [*HELLO.messages, assistant_call("c1", "{}"), {"role": "tool", "tool_call_id": "c1", "content": "30"}]
-    assert (await house.complete(Ask(messages=history, max_tokens=100))).message["content"] == "Warm."
+    assert (await house.complete(ModelRequest(messages=history, max_tokens=100))).message["content"] == "Warm."
 
 
 async def test_what_is_said_is_estimated_where_the_vendor_does_not_count(house: House) -> None:
@@ -249,7 +249,7 @@ async def test_many_at_once_share_the_client(house: House) -> None:
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
 async def test_token_ids_come_back_where_the_server_has_them(house: House, is_stream: bool) -> None:
-    ask = Ask(messages=HELLO.messages, max_tokens=100, wants_tokens=True)
+    ask = ModelRequest(messages=HELLO.messages, max_tokens=100, wants_tokens=True)
     tokens: Any = {"prompt_token_ids": [1, 2, 3], "token_ids": [4, 5, 6], "logprobs": [-0.5, -0.25, -0.125]}
     house.vendor.say("One two three.", tokens_in=3, tokens_out=3, **tokens)
     house.vendor.say("One two three.", tokens_in=3, tokens_out=4, **tokens)  # a token was lost on the way
@@ -267,7 +267,10 @@ async def test_token_ids_come_back_where_the_server_has_them(house: House, is_st
 
 async def test_a_request_that_is_none_is_not_sent(house: House) -> None:
     odd: list[dict[str, Any]] = [{"content": "nobody"}, {"role": "assistant", "tool_calls": [7]}]
-    for ask in (*(Ask(messages=[message], max_tokens=1) for message in odd), Ask(messages=HELLO.messages, max_tokens=math.nan)):  # type: ignore[arg-type]
+    for ask in (
+        *(ModelRequest(messages=[message], max_tokens=1) for message in odd),
+        ModelRequest(messages=HELLO.messages, max_tokens=math.nan),
+    ):  # type: ignore[arg-type]
         with pytest.raises(BadRequest):
             await house.complete(ask)
     assert house.vendor.requests == []
@@ -390,7 +393,7 @@ async def test_nobody_is_there(build: Build, client: HttpClient, v: Vendors) -> 
     with pytest.raises(Unreachable):
         await house.stream(HELLO)
     [check] = await house.backend.health_check(timeout_s=2)
-    assert (check.code, check.level) == ("unreachable", CheckLevel.ERROR)
+    assert (check.code, check.level) == ("unreachable", FindingLevel.ERROR)
 
 
 # --- secrets
@@ -422,13 +425,13 @@ async def test_keys_are_in_no_error_and_no_log(build: Build, client: HttpClient,
 
 async def test_health_is_good(house: House) -> None:
     [check] = await house.backend.health_check()
-    assert (check.code, check.level) == ("ok", CheckLevel.INFO)
+    assert (check.code, check.level) == ("ok", FindingLevel.INFO)
     assert " ms" in check.message
 
 
 async def test_health_says_that_the_key_is_wrong(build: Build, client: HttpClient, v: Vendors) -> None:
     [check] = await build(client, v, "wrong").backend.health_check()
-    assert (check.code, check.level) == ("unauthorized", CheckLevel.ERROR)
+    assert (check.code, check.level) == ("unauthorized", FindingLevel.ERROR)
     assert "wrong" not in check.message
 
 
@@ -438,9 +441,9 @@ async def test_health_says_which_model_is_missing(house: House) -> None:
     house.backend._needs = (house.model, "no-such-model")
     codes = [(check.code, check.level) for check in await house.backend.health_check()]
     if house.backend.name == "llama_cpp":  # it serves one model under any name
-        assert codes == [("ok", CheckLevel.INFO)]
+        assert codes == [("ok", FindingLevel.INFO)]
     else:
-        assert codes == [("model_missing", CheckLevel.ERROR)]
+        assert codes == [("model_missing", FindingLevel.ERROR)]
 
 
 # --- helpers

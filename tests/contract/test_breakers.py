@@ -8,13 +8,13 @@ import pytest
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
-from hermes.ports.breakers import Admission, Breakers, Change, Changed, Line
+from hermes.ports.breakers import Admission, BreakerChange, Breakers, BreakerTransition, ChannelName
 from hermes.stores.memory.breakers import MemoryBreakers
 from hermes.stores.redis.breakers import RedisBreakers
 from hermes.turn import Platform
 
-BOT = Line(Platform.TELEGRAM, "bali")
-NUMBER = Line(Platform.WHATSAPP, "bali")
+BOT = ChannelName(Platform.TELEGRAM, "bali")
+NUMBER = ChannelName(Platform.WHATSAPP, "bali")
 GO = Admission()
 
 
@@ -47,7 +47,7 @@ def process(request: pytest.FixtureRequest, clock: Clock) -> Callable[[], Breake
     return lambda: RedisBreakers(redis, clock)
 
 
-async def open_it(breakers: Breakers, line: Line = BOT) -> Changed | None:
+async def open_it(breakers: Breakers, line: ChannelName = BOT) -> BreakerChange | None:
     for _ in range(9):
         assert await breakers.failed(line, GO) is None
     return await breakers.failed(line, GO)
@@ -58,7 +58,7 @@ async def test_failures_of_all_processes_count_together_and_all_of_them_wait(pro
     for breakers in (here, there) * 4:
         assert await breakers.failed(BOT, GO) is None
     await here.failed(BOT, GO)
-    assert await there.failed(BOT, GO) == Changed(Change.OPENED, failures=10, wait_s=120.0)
+    assert await there.failed(BOT, GO) == BreakerChange(BreakerTransition.OPENED, failures=10, wait_s=120.0)
     clock.passed_s = 20.0
     assert [await breakers.admit(BOT) for breakers in (here, there)] == [Admission(wait_s=100.0)] * 2
     assert await here.admit(NUMBER) == GO, "another line"
@@ -69,7 +69,7 @@ async def test_a_success_anywhere_begins_the_count_again(process: Callable[[], B
     for _ in range(9):
         await here.failed(BOT, GO)
     assert await there.succeeded(BOT) is None
-    assert await open_it(here) == Changed(Change.OPENED, failures=10, wait_s=120.0)
+    assert await open_it(here) == BreakerChange(BreakerTransition.OPENED, failures=10, wait_s=120.0)
 
 
 async def test_of_many_who_ask_at_once_one_is_the_probe(process: Callable[[], Breakers], clock: Clock) -> None:
@@ -85,19 +85,19 @@ async def test_the_probe_decides(process: Callable[[], Breakers], clock: Clock) 
     clock.passed_s = 120.0
     probe = await here.admit(BOT)
     assert await there.failed(BOT, GO) is None, "it was under way before"
-    assert await here.failed(BOT, probe) == Changed(Change.STAYED_OPEN, failures=10, wait_s=120.0)
+    assert await here.failed(BOT, probe) == BreakerChange(BreakerTransition.STAYED_OPEN, failures=10, wait_s=120.0)
     clock.passed_s = 240.0
     probe = await there.admit(BOT)
-    await there.gave_no_sign(BOT, probe)
+    await there.release_probe(BOT, probe)
     probe = await here.admit(BOT)
     assert probe.is_probe
-    assert await here.succeeded(BOT) == Changed(Change.CLOSED)
+    assert await here.succeeded(BOT) == BreakerChange(BreakerTransition.CLOSED)
     assert await there.admit(BOT) == GO
 
 
 async def test_a_line_is_stopped_once(process: Callable[[], Breakers], clock: Clock) -> None:
     here, there = process(), process()
-    assert await here.stop(BOT) == Changed(Change.OPENED, failures=0, wait_s=300.0)
+    assert await here.stop(BOT) == BreakerChange(BreakerTransition.OPENED, failures=0, wait_s=300.0)
     assert await there.stop(BOT) is None
     assert await there.admit(BOT) == Admission(wait_s=300.0)
     clock.passed_s = 300.0
@@ -107,7 +107,7 @@ async def test_a_line_is_stopped_once(process: Callable[[], Breakers], clock: Cl
 async def test_many_failures_at_once_open_it_once(process: Callable[[], Breakers]) -> None:
     breakers = [process() for _ in range(4)]
     changes = await asyncio.gather(*(breakers[number % 4].failed(BOT, GO) for number in range(25)))
-    assert [changed for changed in changes if changed] == [Changed(Change.OPENED, failures=10, wait_s=120.0)]
+    assert [changed for changed in changes if changed] == [BreakerChange(BreakerTransition.OPENED, failures=10, wait_s=120.0)]
 
 
 # --- Redis alone
@@ -142,7 +142,7 @@ async def test_without_redis_everything_is_sent_nothing_raises_and_it_is_said_on
             assert await breakers.admit(BOT) == GO
             assert await breakers.succeeded(BOT) is None
             assert await breakers.stop(BOT) is None
-            await breakers.gave_no_sign(BOT, Admission(is_probe=True))
+            await breakers.release_probe(BOT, Admission(is_probe=True))
     assert [line["event"] for line in lines] == ["breakers_not_seen"]
 
 

@@ -23,11 +23,11 @@ from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 
 from hermes.ports.backends import Usage
-from hermes.ports.budgets import BudgetSpent, Hold, Paused, Used
-from hermes.ports.calls import Call, CallOutcome, Source, SpentOn
+from hermes.ports.budgets import BudgetHold, BudgetSpent, BudgetUsage, CallsPaused
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.people import User
+from hermes.ports.model_calls import CallOutcome, CallSource, DayTotals, ModelCall
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import User
 from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
 from hermes.stores.postgres.database import Database
 from hermes.stores.redis.batch import Batch
@@ -78,13 +78,13 @@ class CountingCalls(PostgresCalls):
         self.may_go = asyncio.Event()
         self.may_go.set()
 
-    async def by_day(self, tx: Transaction, user_id: UUID, *, since: date, until: date, ids_since: date) -> Sequence[SpentOn]:
+    async def by_day(self, tx: Transaction, user_id: UUID, *, since: date, until: date, ids_since: date) -> Sequence[DayTotals]:
         self.rebuilds += 1
         found = await super().by_day(tx, user_id, since=since, until=until, ids_since=ids_since)
         await self.may_go.wait()
         return found
 
-    async def on_day(self, tx: Transaction, day: date, *, recent_s: float) -> SpentOn:
+    async def on_day(self, tx: Transaction, day: date, *, recent_s: float) -> DayTotals:
         self.rebuilds += 1
         return await super().on_day(tx, day, recent_s=recent_s)
 
@@ -118,17 +118,17 @@ class Process:
         self.budgets = RedisBudgets(self.redis, self.sql, self.calls, **shared, longest_pause_s=0.05)
         self.spend = RedisSpend(self.redis, self.sql, self.calls, latches=PostgresLatches(), **shared, poll_s=0.1, wait_s=1.0)
 
-    async def reserve(self, user_id: UUID, tokens: int, *, day: int = DAY, month: int = MONTH, lease_s: float = LEASE_S) -> Hold:
+    async def reserve(self, user_id: UUID, tokens: int, *, day: int = DAY, month: int = MONTH, lease_s: float = LEASE_S) -> BudgetHold:
         return await self.budgets.reserve(user_id, day_limit=day, month_limit=month, tokens=tokens, lease_s=lease_s)
 
-    async def spend_tokens(self, user_id: UUID, tokens: int, *, micro_usd: int = 0, **limits: Any) -> Hold:
+    async def spend_tokens(self, user_id: UUID, tokens: int, *, micro_usd: int = 0, **limits: Any) -> BudgetHold:
         """A whole call: reserve, record, settle."""
         hold = await self.reserve(user_id, tokens, **limits)
         await self.record(hold, tokens, micro_usd)
         await self.budgets.settle(hold, tokens=tokens, micro_usd=micro_usd)
         return hold
 
-    async def record(self, hold: Hold, tokens: int, micro_usd: int = 0) -> None:
+    async def record(self, hold: BudgetHold, tokens: int, micro_usd: int = 0) -> None:
         async with self.sql.begin() as tx:
             await self.calls.add(tx, call_of(hold, tokens, micro_usd))
 
@@ -142,13 +142,13 @@ class Process:
         await self.redis.aclose()
 
 
-def call_of(hold: Hold, tokens: int, micro_usd: int = 0) -> Call:
-    return Call(
+def call_of(hold: BudgetHold, tokens: int, micro_usd: int = 0) -> ModelCall:
+    return ModelCall(
         id=hold.id,
         day=hold.day,
         user_id=hold.user_id,
         account_id="bali",
-        source=Source.ROUTER,
+        source=CallSource.ROUTER,
         tier="free",
         model="claude-haiku",
         outcome=CallOutcome.ANSWERED,
@@ -224,12 +224,12 @@ async def outcomes(*tries: Any) -> list[Any]:
 
 async def test_a_reservation_becomes_what_was_really_used(here: Process, ann: UUID) -> None:
     hold = await here.reserve(ann, 400)
-    assert hold == Hold(
+    assert hold == BudgetHold(
         id=hold.id, user_id=ann, day=SUNDAY, tokens=400, day_limit=DAY, month_limit=MONTH, expires_at=NOON + timedelta(seconds=60)
     )
     assert await here.used(ann) == (0, 400, 0, 0, 400)
     await here.budgets.settle(hold, tokens=150, micro_usd=77)
-    assert await here.budgets.used(ann) == Used(day_tokens=150, day_held=0, day_micro_usd=77, month_tokens=150, month_held=0)
+    assert await here.budgets.used(ann) == BudgetUsage(day_tokens=150, day_held=0, day_micro_usd=77, month_tokens=150, month_held=0)
 
 
 async def test_a_call_that_used_nothing_and_one_that_used_more_than_reserved_count_as_they_are(here: Process, ann: UUID) -> None:
@@ -340,7 +340,7 @@ async def test_of_64_who_race_for_10_places_exactly_10_get_one_300_times(here: P
     for _ in range(300):
         tries = [(here, there)[number % 2].reserve(ann, 7, day=base + 76, month=10**9) for number in range(64)]  # ten of 7, and 6 left
         tried = await outcomes(*tries)
-        held = [each for each in tried if isinstance(each, Hold)]
+        held = [each for each in tried if isinstance(each, BudgetHold)]
         assert (len(held), tried.count(BudgetSpent)) == (10, 54)
         await asyncio.gather(*(there.budgets.settle(hold, tokens=7, micro_usd=3) for hold in held))
         base += 70
@@ -351,7 +351,7 @@ async def test_the_first_calls_of_somebody_new_race_no_better(here: Process, the
     for _ in range(20):
         newcomer = uuid4()
         tried = await outcomes(*((here, there)[number % 2].reserve(newcomer, 7, day=76) for number in range(64)))
-        assert (len([each for each in tried if isinstance(each, Hold)]), tried.count(BudgetSpent)) == (10, 54)
+        assert (len([each for each in tried if isinstance(each, BudgetHold)]), tried.count(BudgetSpent)) == (10, 54)
     assert here.calls.rebuilds + there.calls.rebuilds == 20
 
 
@@ -474,7 +474,7 @@ async def test_two_processes_rebuild_once(here: Process, there: Process, ann: UU
     await here.redis.flushall()
     here.calls.rebuilds = 0
     tried = await outcomes(*((here, there)[number % 2].reserve(ann, 100) for number in range(64)))
-    assert (len([each for each in tried if isinstance(each, Hold)]), tried.count(BudgetSpent)) == (4, 60)
+    assert (len([each for each in tried if isinstance(each, BudgetHold)]), tried.count(BudgetSpent)) == (4, 60)
     assert here.calls.rebuilds + there.calls.rebuilds == 1
     assert await here.used(ann) == (600, 400, 0, 600, 400)
 
@@ -797,7 +797,7 @@ async def test_without_sql_a_person_is_told_rather_twice_than_never(here: Proces
 class Model:
     """What budgets must do, without any cleverness: every hold ever made, and sums over all of them at every question."""
 
-    holds: dict[UUID, Hold] = field(default_factory=dict)
+    holds: dict[UUID, BudgetHold] = field(default_factory=dict)
     settled: dict[UUID, tuple[int, int]] = field(default_factory=dict)
     ended: set[UUID] = field(default_factory=set)
 
@@ -809,11 +809,11 @@ class Model:
         day_used, day_usd = self.sums(today)
         return day_used, self.held(today, now), day_usd, self.sums(mine)[0], self.held(mine, now)
 
-    def sums(self, holds: list[Hold]) -> tuple[int, int]:
+    def sums(self, holds: list[BudgetHold]) -> tuple[int, int]:
         charges = [self.settled[hold.id] for hold in holds if hold.id in self.settled]
         return sum(tokens for tokens, _ in charges), sum(micro_usd for _, micro_usd in charges)
 
-    def held(self, holds: list[Hold], now: datetime) -> int:
+    def held(self, holds: list[BudgetHold], now: datetime) -> int:
         return sum(hold.tokens for hold in holds if hold.id not in self.ended and hold.expires_at > now)
 
     def may_reserve(self, user_id: UUID, now: datetime, tokens: int, day: int, month: int) -> str | None:
@@ -829,8 +829,8 @@ async def test_ten_thousand_random_calls_are_counted_to_the_last_token(  # noqa:
     """Two processes, odd amounts up to 2^40, a clock that runs over days and months, flushes in between."""
     dice, model, clock = random.Random(7), Model(), here.clock
     there.budgets._clock = clock
-    unrecorded: list[tuple[Hold, int, int]] = []
-    recent: list[Hold] = []
+    unrecorded: list[tuple[BudgetHold, int, int]] = []
+    recent: list[BudgetHold] = []
     for number in range(10_000):
         budgets = dice.choice([here, there])
         action = dice.choices(["reserve", "settle", "release", "wait", "ask", "lose"], [40, 35, 8, 8, 8, 0.3])[0]
@@ -884,7 +884,7 @@ async def test_at_the_cap_every_call_is_refused_until_the_next_day(here: Process
     await there.spend.admit(10)
     await there.spend.add(1)
     for each in (here, there):
-        with pytest.raises(Paused, match="paused by the cap until 2026-11-16 00:00 UTC") as paused:
+        with pytest.raises(CallsPaused, match="paused by the cap until 2026-11-16 00:00 UTC") as paused:
             await each.spend.admit(10)
         assert (paused.value.reason, paused.value.until) == ("cap", MONDAY_MIDNIGHT)
     await here.spend.admit(11)
@@ -912,7 +912,7 @@ async def test_the_platforms_counter_is_rebuilt_from_sql_once(here: Process, the
     await here.redis.flushall()
     here.calls.rebuilds = 0
     tried = await outcomes(*((here, there)[number % 2].spend.admit(70) for number in range(20)))
-    assert tried == [Paused] * 20
+    assert tried == [CallsPaused] * 20
     assert here.calls.rebuilds + there.calls.rebuilds == 1
 
 
@@ -938,7 +938,7 @@ async def test_without_redis_calls_are_admitted_and_their_money_is_not_forgotten
     assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["spend_not_seen"]
     await there.spend.admit(15)
     wire.plug_in()
-    with pytest.raises(Paused):
+    with pytest.raises(CallsPaused):
         await here.spend.admit(15)
     assert await there.redis.get(COUNTER) == b"15"
 
@@ -949,7 +949,7 @@ async def test_a_redis_that_hangs_admits(here: Process, redis_url: str) -> None:
         await operator.execute_command("CLIENT", "PAUSE", "400", "ALL")
         await here.spend.admit(0)
         await operator.ping()
-    with pytest.raises(Paused):
+    with pytest.raises(CallsPaused):
         await here.spend.admit(0)
 
 
@@ -972,7 +972,7 @@ async def test_a_person_is_told_of_the_cap_once_at_80_and_once_at_100_percent(he
 
 
 async def paused(process: Process) -> tuple[str, datetime | None]:
-    with pytest.raises(Paused) as raised:
+    with pytest.raises(CallsPaused) as raised:
         await process.spend.admit(None)
     return raised.value.reason, raised.value.until
 
@@ -989,7 +989,7 @@ async def test_the_kill_switch_stops_every_process_at_once(here: Process, there:
     assert await here.redis.get(COUNTER) == b"999999000000"
     assert ttl - 5 <= await here.redis.ttl(COUNTER) <= ttl
     assert [await paused(here), await paused(there)] == [("kill switch", None)] * 2
-    latch = await there.spend.latched()
+    latch = await there.spend.kill_switch_record()
     assert latch is not None
     assert (latch.by, latch.reason) == ("ann", "a loop")
 
@@ -1029,10 +1029,10 @@ async def test_only_a_person_releases_it_and_then_the_counter_says_what_was_spen
     await here.spend.admit(71)
     await asyncio.sleep(0.11)
     await there.spend.admit(71)
-    with pytest.raises(Paused) as spent:
+    with pytest.raises(CallsPaused) as spent:
         await there.spend.admit(70)
     assert spent.value.reason == "cap"
-    assert await there.spend.latched() is None
+    assert await there.spend.kill_switch_record() is None
 
 
 async def test_a_release_elsewhere_is_heard_where_the_switch_was_pulled_and_stays(here: Process, there: Process) -> None:
@@ -1046,7 +1046,7 @@ async def test_a_release_elsewhere_is_heard_where_the_switch_was_pulled_and_stay
 
 async def test_a_switch_pulled_again_right_after_a_release_elsewhere_holds(here: Process, there: Process) -> None:
     await here.spend.kill_switch("a loop", "ann")
-    await there.spend.latched()
+    await there.spend.kill_switch_record()
     await there.spend.release("ben")
     await here.spend.kill_switch("again", "cat")  # this process has not heard of the release
     await asyncio.sleep(0.11)
@@ -1065,7 +1065,7 @@ async def test_without_sql_the_switch_holds_where_it_was_pulled_and_is_saved_lat
     assert await paused(here) == ("kill switch", None)
     await asyncio.sleep(0.11)
     assert await paused(there) == ("kill switch", None)
-    latch = await there.spend.latched()
+    latch = await there.spend.kill_switch_record()
     assert latch is not None
     assert (latch.by, latch.reason) == ("ann", "a loop")
 
@@ -1102,7 +1102,7 @@ async def test_a_look_that_began_before_the_switch_was_pulled_does_not_release_i
         return found
 
     here.spend._latches.engaged = slow  # type: ignore[method-assign]
-    looking = asyncio.create_task(here.spend.latched())
+    looking = asyncio.create_task(here.spend.kill_switch_record())
     await has_read.wait()
     here.spend._latches.engaged = engaged  # type: ignore[method-assign]
     await here.spend.kill_switch("a loop", "ann")
@@ -1122,5 +1122,5 @@ async def test_many_who_ask_at_once_read_the_latch_once(here: Process) -> None:
         return await engaged(tx)
 
     here.spend._latches.engaged = counting  # type: ignore[method-assign]
-    await asyncio.gather(*(here.spend.latched() for _ in range(64)))
+    await asyncio.gather(*(here.spend.kill_switch_record() for _ in range(64)))
     assert looks == 1

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from hermes.ports.people import User, UserState
+from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.people import PostgresPeople
@@ -36,7 +36,7 @@ async def test_nobody_reads_what_was_kept_for_another_nor_under_another_question
     cache: RedisCache, redis: Redis, database: Database, keyring: Keyring, user: User
 ) -> None:
     async with database.begin() as tx:
-        other, _ = await PostgresPeople(keyring).meet(tx, "bali", Platform.TELEGRAM, "43", state=UserState.ACTIVE)
+        other, _ = await PostgresPeople(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, "43", state=UserState.ACTIVE)
     await cache.put(user.id, "k", b"an answer")
     token = await redis.get(f"hermes:cache:{user.id}:k")
     await redis.set(f"hermes:cache:{other.id}:k", token)

@@ -25,7 +25,7 @@ from hermes.channels.post import open_post
 from hermes.channels.telegram import BotApi, Telegram
 from hermes.gateway.catalogue import Catalogue
 from hermes.gateway.fleet import Fleet
-from hermes.ports.people import User, UserState
+from hermes.ports.users import User, UserState
 from hermes.router.clockwork import Chore, Clockwork
 from hermes.stores.postgres.agents import PostgresAgents
 from hermes.stores.postgres.calls import PostgresCalls
@@ -40,7 +40,7 @@ from hermes.tasks import end_tasks
 from hermes.turn import Platform
 from tests.cancelling import Moment, cancelled_at, deaf
 from tests.contract.test_budgets import DAY, LEASE_S, MONTH, NOON, Bell, HandClock
-from tests.contract.test_work import QUICK, Recorder
+from tests.contract.test_job_queue import QUICK, Recorder
 
 Begin = Callable[[], Coroutine[Any, Any, object]]
 KILL = "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and datname = current_database()"

@@ -3,7 +3,7 @@
 import pytest
 
 from hermes.ports.channel_accounts import ChannelAccount
-from hermes.ports.errors import NotThere
+from hermes.ports.errors import NotFound
 from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.keyring import Keyring
@@ -53,7 +53,7 @@ async def test_what_opens_an_account_is_sealed_and_gone_when_it_is_removed(datab
         assert await accounts.remove(tx, BOT.platform, BOT.account)
         assert not await accounts.remove(tx, BOT.platform, BOT.account)
         assert await accounts.list(tx) == []
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             await accounts.get(tx, BOT.platform, BOT.account)
         [[keys]] = await (await on(tx).execute("select count(*) from data_keys where user_id = %s", [BOT.id])).fetchall()
     assert keys == 0

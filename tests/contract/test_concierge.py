@@ -10,11 +10,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.concierge import BookingState, Eaten, OrderKind, Point, Product, Venue, Wanted
-from hermes.ports.errors import NotThere
-from hermes.ports.people import User, UserState
-from hermes.ports.tools import Offers, Outcome, Outcomes, Pending, ToolCall, ToolUser
+from hermes.ports.concierge import BookingState, GeoPoint, MealItem, OrderKind, Product, Venue, VenueQuery
+from hermes.ports.errors import NotFound
+from hermes.ports.tools import EffectRecord, EffectRecords, Offers, PendingOffer, ToolCall, ToolUser
 from hermes.ports.transactions import Transactions
+from hermes.ports.users import User, UserState
 from hermes.stores.postgres.concierge_desk import PostgresBookings, PostgresNutrition, PostgresOrders, PostgresReminders, PostgresWatchers
 from hermes.stores.postgres.concierge_effects import PostgresOffers, PostgresOutcomes
 from hermes.stores.postgres.concierge_shelf import PostgresProducts, PostgresVenues
@@ -80,7 +80,7 @@ def names(text: str) -> list[str]:
 
 # --- effects and offers, on both adapters
 
-Effects = tuple[Outcomes, Offers, Transactions, ToolUser]
+Effects = tuple[EffectRecords, Offers, Transactions, ToolUser]
 
 
 @pytest.fixture(params=["postgres", "memory"])
@@ -95,14 +95,14 @@ def effects(request: pytest.FixtureRequest) -> Effects:
 async def test_an_effect_is_begun_once_and_its_first_outcome_stands(effects: Effects) -> None:
     outcomes, _, transactions, user = effects
     async with transactions.begin() as tx:
-        assert await outcomes.begin(tx, user, 0, "pay") == Outcome(is_new=True, text=None)
+        assert await outcomes.begin(tx, user, 0, "pay") == EffectRecord(is_new=True, text=None)
     async with transactions.begin() as tx:
-        assert await outcomes.begin(tx, user, 0, "pay") == Outcome(is_new=False, text=None)
+        assert await outcomes.begin(tx, user, 0, "pay") == EffectRecord(is_new=False, text=None)
         await outcomes.finish(tx, user, 0, "paid 5 ü")
     async with transactions.begin() as tx:
-        assert await outcomes.begin(tx, user, 0, "pay") == Outcome(is_new=False, text="paid 5 ü")
-        assert await outcomes.begin(tx, user, 1, "pay") == Outcome(is_new=True, text=None)
-        assert await outcomes.begin(tx, later(user), 0, "pay") == Outcome(is_new=True, text=None)
+        assert await outcomes.begin(tx, user, 0, "pay") == EffectRecord(is_new=False, text="paid 5 ü")
+        assert await outcomes.begin(tx, user, 1, "pay") == EffectRecord(is_new=True, text=None)
+        assert await outcomes.begin(tx, later(user), 0, "pay") == EffectRecord(is_new=True, text=None)
 
 
 async def test_an_effect_that_failed_was_never_begun(effects: Effects) -> None:
@@ -116,12 +116,12 @@ async def test_an_effect_that_failed_was_never_begun(effects: Effects) -> None:
     with pytest.raises(KeyError):
         await interrupted()
     async with transactions.begin() as tx:
-        assert await outcomes.begin(tx, user, 0, "pay") == Outcome(is_new=True, text=None)
+        assert await outcomes.begin(tx, user, 0, "pay") == EffectRecord(is_new=True, text=None)
 
 
 async def test_an_offer_is_taken_once_in_another_turn(effects: Effects) -> None:
     _, offers, transactions, user = effects
-    pending = Pending("pay", {"amount": 5, "to": "Ü"})
+    pending = PendingOffer("pay", {"amount": 5, "to": "Ü"})
     async with transactions.begin() as tx:
         code = await offers.put(tx, user, pending, valid_s=60)
     after = later(user, seconds=30)
@@ -132,12 +132,12 @@ async def test_an_offer_is_taken_once_in_another_turn(effects: Effects) -> None:
         (replace(after, user_id=uuid4()), "pay", code),
         (later(user, seconds=90), "pay", code),
     ):
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             async with transactions.begin() as tx:
                 await offers.take(tx, wrong, tool, given)
     async with transactions.begin() as tx:
         assert await offers.take(tx, after, "pay", code) == pending
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         async with transactions.begin() as tx:
             await offers.take(tx, later(after), "pay", code)
 
@@ -197,12 +197,12 @@ async def test_an_area_with_little_is_searched_around(house: House) -> None:
             category="restaurant",
             area="Berawa",
             city="Bali",
-            at=Point(-8.66, 115.14),
+            at=GeoPoint(-8.66, 115.14),
             timezone="Asia/Makassar",
         )
         assert await house.concierge.venues.put(tx, [far]) == 1
         assert await house.concierge.venues.put(tx, [replace(far, name="Pho Berawa")]) == 0
-        assert [found.venue for found in await house.concierge.venues.search(tx, Wanted(area="Berawa", words=("pho",)))] == [
+        assert [found.venue for found in await house.concierge.venues.search(tx, VenueQuery(area="Berawa", words=("pho",)))] == [
             replace(far, name="Pho Berawa")
         ]
     around = names(await house.ask("venue_search", query="restaurants in Berawa", limit=3))
@@ -298,7 +298,7 @@ async def test_a_visit_is_rated_afterwards(house: House) -> None:
 async def test_nobody_sees_the_bookings_of_others(house: House) -> None:
     code = await booked(house)
     async with house.database.begin() as tx:
-        other, _ = await PostgresPeople(house.keyring).meet(tx, "bali", Platform.TELEGRAM, "99", state=UserState.ACTIVE)
+        other, _ = await PostgresPeople(house.keyring).find_or_create(tx, "bali", Platform.TELEGRAM, "99", state=UserState.ACTIVE)
     stranger = somebody(other.id)
     assert await house.ask("check_booking", stranger, code=code) == f"Error: the user has no booking {code!r}; get_user_bookings lists them"
     assert await house.ask("get_user_bookings", stranger, which="all") == "The user has no bookings."
@@ -399,7 +399,7 @@ async def test_a_price_that_comes_down_is_told_once(house: House) -> None:
         [due] = await watchers.take_due(tx)
         assert (due.user_id, due.target, due.product) == (house.user.user_id, 300.0, replace(dryer, price=299.5))
         assert await watchers.take_due(tx) == []
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             await watchers.add(tx, house.user.user_id, uuid4(), "no-such-thing", 1)
         assert isinstance(due.product, Product)
 
@@ -447,12 +447,12 @@ async def test_foods_are_found_by_what_people_call_them(house: House, said: str,
 
 
 async def test_a_diary_comes_back_as_it_was_written(house: House) -> None:
-    portion = Eaten(food="Tea", grams=240, kcal=2.4, protein_g=0, fat_g=0, carbs_g=0.7, fibre_g=0, at=NOON)
+    portion = MealItem(food="Tea", grams=240, kcal=2.4, protein_g=0, fat_g=0, carbs_g=0.7, fibre_g=0, at=NOON)
     nutrition, user_id = house.concierge.nutrition, house.user.user_id
     async with house.database.begin() as tx:
         await nutrition.log(tx, user_id, [portion])
-        assert await nutrition.eaten(tx, user_id, NOON, NOON + timedelta(seconds=1)) == [portion]
-        assert await nutrition.eaten(tx, user_id, NOON - timedelta(days=1), NOON) == []
+        assert await nutrition.meal_items(tx, user_id, NOON, NOON + timedelta(seconds=1)) == [portion]
+        assert await nutrition.meal_items(tx, user_id, NOON - timedelta(days=1), NOON) == []
 
 
 # --- rides, deliveries, cards
@@ -492,7 +492,7 @@ async def test_a_card_is_made_once_and_kept(house: House) -> None:
     assert first.splitlines()[0] == f"Card {code}, as text to send on:"
     async with house.database.begin() as tx:
         card = await house.concierge.orders.get(tx, house.user.user_id, code)
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             await house.concierge.orders.get(tx, UUID(int=0), code)
     assert card.details["svg"].startswith("<svg")
 

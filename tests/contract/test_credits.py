@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from hermes.ports.credits import Balance, Credits
-from hermes.ports.errors import NotThere, OutOfCredit, PortError
+from hermes.ports.errors import NotFound, OutOfCredit, PortError
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, on, open_database
@@ -99,7 +99,7 @@ async def test_an_event_that_gave_to_one_user_gives_to_no_other(database, bank, 
 async def test_somebody_unknown_has_nothing_and_gets_nothing(database, bank):
     nobody = uuid4()
     async with database.begin() as tx:
-        with pytest.raises(NotThere, match=f"there is no user {nobody}"):
+        with pytest.raises(NotFound, match=f"there is no user {nobody}"):
             await bank.grant(tx, nobody, 1, "signup:nobody")
         with pytest.raises(OutOfCredit):
             await bank.reserve(tx, nobody, TURN)
@@ -202,14 +202,14 @@ async def test_without_enough_credit_nothing_is_written(database, bank, ann):
 async def test_a_turn_without_a_reserve_cannot_be_posted(database, bank, ann):
     async with database.begin() as tx:
         await bank.grant(tx, ann, 1, "signup:ann")
-        with pytest.raises(NotThere, match=f"the turn {TURN} has no open reserve"):
+        with pytest.raises(NotFound, match=f"the turn {TURN} has no open reserve"):
             await bank.post(tx, TURN)
         assert await bank.void(tx, TURN) is False
         assert await bank.refund(tx, TURN) is False
         await bank.reserve(tx, ann, TURN)
         assert await bank.refund(tx, TURN) is False
         await bank.void(tx, TURN)
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             await bank.post(tx, TURN)
         assert await bank.balance(tx, ann) == Balance(available=1, reserved=0)
 
@@ -282,7 +282,7 @@ async def test_an_answer_that_comes_after_its_reserve_expired_reserves_again_and
     async with database.begin() as tx:
         assert await bank.expire(tx, older_than_s=0) == 1
     async with database.begin() as tx:
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             await bank.post(tx, TURN)
         assert await bank.reserve(tx, ann, TURN) is True
         assert await bank.post(tx, TURN) is True
@@ -409,7 +409,7 @@ async def test_of_posts_and_voids_of_one_turn_at_once_exactly_one_takes_effect(c
         outcomes = await at_once(crowd, [post, void] * 4)
         posts, voids = outcomes[::2], outcomes[1::2]
         is_posted = True in posts
-        assert Counter(posts) == ({True: 1, False: 3} if is_posted else {NotThere: 4})
+        assert Counter(posts) == ({True: 1, False: 3} if is_posted else {NotFound: 4})
         assert Counter(voids) == ({False: 4} if is_posted else {True: 1, False: 3})
         posted += is_posted
         async with crowd.begin() as tx:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from hermes.ports.channels import Outcome
-from hermes.ports.dead_letters import ALL, DeadLetter, Wanted
-from hermes.ports.errors import Forgotten, NotThere
+from hermes.ports.channels import SendOutcome
+from hermes.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetter, DeadLetterQuery
+from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.inbox import Claim
-from hermes.ports.outbox import Body, Lengths, Parcel, ParcelState, Sending
+from hermes.ports.outbox import DeliveryResult, MessageBody, OutboxLengths, OutboxMessage, OutboxState
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
@@ -26,24 +26,31 @@ def outbox(keyring: Keyring) -> PostgresOutbox:
 
 
 async def bury(
-    database: Database, outbox: PostgresOutbox, claim: Claim, *parts: Body, outcome: Outcome = Outcome.REJECTED, reason: str = "too long"
-) -> list[Parcel]:
+    database: Database,
+    outbox: PostgresOutbox,
+    claim: Claim,
+    *parts: MessageBody,
+    outcome: SendOutcome = SendOutcome.REJECTED,
+    reason: str = "too long",
+) -> list[OutboxMessage]:
     """Promise an answer, and give all of it up."""
     found = []
     async with database.begin() as tx:
         await outbox.put(tx, claim, parts)
         while parcel := await outbox.take(tx, claim.conversation_id):
-            await outbox.settle(tx, parcel, Sending(state=ParcelState.DEAD, outcome=outcome, reason=reason))
+            await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.DEAD, outcome=outcome, reason=reason))
             found.append(parcel)
     return found
 
 
-async def listed(database: Database, outbox: PostgresOutbox, wanted: Wanted = ALL, **options: int) -> Sequence[DeadLetter]:
+async def listed(
+    database: Database, outbox: PostgresOutbox, wanted: DeadLetterQuery = ALL_DEAD_LETTERS, **options: int
+) -> Sequence[DeadLetter]:
     async with database.begin() as tx:
         return await outbox.dead_letters.list(tx, wanted, **options)
 
 
-async def requeue(database: Database, outbox: PostgresOutbox, wanted: Wanted = ALL) -> Sequence[DeadLetter]:
+async def requeue(database: Database, outbox: PostgresOutbox, wanted: DeadLetterQuery = ALL_DEAD_LETTERS) -> Sequence[DeadLetter]:
     async with database.begin() as tx:
         return await outbox.dead_letters.requeue(tx, wanted)
 
@@ -53,7 +60,7 @@ async def everything_sent(database: Database, outbox: PostgresOutbox, claim: Cla
     async with database.begin() as tx:
         while parcel := await outbox.take(tx, claim.conversation_id):
             sent.append((parcel.body, parcel.is_late))
-            await outbox.settle(tx, parcel, Sending(state=ParcelState.SENT, outcome=Outcome.SENT))
+            await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.SENT, outcome=SendOutcome.SENT))
     return sent
 
 
@@ -70,7 +77,7 @@ async def test_a_dead_letter_says_all_but_its_words(database: Database, keyring:
         channel_id="c1",
         part=0,
         news="",
-        outcome=Outcome.REJECTED,
+        outcome=SendOutcome.REJECTED,
         reason="too long",
         tries=1,
         doubts=0,
@@ -80,27 +87,27 @@ async def test_a_dead_letter_says_all_but_its_words(database: Database, keyring:
     )
     async with database.begin() as tx:
         assert await outbox.dead_letters.text(tx, letter.id) == "Canggu"
-        assert await outbox.lengths(tx) == Lengths(failed_sends=0, dead_letters=1)
-        with pytest.raises(NotThere, match="there is no dead letter 999"):
+        assert await outbox.lengths(tx) == OutboxLengths(failed_sends=0, dead_letters=1)
+        with pytest.raises(NotFound, match="there is no dead letter 999"):
             await outbox.dead_letters.text(tx, 999)
 
 
 async def test_those_that_are_wanted_are_found_the_newest_first(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
     first, second = await new_claim(database, keyring), await new_claim(database, keyring, channel="c2")
-    [one] = await bury(database, outbox, first, "one", outcome=Outcome.UNAUTHORIZED)
+    [one] = await bury(database, outbox, first, "one", outcome=SendOutcome.UNAUTHORIZED)
     [two] = await bury(database, outbox, second, "two")
     everything = [two.id, one.id]
     found = {
         name: [letter.id for letter in await listed(database, outbox, wanted)]
         for name, wanted in {
-            "all": ALL,
-            "unauthorized": Wanted(outcome=Outcome.UNAUTHORIZED),
-            "rest": Wanted(platform=Platform.REST),
-            "telegram": Wanted(platform=Platform.TELEGRAM),
-            "shop": Wanted(account="shop"),
-            "elsewhere": Wanted(account="elsewhere"),
-            "by id": Wanted(ids=[one.id, 999]),
-            "both": Wanted(ids=[two.id], outcome=Outcome.UNAUTHORIZED),
+            "all": ALL_DEAD_LETTERS,
+            "unauthorized": DeadLetterQuery(outcome=SendOutcome.UNAUTHORIZED),
+            "rest": DeadLetterQuery(platform=Platform.REST),
+            "telegram": DeadLetterQuery(platform=Platform.TELEGRAM),
+            "shop": DeadLetterQuery(account="shop"),
+            "elsewhere": DeadLetterQuery(account="elsewhere"),
+            "by id": DeadLetterQuery(ids=[one.id, 999]),
+            "both": DeadLetterQuery(ids=[two.id], outcome=SendOutcome.UNAUTHORIZED),
         }.items()
     }
     assert found == {
@@ -128,25 +135,25 @@ async def test_what_is_sent_again_goes_last_in_its_own_order_marked_as_late_with
             parcel = await outbox.take(tx, asked.conversation_id)
             assert parcel is not None
             await outbox.settle(
-                tx, parcel, Sending(state=ParcelState.PENDING, outcome=Outcome.AMBIGUOUS, is_failure=True, is_doubtful=True)
+                tx, parcel, DeliveryResult(state=OutboxState.PENDING, outcome=SendOutcome.AMBIGUOUS, is_failure=True, is_doubtful=True)
             )
         for _ in range(2):
             parcel = await outbox.take(tx, asked.conversation_id)
             assert parcel is not None
-            await outbox.settle(tx, parcel, Sending(state=ParcelState.DEAD, outcome=Outcome.REJECTED, reason="why"))
+            await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.DEAD, outcome=SendOutcome.REJECTED, reason="why"))
         await outbox.put_news(tx, said, "reminder/A", ["news"])
     requeued = await requeue(database, outbox)
     assert [(letter.part, letter.is_late, letter.doubts) for letter in requeued] == [(0, False, 3), (1, False, 0)]
     async with database.begin() as tx:
         await outbox.put(tx, later, ["c"])  # the answer to a message that was there before
-        assert await outbox.lengths(tx) == Lengths(failed_sends=0, dead_letters=0)
+        assert await outbox.lengths(tx) == OutboxLengths(failed_sends=0, dead_letters=0)
     after = await new_claim(database, keyring)
     async with database.begin() as tx:
         await outbox.put(tx, after, ["d"])
     async with database.begin() as tx:
         first = await outbox.take(tx, asked.conversation_id)
         assert first is not None
-        await outbox.settle(tx, first, Sending(state=ParcelState.SENT))
+        await outbox.settle(tx, first, DeliveryResult(state=OutboxState.SENT))
     assert first.body == "c"
     assert await everything_sent(database, outbox, asked) == [("news", False), ("a", True), ("b", True), ("d", False)]
     assert await requeue(database, outbox) == []
@@ -156,10 +163,10 @@ async def test_its_tries_and_doubts_begin_again(database: Database, keyring: Key
     claim = await new_claim(database, keyring)
     async with database.begin() as tx:
         await outbox.put(tx, claim, ["a"])
-        for state in (ParcelState.PENDING, ParcelState.PENDING, ParcelState.DEAD):
+        for state in (OutboxState.PENDING, OutboxState.PENDING, OutboxState.DEAD):
             parcel = await outbox.take(tx, claim.conversation_id)
             assert parcel is not None
-            await outbox.settle(tx, parcel, Sending(state=state, outcome=Outcome.AMBIGUOUS, is_failure=True, is_doubtful=True))
+            await outbox.settle(tx, parcel, DeliveryResult(state=state, outcome=SendOutcome.AMBIGUOUS, is_failure=True, is_doubtful=True))
     await requeue(database, outbox)
     async with database.begin() as tx:
         again = await outbox.take(tx, claim.conversation_id)
@@ -181,8 +188,8 @@ async def test_what_is_dropped_is_gone(database: Database, keyring: Keyring, out
     one, two = await bury(database, outbox, claim, "one", "two")
     async with database.begin() as tx:
         await outbox.put(tx, await another(database, keyring), ["alive"])
-        assert [letter.id for letter in await outbox.dead_letters.drop(tx, Wanted(ids=[one.id]))] == [one.id]
-        assert [letter.id for letter in await outbox.dead_letters.drop(tx, ALL)] == [two.id]
+        assert [letter.id for letter in await outbox.dead_letters.drop(tx, DeadLetterQuery(ids=[one.id]))] == [one.id]
+        assert [letter.id for letter in await outbox.dead_letters.drop(tx, ALL_DEAD_LETTERS)] == [two.id]
         assert await outbox.waiting(tx) == 1, "only dead ones"
 
 
@@ -206,7 +213,7 @@ async def test_nobody_reads_the_letters_of_somebody_who_was_deleted(database: Da
     async with database.begin() as tx:
         await PostgresPeople(keyring).forget(tx, claim.user_id)
     async with database.begin() as tx:
-        with pytest.raises(Forgotten):
+        with pytest.raises(UserErased):
             await outbox.dead_letters.text(tx, parcel.id)
     [letter] = await requeue(database, outbox)
     assert letter.id == parcel.id
@@ -220,7 +227,7 @@ async def test_it_goes_to_where_its_channel_is_now(database: Database, keyring: 
     claim = await new_claim(database, keyring)
     await bury(database, outbox, claim, "a")
     async with database.begin() as tx:
-        await outbox.arrivals.move(tx, "shop", Platform.REST, "c1", "c1-new")
+        await outbox.tracking.move(tx, "shop", Platform.REST, "c1", "c1-new")
     await requeue(database, outbox)
     async with database.begin() as tx:
         parcel = await outbox.take(tx, claim.conversation_id)

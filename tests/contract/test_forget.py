@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.concierge import Eaten, OrderKind
-from hermes.ports.errors import Fenced
-from hermes.ports.memories import Change, Depth, Dream, DreamKind, NewFact, Origin
-from hermes.ports.people import Channel, Kept, UserState
-from hermes.ports.tools import Pending
+from hermes.ports.concierge import MealItem, OrderKind
+from hermes.ports.errors import ClaimLost
+from hermes.ports.memories import Dream, DreamDepth, DreamKind, FactChange, FactOrigin, NewFact
+from hermes.ports.tools import PendingOffer
+from hermes.ports.users import UserChannel, UserDataCounts, UserState
 from hermes.stores.postgres.concierge_desk import PostgresBookings, PostgresNutrition, PostgresOrders, PostgresReminders, PostgresWatchers
 from hermes.stores.postgres.concierge_effects import PostgresOffers, PostgresOutcomes
 from hermes.stores.postgres.concierge_shelf import PostgresProducts, PostgresVenues
@@ -68,19 +68,19 @@ async def live(database: Database, keyring: Keyring, channel: str) -> UUID:
         await PostgresOutbox(keyring).put(tx, claim, ["Noted."])
         await PostgresInbox(keyring).finish(tx, claim)
         memories = PostgresMemories(keyring)
-        [old] = await memories.change(tx, who, [Change(fact=NewFact(text="vegetarian", key="diet", origin=Origin.SAID))], now=NOW)
-        newer = NewFact(text="vegan", key="diet", origin=Origin.SAID)
-        await memories.change(tx, who, [Change(fact=newer, supersedes=(old.id,))], now=NOW)
+        [old] = await memories.change(tx, who, [FactChange(fact=NewFact(text="vegetarian", key="diet", origin=FactOrigin.SAID))], now=NOW)
+        newer = NewFact(text="vegan", key="diet", origin=FactOrigin.SAID)
+        await memories.change(tx, who, [FactChange(fact=newer, supersedes=(old.id,))], now=NOW)
         await memories.mark_forgotten(tx, who, claim.turn_id, [("allergies", ("peanut",))])
         dreams = [Dream(kind=DreamKind.INSIGHT, text="eats out on Fridays")]
-        await PostgresDreams(keyring).add(tx, who, Depth.DEEP, date(2026, 11, 9), dreams, now=NOW)
+        await PostgresDreams(keyring).add(tx, who, DreamDepth.DEEP, date(2026, 11, 9), dreams, now=NOW)
         await PostgresOutcomes(keyring).begin(tx, tools, 0, "create_booking")
-        await PostgresOffers(keyring).put(tx, tools, Pending("book_delivery", {"to": "home"}), valid_s=60)
+        await PostgresOffers(keyring).put(tx, tools, PendingOffer("book_delivery", {"to": "home"}), valid_s=60)
         [venue] = await PostgresVenues().list(tx)
         await PostgresBookings(keyring).add(tx, who, venue, NOW + timedelta(days=1), 2, name="Alice")
         await PostgresReminders(keyring).add(tx, who, claim.turn_id, NOW, "call mum")
         await PostgresWatchers().add(tx, who, claim.turn_id, sample_products()[0].id, 1.0)
-        eaten = Eaten(food="tempeh", grams=100, kcal=190, protein_g=19, fat_g=11, carbs_g=9, fibre_g=0, at=NOW)
+        eaten = MealItem(food="tempeh", grams=100, kcal=190, protein_g=19, fat_g=11, carbs_g=9, fibre_g=0, at=NOW)
         await PostgresNutrition(keyring).log(tx, who, [eaten])
         await PostgresOrders(keyring).add(
             tx, who, OrderKind.RIDE, provider="gojek", reference="GJ-1", price=3.0, currency="USD", details={}
@@ -136,7 +136,7 @@ async def test_what_is_kept_is_counted(database: Database, keyring: Keyring) -> 
     await live(database, keyring, "ben")
     async with database.begin() as tx:
         kept = await people.kept(tx, alice)
-    assert kept == Kept(facts=2, conversations=1, messages=1, bookings=1, reminders=1, price_watchers=1, meals=1, orders=1)
+    assert kept == UserDataCounts(facts=2, conversations=1, messages=1, bookings=1, reminders=1, price_watchers=1, meals=1, orders=1)
 
 
 async def test_a_deletion_and_a_message_at_once_do_not_wait_for_each_other(database: Database, keyring: Keyring) -> None:
@@ -148,7 +148,7 @@ async def test_a_deletion_and_a_message_at_once_do_not_wait_for_each_other(datab
             await people.forget(tx, claim.user_id)
 
     async with database.begin() as tx:
-        user, _ = await people.meet(tx, "shop", Platform.REST, "alice", state=UserState.ACTIVE)
+        user, _ = await people.find_or_create(tx, "shop", Platform.REST, "alice", state=UserState.ACTIVE)
         deletion = asyncio.create_task(delete())
         while not await waits_for_a_lock(database):  # noqa: ASYNC110  # the server rings no bell for it
             await asyncio.sleep(0.02)
@@ -167,13 +167,13 @@ async def waits_for_a_lock(database: Database) -> bool:
 
 
 async def test_somebody_new_on_a_forgotten_channel_inherits_nothing(database: Database, keyring: Keyring) -> None:
-    people, channel = PostgresPeople(keyring), Channel("shop", Platform.REST, "alice")
+    people, channel = PostgresPeople(keyring), UserChannel("shop", Platform.REST, "alice")
     claim = await new_claim(database, keyring, channel="alice")
     async with database.begin() as tx:
         await people.forget(tx, claim.user_id)
         assert await people.find(tx, channel) is None
-        newcomer, is_new = await people.meet(tx, channel.account, channel.platform, channel.sender_id, state=UserState.ACTIVE)
-        assert (is_new, newcomer.id == claim.user_id, await people.kept(tx, newcomer.id)) == (True, False, Kept())
+        newcomer, is_new = await people.find_or_create(tx, channel.account, channel.platform, channel.sender_id, state=UserState.ACTIVE)
+        assert (is_new, newcomer.id == claim.user_id, await people.kept(tx, newcomer.id)) == (True, False, UserDataCounts())
 
 
 @pytest.mark.parametrize("account", [None, "shop"])
@@ -188,7 +188,7 @@ async def test_whoever_works_on_a_turn_of_somebody_who_is_held_cannot_end_it(
         await people.hold(tx, claim.user_id, account=account)
     async with database.begin() as tx:
         await inbox.hold(tx, other)
-        with pytest.raises(Fenced):
+        with pytest.raises(ClaimLost):
             await inbox.hold(tx, claim)
 
 
@@ -214,17 +214,19 @@ LEFT = frozenset(
 @pytest.mark.usefixtures("shop")
 async def test_who_leaves_one_account_leaves_their_own_behind_and_nothing_of_that_account(database: Database, keyring: Keyring) -> None:
     alice, ben = await live(database, keyring, "alice"), await live(database, keyring, "ben")
-    people, elsewhere = PostgresPeople(keyring), Channel("other", Platform.REST, "alice")
+    people, elsewhere = PostgresPeople(keyring), UserChannel("other", Platform.REST, "alice")
     async with database.begin() as tx:
         await people.link(tx, alice, elsewhere)
         [[turn_id]] = await (await on(tx).execute("select turn_id from inbox where user_id = %s", [alice])).fetchall()
         memories = PostgresMemories(keyring)
-        said = NewFact(text="has a dog", origin=Origin.SAID, source_turn=turn_id)
-        [fact] = await memories.change(tx, alice, [Change(fact=said)], now=NOW)
+        said = NewFact(text="has a dog", origin=FactOrigin.SAID, source_turn=turn_id)
+        [fact] = await memories.change(tx, alice, [FactChange(fact=said)], now=NOW)
         assert await memories.learnt_in(tx, alice, "shop") == {fact.id}
         await on(tx).execute("update dreams set evidence = %s where user_id = %s", [[fact.id], alice])
-        assert await people.kept(tx, alice, account="shop") == Kept(facts=1, conversations=1, messages=1, reminders=1, price_watchers=1)
-        assert await people.kept(tx, alice, account="other") == Kept()
+        assert await people.kept(tx, alice, account="shop") == UserDataCounts(
+            facts=1, conversations=1, messages=1, reminders=1, price_watchers=1
+        )
+        assert await people.kept(tx, alice, account="other") == UserDataCounts()
     before, bens = await rows_of(database, alice), await rows_of(database, ben)
     async with database.begin() as tx:
         await people.leave(tx, alice, "shop")

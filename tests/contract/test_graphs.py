@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from hermes import CallRecord, MessageGraph, SampleConflict, Turn
 from hermes.graph.revive import history_of
-from hermes.ports.errors import Damaged, Forgotten, NotThere, StaleHead
-from hermes.ports.graphs import Entry
-from hermes.ports.people import User
+from hermes.ports.errors import DataDamaged, NotFound, StaleHead, UserErased
+from hermes.ports.graphs import GraphEntry
 from hermes.ports.sessions import Session
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import User
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.graph_rows import Kind, Vault
 from hermes.stores.postgres.graphs import PostgresGraphs
@@ -40,7 +40,7 @@ class Shelf:
     def __init__(self, database: Database, graphs: PostgresGraphs, session: Session) -> None:
         self.database, self.graphs, self.session, self.head = database, graphs, session, session.head
 
-    async def append(self, *entries: Entry) -> str:
+    async def append(self, *entries: GraphEntry) -> str:
         async with self.database.begin() as tx:
             self.head = (await self.graphs.append(tx, self.session.id, self.head, entries)).head
         return self.head
@@ -123,7 +123,7 @@ async def test_a_graph_with_everything_in_it_comes_back_byte_for_byte(shelf: She
 
 
 async def test_a_loaded_graph_is_frozen_as_a_new_one_is(shelf: Shelf) -> None:
-    await shelf.append(Entry(says("user", "Hi", parts=[{"a": [1]}], metadata={"deep": {"list": [1]}})))
+    await shelf.append(GraphEntry(says("user", "Hi", parts=[{"a": [1]}], metadata={"deep": {"list": [1]}})))
     loaded = await shelf.load()
     for change in (
         lambda: loaded[0]["parts"].append(1),
@@ -139,12 +139,12 @@ async def test_appending_gives_the_graph_that_appending_in_memory_gives(shelf: S
     call = CallRecord(model="policy-model", tools=TOOLS, template_id="chatml", sample_id="turn/1", token_ids=[1, 2], logprobs=[-1.0, -2.0])
     chat = rich_session()
     entries = [
-        Entry(says("system", "Be brief.")),
-        Entry(says("user", "Grüße 🌴", metadata={"at": 1})),
-        Entry(says("assistant", "Hi."), call=call),
-        Entry(says("tool", "found", metadata={"chat": chat})),
-        Entry(says("assistant", "Bye."), sample_id="turn/2"),
-        Entry(says("assistant", "An authored one.")),
+        GraphEntry(says("system", "Be brief.")),
+        GraphEntry(says("user", "Grüße 🌴", metadata={"at": 1})),
+        GraphEntry(says("assistant", "Hi."), call=call),
+        GraphEntry(says("tool", "found", metadata={"chat": chat})),
+        GraphEntry(says("assistant", "Bye."), sample_id="turn/2"),
+        GraphEntry(says("assistant", "An authored one.")),
     ]
     for start in (0, 2, 3, 4):
         stop = {0: 2, 2: 3, 3: 4, 4: 6}[start]
@@ -163,7 +163,7 @@ async def test_appending_gives_the_graph_that_appending_in_memory_gives(shelf: S
 async def test_appending_behind_kept_versions_gives_what_it_gives_in_memory(shelf: Shelf) -> None:
     graph = await like_rich_session(shelf)
     await shelf.save(graph)
-    await shelf.append(Entry(says("user", "On.")), Entry(says("assistant", "Going on."), call=CallRecord(sample_id="on")))
+    await shelf.append(GraphEntry(says("user", "On.")), GraphEntry(says("assistant", "Going on."), call=CallRecord(sample_id="on")))
     graph.append(says("user", "On."))
     graph.append(says("assistant", "Going on."), call=CallRecord(sample_id="on"))
     loaded = await shelf.load()
@@ -175,7 +175,7 @@ async def test_appending_behind_kept_versions_gives_what_it_gives_in_memory(shel
 
 
 async def test_a_sampled_entry_without_a_name_gets_one(shelf: Shelf) -> None:
-    await shelf.append(Entry(says("assistant", "Hi."), is_sampled=True), Entry(says("user", "no sample"), is_sampled=False))
+    await shelf.append(GraphEntry(says("assistant", "Hi."), is_sampled=True), GraphEntry(says("user", "no sample"), is_sampled=False))
     loaded = await shelf.load()
     assert [(response.message["content"], response.call) for response in loaded.responses()] == [("Hi.", None)]
     assert len(next(loaded.responses()).sample_id) == 32
@@ -183,15 +183,15 @@ async def test_a_sampled_entry_without_a_name_gets_one(shelf: Shelf) -> None:
 
 
 async def test_the_same_sample_twice_is_one_and_with_other_content_a_conflict(shelf: Shelf) -> None:
-    entry = Entry(says("assistant", "Hi."), sample_id="turn/1")
-    head = await shelf.append(Entry(says("user", "Hello")), entry)
+    entry = GraphEntry(says("assistant", "Hi."), sample_id="turn/1")
+    head = await shelf.append(GraphEntry(says("user", "Hello")), entry)
     before = (await shelf.load()).to_json()
     assert await shelf.append(entry) == head
     assert (await shelf.load()).to_json() == before
     with pytest.raises(SampleConflict):
-        await shelf.append(Entry(says("assistant", "Something else."), sample_id="turn/1"))
+        await shelf.append(GraphEntry(says("assistant", "Something else."), sample_id="turn/1"))
     with pytest.raises(ValueError, match="two different"):
-        await shelf.append(Entry(says("assistant", "Hi."), call=CallRecord(sample_id="a"), sample_id="b"))
+        await shelf.append(GraphEntry(says("assistant", "Hi."), call=CallRecord(sample_id="a"), sample_id="b"))
     assert (await shelf.load()).to_json() == before
 
 
@@ -335,7 +335,7 @@ async def test_saving_after_every_step_or_once_at_the_end_gives_the_same_graph(
             continue
         await shelf.save(graph)
         if how == "append":
-            entry = Entry(says("assistant", "stored first"), sample_id=f"append {number}")
+            entry = GraphEntry(says("assistant", "stored first"), sample_id=f"append {number}")
             await shelf.append(entry)
             graph.append(entry.message, call=CallRecord(sample_id=entry.sample_id))
         loaded = await shelf.load()
@@ -369,14 +369,14 @@ async def twin_of(shelf: Shelf, database: Database, keyring: Keyring, user: User
 
 
 async def test_equal_messages_share_a_row_and_side_data_makes_another(shelf: Shelf) -> None:
-    await shelf.append(*(Entry(says("user", "again")) for _ in range(5)), Entry(says("user", "again", metadata={"n": 1})))
+    await shelf.append(*(GraphEntry(says("user", "again")) for _ in range(5)), GraphEntry(says("user", "again", metadata={"n": 1})))
     assert (await shelf.counts())["messages"] == 2
     assert (await shelf.load())[5]["metadata"] == {"n": 1}
 
 
 async def test_an_edit_near_the_start_of_a_long_list_writes_what_it_replaced(shelf: Shelf) -> None:
     await shelf.append(
-        *(Entry(says("user", f"question {number}")) for number in range(2_000)), Entry(says("assistant", "A"), is_sampled=True)
+        *(GraphEntry(says("user", f"question {number}")) for number in range(2_000)), GraphEntry(says("assistant", "A"), is_sampled=True)
     )
     graph = await shelf.load()
     graph[1]["content"] = "edited"
@@ -399,7 +399,7 @@ async def written(tx: Transaction) -> Counter[tuple[str, str]]:
 
 
 async def test_saving_an_unchanged_graph_writes_nothing(shelf: Shelf) -> None:
-    await shelf.append(Entry(says("user", "Hi")))
+    await shelf.append(GraphEntry(says("user", "Hi")))
     one, other = await shelf.load(), await shelf.load()
     await shelf.save(one)
     other.append(says("user", "still fresh"))
@@ -408,7 +408,7 @@ async def test_saving_an_unchanged_graph_writes_nothing(shelf: Shelf) -> None:
 
 
 async def test_what_an_edit_leaves_no_trace_of_is_removed(shelf: Shelf) -> None:
-    await shelf.append(Entry(says("user", "never sampled behind")), Entry(says("user", "stays")))
+    await shelf.append(GraphEntry(says("user", "never sampled behind")), GraphEntry(says("user", "stays")))
     graph = await shelf.load()
     del graph[0]
     await shelf.save(graph)
@@ -449,7 +449,7 @@ async def test_nothing_that_was_said_can_be_read_in_the_database(shelf: Shelf, u
     graph = await like_rich_session(shelf)
     await shelf.save(graph)
     await shelf.append(
-        Entry(says("user", "pineapple")), Entry(says("assistant", "mango"), call=CallRecord(model="papaya", sample_id="guava"))
+        GraphEntry(says("user", "pineapple")), GraphEntry(says("assistant", "mango"), call=CallRecord(model="papaya", sample_id="guava"))
     )
     graph = await shelf.load()
     graph.redact(-2)
@@ -471,7 +471,7 @@ async def test_nothing_that_was_said_can_be_read_in_the_database(shelf: Shelf, u
 async def test_equal_messages_of_two_sessions_have_nothing_in_common(database: Database, keyring: Keyring, user: User) -> None:
     shelves = [await new_shelf(database, keyring, user) for _ in range(2)]
     for shelf in shelves:
-        await shelf.append(Entry(says("assistant", "the same"), sample_id="the same"))
+        await shelf.append(GraphEntry(says("assistant", "the same"), sample_id="the same"))
     async with database.begin() as tx:
         [addresses, names, responses] = [
             {bytes(value) for (value,) in await (await on(tx).execute(query.encode())).fetchall()}
@@ -488,7 +488,7 @@ async def test_of_two_appends_on_one_head_exactly_one_wins(shelf: Shelf) -> None
 
     async def append(text: str) -> str:
         async with shelf.database.begin() as tx:
-            return (await shelf.graphs.append(tx, shelf.session.id, head, [Entry(says("user", text))])).head
+            return (await shelf.graphs.append(tx, shelf.session.id, head, [GraphEntry(says("user", text))])).head
 
     outcomes = await asyncio.gather(*(append(f"text {number}") for number in range(8)), return_exceptions=True)
     heads = [outcome for outcome in outcomes if isinstance(outcome, str)]
@@ -500,7 +500,7 @@ async def test_of_two_appends_on_one_head_exactly_one_wins(shelf: Shelf) -> None
 async def test_an_append_in_between_makes_a_loaded_graph_stale(shelf: Shelf) -> None:
     graph = await shelf.load()
     graph.append(says("user", "mine"))
-    await shelf.append(Entry(says("user", "theirs")))
+    await shelf.append(GraphEntry(says("user", "theirs")))
     for head in (shelf.head, shelf.session.head):
         async with shelf.database.begin() as tx:
             with pytest.raises(StaleHead):
@@ -509,7 +509,7 @@ async def test_an_append_in_between_makes_a_loaded_graph_stale(shelf: Shelf) -> 
 
 
 async def test_annotations_saved_by_somebody_else_are_noticed_though_the_head_is_the_same(shelf: Shelf) -> None:
-    await shelf.append(Entry(says("assistant", "Hi."), sample_id="1"))
+    await shelf.append(GraphEntry(says("assistant", "Hi."), sample_id="1"))
     mine, theirs = await shelf.load(), await shelf.load()
     for graph, reward in ((mine, 0.0), (theirs, 1.0)):
         graph.annotate(next(graph.responses()), reward=reward)
@@ -520,7 +520,7 @@ async def test_annotations_saved_by_somebody_else_are_noticed_though_the_head_is
 
 
 async def test_an_edit_that_returned_to_the_same_head_is_noticed(shelf: Shelf) -> None:
-    await shelf.append(Entry(says("user", "a")), Entry(says("assistant", "b"), sample_id="1"))
+    await shelf.append(GraphEntry(says("user", "a")), GraphEntry(says("assistant", "b"), sample_id="1"))
     mine, theirs = await shelf.load(), await shelf.load()
     theirs[0]["content"] = "x"
     theirs[0]["content"] = "a"
@@ -547,7 +547,7 @@ async def test_a_save_that_rolled_back_left_nothing_and_makes_its_graph_stale(sh
 async def test_reading_while_others_append_gives_a_whole_graph(shelf: Shelf) -> None:
     async def write() -> None:
         for number in range(40):
-            await shelf.append(Entry(says("user", f"question {number}")), Entry(says("assistant", "A"), sample_id=f"{number}"))
+            await shelf.append(GraphEntry(says("user", f"question {number}")), GraphEntry(says("assistant", "A"), sample_id=f"{number}"))
 
     async def read() -> None:
         while not writing.done():
@@ -564,10 +564,10 @@ async def test_reading_while_others_append_gives_a_whole_graph(shelf: Shelf) -> 
 async def test_no_such_session_is_not_there(shelf: Shelf) -> None:
     graph, nobody = await shelf.load(), uuid4()
     async with shelf.database.begin() as tx:
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             await shelf.graphs.load(tx, nobody)
-        with pytest.raises(NotThere):
-            await shelf.graphs.append(tx, nobody, shelf.head, [Entry(says("user", "Hi"))])
+        with pytest.raises(NotFound):
+            await shelf.graphs.append(tx, nobody, shelf.head, [GraphEntry(says("user", "Hi"))])
         with pytest.raises(ValueError, match="loaded from session"):
             await shelf.graphs.save(tx, nobody, shelf.head, graph)
 
@@ -579,24 +579,24 @@ async def test_a_graph_that_was_not_loaded_here_is_refused(shelf: Shelf) -> None
 
 
 async def test_the_graph_of_a_forgotten_user_cannot_be_read_or_written(shelf: Shelf, keyring: Keyring, user: User) -> None:
-    await shelf.append(Entry(says("user", "Hi")))
+    await shelf.append(GraphEntry(says("user", "Hi")))
     graph = await shelf.load()
     async with shelf.database.begin() as tx:
         await PostgresPeople(keyring).forget(tx, user.id)
     graph.append(says("user", "more"))
-    for attempt in (shelf.load(), shelf.append(Entry(says("user", "more"))), shelf.save(graph)):
-        with pytest.raises(Forgotten):
+    for attempt in (shelf.load(), shelf.append(GraphEntry(says("user", "more"))), shelf.save(graph)):
+        with pytest.raises(UserErased):
             await attempt
 
 
 async def test_rows_moved_to_another_session_do_not_open(database: Database, keyring: Keyring, user: User) -> None:
     one, other = [await new_shelf(database, keyring, user) for _ in range(2)]
-    await one.append(Entry(says("user", "Hi")))
+    await one.append(GraphEntry(says("user", "Hi")))
     async with database.begin() as tx:
         for table in ("messages", "log"):
             query = f"update graph_{table} set session_id = %s where session_id = %s"  # noqa: S608  # names of ours
             await on(tx).execute(query.encode(), [other.session.id, one.session.id])
-    with pytest.raises(Damaged, match="moved from another place"):
+    with pytest.raises(DataDamaged, match="moved from another place"):
         await other.load()
 
 
@@ -610,8 +610,8 @@ async def test_a_conversation_of_ten_thousand_messages_is_loaded_in_150_ms_and_a
         record = CallRecord(model="policy-model", sampling={"temperature": 1.0}, usage={"in": 812, "out": 64}, tools=TOOLS)
         started = time.perf_counter()
         await shelf.append(
-            Entry(says("user", f"find me a sunset bar in Canggu, number {number}")),
-            Entry(says("assistant", f"Here are three bars that you may like, {number}"), call=record, sample_id=f"turn/{number}"),
+            GraphEntry(says("user", f"find me a sunset bar in Canggu, number {number}")),
+            GraphEntry(says("assistant", f"Here are three bars that you may like, {number}"), call=record, sample_id=f"turn/{number}"),
         )
         appending_s.append(time.perf_counter() - started)
     loading_s: list[float] = []

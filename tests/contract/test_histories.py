@@ -12,12 +12,12 @@ import structlog
 from redis.asyncio import Redis
 
 from hermes import MessageGraph
-from hermes.ports.errors import Forgotten
-from hermes.ports.graphs import Entry
-from hermes.ports.histories import History
-from hermes.ports.people import User
+from hermes.ports.errors import UserErased
+from hermes.ports.graphs import GraphEntry
+from hermes.ports.histories import RecentHistory
 from hermes.ports.sessions import Session
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import User
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
@@ -44,7 +44,7 @@ class Talk:
     """One session, its graph and its hot history."""
 
     def __init__(self, database: Database, keyring: Keyring, redis: Redis, session: Session, scope: str = SCOPE) -> None:
-        self.database, self.keyring, self.redis, self.session, self.scope = database, keyring, redis, session, scope
+        self.database, self.keyring, self.redis, self.session, self.conversation_key = database, keyring, redis, session, scope
         self.graphs = CountingGraphs(keyring)
         self.hot = RedisHistories(redis, database, self.graphs, keyring, ttl_s=3_600, keep_messages=KEEP)
         self.key = f"hermes:history:{session.id}"
@@ -54,17 +54,17 @@ class Talk:
         before = await self.read()
         messages = [{"role": "user", "content": text, **more} for text in texts]
         async with self.database.begin() as tx:
-            head = (await self.graphs.append(tx, self.session.id, before.head, [Entry(message) for message in messages])).head
+            head = (await self.graphs.append(tx, self.session.id, before.head, [GraphEntry(message) for message in messages])).head
         if hot:
             await self.append(before, messages, head)
         async with self.database.begin() as tx:
             self.session = await PostgresSessions(self.keyring).get(tx, self.session.id)
 
-    async def append(self, before: History, messages: Sequence[Mapping[str, Any]], head: str) -> None:
-        await self.hot.append(self.scope, self.session, before, messages, head=head)
+    async def append(self, before: RecentHistory, messages: Sequence[Mapping[str, Any]], head: str) -> None:
+        await self.hot.append(self.conversation_key, self.session, before, messages, head=head)
 
-    async def read(self) -> History:
-        return await self.hot.read(self.scope, self.session)
+    async def read(self) -> RecentHistory:
+        return await self.hot.read(self.conversation_key, self.session)
 
     async def texts(self) -> list[str]:
         return [message["content"] for message in (await self.read()).messages]
@@ -82,7 +82,7 @@ async def talk(database: Database, keyring: Keyring, user: User, redis: Redis) -
 
 
 async def test_an_empty_session_has_no_history_and_nobody_is_asked(talk: Talk) -> None:
-    assert await talk.read() == History((), talk.session.head)
+    assert await talk.read() == RecentHistory((), talk.session.head)
     assert (talk.graphs.loads, await talk.redis.keys("*")) == (0, [])
 
 
@@ -90,7 +90,7 @@ async def test_what_was_said_is_read_without_the_graph_store(talk: Talk) -> None
     await talk.say("one", "two")
     await talk.say("three")
     messages = tuple({"role": "user", "content": text} for text in ("one", "two", "three"))
-    assert await talk.read() == History(messages, talk.session.head)
+    assert await talk.read() == RecentHistory(messages, talk.session.head)
     assert talk.graphs.loads == 0
 
 
@@ -114,7 +114,7 @@ async def test_side_data_stays_in_the_graph_store(talk: Talk) -> None:
     await talk.say("one", metadata={"chat": [{"role": "user", "content": "inner"}]})
     hot = await talk.read()
     await talk.redis.flushall()
-    assert hot == await talk.read() == History(({"role": "user", "content": "one"},), talk.session.head)
+    assert hot == await talk.read() == RecentHistory(({"role": "user", "content": "one"},), talk.session.head)
 
 
 async def test_nested_values_are_the_same_hot_or_rebuilt_and_plain(talk: Talk) -> None:
@@ -294,7 +294,7 @@ async def test_a_session_that_moved_on_is_read_where_it_is(talk: Talk) -> None:
     await talk.say("two", hot=False)
     newest, talk.session = talk.session, stale
     await talk.redis.flushall()
-    assert await talk.read() == History(tuple({"role": "user", "content": text} for text in ("one", "two")), newest.head)
+    assert await talk.read() == RecentHistory(tuple({"role": "user", "content": text} for text in ("one", "two")), newest.head)
 
 
 async def test_the_history_of_a_forgotten_user_cannot_be_read(talk: Talk, user: User) -> None:
@@ -302,7 +302,7 @@ async def test_the_history_of_a_forgotten_user_cannot_be_read(talk: Talk, user: 
     before = await talk.read()
     async with talk.database.begin() as tx:
         await PostgresPeople(talk.keyring).forget(tx, user.id)
-    with pytest.raises(Forgotten):
+    with pytest.raises(UserErased):
         await talk.read()
     await talk.append(before, [{"role": "user", "content": "two"}], "f" * 64)
 

@@ -8,9 +8,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.errors import Fenced, InboxFull
-from hermes.ports.inbox import Claim, Origin, Receipt, Said, Unreadable
-from hermes.ports.people import UserState
+from hermes.ports.errors import ClaimLost, InboxFull
+from hermes.ports.inbox import AcceptedMessage, Claim, InboxMessage, TurnOrigin, UnreadableMessage
+from hermes.ports.users import UserState
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.inbox import PostgresInbox, decode, encode
 from hermes.stores.postgres.keyring import Keyring
@@ -43,23 +43,25 @@ def people(keyring: Keyring) -> PostgresPeople:
 
 async def accept(
     database: Database, people: PostgresPeople, inbox: PostgresInbox, envelope: Envelope, turn_id: UUID | None = None
-) -> Receipt:
+) -> AcceptedMessage:
     async with database.begin() as tx:
-        user, _ = await people.meet(tx, envelope.account, envelope.event.platform, envelope.event.sender_id, state=UserState.ACTIVE)
+        user, _ = await people.find_or_create(
+            tx, envelope.account, envelope.event.platform, envelope.event.sender_id, state=UserState.ACTIVE
+        )
         return await inbox.accept(tx, envelope, user, turn_id or uuid4())
 
 
 async def claim(database: Database, inbox: PostgresInbox, turn_id: UUID) -> Claim | None:
     async with database.begin() as tx:
         claimed = await inbox.claim(tx, turn_id)
-    assert not isinstance(claimed, Unreadable)
+    assert not isinstance(claimed, UnreadableMessage)
     return claimed
 
 
-async def claim_unreadable(database: Database, inbox: PostgresInbox, turn_id: UUID) -> Unreadable:
+async def claim_unreadable(database: Database, inbox: PostgresInbox, turn_id: UUID) -> UnreadableMessage:
     async with database.begin() as tx:
         claimed = await inbox.claim(tx, turn_id)
-    assert isinstance(claimed, Unreadable)
+    assert isinstance(claimed, UnreadableMessage)
     return claimed
 
 
@@ -140,7 +142,7 @@ async def test_a_newer_claim_of_the_conversation_fences_the_older(database: Data
             await inbox.finish(tx, older)
             await inbox.hold(tx, older)
 
-    with pytest.raises(Fenced):
+    with pytest.raises(ClaimLost):
         await come_too_late()
     async with database.begin() as tx:
         await inbox.hold(tx, newer)
@@ -181,7 +183,7 @@ async def test_a_buried_message_keeps_its_reason_and_is_not_claimed(
 async def test_a_message_of_a_deleted_sender_cannot_be_read(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     async with database.begin() as tx:
-        sender, _ = await people.meet(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
+        sender, _ = await people.find_or_create(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
         await people.forget(tx, sender.id)
     unread = await claim_unreadable(database, inbox, receipt.turn_id)
     assert (unread.attempt, unread.is_forgotten, unread.is_damaged) == (1, True, False)
@@ -211,8 +213,8 @@ async def test_an_attempt_is_excused_only_while_its_claim_stands(database: Datab
     assert older is not None
     assert newer is not None
     async with database.begin() as tx:
-        await inbox.excuse(tx, older)
-        await inbox.excuse(tx, newer)
+        await inbox.uncount_attempt(tx, older)
+        await inbox.uncount_attempt(tx, newer)
     again = await claim(database, inbox, receipt.turn_id)
     assert again is not None
     assert again.attempt == 2
@@ -223,10 +225,10 @@ async def test_where_a_turn_came_from_is_known_to_those_who_ask_for_it(
 ) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     async with database.begin() as tx:
-        assert await inbox.origin(tx, receipt.turn_id) == Origin("bali-bot", Platform.TELEGRAM, "-100", has_ended=False)
+        assert await inbox.origin(tx, receipt.turn_id) == TurnOrigin("bali-bot", Platform.TELEGRAM, "-100", has_ended=False)
         assert await inbox.origin(tx, uuid4()) is None
         await inbox.bury_unread(tx, receipt.turn_id, "x")
-        assert await inbox.origin(tx, receipt.turn_id) == Origin("bali-bot", Platform.TELEGRAM, "-100", has_ended=True)
+        assert await inbox.origin(tx, receipt.turn_id) == TurnOrigin("bali-bot", Platform.TELEGRAM, "-100", has_ended=True)
 
 
 async def test_what_was_said_can_be_read_after_the_turn_whatever_became_of_it(
@@ -234,11 +236,11 @@ async def test_what_was_said_can_be_read_after_the_turn_whatever_became_of_it(
 ) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     async with database.begin() as tx:
-        user, _ = await people.meet(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
+        user, _ = await people.find_or_create(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
         await inbox.bury_unread(tx, receipt.turn_id, "x")
         said = await inbox.said(tx, receipt.turn_id)
         assert said is not None
-        assert said == Said(receipt.turn_id, receipt.conversation_id, user.id, ASKED, said.received_at)
+        assert said == InboxMessage(receipt.turn_id, receipt.conversation_id, user.id, ASKED, said.received_at)
         assert await inbox.said(tx, uuid4()) is None
 
 
@@ -249,7 +251,7 @@ async def test_what_nobody_can_read_any_more_was_not_said(
     receipt = await accept(database, people, inbox, ASKED)
     async with database.begin() as tx:
         if fate == "deleted":
-            sender, _ = await people.meet(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
+            sender, _ = await people.find_or_create(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
             await people.forget(tx, sender.id)
         else:
             await on(tx).execute("update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20))")
@@ -313,7 +315,7 @@ async def test_who_was_fenced_off_joins_nothing(database: Database, people: Post
     early = await claim(database, inbox, first.turn_id)
     assert early is not None
     await claim(database, inbox, first.turn_id)
-    with pytest.raises(Fenced):
+    with pytest.raises(ClaimLost):
         async with database.begin() as tx:
             await inbox.join(tx, early, await inbox.behind(tx, early, 10))
     assert await claim(database, inbox, second.turn_id) is not None
@@ -371,16 +373,16 @@ async def test_a_conversation_whose_platform_says_so_is_shared_and_a_private_one
     async with database.begin() as tx:
         said = await inbox.said(tx, group.turn_id)
         assert said is not None
-        assert await inbox.private(tx, said.user_id, ASKED.account) is None
+        assert await inbox.last_private(tx, said.user_id, ASKED.account) is None
     alone = await accept(database, people, inbox, replace(ASKED, channel_id="77", event_key="update:2"))
     async with database.begin() as tx:
-        found = await inbox.private(tx, said.user_id, ASKED.account)
-        assert await inbox.private(tx, said.user_id, "another account") is None
+        found = await inbox.last_private(tx, said.user_id, ASKED.account)
+        assert await inbox.last_private(tx, said.user_id, "another account") is None
     assert found is not None
     assert (found.turn_id, found.envelope.is_shared) == (alone.turn_id, False)
 
 
-async def is_shared(database: Database, inbox: PostgresInbox, receipt: Receipt) -> tuple[bool, bool]:
+async def is_shared(database: Database, inbox: PostgresInbox, receipt: AcceptedMessage) -> tuple[bool, bool]:
     """What a claim says, and what is said to those who come back to it."""
     async with database.begin() as tx:
         claimed, said = await inbox.claim(tx, receipt.turn_id), await inbox.said(tx, receipt.turn_id)

@@ -4,8 +4,8 @@ from uuid import uuid4
 
 import pytest
 
-from hermes.ports.errors import Fenced, Forgotten, NotThere
-from hermes.ports.journal import Effect, Progress
+from hermes.ports.errors import ClaimLost, NotFound, UserErased
+from hermes.ports.journal import Effect, EffectProgress
 from hermes.router.effects import Done, Effects, EffectUncertain
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.inbox import PostgresInbox
@@ -76,7 +76,7 @@ async def test_a_fenced_worker_starts_nothing(database: Database, keyring: Keyri
     paused = await claim_turn(database, keyring, turn_id)
     await claim_turn(database, keyring, turn_id)
     model = Model()
-    with pytest.raises(Fenced):
+    with pytest.raises(ClaimLost):
         await Effects(database, journal).once(paused, "call_model", 0, b"x", model, is_repeatable=True)
     assert model.calls == []
     async with database.begin() as tx:
@@ -90,8 +90,8 @@ async def test_a_fenced_worker_does_not_repeat_what_its_successor_is_doing(
     paused = await claim_turn(database, keyring, turn_id)
     successor = await claim_turn(database, keyring, turn_id)
     async with database.begin() as tx:
-        assert (await journal.begin(tx, successor, "call_model", 0, b"x")).progress is Progress.NEW
-    with pytest.raises(Fenced):
+        assert (await journal.begin(tx, successor, "call_model", 0, b"x")).progress is EffectProgress.NEW
+    with pytest.raises(ClaimLost):
         async with database.begin() as tx:
             await journal.begin(tx, paused, "call_model", 0, b"x")
 
@@ -102,8 +102,8 @@ async def test_the_first_result_stands_whoever_noted_it(database: Database, keyr
         await journal.begin(tx, claim, "call_model", 0, b"x")
         assert await journal.finish(tx, claim, "call_model", 0, b"one", facts={}) == b"one"
         assert await journal.finish(tx, claim, "call_model", 0, b"two", facts={}) == b"one"
-        assert await journal.begin(tx, claim, "call_model", 0, b"y") == Effect(Progress.DONE, b"x", b"one")
-        with pytest.raises(NotThere):
+        assert await journal.begin(tx, claim, "call_model", 0, b"y") == Effect(EffectProgress.DONE, b"x", b"one")
+        with pytest.raises(NotFound):
             await journal.finish(tx, claim, "call_model", 1, b"z", facts={})
 
 
@@ -132,12 +132,12 @@ async def test_an_effect_can_be_read_after_the_turn(database: Database, keyring:
     async with database.begin() as tx:
         assert await journal.effect(tx, claim.turn_id, "call_model", 0) is None
         await journal.begin(tx, claim, "call_model", 0, b"asked")
-        assert await journal.effect(tx, claim.turn_id, "call_model", 0) == Effect(Progress.STARTED, b"asked", None)
+        assert await journal.effect(tx, claim.turn_id, "call_model", 0) == Effect(EffectProgress.STARTED, b"asked", None)
         await journal.finish(tx, claim, "call_model", 0, b"answered", facts={})
         await PostgresInbox(keyring).finish(tx, claim)
-        assert await journal.effect(tx, claim.turn_id, "call_model", 0) == Effect(Progress.DONE, b"asked", b"answered")
+        assert await journal.effect(tx, claim.turn_id, "call_model", 0) == Effect(EffectProgress.DONE, b"asked", b"answered")
         await PostgresPeople(keyring).forget(tx, claim.user_id)
-    with pytest.raises(Forgotten):
+    with pytest.raises(UserErased):
         async with database.begin() as tx:
             await journal.effect(tx, claim.turn_id, "call_model", 0)
 

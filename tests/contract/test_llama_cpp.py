@@ -19,13 +19,13 @@ from hermes.backends import LLAMA_CPP, HttpClient, LocalBackend, OpenAICompatibl
 from hermes.backends.local.process import Engine, start
 from hermes.backends.local.weights import find_model
 from hermes.ports.backends import (
-    Ask,
     Backend,
-    CheckLevel,
     Completion,
     ContextTooLong,
     CutShort,
     Delta,
+    FindingLevel,
+    ModelRequest,
     TextDelta,
     Unauthorized,
     Unreachable,
@@ -35,9 +35,9 @@ MODEL = "SmolLM2-135M-Instruct.Q4_1"
 CONTEXT = 1024
 HELLO = [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": "Say hello."}]
 EXACT = {"temperature": 0}
-LONG = Ask(messages=[{"role": "user", "content": "Tell me a story."}], max_tokens=900, sampling={**EXACT, "ignore_eos": True})
+LONG = ModelRequest(messages=[{"role": "user", "content": "Tell me a story."}], max_tokens=900, sampling={**EXACT, "ignore_eos": True})
 """Takes ten seconds or more."""
-SHORT = Ask(messages=[{"role": "user", "content": "Hi."}], max_tokens=1)
+SHORT = ModelRequest(messages=[{"role": "user", "content": "Hi."}], max_tokens=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class House:
     name: str
     backend: Backend
 
-    async def complete(self, ask: Ask) -> Completion:
+    async def complete(self, ask: ModelRequest) -> Completion:
         return await self.backend.complete(ask, "any-name", timeout_s=60)
 
-    async def stream(self, ask: Ask, timeout_s: float = 60) -> tuple[list[Delta], Completion]:
+    async def stream(self, ask: ModelRequest, timeout_s: float = 60) -> tuple[list[Delta], Completion]:
         async with aclosing(self.backend.stream(ask, "any-name", timeout_s=timeout_s)) as stream:
             *deltas, last = [piece async for piece in stream]
         assert isinstance(last, Completion)
@@ -86,7 +86,7 @@ async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
 
 
 async def test_answers(house: House) -> None:
-    answer = await house.complete(Ask(messages=HELLO, max_tokens=40, sampling=EXACT))
+    answer = await house.complete(ModelRequest(messages=HELLO, max_tokens=40, sampling=EXACT))
     assert answer.message["role"] == "assistant"
     assert "ello" in answer.message["content"]
     assert (answer.finish_reason, answer.model) == ("stop", MODEL)
@@ -96,7 +96,7 @@ async def test_answers(house: House) -> None:
 
 
 async def test_a_stream_is_its_whole_answer_token_by_token(house: House) -> None:
-    ask = Ask(messages=HELLO, max_tokens=40, sampling=EXACT)
+    ask = ModelRequest(messages=HELLO, max_tokens=40, sampling=EXACT)
     whole = await house.complete(ask)
     deltas, last = await house.stream(ask)
     assert (last.message, last.finish_reason, last.model) == (whole.message, whole.finish_reason, whole.model)
@@ -107,14 +107,14 @@ async def test_a_stream_is_its_whole_answer_token_by_token(house: House) -> None
 
 
 async def test_stops_at_max_tokens(house: House) -> None:
-    ask = Ask(messages=LONG.messages, max_tokens=7, sampling=EXACT)
+    ask = ModelRequest(messages=LONG.messages, max_tokens=7, sampling=EXACT)
     for answer in (await house.complete(ask), (await house.stream(ask))[1]):
         assert (answer.finish_reason, answer.usage.tokens_out) == ("length", 7)
 
 
 async def test_goes_on_with_an_answer_that_was_begun(house: House) -> None:
     begun = [{"role": "user", "content": "Count to five."}, {"role": "assistant", "content": "1, 2, 3, 4,"}]
-    answer = await house.complete(Ask(messages=begun, max_tokens=5, sampling=EXACT))
+    answer = await house.complete(ModelRequest(messages=begun, max_tokens=5, sampling=EXACT))
     assert "5" in answer.message["content"]
 
 
@@ -122,7 +122,7 @@ async def test_keeps_to_a_json_schema(house: House) -> None:
     properties = {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 1, "maximum": 99}}
     schema = {"type": "object", "properties": properties, "required": ["name", "age"], "additionalProperties": False}
     form = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": schema}}
-    answer = await house.complete(Ask(messages=HELLO, max_tokens=60, sampling=EXACT, response_format=form))
+    answer = await house.complete(ModelRequest(messages=HELLO, max_tokens=60, sampling=EXACT, response_format=form))
     person = json.loads(answer.message["content"])
     assert person.keys() == {"name", "age"}
     assert isinstance(person["name"], str)
@@ -133,17 +133,17 @@ async def test_keeps_to_a_json_schema(house: House) -> None:
 
 
 async def test_a_whole_answer_has_its_token_ids_and_their_logprobs(house: House) -> None:
-    answer = await house.complete(Ask(messages=HELLO, max_tokens=40, sampling=EXACT, wants_tokens=True))
+    answer = await house.complete(ModelRequest(messages=HELLO, max_tokens=40, sampling=EXACT, wants_tokens=True))
     assert answer.finish_reason == "stop"
     assert answer.token_ids is not None
     assert answer.logprobs is not None
     assert len(answer.token_ids) == len(answer.logprobs) == answer.usage.tokens_out
     assert all(-20 < score <= 0 for score in answer.logprobs)
-    assert (await house.complete(Ask(messages=HELLO, max_tokens=2))).token_ids is None, "nobody asked"
+    assert (await house.complete(ModelRequest(messages=HELLO, max_tokens=2))).token_ids is None, "nobody asked"
 
 
 async def test_a_stream_that_is_cut_at_its_length_has_its_token_ids(house: House) -> None:
-    ask = Ask(messages=LONG.messages, max_tokens=7, sampling=EXACT, wants_tokens=True)
+    ask = ModelRequest(messages=LONG.messages, max_tokens=7, sampling=EXACT, wants_tokens=True)
     whole, (_, last) = await house.complete(ask), await house.stream(ask)
     assert last.token_ids == whole.token_ids
     assert last.logprobs == pytest.approx(whole.logprobs, abs=0.05)  # another batch rounds otherwise
@@ -154,7 +154,7 @@ async def test_a_stream_that_is_cut_at_its_length_has_its_token_ids(house: House
 async def test_there_are_no_token_ids_where_llama_cpp_loses_some(house: House, is_stream: bool) -> None:
     """Of an emoji it reports the last token only, and in a stream not the one that ends the answer. Some ids would be a lie."""
     grammar = 'root ::= "ok"' if is_stream else 'root ::= "🦜🥭"'
-    ask = Ask(messages=HELLO, max_tokens=20, sampling={**EXACT, "grammar": grammar}, wants_tokens=True)
+    ask = ModelRequest(messages=HELLO, max_tokens=20, sampling={**EXACT, "grammar": grammar}, wants_tokens=True)
     answer = (await house.stream(ask))[1] if is_stream else await house.complete(ask)
     assert answer.message["content"] == ("ok" if is_stream else "🦜🥭")
     assert (answer.prompt_token_ids, answer.token_ids, answer.logprobs) == (None, None, None)
@@ -162,12 +162,12 @@ async def test_there_are_no_token_ids_where_llama_cpp_loses_some(house: House, i
 
 
 async def test_the_next_prompt_begins_with_this_prompt_and_this_answer(local: LocalBackend) -> None:
-    first = await local.complete(Ask(messages=HELLO, max_tokens=40, sampling=EXACT, wants_tokens=True), "m", timeout_s=60)
+    first = await local.complete(ModelRequest(messages=HELLO, max_tokens=40, sampling=EXACT, wants_tokens=True), "m", timeout_s=60)
     assert first.prompt_token_ids is not None
     assert first.token_ids is not None
     assert len(first.prompt_token_ids) == first.usage.tokens_in
     messages = [*HELLO, first.message, {"role": "user", "content": "Again."}]
-    second = await local.complete(Ask(messages=messages, max_tokens=2, wants_tokens=True), "m", timeout_s=60)
+    second = await local.complete(ModelRequest(messages=messages, max_tokens=2, wants_tokens=True), "m", timeout_s=60)
     assert second.prompt_token_ids is not None
     so_far = [*first.prompt_token_ids, *first.token_ids]
     assert second.prompt_token_ids[: len(so_far)] == so_far
@@ -178,7 +178,7 @@ async def test_the_next_prompt_begins_with_this_prompt_and_this_answer(local: Lo
 
 
 async def test_a_prompt_that_does_not_fit_is_too_long(house: House) -> None:
-    ask = Ask(messages=[{"role": "user", "content": "word " * 2_000}], max_tokens=5)
+    ask = ModelRequest(messages=[{"role": "user", "content": "word " * 2_000}], max_tokens=5)
     with pytest.raises(ContextTooLong):
         await house.complete(ask)
     with pytest.raises(ContextTooLong):
@@ -226,7 +226,7 @@ async def test_a_wrong_key_is_refused(server: Engine) -> None:
 
 async def test_health_is_good(house: House) -> None:
     [check] = await house.backend.health_check(timeout_s=30)
-    assert (check.code, check.level) == ("ok", CheckLevel.INFO)
+    assert (check.code, check.level) == ("ok", FindingLevel.INFO)
 
 
 # --- the local model's process
@@ -237,7 +237,7 @@ async def test_those_who_wait_are_answered_in_their_order(local: LocalBackend) -
     order: list[int] = []
 
     async def one(number: int) -> None:
-        await local.complete(Ask(messages=HELLO, max_tokens=60 if number == 0 else 2), "m", timeout_s=60)
+        await local.complete(ModelRequest(messages=HELLO, max_tokens=60 if number == 0 else 2), "m", timeout_s=60)
         order.append(number)
 
     tasks = []
@@ -294,7 +294,7 @@ async def test_who_does_not_wait_leaves_it_loading(local: LocalBackend) -> None:
     with pytest.raises(Unreachable, match="did not load within"):
         await local.complete(SHORT, "m", timeout_s=0.001)
     [check] = await local.health_check(timeout_s=0.001)
-    assert (check.code, check.level) == ("loading", CheckLevel.WARN)
+    assert (check.code, check.level) == ("loading", FindingLevel.WARN)
     [check] = await local.health_check(timeout_s=30)
     assert check.code == "ok"
 

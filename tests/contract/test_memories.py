@@ -14,12 +14,12 @@ import pytest
 from psycopg.errors import UniqueViolation
 
 from hermes.ports.embeddings import Embedding, EmbeddingsUnavailable
-from hermes.ports.errors import Damaged, Forgotten
-from hermes.ports.inbox import Receipt
-from hermes.ports.memories import Change, Depth, Dream, DreamKind, Fact, NewFact, Origin, Review
-from hermes.ports.people import User, UserState
+from hermes.ports.errors import DataDamaged, UserErased
+from hermes.ports.inbox import AcceptedMessage
+from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, Fact, FactChange, FactOrigin, NewFact
 from hermes.ports.souls import PastMessage
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import User, UserState
 from hermes.soul.dream_run import Dreamer
 from hermes.soul.extract import MemoryWriter, re_embed
 from hermes.soul.facts_plan import Learnt
@@ -97,7 +97,7 @@ class Mind:
 
     async def add(self, *facts: NewFact, now: datetime = NOW) -> list[Fact]:
         async with self.database.begin() as tx:
-            return list(await self.memories.change(tx, self.user.id, [Change(fact=fact) for fact in facts], now=now))
+            return list(await self.memories.change(tx, self.user.id, [FactChange(fact=fact) for fact in facts], now=now))
 
     def recall(self) -> Recall:
         embeddings: Any = self.embeddings
@@ -128,12 +128,12 @@ def mind(database: Database, keyring: Keyring, user: User) -> Mind:
 
 async def somebody(database: Database, keyring: Keyring, sender_id: str) -> User:
     async with database.begin() as tx:
-        user, _ = await PostgresPeople(keyring).meet(tx, "bali", Platform.TELEGRAM, sender_id, state=UserState.ACTIVE)
+        user, _ = await PostgresPeople(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, sender_id, state=UserState.ACTIVE)
     return user
 
 
 def free(text: str, **more: object) -> NewFact:
-    return NewFact(text=text, canonical=text, terms=tuple(terms(text)), origin=Origin.SAID, **more)  # type: ignore[arg-type]
+    return NewFact(text=text, canonical=text, terms=tuple(terms(text)), origin=FactOrigin.SAID, **more)  # type: ignore[arg-type]
 
 
 # --- facts
@@ -146,7 +146,7 @@ async def test_a_fact_is_kept_with_where_it_comes_from(mind: Mind) -> None:
         id=new.id,
         text="My dog is called Rex",
         key=None,
-        origin=Origin.SAID,
+        origin=FactOrigin.SAID,
         source_turn=turn_id,
         confidence=0.8,
         valid_from=NOW,
@@ -157,7 +157,7 @@ async def test_a_fact_is_kept_with_where_it_comes_from(mind: Mind) -> None:
 
 
 async def test_no_word_is_readable_in_the_database(mind: Mind) -> None:
-    await mind.add(free("pineapple juice"), NewFact(text="Ubud", key="home_area", origin=Origin.RULE))
+    await mind.add(free("pineapple juice"), NewFact(text="Ubud", key="home_area", origin=FactOrigin.RULE))
     async with mind.database.begin() as tx:
         rows = await (await on(tx).execute("select user_memory::text, value, terms from user_memory")).fetchall()
     for word in ("pineapple", "pineapp", "juice", "Ubud"):
@@ -168,15 +168,15 @@ async def test_a_value_that_was_moved_to_another_row_is_not_believed(mind: Mind)
     await mind.add(free("one fact"), free("another fact"))
     async with mind.database.begin() as tx:
         await on(tx).execute("update user_memory set value = (select value from user_memory order by number limit 1)")
-    with pytest.raises(Damaged):
+    with pytest.raises(DataDamaged):
         await mind.live()
 
 
 async def test_a_key_holds_one_value_and_a_canonical_fact_is_there_once(mind: Mind) -> None:
-    await mind.add(NewFact(text="vegan", key="diet", origin=Origin.RULE), free("I have a dog"))
+    await mind.add(NewFact(text="vegan", key="diet", origin=FactOrigin.RULE), free("I have a dog"))
     assert await mind.add(free("I have a dog")) == []
     with pytest.raises(UniqueViolation):
-        await mind.add(NewFact(text="halal", key="diet", origin=Origin.RULE))
+        await mind.add(NewFact(text="halal", key="diet", origin=FactOrigin.RULE))
     assert [fact.text for fact in await mind.live()] == ["vegan", "I have a dog"]
 
 
@@ -262,15 +262,15 @@ async def test_of_a_thousand_facts_only_those_are_opened_that_may_say_what_is_le
     texts = [f"likes the restaurant number {n} near the {n % 97} street with a friend named F{n}" for n in range(1_000)]
     vectors = await mind.embeddings.embed(texts)  # type: ignore[attr-defined]
     await mind.add(*(free(text, embedding=vector) for text, vector in zip(texts, vectors, strict=True)))
-    await mind.add(NewFact(text="vegan", key="diet", origin=Origin.RULE), free("I have been vegan since I was ten"))
+    await mind.add(NewFact(text="vegan", key="diet", origin=FactOrigin.RULE), free("I have been vegan since I was ten"))
     learnt = [
         "wants to see the temple of Besakih some day soon",
         "wants to see the temple of Besakih some day very soon",
         "has been to the old harbour of Rotterdam",
     ]
-    wanted = [Learnt(text=text, origin=Origin.SAID) for text in learnt]
-    fish = Learnt(text="pescatarian", key="diet", origin=Origin.SAID)
-    added = await mind.writer().save(user.id, [*wanted, fish, Learnt(text=texts[7].upper(), origin=Origin.SAID)], now=NOW + DAY)
+    wanted = [Learnt(text=text, origin=FactOrigin.SAID) for text in learnt]
+    fish = Learnt(text="pescatarian", key="diet", origin=FactOrigin.SAID)
+    added = await mind.writer().save(user.id, [*wanted, fish, Learnt(text=texts[7].upper(), origin=FactOrigin.SAID)], now=NOW + DAY)
     assert [fact.text for fact in added] == [learnt[0], learnt[2], "pescatarian"]
     # For each text no more than a hundred near ones and a hundred with its words, and no fact that names no diet.
     assert memories.opened <= 2 * MOST_COMPARED + 20
@@ -293,8 +293,8 @@ async def test_a_model_is_believed_over_the_rules_and_the_rules_stand_without_it
     for failure in (ConnectionError("down"), TimeoutError(), "junk"):
         assert await mind.hear("I'm allergic to nuts", answer=failure) in (["nuts"], [])
     assert {fact.key: (fact.text, fact.origin) for fact in await mind.live()} == {
-        "diet": ("vegetarian", Origin.SAID),
-        "allergies": ("nuts", Origin.RULE),
+        "diet": ("vegetarian", FactOrigin.SAID),
+        "allergies": ("nuts", FactOrigin.RULE),
     }
 
 
@@ -349,7 +349,7 @@ async def test_what_the_prompt_said_and_what_is_not_sure_is_not_stored(mind: Min
 async def test_recall_finds_free_facts_and_no_structural_ones(mind: Mind) -> None:
     await mind.told("My dog is called Rex")
     await mind.told("My sister lives in Lisbon")
-    await mind.add(NewFact(text="dogs", key="interests", origin=Origin.RULE))
+    await mind.add(NewFact(text="dogs", key="interests", origin=FactOrigin.RULE))
     assert await mind.recalled("what was my dog's name again?") == ["My dog is called Rex"]
     assert await mind.recalled("quantum chromodynamics") == []
 
@@ -416,7 +416,7 @@ async def test_a_change_of_model_embeds_every_free_fact_anew(mind: Mind, keyring
     gone = Mind(mind.database, keyring, await somebody(mind.database, keyring, "43"))
     for each in (mind, gone):
         await each.add(*(free(f"fact number {n}", embedding=Embedding("old", (1.0,))) for n in range(5)), free("fresh"))
-    await mind.add(NewFact(text="vegan", key="diet", origin=Origin.RULE))
+    await mind.add(NewFact(text="vegan", key="diet", origin=FactOrigin.RULE))
     async with mind.database.begin() as tx:
         await PostgresPeople(keyring).forget(tx, gone.user.id)
     assert await re_embed(mind.database, mind.memories, HashedEmbeddings(), batch=2) == 6
@@ -445,7 +445,7 @@ async def test_without_vectors_facts_are_kept_found_by_their_words_and_embedded_
 async def test_everything_is_shown_one_fact_is_taken_back_and_then_all(mind: Mind) -> None:
     await mind.hear("I'm vegan")
     await mind.hear("I eat fish now", now=NOW + DAY)
-    await mind.dreamer().dream(mind.user.id, Depth.DEEP, now=NOW)
+    await mind.dreamer().dream(mind.user.id, DreamDepth.DEEP, now=NOW)
     parts = {"transactions": mind.database, "memories": mind.memories}
     shown = await my_memory(mind.user.id, dreams=mind.dreams, **parts)  # type: ignore[arg-type]
     assert ([fact.text for fact in shown.facts], len(shown.dreams)) == (["vegan", "pescatarian"], 3)
@@ -466,7 +466,7 @@ async def test_the_memory_of_somebody_who_was_deleted_cannot_be_read(mind: Mind,
         await PostgresPeople(keyring).forget(tx, mind.user.id)
     asks: list[Callable[[], object]] = [mind.live, mind.all, lambda: mind.add(free("x y")), lambda: mind.hear("I'm halal")]
     for ask in asks:
-        with pytest.raises(Forgotten):
+        with pytest.raises(UserErased):
             await ask()  # type: ignore[misc]
     assert await mind.recalled("vegan") == []
 
@@ -478,10 +478,10 @@ async def test_a_period_is_dreamt_once_and_its_lines_are_read_back(mind: Mind) -
     for text in ("I love ramen", "Ramen with my sister is the best", "My sister lives in Rome"):
         await mind.told(text)
     before = await mind.all()
-    dreams = await mind.dreamer().dream(mind.user.id, Depth.DEEP, now=NOW)
-    assert await mind.dreamer().dream(mind.user.id, Depth.DEEP, now=NOW) == []
+    dreams = await mind.dreamer().dream(mind.user.id, DreamDepth.DEEP, now=NOW)
+    assert await mind.dreamer().dream(mind.user.id, DreamDepth.DEEP, now=NOW) == []
     async with mind.database.begin() as tx:
-        newest = await mind.dreams.newest(tx, mind.user.id, Depth.DEEP)
+        newest = await mind.dreams.newest(tx, mind.user.id, DreamDepth.DEEP)
         everything = await mind.dreams.all(tx, mind.user.id)
     assert [(dream.kind, dream.period) for dream in newest] == [(dream.kind, date(2026, 11, 9)) for dream in dreams]
     assert newest == everything
@@ -496,47 +496,47 @@ async def test_a_model_dreams_too_and_what_it_makes_up_is_rejected_and_kept(mind
         {"text": "Surf and a blue board: the sea is theirs.", "evidence": [1, 2]},
         {"text": "They own a bakery.", "evidence": [3, 4]},
     ]
-    await mind.dreamer(json.dumps({"insights": insights})).dream(mind.user.id, Depth.DEEP, now=NOW)
+    await mind.dreamer(json.dumps({"insights": insights})).dream(mind.user.id, DreamDepth.DEEP, now=NOW)
     async with mind.database.begin() as tx:
         lines = await mind.dreams.all(tx, mind.user.id)
-        newest = await mind.dreams.newest(tx, mind.user.id, Depth.DEEP)
-        assert await mind.dreams.review(tx, mind.user.id, lines[0].id, Review.REJECTED, reason="not so")
-        assert not await mind.dreams.review(tx, uuid4(), lines[0].id, Review.ACCEPTED)
-        after = await mind.dreams.newest(tx, mind.user.id, Depth.DEEP)
+        newest = await mind.dreams.newest(tx, mind.user.id, DreamDepth.DEEP)
+        assert await mind.dreams.review(tx, mind.user.id, lines[0].id, DreamReview.REJECTED, reason="not so")
+        assert not await mind.dreams.review(tx, uuid4(), lines[0].id, DreamReview.ACCEPTED)
+        after = await mind.dreams.newest(tx, mind.user.id, DreamDepth.DEEP)
     assert [(line.text, line.review) for line in lines[:2]] == [
-        ("Surf and a blue board: the sea is theirs.", Review.ACCEPTED),
-        ("They own a bakery.", Review.REJECTED),
+        ("Surf and a blue board: the sea is theirs.", DreamReview.ACCEPTED),
+        ("They own a bakery.", DreamReview.REJECTED),
     ]
     assert len(newest) - 1 == len(after) == 3
 
 
 async def test_who_is_due_is_dreamt_for_and_nobody_else(mind: Mind, keyring: Keyring) -> None:
     other = Mind(mind.database, keyring, await somebody(mind.database, keyring, "43"))
-    assert await mind.dreamer().dream_all(Depth.LIGHT, now=NOW) == 0
+    assert await mind.dreamer().dream_all(DreamDepth.LIGHT, now=NOW) == 0
     await mind.told("I have a dog")
     await other.told("I have a cat")
-    for depth in Depth:
+    for depth in DreamDepth:
         assert await mind.dreamer().dream_all(depth, now=NOW, limit=1) == 1
         assert await mind.dreamer().dream_all(depth, now=NOW, limit=9) == 1
         assert await mind.dreamer().dream_all(depth, now=NOW) == 0
     # Nothing new was learnt, so there is nothing for a light dream; a deep one goes over what is old.
-    assert await mind.dreamer().dream_all(Depth.LIGHT, now=NOW + 7 * DAY) == 0
-    assert await mind.dreamer().dream_all(Depth.DEEP, now=NOW + 7 * DAY) == 2
+    assert await mind.dreamer().dream_all(DreamDepth.LIGHT, now=NOW + 7 * DAY) == 0
+    assert await mind.dreamer().dream_all(DreamDepth.DEEP, now=NOW + 7 * DAY) == 2
 
 
 async def test_an_empty_dream_is_a_dream(mind: Mind) -> None:
     async with mind.database.begin() as tx:
-        assert await mind.dreams.add(tx, mind.user.id, Depth.LIGHT, NOW.date(), [], now=NOW)
+        assert await mind.dreams.add(tx, mind.user.id, DreamDepth.LIGHT, NOW.date(), [], now=NOW)
         assert not await mind.dreams.add(
-            tx, mind.user.id, Depth.LIGHT, NOW.date(), [Dream(kind=DreamKind.GAP, text="x", key="diet")], now=NOW
+            tx, mind.user.id, DreamDepth.LIGHT, NOW.date(), [Dream(kind=DreamKind.GAP, text="x", key="diet")], now=NOW
         )
-        assert await mind.dreams.newest(tx, mind.user.id, Depth.LIGHT) == []
+        assert await mind.dreams.newest(tx, mind.user.id, DreamDepth.LIGHT) == []
 
 
 # --- past messages
 
 
-async def say(database: Database, keyring: Keyring, user: User, channel_id: str, text: str) -> Receipt:
+async def say(database: Database, keyring: Keyring, user: User, channel_id: str, text: str) -> AcceptedMessage:
     """A message that was answered in the current session of a conversation."""
     turn_id = uuid4()
     event = MessageEvent(platform=Platform.TELEGRAM, sender_id="42", text=text)

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from hermes.ports.histories import History
-from hermes.ports.memories import Fact, Origin
-from hermes.ports.people import User
+from hermes.ports.histories import RecentHistory
+from hermes.ports.memories import Fact, FactOrigin
 from hermes.ports.sessions import Session
 from hermes.ports.tools import ToolCall, ToolUser
+from hermes.ports.users import User
 from hermes.soul.extract import MemoryWriter
 from hermes.soul.facts import LISTS
 from hermes.soul.facts_plan import Learnt
@@ -53,8 +53,8 @@ class Bases:
 class NoHistories:
     """The port Histories, with nothing in it."""
 
-    async def read(self, _: str, session: Session) -> History:
-        return History((), session.head)
+    async def read(self, _: str, session: Session) -> RecentHistory:
+        return RecentHistory((), session.head)
 
     async def append(self, *_: object, **__: object) -> None:
         return
@@ -136,7 +136,7 @@ async def test_a_structural_key_holds_a_typed_value_in_place_of_the_older_one(ho
     await house.notebook.save(house.user, "home area", "Canggu")
     [diet, home] = await house.live()
     assert [(diet.key, diet.text, diet.origin, diet.source_turn), (home.key, home.text)] == [
-        ("diet", "pescatarian", Origin.TOOL, house.user.turn_id),
+        ("diet", "pescatarian", FactOrigin.TOOL, house.user.turn_id),
         ("home_area", "Canggu"),
     ]
     assert house.souls.dropped == [house.user.user_id] * 3
@@ -203,13 +203,13 @@ async def test_what_follows_from_a_deed_is_noted_with_it_or_not_at_all(house: Ho
     assert await house.known() == []
     await observe(fails=False)
     assert [(fact.key, fact.text, fact.origin) for fact in await house.live()] == [
-        ("last_booking", "Salt & Ember", Origin.SYSTEM),
-        ("typical_party_size", "2", Origin.SYSTEM),
+        ("last_booking", "Salt & Ember", FactOrigin.SYSTEM),
+        ("typical_party_size", "2", FactOrigin.SYSTEM),
     ]
 
 
-@pytest.mark.parametrize("origin", [Origin.SAID, Origin.RULE, Origin.TOOL])
-async def test_what_the_user_said_stands_over_what_was_observed(house: House, origin: Origin) -> None:
+@pytest.mark.parametrize("origin", [FactOrigin.SAID, FactOrigin.RULE, FactOrigin.TOOL])
+async def test_what_the_user_said_stands_over_what_was_observed(house: House, origin: FactOrigin) -> None:
     said = Learnt(text="4", key="typical_party_size", origin=origin)
     await house.writer.save(house.user.user_id, [said], now=house.user.now)
     for size in ("2", "3"):

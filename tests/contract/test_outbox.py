@@ -9,12 +9,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.channels import Outcome
-from hermes.ports.inbox import Claim, Said
-from hermes.ports.outbox import Answer, Body, Lengths, News, Parcel, ParcelState, Sending
-from hermes.ports.people import NewUser, UserState
-from hermes.ports.replies import Bell
+from hermes.ports.answer_signals import AnswerSignal
+from hermes.ports.channels import SendOutcome
+from hermes.ports.inbox import Claim, InboxMessage
+from hermes.ports.outbox import DeliveryResult, MessageBody, OutboxAnswer, OutboxLengths, OutboxMessage, OutboxState, ProactiveMessage
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import NewUser, UserState
 from hermes.router.courier import Courier
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, on
@@ -32,7 +32,7 @@ def outbox(keyring: Keyring) -> PostgresOutbox:
     return PostgresOutbox(keyring, cut_off_s=60)
 
 
-async def take(database: Database, outbox: PostgresOutbox, claim: Claim) -> Parcel | None:
+async def take(database: Database, outbox: PostgresOutbox, claim: Claim) -> OutboxMessage | None:
     async with database.begin() as tx:
         return await outbox.take(tx, claim.conversation_id)
 
@@ -43,9 +43,9 @@ async def put(database: Database, outbox: PostgresOutbox, claim: Claim, *parts: 
 
 
 async def settle(
-    database: Database, outbox: PostgresOutbox, parcel: Parcel, state: ParcelState, retry_in_s: float = 0.0, **how: Any
-) -> ParcelState | None:
-    sending = Sending(state=state, retry_in_s=retry_in_s, **{"outcome": Outcome.SERVICE_UNAVAILABLE, **how})
+    database: Database, outbox: PostgresOutbox, parcel: OutboxMessage, state: OutboxState, retry_in_s: float = 0.0, **how: Any
+) -> OutboxState | None:
+    sending = DeliveryResult(state=state, retry_in_s=retry_in_s, **{"outcome": SendOutcome.SERVICE_UNAVAILABLE, **how})
     async with database.begin() as tx:
         return await outbox.settle(tx, parcel, sending)
 
@@ -56,7 +56,9 @@ async def test_a_parcel_comes_out_as_it_went_in(database: Database, keyring: Key
     parcel = await take(database, outbox, claim)
     assert parcel is not None
     times = {"taken_at": parcel.taken_at, "last_inbound_at": parcel.last_inbound_at}
-    assert parcel == Parcel(parcel.id, claim.turn_id, claim.conversation_id, 1, 0, "shop", Platform.REST, "c1", "Ciao 🌅", 1, **times)
+    assert parcel == OutboxMessage(
+        parcel.id, claim.turn_id, claim.conversation_id, 1, 0, "shop", Platform.REST, "c1", "Ciao 🌅", 1, **times
+    )
     assert parcel.taken_at is not None
     assert parcel.last_inbound_at is not None
     assert parcel.last_inbound_at < parcel.taken_at
@@ -72,7 +74,7 @@ async def test_parts_and_turns_leave_in_order_and_a_later_one_never_overtakes(
     while parcel := await take(database, outbox, first):
         assert await take(database, outbox, first) is None, "one is on its way"
         seen.append(parcel.body)
-        await settle(database, outbox, parcel, ParcelState.SENT)
+        await settle(database, outbox, parcel, OutboxState.SENT)
     assert seen == ["a", "b", "c"]
 
 
@@ -81,7 +83,7 @@ async def test_a_parcel_that_must_wait_holds_back_those_behind_it(database: Data
     await put(database, outbox, claim, "a", "b")
     parcel = await take(database, outbox, claim)
     assert parcel is not None
-    await settle(database, outbox, parcel, ParcelState.PENDING, retry_in_s=60)
+    await settle(database, outbox, parcel, OutboxState.PENDING, retry_in_s=60)
     assert await take(database, outbox, claim) is None
     async with database.begin() as tx:
         await on(tx).execute("update outbox set not_before = now() - interval '1 s'")
@@ -90,9 +92,9 @@ async def test_a_parcel_that_must_wait_holds_back_those_behind_it(database: Data
     assert (again.body, again.tries, again.is_ambiguous) == ("a", 2, False)
 
 
-@pytest.mark.parametrize("end", [ParcelState.SENT, ParcelState.DEAD])
+@pytest.mark.parametrize("end", [OutboxState.SENT, OutboxState.DEAD])
 async def test_a_settled_parcel_lets_the_next_one_go(
-    database: Database, keyring: Keyring, outbox: PostgresOutbox, end: ParcelState
+    database: Database, keyring: Keyring, outbox: PostgresOutbox, end: OutboxState
 ) -> None:
     claim = await new_claim(database, keyring)
     await put(database, outbox, claim, "a", "b")
@@ -126,9 +128,9 @@ async def test_whoever_comes_late_with_a_result_changes_nothing(database: Databa
     successor = await take(database, outbox, claim)
     assert paused is not None
     assert successor is not None
-    await settle(database, outbox, paused, ParcelState.PENDING, retry_in_s=0)
+    await settle(database, outbox, paused, OutboxState.PENDING, retry_in_s=0)
     assert await take(database, outbox, claim) is None, "the successor is still sending it"
-    await settle(database, outbox, successor, ParcelState.SENT)
+    await settle(database, outbox, successor, OutboxState.SENT)
     async with database.begin() as tx:
         assert await outbox.waiting(tx) == 0
 
@@ -139,7 +141,7 @@ async def test_promising_twice_promises_once(database: Database, keyring: Keyrin
     await put(database, outbox, claim, "other")
     async with database.begin() as tx:
         assert await outbox.waiting(tx) == 1
-        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, "a", {})
+        assert await outbox.answer(tx, claim.turn_id) == OutboxAnswer(claim.turn_id, "a", {})
 
 
 async def test_the_answer_comes_with_its_provenance(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
@@ -150,21 +152,21 @@ async def test_the_answer_comes_with_its_provenance(database: Database, keyring:
         await outbox.put(tx, claim, ["Ci", "ao"])
         for tokens in (3, 4):
             await PostgresInteractions().add(tx, claim, session.id, {"tokens_in": tokens})
-        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, "Ciao", {"tokens_in": 3})
+        assert await outbox.answer(tx, claim.turn_id) == OutboxAnswer(claim.turn_id, "Ciao", {"tokens_in": 3})
         assert await outbox.answer(tx, uuid4()) is None
 
 
 # --- news
 
 
-async def said_in(database: Database, keyring: Keyring, claim: Claim) -> Said:
+async def said_in(database: Database, keyring: Keyring, claim: Claim) -> InboxMessage:
     async with database.begin() as tx:
         said = await PostgresInbox(keyring).said(tx, claim.turn_id)
     assert said is not None
     return said
 
 
-async def tell(database: Database, outbox: PostgresOutbox, said: Said, name: str, text: str, **state: ParcelState) -> None:
+async def tell(database: Database, outbox: PostgresOutbox, said: InboxMessage, name: str, text: str, **state: OutboxState) -> None:
     async with database.begin() as tx:
         await outbox.put_news(tx, said, name, [text], **state)
 
@@ -178,7 +180,7 @@ async def test_news_are_no_part_of_the_answer_and_are_told_once(database: Databa
     await put(database, outbox, claim, "It is set.")
     await tell(database, outbox, said, "reminder/7KQ2", "call mum, I say")
     async with database.begin() as tx:
-        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, "It is set.", {})
+        assert await outbox.answer(tx, claim.turn_id) == OutboxAnswer(claim.turn_id, "It is set.", {})
         assert await outbox.waiting(tx) == 2
 
 
@@ -196,7 +198,7 @@ async def test_news_leave_behind_all_that_was_promised_in_their_conversation(
     seen = []
     while parcel := await take(database, outbox, asked):
         seen.append((parcel.body, parcel.turn_id, parcel.news))
-        await settle(database, outbox, parcel, ParcelState.SENT)
+        await settle(database, outbox, parcel, OutboxState.SENT)
     assert seen == [
         ("a", asked.turn_id, ""),
         ("d", later.turn_id, ""),
@@ -224,8 +226,8 @@ async def test_news_go_into_the_history_once(database: Database, keyring: Keyrin
     async with database.begin() as tx:
         first, second = await outbox.take_news(tx, claim.conversation_id)
         assert (first, second) == (
-            News(first.id, claim.turn_id, claim.user_id, "reminder/A", "one", first.at),
-            News(second.id, claim.turn_id, claim.user_id, "reminder/B", "two", second.at),
+            ProactiveMessage(first.id, claim.turn_id, claim.user_id, "reminder/A", "one", first.at),
+            ProactiveMessage(second.id, claim.turn_id, claim.user_id, "reminder/B", "two", second.at),
         )
         assert first.id < second.id
         assert await outbox.take_news(tx, claim.conversation_id) == []
@@ -235,8 +237,8 @@ async def test_those_who_fetch_their_answers_fetch_their_news(database: Database
     claim, other = await new_claim(database, keyring), await new_claim(database, keyring, channel="c2")
     said = await said_in(database, keyring, claim)
     for text in ("one", "two", "three"):
-        await tell(database, outbox, said, f"reminder/{text}", text, state=ParcelState.SENT)
-    await tell(database, outbox, await said_in(database, keyring, other), "reminder/x", "not theirs", state=ParcelState.SENT)
+        await tell(database, outbox, said, f"reminder/{text}", text, state=OutboxState.SENT)
+    await tell(database, outbox, await said_in(database, keyring, other), "reminder/x", "not theirs", state=OutboxState.SENT)
     await put(database, outbox, claim, "an answer")
     async with database.begin() as tx:
         news = await outbox.news(tx, "shop", Platform.REST, "c1")
@@ -261,7 +263,7 @@ async def test_no_word_of_news_is_readable(database: Database, keyring: Keyring,
 # --- how it went
 
 
-async def parcel_of(database: Database, outbox: PostgresOutbox, claim: Claim) -> Parcel:
+async def parcel_of(database: Database, outbox: PostgresOutbox, claim: Claim) -> OutboxMessage:
     parcel = await take(database, outbox, claim)
     assert parcel is not None
     return parcel
@@ -277,9 +279,9 @@ async def test_a_platforms_message_comes_out_as_it_went_in_and_its_words_can_be_
     for part in parts:
         parcel = await parcel_of(database, outbox, claim)
         assert parcel.body == part
-        await settle(database, outbox, parcel, ParcelState.SENT)
+        await settle(database, outbox, parcel, OutboxState.SENT)
     async with database.begin() as tx:
-        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, "Ciao 🌅\nCanggu", {})
+        assert await outbox.answer(tx, claim.turn_id) == OutboxAnswer(claim.turn_id, "Ciao 🌅\nCanggu", {})
 
 
 async def test_a_text_that_looks_like_a_message_is_a_text(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
@@ -287,7 +289,7 @@ async def test_a_text_that_looks_like_a_message_is_a_text(database: Database, ke
     await put(database, outbox, claim, '{"text": "x"}')
     assert (await parcel_of(database, outbox, claim)).body == '{"text": "x"}'
     async with database.begin() as tx:
-        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, '{"text": "x"}', {})
+        assert await outbox.answer(tx, claim.turn_id) == OutboxAnswer(claim.turn_id, '{"text": "x"}', {})
 
 
 async def test_promising_again_in_more_parts_adds_none(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
@@ -295,7 +297,7 @@ async def test_promising_again_in_more_parts_adds_none(database: Database, keyri
     await put(database, outbox, claim, "a")
     await put(database, outbox, claim, "b", "c")
     async with database.begin() as tx:
-        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, "a", {})
+        assert await outbox.answer(tx, claim.turn_id) == OutboxAnswer(claim.turn_id, "a", {})
 
 
 async def test_news_may_have_several_parts_and_are_read_as_one(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
@@ -317,7 +319,7 @@ async def test_failures_and_doubts_are_counted_and_waiting_is_neither(database: 
     counted = []
     for how in ({}, {"is_failure": True}, {"is_doubtful": True}, {"is_failure": True}):
         parcel = await parcel_of(database, outbox, claim)
-        assert await settle(database, outbox, parcel, ParcelState.PENDING, **how) is ParcelState.PENDING
+        assert await settle(database, outbox, parcel, OutboxState.PENDING, **how) is OutboxState.PENDING
         counted.append((parcel.tries, parcel.failures, parcel.doubts))
     assert counted == [(1, 0, 0), (2, 0, 0), (3, 1, 0), (4, 1, 1)]
     last = await parcel_of(database, outbox, claim)
@@ -334,8 +336,8 @@ async def test_whoever_comes_late_is_told_so(database: Database, keyring: Keyrin
     claim = await new_claim(database, keyring)
     await put(database, outbox, claim, "a")
     parcel = await parcel_of(database, outbox, claim)
-    assert await settle(database, outbox, parcel, ParcelState.SENT) is ParcelState.SENT
-    for state in ParcelState.SENT, ParcelState.PENDING, ParcelState.DEAD:
+    assert await settle(database, outbox, parcel, OutboxState.SENT) is OutboxState.SENT
+    for state in OutboxState.SENT, OutboxState.PENDING, OutboxState.DEAD:
         assert await settle(database, outbox, parcel, state) is None
 
 
@@ -344,29 +346,29 @@ async def test_of_more_than_may_wait_the_next_one_goes_to_the_dead_letters(datab
     for channel in ("c1", "c2", "c3"):
         claim = await new_claim(database, keyring, channel=channel)
         await put(database, outbox, claim, channel)
-        ends.append(await settle(database, outbox, await parcel_of(database, outbox, claim), ParcelState.PENDING, 60, reason="down"))
-    assert ends == [ParcelState.PENDING, ParcelState.PENDING, ParcelState.DEAD]
+        ends.append(await settle(database, outbox, await parcel_of(database, outbox, claim), OutboxState.PENDING, 60, reason="down"))
+    assert ends == [OutboxState.PENDING, OutboxState.PENDING, OutboxState.DEAD]
     async with database.begin() as tx:
         [letter] = await outbox.dead_letters.list(tx)
         assert (letter.channel_id, letter.outcome, letter.reason) == (
             "c3",
-            Outcome.SERVICE_UNAVAILABLE,
+            SendOutcome.SERVICE_UNAVAILABLE,
             "2 others wait to be tried again; down",
         )
-        assert await outbox.lengths(tx) == Lengths(failed_sends=2, dead_letters=1)
+        assert await outbox.lengths(tx) == OutboxLengths(failed_sends=2, dead_letters=1)
         await on(tx).execute("update outbox set account_id = 'elsewhere' where channel_id = 'c1'")
     claim = await new_claim(database, keyring, channel="c4")
     await put(database, outbox, claim, "c4")
-    assert await settle(database, outbox, await parcel_of(database, outbox, claim), ParcelState.PENDING) is ParcelState.PENDING
+    assert await settle(database, outbox, await parcel_of(database, outbox, claim), OutboxState.PENDING) is OutboxState.PENDING
 
 
 async def test_what_was_never_tried_does_not_count_among_those_that_failed(database: Database, keyring: Keyring) -> None:
     outbox, claim = PostgresOutbox(keyring, cap=1), await new_claim(database, keyring)
     await put(database, outbox, claim, "a", "b", "c")
     parcel = await parcel_of(database, outbox, claim)
-    assert await settle(database, outbox, parcel, ParcelState.PENDING) is ParcelState.PENDING
+    assert await settle(database, outbox, parcel, OutboxState.PENDING) is OutboxState.PENDING
     async with database.begin() as tx:
-        assert await outbox.lengths(tx) == Lengths(failed_sends=1, dead_letters=0)
+        assert await outbox.lengths(tx) == OutboxLengths(failed_sends=1, dead_letters=0)
 
 
 async def test_of_many_that_are_put_back_at_once_exactly_as_many_wait_as_may(database: Database, keyring: Keyring) -> None:
@@ -375,7 +377,7 @@ async def test_of_many_that_are_put_back_at_once_exactly_as_many_wait_as_may(dat
         claim = await new_claim(database, keyring, channel=f"c{number}")
         await put(database, outbox, claim, "x")
         parcels.append(await parcel_of(database, outbox, claim))
-    ends = await asyncio.gather(*(settle(database, outbox, parcel, ParcelState.PENDING, 60) for parcel in parcels))
+    ends = await asyncio.gather(*(settle(database, outbox, parcel, OutboxState.PENDING, 60) for parcel in parcels))
     assert sorted(map(str, ends)) == ["dead"] * 7 + ["pending"] * 5
 
 
@@ -383,10 +385,10 @@ async def test_whoever_left_is_unreachable_until_they_write_again(database: Data
     claim = await new_claim(database, keyring)
     await put(database, outbox, claim, "a", "b", "c")
     first = await parcel_of(database, outbox, claim)
-    await settle(database, outbox, first, ParcelState.DEAD, outcome=Outcome.INVALID_RECIPIENT)
+    await settle(database, outbox, first, OutboxState.DEAD, outcome=SendOutcome.INVALID_RECIPIENT)
     second = await parcel_of(database, outbox, claim)
     assert (first.is_reachable, second.is_reachable) == (True, False)
-    await settle(database, outbox, second, ParcelState.DEAD, outcome=Outcome.INVALID_RECIPIENT)
+    await settle(database, outbox, second, OutboxState.DEAD, outcome=SendOutcome.INVALID_RECIPIENT)
     await new_turn(database, keyring, "I am back")
     assert (await parcel_of(database, outbox, claim)).is_reachable
 
@@ -398,7 +400,7 @@ async def test_whoever_writes_while_they_are_found_to_have_left_is_reachable(
     await put(database, outbox, claim, "a", "b")
     parcel = await parcel_of(database, outbox, claim)
     await new_turn(database, keyring, "I am back")
-    await settle(database, outbox, parcel, ParcelState.DEAD, outcome=Outcome.INVALID_RECIPIENT)
+    await settle(database, outbox, parcel, OutboxState.DEAD, outcome=SendOutcome.INVALID_RECIPIENT)
     assert (await parcel_of(database, outbox, claim)).is_reachable
 
 
@@ -426,7 +428,7 @@ async def test_a_conversation_is_stranded_by_its_oldest_parcel_alone(database: D
     waits, due = await new_claim(database, keyring), await new_claim(database, keyring, channel="c2")
     for claim in (waits, due):
         await put(database, outbox, claim, "a", "b")
-    await settle(database, outbox, await parcel_of(database, outbox, waits), ParcelState.PENDING, 60)
+    await settle(database, outbox, await parcel_of(database, outbox, waits), OutboxState.PENDING, 60)
     async with database.begin() as tx:
         await on(tx).execute("update outbox set touched_at = now() - interval '31 s'")
         assert list(await outbox.stranded(tx, 30)) == [due.conversation_id]
@@ -450,7 +452,7 @@ async def test_giving_up_and_the_end_of_a_turn_do_not_wait_for_each_other(
 
     async def give_up() -> None:
         async with database.begin() as tx:
-            await outbox.settle(tx, parcel, Sending(state=ParcelState.DEAD, outcome=Outcome.REJECTED))
+            await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.DEAD, outcome=SendOutcome.REJECTED))
             await bank.refund(tx, first.turn_id)
 
     async with database.begin() as tx:
@@ -470,20 +472,20 @@ async def test_giving_up_and_the_end_of_a_turn_do_not_wait_for_each_other(
 class Post:
     """A platform that takes what it is given, and answers as it was told to."""
 
-    def __init__(self, *answers: ParcelState) -> None:
+    def __init__(self, *answers: OutboxState) -> None:
         self.answers = list(answers)
         self.got: list[str] = []
-        self.noted: list[tuple[str, ParcelState]] = []
+        self.noted: list[tuple[str, OutboxState]] = []
 
-    def render(self, platform: Platform, account: str, text: str) -> Sequence[Body]:
+    def render(self, platform: Platform, account: str, text: str) -> Sequence[MessageBody]:
         return [text]
 
-    async def send(self, parcel: Parcel) -> Sending:
+    async def send(self, parcel: OutboxMessage) -> DeliveryResult:
         assert isinstance(parcel.body, str)
         self.got.append(parcel.body)
-        return Sending(state=self.answers.pop(0) if self.answers else ParcelState.SENT, retry_in_s=60)
+        return DeliveryResult(state=self.answers.pop(0) if self.answers else OutboxState.SENT, retry_in_s=60)
 
-    async def note(self, tx: Transaction, parcel: Parcel, sending: Sending, became: ParcelState) -> None:
+    async def note(self, tx: Transaction, parcel: OutboxMessage, sending: DeliveryResult, became: OutboxState) -> None:
         self.noted.append((str(parcel.body), became))
 
 
@@ -496,7 +498,7 @@ class Bells:
     async def announce(self, turn_id: UUID) -> None:
         self.rung.append(turn_id)
 
-    def listen(self, turn_id: UUID) -> AbstractAsyncContextManager[Bell]:
+    def listen(self, turn_id: UUID) -> AbstractAsyncContextManager[AnswerSignal]:
         raise NotImplementedError
 
 
@@ -515,7 +517,7 @@ async def test_where_people_fetch_their_answers_the_promise_is_the_delivery(
     assert bells.rung == [claim.turn_id]
     async with database.begin() as tx:
         assert await outbox.waiting(tx) == 0
-        assert await outbox.answer(tx, claim.turn_id) == Answer(claim.turn_id, "a", {})
+        assert await outbox.answer(tx, claim.turn_id) == OutboxAnswer(claim.turn_id, "a", {})
 
 
 async def test_what_a_turn_promised_is_sent_after_what_was_promised_before(
@@ -542,11 +544,11 @@ async def test_the_courier_empties_the_outbox_in_order(database: Database, keyri
 async def test_the_courier_stops_at_what_must_wait(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
     claim = await new_claim(database, keyring)
     await put(database, outbox, claim, "a", "b")
-    post = Post(ParcelState.SENT, ParcelState.PENDING)
+    post = Post(OutboxState.SENT, OutboxState.PENDING)
     for _ in range(2):
         await courier(database, outbox, post).deliver(claim.conversation_id)
     assert post.got == ["a", "b"], "b waits for its time"
-    assert post.noted == [("a", ParcelState.SENT), ("b", ParcelState.PENDING)]
+    assert post.noted == [("a", OutboxState.SENT), ("b", OutboxState.PENDING)]
 
 
 async def test_no_word_of_an_answer_is_readable(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from hermes.ports.people import User
 from hermes.ports.tools import ToolCall
+from hermes.ports.users import User
 from hermes.router.pipeline import handle_message
 from hermes.soul.sanitize import scan
 from hermes.stores.memory import MemoryHouse

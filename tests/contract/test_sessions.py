@@ -7,10 +7,10 @@ from uuid import UUID, uuid4
 import pytest
 
 from hermes.graph.node import root_id
-from hermes.ports.errors import Forgotten, NotThere
-from hermes.ports.graphs import Entry
-from hermes.ports.people import User, UserState
-from hermes.ports.sessions import Session, Spoken, Wanted
+from hermes.ports.errors import NotFound, UserErased
+from hermes.ports.graphs import GraphEntry
+from hermes.ports.sessions import Session, SessionQuery, UserNodes
+from hermes.ports.users import User, UserState
 from hermes.stores.postgres.chats import PostgresChats
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.graphs import PostgresGraphs
@@ -59,7 +59,7 @@ async def test_the_session_stays_while_people_talk_and_knows_where_its_list_stan
 ) -> None:
     session = await current(database, sessions, await new_conversation(database, user, "42"))
     async with database.begin() as tx:
-        head = (await PostgresGraphs(keyring).append(tx, session.id, session.head, [Entry({"role": "user", "content": "Hi"})])).head
+        head = (await PostgresGraphs(keyring).append(tx, session.id, session.head, [GraphEntry({"role": "user", "content": "Hi"})])).head
     expected = Session(session.id, session.conversation_id, user.id, None, head, 1)
     assert await current(database, sessions, session.conversation_id) == expected
 
@@ -121,9 +121,9 @@ async def test_conversations_have_sessions_of_their_own(database: Database, user
 
 async def test_what_is_not_there_is_said(database: Database, sessions: PostgresSessions) -> None:
     async with database.begin() as tx:
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             await sessions.get(tx, uuid4())
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             await sessions.current(tx, uuid4(), uuid4())
 
 
@@ -131,7 +131,7 @@ async def test_a_forgotten_user_has_no_session(database: Database, keyring: Keyr
     session = await current(database, sessions, await new_conversation(database, user, "42"))
     async with database.begin() as tx:
         await PostgresPeople(keyring).forget(tx, user.id)
-    with pytest.raises(Forgotten):
+    with pytest.raises(UserErased):
         await current(database, sessions, session.conversation_id)
 
 
@@ -140,7 +140,7 @@ async def test_where_the_opener_was_deleted_whoever_speaks_now_begins_anew(
 ) -> None:
     first = await current(database, sessions, await new_conversation(database, user, "42"))
     async with database.begin() as tx:
-        carol, _ = await PostgresPeople(keyring).meet(tx, "bali", Platform.TELEGRAM, "carol", state=UserState.ACTIVE)
+        carol, _ = await PostgresPeople(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, "carol", state=UserState.ACTIVE)
         await PostgresPeople(keyring).forget(tx, user.id)
     second = await current(database, sessions, first.conversation_id, carol.id)
     assert (second.user_id, second.previous, second.length) == (carol.id, first.id, 0)
@@ -152,7 +152,7 @@ async def test_where_the_opener_was_deleted_whoever_speaks_now_begins_anew(
 
 async def found(database: Database, sessions: PostgresSessions, *names: str, **more: object) -> list[UUID]:
     async with database.begin() as tx:
-        return list(await sessions.find(tx, Wanted(names=names, **more)))  # type: ignore[arg-type]  # a test's own words
+        return list(await sessions.find(tx, SessionQuery(names=names, **more)))  # type: ignore[arg-type]  # a test's own words
 
 
 async def test_sessions_are_found_in_the_order_of_their_beginning(database: Database, user: User, sessions: PostgresSessions) -> None:
@@ -169,7 +169,7 @@ async def test_a_name_is_an_id_of_either_kind_a_channel_or_what_a_client_calls_i
     second = await current(database, sessions, first.conversation_id)
     chats = PostgresChats(database, keyring)
     async with database.begin() as tx:
-        carol, _ = await PostgresPeople(keyring).meet(tx, "bali", Platform.DOOR, "carol", state=UserState.ACTIVE)
+        carol, _ = await PostgresPeople(keyring).find_or_create(tx, "bali", Platform.COMPLETIONS, "carol", state=UserState.ACTIVE)
         games = [(await chats.named(tx, "bali", person.id, "game 7", ())).session_id for person in (user, carol)]
         await chats.named(tx, "bali", user.id, "another", ())
     assert await found(database, sessions, str(first.id)) == [first.id]
@@ -183,7 +183,7 @@ async def test_since_and_account_narrow_what_is_found(database: Database, keyrin
     old, new = [await current(database, sessions, await new_conversation(database, user, channel)) for channel in ("42", "43")]
     await be_silent(database, old, 2 * HOUR_S)
     async with database.begin() as tx:
-        dora, _ = await PostgresPeople(keyring).meet(tx, "shop", Platform.DOOR, "dora", state=UserState.ACTIVE)
+        dora, _ = await PostgresPeople(keyring).find_or_create(tx, "shop", Platform.COMPLETIONS, "dora", state=UserState.ACTIVE)
         elsewhere = (await PostgresChats(database, keyring).begin(tx, "shop", dora.id)).session_id
     an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
     assert await found(database, sessions, since=an_hour_ago) == [new.id, elsewhere]
@@ -192,11 +192,13 @@ async def test_since_and_account_narrow_what_is_found(database: Database, keyrin
     assert await found(database, sessions, "42", since=an_hour_ago) == [], "known, but silent since"
 
 
-@pytest.mark.parametrize("wanted", [Wanted(names=("42", "nowhere")), Wanted(names=(str(uuid4()),)), Wanted(account="nobody")])
-async def test_a_name_that_nobody_has_is_said(database: Database, user: User, sessions: PostgresSessions, wanted: Wanted) -> None:
+@pytest.mark.parametrize(
+    "wanted", [SessionQuery(names=("42", "nowhere")), SessionQuery(names=(str(uuid4()),)), SessionQuery(account="nobody")]
+)
+async def test_a_name_that_nobody_has_is_said(database: Database, user: User, sessions: PostgresSessions, wanted: SessionQuery) -> None:
     await current(database, sessions, await new_conversation(database, user, "42"))
     async with database.begin() as tx:
-        with pytest.raises(NotThere, match=r"nowhere|session|account 'nobody'"):
+        with pytest.raises(NotFound, match=r"nowhere|session|account 'nobody'"):
             await sessions.find(tx, wanted)
 
 
@@ -228,7 +230,7 @@ async def test_in_a_group_everybody_who_spoke_must_allow_training(
         event = MessageEvent(platform=Platform.TELEGRAM, sender_id=sender, text="hello")
         envelope = Envelope(event=event, account="bali", channel_id="group", event_key=str(uuid4()))
         async with database.begin() as tx:
-            speaker, _ = await people.meet(tx, "bali", Platform.TELEGRAM, sender, state=UserState.ACTIVE)
+            speaker, _ = await people.find_or_create(tx, "bali", Platform.TELEGRAM, sender, state=UserState.ACTIVE)
             await people.allow_training(tx, speaker.id, trains=trains)
             accepted = await PostgresInbox(keyring).accept(tx, envelope, speaker, uuid4())
         claim = await claim_turn(database, keyring, accepted.turn_id)
@@ -253,9 +255,9 @@ async def test_who_was_deleted_has_no_word_any_more(database: Database, keyring:
     async with database.begin() as tx:
         await PostgresPeople(keyring).forget(tx, user.id)
     async with database.begin() as tx:
-        with pytest.raises(Forgotten):
+        with pytest.raises(UserErased):
             await sessions.may_train(tx, session.id)
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             await sessions.may_train(tx, uuid4())
 
 
@@ -267,7 +269,7 @@ async def speak(database: Database, keyring: Keyring, sender: str, channel: str,
     event = MessageEvent(platform=Platform.TELEGRAM, sender_id=sender, text="hello")
     envelope = Envelope(event=event, account="bali", channel_id=channel, event_key=str(uuid4()))
     async with database.begin() as tx:
-        speaker, _ = await PostgresPeople(keyring).meet(tx, "bali", Platform.TELEGRAM, sender, state=UserState.ACTIVE)
+        speaker, _ = await PostgresPeople(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, sender, state=UserState.ACTIVE)
         accepted = await PostgresInbox(keyring).accept(tx, envelope, speaker, uuid4())
     claim = await claim_turn(database, keyring, accepted.turn_id)
     session = await current(database, PostgresSessions(keyring), claim.conversation_id, speaker.id)
@@ -285,9 +287,9 @@ async def test_a_session_that_was_ended_is_gone_on_with_by_nobody(database: Data
     async with database.begin() as tx:
         assert set(await sessions.end(tx, ann)) == {own.id, group.id}
         assert await sessions.end(tx, ann) == []
-        assert await sessions.go_on(tx, own.conversation_id) is None
-        await PostgresGraphs(keyring).append(tx, own.id, own.head, [Entry({"role": "user", "content": "late"})])
-        assert await sessions.go_on(tx, own.conversation_id) is None, "also where a turn that was under way ended in it"
+        assert await sessions.find_current(tx, own.conversation_id) is None
+        await PostgresGraphs(keyring).append(tx, own.id, own.head, [GraphEntry({"role": "user", "content": "late"})])
+        assert await sessions.find_current(tx, own.conversation_id) is None, "also where a turn that was under way ended in it"
     second = await current(database, sessions, own.conversation_id)
     assert second == Session(second.id, own.conversation_id, ann, own.id, second.head, 0)
     assert (await current(database, sessions, group.conversation_id)).previous == group.id
@@ -302,8 +304,8 @@ async def test_where_somebody_spoke_among_others_is_known_until_it_is_erased(
     await speak(database, keyring, "bob", "group", ("b3",))
     await speak(database, keyring, "bob", "bob", ("alone",))
     await speak(database, keyring, "ann", "group")
-    of_bob = Spoken(own.id, frozenset({"b1", "b2", "b3"}), frozenset({"a1", "a2"}))
-    of_ann = Spoken(own.id, frozenset({"a1", "a2"}), frozenset({"b1", "b2", "b3"}))
+    of_bob = UserNodes(own.id, frozenset({"b1", "b2", "b3"}), frozenset({"a1", "a2"}))
+    of_ann = UserNodes(own.id, frozenset({"a1", "a2"}), frozenset({"b1", "b2", "b3"}))
     async with database.begin() as tx:
         assert (list(await sessions.spoken(tx, bob)), list(await sessions.spoken(tx, ann))) == ([of_bob], [])
         assert list(await sessions.spoken(tx, bob, account="bali")) == [of_bob]
@@ -323,10 +325,10 @@ async def test_a_private_session_does_not_go_on_in_a_room_nor_a_rooms_in_private
     conversation_id = await new_conversation(database, user, "42")
     private = await current(database, sessions, conversation_id)
     async with database.begin() as tx:
-        assert await sessions.go_on(tx, conversation_id, is_shared=True) is None
+        assert await sessions.find_current(tx, conversation_id, is_shared=True) is None
         room = await sessions.current(tx, conversation_id, user.id, is_shared=True)
         assert (room.is_shared, room.previous, room.length) == (True, private.id, 0)
-        assert await sessions.go_on(tx, conversation_id, is_shared=True) == room
+        assert await sessions.find_current(tx, conversation_id, is_shared=True) == room
         assert await sessions.get(tx, room.id) == room
-        assert await sessions.go_on(tx, conversation_id) is None
+        assert await sessions.find_current(tx, conversation_id) is None
         assert (await sessions.begin(tx, room, user.id)).is_shared

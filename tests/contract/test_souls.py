@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 
 from hermes.ports.agents import Agent, Tone
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.memories import Change, Depth, Dream, DreamKind, Fact, NewFact, Origin
-from hermes.ports.people import User
+from hermes.ports.memories import Dream, DreamDepth, DreamKind, Fact, FactChange, FactOrigin, NewFact
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import User
 from hermes.soul.base import SoulLoader
 from hermes.soul.layers import personality
 from hermes.soul.recall import Recall
@@ -82,9 +82,9 @@ class House:
         self.skipped += 1
 
     async def know(self, text: str, key: str | None = None) -> None:
-        new = NewFact(text=text, key=key, canonical=text, terms=tuple(terms(text)), origin=Origin.RULE)
+        new = NewFact(text=text, key=key, canonical=text, terms=tuple(terms(text)), origin=FactOrigin.RULE)
         async with self.database.begin() as tx:
-            await self.memories.change(tx, self.user.id, [Change(fact=new)], now=NOW - timedelta(days=1))
+            await self.memories.change(tx, self.user.id, [FactChange(fact=new)], now=NOW - timedelta(days=1))
 
     async def load(self, text: str = "a bar in Canggu", agent: Agent = AGENT) -> Any:
         return await self.souls.load(self.user, agent, text, now=NOW, conversation_id=uuid4())
@@ -112,7 +112,7 @@ async def test_a_soul_has_what_is_known_and_what_comes_to_mind(house: House) -> 
     await house.know("My dog is called Rex")
     async with house.database.begin() as tx:
         dreams = [Dream(kind=DreamKind.INSIGHT, text="Goes out on Fridays.")]
-        await house.dreams.add(tx, house.user.id, Depth.DEEP, NOW.date(), dreams, now=NOW)
+        await house.dreams.add(tx, house.user.id, DreamDepth.DEEP, NOW.date(), dreams, now=NOW)
     soul = await house.load("what is my dog called?")
     assert soul.system == "\n".join((
         personality(AGENT),

@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from hermes.ports.credits import Balance, Credits
-from hermes.ports.errors import Forgotten, NotThere
-from hermes.ports.people import Channel, ChannelBusy, ChannelTaken, Kept, Linked, NewUser, People, User, UserState
+from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transactions
+from hermes.ports.users import ChannelBusy, ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, Users, UserState
 from hermes.router.replies import LANGUAGES
 from hermes.router.signup import ReferralRefused, Signup, find_user
 from hermes.stores.memory import MemoryCredits, MemoryPeople, MemoryTransactions
@@ -24,8 +24,8 @@ from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.turn import Envelope, MessageEvent, Platform
 
-PHONE = Channel("bali", Platform.WHATSAPP, "628123456")
-CHAT = Channel("bot", Platform.TELEGRAM, "42")
+PHONE = UserChannel("bali", Platform.WHATSAPP, "628123456")
+CHAT = UserChannel("bot", Platform.TELEGRAM, "42")
 GRANT, REWARD = 100, 20
 
 
@@ -34,7 +34,7 @@ class House:
     """One adapter of the ports, each call in a transaction of its own."""
 
     transactions: Transactions
-    people: People
+    people: Users
     credits: Credits
 
     @property
@@ -53,7 +53,7 @@ class House:
         async with self.transactions.begin() as tx:
             return await self.signup.activate(tx, user.id, referred_by=referred_by)
 
-    async def meet(self, channel: Channel, state: UserState = UserState.STRANGER) -> User:
+    async def find_or_create(self, channel: UserChannel, state: UserState = UserState.STRANGER) -> User:
         user, _ = await self.ask("meet", channel.account, channel.platform, channel.sender_id, state=state)
         return user
 
@@ -132,14 +132,14 @@ async def test_what_is_changed_of_nobody_and_of_somebody_who_was_deleted_is_refu
         ("refer", (await house.create(state=UserState.ACTIVE)).id),
     ]
     for method, *values in changes:
-        with pytest.raises(NotThere):
+        with pytest.raises(NotFound):
             await house.ask(method, uuid4(), *values)
-        with pytest.raises(Forgotten):
+        with pytest.raises(UserErased):
             await house.ask(method, gone.id, *values)
 
 
 async def test_users_are_listed_the_newest_first_and_by_state(house: House) -> None:
-    stranger = await house.meet(CHAT)
+    stranger = await house.find_or_create(CHAT)
     invited, active, gone = await house.create(), await house.create(state=UserState.ACTIVE), await house.create()
     await house.ask("forget", gone.id)
     listed = [user.id for user in await house.ask("list")]
@@ -178,13 +178,13 @@ async def test_a_user_is_found_by_what_a_person_would_write(house: House) -> Non
 )
 async def test_nobody_is_found_by_anything_else(house: House, wanted: str, said: str) -> None:
     await house.create()
-    with pytest.raises(NotThere, match=f"^{said}"):
+    with pytest.raises(NotFound, match=f"^{said}"):
         await house.find(wanted)
 
 
 async def test_a_beginning_that_two_ids_share_means_nobody(house: House) -> None:
     first, second = await house.create(id=UUID(int=0xABCD << 112 | 1)), await house.create(id=UUID(int=0xABCD << 112 | 1 << 100))
-    with pytest.raises(NotThere, match=f"^more than one id begins with abcd: {first.id}, {second.id}; write more of it$"):
+    with pytest.raises(NotFound, match=f"^more than one id begins with abcd: {first.id}, {second.id}; write more of it$"):
         await house.find("abcd")
     assert await house.find("abcd0000-0000-0000") == first
 
@@ -195,16 +195,16 @@ async def test_a_beginning_that_two_ids_share_means_nobody(house: House) -> None
 async def test_a_channel_is_linked_and_its_first_message_is_from_that_user(house: House) -> None:
     user = await house.create(state=UserState.ACTIVE)
     assert await house.ask("find", PHONE) is None
-    assert await house.ask("link", user.id, PHONE) == Linked(is_new=True)
-    assert await house.ask("link", user.id, CHAT) == Linked(is_new=True)
-    assert await house.ask("link", user.id, PHONE) == Linked(is_new=False)
+    assert await house.ask("link", user.id, PHONE) == LinkResult(is_new=True)
+    assert await house.ask("link", user.id, CHAT) == LinkResult(is_new=True)
+    assert await house.ask("link", user.id, PHONE) == LinkResult(is_new=False)
     assert await house.ask("find", PHONE) == user
     assert await house.ask("channels", [user.id]) == {user.id: [PHONE, CHAT]}
-    assert await house.meet(PHONE) == user
+    assert await house.find_or_create(PHONE) == user
 
 
 async def test_a_channel_of_another_user_is_refused_and_stays_theirs(house: House) -> None:
-    other, user = await house.meet(PHONE, UserState.ACTIVE), await house.create()
+    other, user = await house.find_or_create(PHONE, UserState.ACTIVE), await house.create()
     with pytest.raises(ChannelTaken, match=f"^whatsapp:bali/628123456 is the channel of another user, {other.id}$"):
         await house.ask("link", user.id, PHONE)
     assert await house.ask("find", PHONE) == other
@@ -215,52 +215,52 @@ async def test_a_channel_of_another_user_is_refused_and_stays_theirs(house: Hous
 
 
 async def test_a_stranger_on_a_channel_makes_room_and_is_forgotten(house: House) -> None:
-    stranger, user = await house.meet(PHONE), await house.create(state=UserState.ACTIVE)
-    assert await house.ask("link", user.id, PHONE) == Linked(is_new=True, replaced=stranger.id)
+    stranger, user = await house.find_or_create(PHONE), await house.create(state=UserState.ACTIVE)
+    assert await house.ask("link", user.id, PHONE) == LinkResult(is_new=True, replaced=stranger.id)
     assert (await house.ask("get", stranger.id)).state is UserState.DELETED
-    assert await house.meet(PHONE) == user
-    assert await house.ask("link", user.id, PHONE) == Linked(is_new=False)
+    assert await house.find_or_create(PHONE) == user
+    assert await house.ask("link", user.id, PHONE) == LinkResult(is_new=False)
 
 
 async def test_a_stranger_who_was_ever_given_credits_makes_no_room(house: House) -> None:
-    stranger, user = await house.meet(PHONE), await house.create()
+    stranger, user = await house.find_or_create(PHONE), await house.create()
     async with house.transactions.begin() as tx:
         await house.credits.grant(tx, stranger.id, 5, "apology:1")
     with pytest.raises(ChannelTaken, match=f"a stranger who has an account of credits; activate that one, {stranger.id}$"):
         await house.ask("link", user.id, PHONE)
-    assert await house.meet(PHONE) == stranger
+    assert await house.find_or_create(PHONE) == stranger
     assert (await house.activate(stranger)).state is UserState.ACTIVE
     assert await house.credits_of(stranger) == [5 + GRANT]
 
 
 async def test_a_stranger_with_another_channel_keeps_that_one(house: House) -> None:
-    stranger, user = await house.meet(PHONE), await house.create()
+    stranger, user = await house.find_or_create(PHONE), await house.create()
     await house.ask("link", stranger.id, CHAT)
-    assert await house.ask("link", user.id, PHONE) == Linked(is_new=True)
+    assert await house.ask("link", user.id, PHONE) == LinkResult(is_new=True)
     assert await house.ask("channels", [user.id, stranger.id]) == {user.id: [PHONE], stranger.id: [CHAT]}
     assert (await house.ask("get", stranger.id)).state is UserState.STRANGER
 
 
-def envelope(channel: Channel, text: str = "hello") -> Envelope:
+def envelope(channel: UserChannel, text: str = "hello") -> Envelope:
     event = MessageEvent(platform=channel.platform, sender_id=channel.sender_id, text=text)
     return Envelope(event=event, account=channel.account, channel_id=channel.sender_id, event_key=secrets.token_hex(8))
 
 
 async def test_a_message_that_waits_is_not_lost_to_a_link(stored: House, keyring: Keyring) -> None:
-    stranger, user, inbox = await stored.meet(PHONE), await stored.create(), PostgresInbox(keyring)
+    stranger, user, inbox = await stored.find_or_create(PHONE), await stored.create(), PostgresInbox(keyring)
     async with stored.transactions.begin() as tx:
         receipt = await inbox.accept(tx, envelope(PHONE), stranger, uuid4())
     with pytest.raises(ChannelBusy, match=r"^a message from whatsapp:bali/628123456 waits for its answer; link it when that was given$"):
         await stored.ask("link", user.id, PHONE)
-    assert await stored.meet(PHONE) == stranger
+    assert await stored.find_or_create(PHONE) == stranger
     async with stored.transactions.begin() as tx:
         claim: Any = await inbox.claim(tx, receipt.turn_id)
         await inbox.finish(tx, claim)
-    assert await stored.ask("link", user.id, PHONE) == Linked(is_new=True, replaced=stranger.id)
+    assert await stored.ask("link", user.id, PHONE) == LinkResult(is_new=True, replaced=stranger.id)
 
 
 async def test_after_a_link_the_conversation_begins_anew_under_the_users_own_key(stored: House, keyring: Keyring) -> None:
-    stranger, user, inbox = await stored.meet(PHONE), await stored.create(state=UserState.ACTIVE), PostgresInbox(keyring)
+    stranger, user, inbox = await stored.find_or_create(PHONE), await stored.create(state=UserState.ACTIVE), PostgresInbox(keyring)
     async with stored.transactions.begin() as tx:
         first = await inbox.accept(tx, envelope(PHONE, "let me in"), stranger, uuid4())
         claim: Any = await inbox.claim(tx, first.turn_id)
@@ -268,7 +268,7 @@ async def test_after_a_link_the_conversation_begins_anew_under_the_users_own_key
         await inbox.finish(tx, claim)
     await stored.ask("link", user.id, PHONE)
     async with stored.transactions.begin() as tx:
-        second = await inbox.accept(tx, envelope(PHONE, "thank you"), await stored.meet(PHONE), uuid4())
+        second = await inbox.accept(tx, envelope(PHONE, "thank you"), await stored.find_or_create(PHONE), uuid4())
         session = await PostgresSessions(keyring).current(tx, second.conversation_id, user.id)
     assert (second.conversation_id == first.conversation_id, second.seq, session.user_id, session.previous) == (False, 1, user.id, None)
 
@@ -276,7 +276,7 @@ async def test_after_a_link_the_conversation_begins_anew_under_the_users_own_key
 async def test_a_first_message_and_a_link_at_once_make_one_owner(stored: House) -> None:
     for number in range(10):
         channel, user = replace(PHONE, sender_id=f"{number}"), await stored.create(state=UserState.ACTIVE)
-        met, linked = await asyncio.gather(stored.meet(channel), stored.ask("link", user.id, channel))
+        met, linked = await asyncio.gather(stored.find_or_create(channel), stored.ask("link", user.id, channel))
         owner = await stored.ask("find", channel)
         assert owner == user
         assert linked.replaced in (None, met.id)
@@ -301,7 +301,7 @@ async def test_a_linked_channel_has_not_been_written_from_until_a_message_comes(
     assert await last() is None
     await stored.ask("find", PHONE)
     assert await last() is None
-    await stored.meet(PHONE)
+    await stored.find_or_create(PHONE)
     assert await last() is not None
 
 
@@ -309,7 +309,7 @@ async def test_a_linked_channel_has_not_been_written_from_until_a_message_comes(
 
 
 async def test_activation_gives_the_signup_grant_once(house: House) -> None:
-    stranger, invited = await house.meet(CHAT), await house.create()
+    stranger, invited = await house.find_or_create(CHAT), await house.create()
     for user in (stranger, invited):
         for _ in range(2):
             assert (await house.activate(user)).state is UserState.ACTIVE
@@ -320,7 +320,7 @@ async def test_activation_gives_the_signup_grant_once(house: House) -> None:
 
 
 async def test_somebody_who_was_active_before_is_given_nothing_by_activating_them(house: House) -> None:
-    guest = await house.meet(CHAT, UserState.ACTIVE)  # as the OpenAI door meets its users: without a grant
+    guest = await house.find_or_create(CHAT, UserState.ACTIVE)  # as the OpenAI door meets its users: without a grant
     await house.activate(guest)
     assert await house.credits_of(guest) == [0]
 
@@ -347,7 +347,7 @@ async def test_a_friend_who_brings_somebody_and_who_is_brought_get_the_reward_on
     assert await house.credits_of(friend, invited) == [GRANT + REWARD, GRANT + REWARD]
     at_once = await house.create(state=UserState.ACTIVE, referred_by=friend.referral_code)
     assert await house.credits_of(friend, at_once) == [GRANT + 2 * REWARD, GRANT + REWARD]
-    stranger = await house.meet(CHAT)
+    stranger = await house.find_or_create(CHAT)
     await house.activate(stranger, referred_by=friend.referral_code)
     assert await house.credits_of(friend, stranger) == [GRANT + 3 * REWARD, GRANT + REWARD]
 
@@ -366,7 +366,7 @@ async def test_a_referral_that_counts_for_nothing_is_refused_and_nothing_happens
         with pytest.raises(ReferralRefused, match=f"^{said}$"):
             await house.activate(user, referred_by=code)
     for code in ("nobody", "", f"deleted/{uuid4()}", "\udcff", "a\x00b"):
-        with pytest.raises(NotThere, match=r"^there is no referral code"):
+        with pytest.raises(NotFound, match=r"^there is no referral code"):
             await house.activate(invited, referred_by=code)
     assert await house.ask("get", invited.id) == invited
     assert await house.credits_of(friend, other, invited, brought) == [GRANT, GRANT, 0, 0]
@@ -378,7 +378,7 @@ async def test_who_was_deleted_brings_nobody(house: House) -> None:
     await house.ask("forget", friend.id)
     user = await house.activate(invited)
     assert (user.referred_by, await house.credits_of(user, friend)) == (None, [GRANT, GRANT])
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         await house.create(referred_by=friend.referral_code)
     with pytest.raises(ReferralRefused, match=r"is deleted; only who is active brings others$"):
         await house.create(referred_by=(await house.ask("get", friend.id)).referral_code)
@@ -403,7 +403,7 @@ async def test_friends_who_bring_others_at_once_do_not_wait_for_each_other(store
 
 
 async def test_of_somebody_who_only_signed_up_nothing_is_kept(house: House) -> None:
-    assert await house.ask("kept", (await house.create()).id) == Kept()
+    assert await house.ask("kept", (await house.create()).id) == UserDataCounts()
 
 
 # --- two ids of one sender
@@ -412,23 +412,23 @@ async def test_of_somebody_who_only_signed_up_nothing_is_kept(house: House) -> N
 async def test_who_is_known_by_one_of_two_ids_is_known_by_both(house: House) -> None:
     user_id = replace(PHONE, sender_id="ID.99")
     for first, second in ((PHONE, user_id), (replace(user_id, account="java"), replace(PHONE, account="java"))):
-        somebody = await house.meet(first)
+        somebody = await house.find_or_create(first)
         known, is_new = await house.ask(
             "meet", second.account, second.platform, second.sender_id, state=UserState.STRANGER, alias=first.sender_id
         )
         assert (known, is_new) == (somebody, False)
-        assert await house.meet(second) == somebody
-        assert await house.meet(first) == somebody
+        assert await house.find_or_create(second) == somebody
+        assert await house.find_or_create(first) == somebody
 
 
 async def test_a_newcomer_with_two_ids_is_one_person(house: House) -> None:
     met, is_new = await house.ask("meet", PHONE.account, PHONE.platform, PHONE.sender_id, state=UserState.STRANGER, alias="ID.99")
     assert is_new
-    assert await house.meet(replace(PHONE, sender_id="ID.99")) == met
+    assert await house.find_or_create(replace(PHONE, sender_id="ID.99")) == met
 
 
 async def test_two_users_stay_two_when_their_ids_turn_out_to_be_one_persons(house: House) -> None:
-    number, name = await house.meet(PHONE), await house.meet(replace(PHONE, sender_id="ID.99"))
+    number, name = await house.find_or_create(PHONE), await house.find_or_create(replace(PHONE, sender_id="ID.99"))
     met, is_new = await house.ask("meet", PHONE.account, PHONE.platform, PHONE.sender_id, state=UserState.STRANGER, alias="ID.99")
     assert (met, is_new) == (number, False)
-    assert await house.meet(replace(PHONE, sender_id="ID.99")) == name
+    assert await house.find_or_create(replace(PHONE, sender_id="ID.99")) == name

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from hermes.ports.channels import Call, Happening, Outcome, Reply, To, Verdict, Webhook
+from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, PlatformResponse, SendOutcome, SendResult, Webhook
 from hermes.turn import Platform
 
 OUTCOMES = {
-    400: Outcome.REJECTED,
-    401: Outcome.UNAUTHORIZED,
-    403: Outcome.INVALID_RECIPIENT,
-    429: Outcome.RATE_LIMITED,
-    451: Outcome.WINDOW_CLOSED,
+    400: SendOutcome.REJECTED,
+    401: SendOutcome.UNAUTHORIZED,
+    403: SendOutcome.INVALID_RECIPIENT,
+    429: SendOutcome.RATE_LIMITED,
+    451: SendOutcome.WINDOW_CLOSED,
 }
 
 
@@ -32,7 +32,7 @@ class SimpleChannel:
     def verify(self, webhook: Webhook) -> None:
         raise NotImplementedError
 
-    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
         raise NotImplementedError
 
     def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
@@ -45,23 +45,23 @@ class SimpleChannel:
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"text": body["text"]}
 
-    def encode(self, body: Mapping[str, Any], to: To) -> Call:
+    def encode(self, body: Mapping[str, Any], to: Destination) -> PlatformRequest:
         where = {"chat_id": to.channel_id} | ({"message_thread_id": to.thread} if to.thread else {})
-        return Call(method="POST", url=f"{self.url}/botSECRET/sendMessage", headers={"X-Key": "SECRET"}, json={**body, **where})
+        return PlatformRequest(method="POST", url=f"{self.url}/botSECRET/sendMessage", headers={"X-Key": "SECRET"}, json={**body, **where})
 
-    def typing(self, to: To, *, message_id: str | None) -> Call | None:
+    def typing(self, to: Destination, *, message_id: str | None) -> PlatformRequest | None:
         return None
 
-    def classify(self, reply: Reply) -> Verdict:
+    def classify(self, reply: PlatformResponse) -> SendResult:
         try:
             said = json.loads(reply.body)
         except ValueError:
-            return Verdict(outcome=Outcome.SERVICE_UNAVAILABLE, detail=f"HTTP {reply.status} without JSON")
+            return SendResult(outcome=SendOutcome.SERVICE_UNAVAILABLE, detail=f"HTTP {reply.status} without JSON")
         if reply.status == 200 and said["ok"]:
-            return Verdict(outcome=Outcome.SENT, message_id=str(said["result"]["message_id"]))
+            return SendResult(outcome=SendOutcome.SENT, message_id=str(said["result"]["message_id"]))
         parameters, detail = said.get("parameters", {}), said["description"]
-        return Verdict(
-            outcome=Outcome.SERVICE_UNAVAILABLE if reply.status >= 500 else OUTCOMES[reply.status],
+        return SendResult(
+            outcome=SendOutcome.SERVICE_UNAVAILABLE if reply.status >= 500 else OUTCOMES[reply.status],
             detail=f"{reply.status} {detail}",
             retry_after_s=parameters.get("retry_after"),
             moved_to=str(parameters["migrate_to_chat_id"]) if "migrate_to_chat_id" in parameters else None,

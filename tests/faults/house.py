@@ -26,8 +26,8 @@ from hermes.app import Hermes, open_hermes
 from hermes.config import load
 from hermes.ports.credits import Balance
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.inbox import Receipt
-from hermes.ports.people import UserState
+from hermes.ports.inbox import AcceptedMessage
+from hermes.ports.users import UserState
 from hermes.router.replies import ReplyKind, reply
 from hermes.stores.embedded import Stores
 from hermes.stores.postgres.database import on
@@ -153,7 +153,7 @@ class Worker:
 class Accepted:
     """A message that was acknowledged."""
 
-    receipt: Receipt
+    receipt: AcceptedMessage
     channel: str
     text: str
 
@@ -224,7 +224,7 @@ class House:
 
     # senders
 
-    async def send(self, channel: str, text: str, platform: Platform = Platform.REST) -> Receipt:
+    async def send(self, channel: str, text: str, platform: Platform = Platform.REST) -> AcceptedMessage:
         """Send a message once. Raises StoreUnavailable: then nobody knows whether it is there."""
         key = f"key of {text}"
         self.tried[key] = text
@@ -234,7 +234,7 @@ class House:
         self.accepted[receipt.turn_id] = Accepted(receipt, channel, text)
         return receipt
 
-    async def send_until_acknowledged(self, channel: str, text: str) -> Receipt:
+    async def send_until_acknowledged(self, channel: str, text: str) -> AcceptedMessage:
         """Send a message as every platform does: again, under the same key, until somebody says that it was received."""
         while True:
             try:
@@ -242,7 +242,7 @@ class House:
             except StoreUnavailable:
                 await asyncio.sleep(0.1)
 
-    async def send_all(self, *texts: str, platform: Platform = Platform.REST) -> list[Receipt]:
+    async def send_all(self, *texts: str, platform: Platform = Platform.REST) -> list[AcceptedMessage]:
         """Send texts one after the other, each to the channel that its first letter names."""
         return [await self.send(text[0], text, platform) for text in texts]
 

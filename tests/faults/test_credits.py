@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
 from hermes.ports.credits import Balance
-from hermes.ports.errors import NotThere, StoreUnavailable
+from hermes.ports.errors import NotFound, StoreUnavailable
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, on
@@ -172,7 +172,7 @@ async def a_late_turn(books: Database, user_id: UUID, turn_id: UUID) -> None:
     async with books.begin() as tx:
         try:
             await BANK.post(tx, turn_id)
-        except NotThere:
+        except NotFound:
             await BANK.reserve(tx, user_id, turn_id)
             await BANK.post(tx, turn_id)
 

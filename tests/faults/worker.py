@@ -33,11 +33,11 @@ from hermes.app.root import Housekeeping
 from hermes.cli.running import new_event_loop, until_told
 from hermes.config import load
 from hermes.ops import logs
-from hermes.ports.backends import Ask
+from hermes.ports.backends import ModelRequest
 from hermes.ports.inbox import Claim
 from hermes.ports.journal import Effect
 from hermes.ports.models import Answer, Caller
-from hermes.ports.outbox import Parcel, ParcelState, Sending
+from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.router.courier import Sender
 from hermes.stores.embeddings import HashedEmbeddings
@@ -298,11 +298,11 @@ class Postman:
     def render(self, _: Platform, __: str, text: str) -> list[str]:
         return [text]
 
-    async def send(self, parcel: Parcel) -> Sending:
+    async def send(self, parcel: OutboxMessage) -> DeliveryResult:
         self._snare.reached("send", is_after=False)
         note(self._post, turn_id=str(parcel.turn_id), body=parcel.body, is_ambiguous=parcel.is_ambiguous, at=time.monotonic())
         self._snare.reached("send", is_after=True)
-        return Sending(state=ParcelState.SENT)
+        return DeliveryResult(state=OutboxState.SENT)
 
     async def note(self, *_: object) -> None:
         """What is written down about it is looked at elsewhere."""
@@ -322,7 +322,7 @@ class Model:
     def __init__(self, orders: Orders, snare: Snare) -> None:
         self._orders, self._snare, self._diary = orders, snare, opened(orders.diary)
 
-    async def complete(self, ask: Ask, _: Caller) -> Answer:
+    async def complete(self, ask: ModelRequest, _: Caller) -> Answer:
         text, name = own_words(ask), uuid4().hex
         prepared_by = int(ask.messages[0]["content"].rpartition(SIGNED)[2])
         note(self._diary, call=name, began=time.monotonic(), text=text, pid=os.getpid(), prepared_by=prepared_by)

@@ -20,14 +20,14 @@ from uuid import UUID, uuid4
 from redis.asyncio import Redis
 
 from hermes.channels.post import HttpPost, open_post
-from hermes.delivery.books import Books
-from hermes.delivery.dispatch import Dispatch
-from hermes.delivery.receipts import Receipts
+from hermes.delivery.channel_sender import ChannelSender
+from hermes.delivery.receipts import ReceiptHandler
+from hermes.delivery.settlement import SettlementWriter
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
 from hermes.ports.inbox import Claim
-from hermes.ports.outbox import Parcel, Sending
-from hermes.ports.people import UserState
+from hermes.ports.outbox import DeliveryResult, OutboxMessage
+from hermes.ports.users import UserState
 from hermes.router.courier import Courier
 from hermes.stores.memory.breakers import MemoryBreakers
 from hermes.stores.postgres.credits import PostgresCredits
@@ -74,13 +74,13 @@ class House:
         self.metrics, self.credits, self.inbox = Metrics(), PostgresCredits(), PostgresInbox(self.keyring)
         self.people, self.journal = PostgresPeople(self.keyring), PostgresJournal(self.keyring)
         self.outbox = PostgresOutbox(self.keyring, cut_off_s=60, cap=self.cap)
-        self.books = Books(self.credits, self.journal, self)
+        self.settlement = SettlementWriter(self.credits, self.journal, self)
         breakers = MemoryBreakers(self.clock) if self.redis is None else RedisBreakers(self.redis, self.clock)
-        self.dispatch = Dispatch(
+        self.dispatch = ChannelSender(
             channels=Directory([SimpleChannel(url=self.url, has_receipts=self.has_receipts)]),
             post=self.post,
             breakers=breakers,
-            books=self.books,
+            settlement=self.settlement,
             alerts=self,
             meter=self.metrics,
             clock=self.clock,
@@ -88,11 +88,11 @@ class House:
             timer=lambda: time.monotonic() + self.slept_s,
         )
         self.courier = Courier(self.database, self.outbox, cast("Any", None), {Platform.TELEGRAM: self.dispatch})
-        self.receipts = Receipts(
+        self.receipts = ReceiptHandler(
             transactions=self.database,
-            arrivals=self.outbox.arrivals,
+            tracking=self.outbox.tracking,
             dead_letters=self.outbox.dead_letters,
-            books=self.books,
+            settlement=self.settlement,
             meter=self.metrics,
         )
 
@@ -108,7 +108,7 @@ class House:
         event = MessageEvent(platform=Platform.TELEGRAM, sender_id=chat, text=text)
         envelope = Envelope(event=event, account="bali", channel_id=chat, event_key=str(uuid4()))
         async with self.database.begin() as tx:
-            user, is_new = await self.people.meet(tx, "bali", Platform.TELEGRAM, chat, state=UserState.ACTIVE)
+            user, is_new = await self.people.find_or_create(tx, "bali", Platform.TELEGRAM, chat, state=UserState.ACTIVE)
             if is_new:
                 await self.credits.grant(tx, user.id, 10, f"signup:{user.id}")
             receipt = await self.inbox.accept(tx, envelope, user, uuid4())
@@ -117,7 +117,7 @@ class House:
         assert isinstance(claim, Claim)
         return claim
 
-    async def end(self, claim: Claim, answer: str) -> Parcel | None:
+    async def end(self, claim: Claim, answer: str) -> OutboxMessage | None:
         """End a turn, as `record` does."""
         async with self.database.begin() as tx:
             await self.credits.post(tx, claim.turn_id)
@@ -179,7 +179,7 @@ async def die_after_sending(database_url: str, master_key: str, conversation: st
         class Doomed:
             render, note = house.dispatch.render, house.dispatch.note
 
-            async def send(self, parcel: Parcel) -> Sending:
+            async def send(self, parcel: OutboxMessage) -> DeliveryResult:
                 await real(parcel)
                 os.kill(os.getpid(), signal.SIGKILL)
                 raise AssertionError("still alive")

@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
-from hermes.ports.backends import Ask, Completion, Usage
+from hermes.ports.backends import Completion, ModelRequest, Usage
 from hermes.ports.models import Answer, Caller
 from hermes.router.speakers import spoken_words
 
 NOTE = re.compile(r"\A<context>.*?</context>\n\n", re.DOTALL)
 
 
-def own_words(ask: Ask) -> str:
+def own_words(ask: ModelRequest) -> str:
     """What the user wrote, without the note and the speaker's label that Hermes puts before it."""
     text: str = next(message["content"] for message in reversed(ask.messages) if message["role"] == "user")
     return spoken_words(without_note(text))
@@ -40,7 +40,7 @@ class Echo:
     def __init__(self, before: Callable[[str], Awaitable[Any]] | None = None) -> None:
         self._before = before
 
-    async def complete(self, ask: Ask, _: Caller) -> Answer:
+    async def complete(self, ask: ModelRequest, _: Caller) -> Answer:
         text = own_words(ask)
         if self._before is not None:
             await self._before(text)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hermes.ports.backends import Ask
+from hermes.ports.backends import ModelRequest
 from hermes.ports.models import Answer, Caller
 from hermes.tools.concierge import PACK
 from tests.flows.echo import said
@@ -18,23 +18,23 @@ class Obedient:
     """The port Models. `asked` has every request, in order."""
 
     def __init__(self) -> None:
-        self.asked: list[Ask] = []
+        self.asked: list[ModelRequest] = []
 
-    async def complete(self, ask: Ask, _: Caller) -> Answer:
+    async def complete(self, ask: ModelRequest, _: Caller) -> Answer:
         self.asked.append(ask)
         calls = [] if ask.tool_choice == "none" else list(self._calls(ask))
         if calls:
             return said(None, tool_calls=calls[:MOST_CALLS])
         return said("\n".join(text_of(message) for message in ask.messages if message["role"] != "assistant"))
 
-    def _calls(self, ask: Ask) -> list[dict[str, Any]]:
+    def _calls(self, ask: ModelRequest) -> list[dict[str, Any]]:
         newest = text_of(ask.messages[-1])
         offered = {tool["function"]["name"]: tool["function"]["parameters"] for tool in ask.tools}
         wanted = dict.fromkeys([*(name for name in TOOLS if name in newest), *offered])
         return [call(name, arguments_for(offered.get(name, {}))) for name in wanted]
 
     @property
-    def prompts(self) -> list[Ask]:
+    def prompts(self) -> list[ModelRequest]:
         """The first request of each turn."""
         return [ask for ask in self.asked if ask.tool_choice != "none"]
 
@@ -64,7 +64,7 @@ def text_of(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
 
 
-def words_in(asks: Sequence[Ask]) -> str:
+def words_in(asks: Sequence[ModelRequest]) -> str:
     """All that these requests say, tools included."""
     return json.dumps(
         [[dict(message) for message in ask.messages] + [dict(tool) for tool in ask.tools] for ask in asks], ensure_ascii=False

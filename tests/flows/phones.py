@@ -12,7 +12,7 @@ from hermes.channels.telegram import BotApi, Telegram
 from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
 from hermes.demo.platforms import Person, Platforms, open_platforms
 from hermes.demo.platforms import Platform as Fake
-from hermes.ports.channels import Channel, Happening, Heard, Webhook
+from hermes.ports.channels import Channel, InboundEvent, InboundMessage, Webhook
 from tests.flows.directory import Directory
 from tests.unit.demo.platforms.receiver import Receiver, receiving
 
@@ -41,15 +41,15 @@ class Phones:
         """Somebody new at a platform."""
         return {fake.name: fake for fake in self.platforms}[name].person("Ada")
 
-    async def happened(self, name: str) -> Sequence[Happening]:
+    async def happened(self, name: str) -> Sequence[InboundEvent]:
         """All that a platform's account has been told so far."""
         await self.platforms.quiet()
         channel, now = self.channels[name], datetime.now(UTC)
         return [happening for got in self.receiver.got for happening in channel.parse(Webhook(headers={}, body=got.raw), now=now)]
 
-    async def heard(self, name: str) -> list[Heard]:
+    async def heard(self, name: str) -> list[InboundMessage]:
         """The messages among it."""
-        return [happening for happening in await self.happened(name) if isinstance(happening, Heard)]
+        return [happening for happening in await self.happened(name) if isinstance(happening, InboundMessage)]
 
 
 def channels_to(platforms: Platforms) -> dict[str, Channel]:

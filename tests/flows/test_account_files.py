@@ -12,7 +12,7 @@ from hermes.channels.telegram import BotApi, Telegram
 from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
 from hermes.demo.platforms import Fault, Hang, Html, Raw, Refuse, Reset, sample_picture
 from hermes.ports.channels import Channel
-from hermes.ports.images import Fetched, ImageTooLarge, ImageUnreadable
+from hermes.ports.images import FetchedMedia, ImageTooLarge, ImageUnreadable
 from tests.flows.directory import Directory
 from tests.flows.phones import Phones, open_phones
 from tests.unit.tools.pictures.model import OneAddress
@@ -46,8 +46,8 @@ async def reference(phones: Phones, name: str, picture: bytes | None = None) -> 
 async def test_a_picture_is_fetched_by_its_reference_with_the_accounts_own_key(phones: Phones, files: AccountFiles, name: str) -> None:
     url = await reference(phones, name)
     assert url.startswith(f"{name.removesuffix('_cloud')}:fake{'-cloud' if name.endswith('_cloud') else ''}/")
-    assert await files.fetch(url) == Fetched(sample_picture(), TYPES[name])
-    assert await files.fetch(url) == Fetched(sample_picture(), TYPES[name]), "a reference is good for more than once"
+    assert await files.fetch(url) == FetchedMedia(sample_picture(), TYPES[name])
+    assert await files.fetch(url) == FetchedMedia(sample_picture(), TYPES[name]), "a reference is good for more than once"
 
 
 async def test_what_is_no_reference_is_fetched_from_the_web(files: AccountFiles) -> None:

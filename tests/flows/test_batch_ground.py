@@ -27,7 +27,7 @@ from hermes.config import (
 )
 from hermes.config.named import Named
 from hermes.ports.backends import BadRequest, ContextTooLong, Overloaded, RateLimited, Unauthorized
-from hermes.ports.budgets import Paused, PauseReason
+from hermes.ports.budgets import CallsPaused, PauseReason
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.models import ChainFailed, NoCapacity, UnknownPrice
 from hermes.stores.postgres.database import on
@@ -151,7 +151,7 @@ WHERE = {"backend": "b", "model": "m"}
         (NoCapacity("x"), False, False),
         (StoreUnavailable("x"), False, False),
         (UnknownPrice("x"), True, True),
-        (Paused(PauseReason.CAP, None), True, True),
+        (CallsPaused(PauseReason.CAP, None), True, True),
     ],
 )
 def test_what_a_failure_means_for_whoever_would_ask_again(error: Exception, is_final: bool, is_spent: bool) -> None:

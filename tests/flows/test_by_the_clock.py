@@ -21,19 +21,19 @@ from redis.asyncio import Redis
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
 from hermes.ports.agents import Agent
-from hermes.ports.backends import Ask, Completion, Usage
-from hermes.ports.budgets import Used
-from hermes.ports.calls import Source
+from hermes.ports.backends import Completion, ModelRequest, Usage
+from hermes.ports.budgets import BudgetUsage
 from hermes.ports.concierge import Product
 from hermes.ports.embeddings import Embedding
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.graphs import Entry
+from hermes.ports.graphs import GraphEntry
 from hermes.ports.inbox import Claim
-from hermes.ports.memories import Depth, Fact, Origin
+from hermes.ports.memories import DreamDepth, Fact, FactOrigin
+from hermes.ports.model_calls import CallSource
 from hermes.ports.models import Answer, Caller
-from hermes.ports.outbox import Parcel, ParcelState, Sending
-from hermes.ports.people import User, UserState
+from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
 from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.users import User, UserState
 from hermes.router.clockwork import Chore, Clockwork
 from hermes.router.courier import Courier
 from hermes.router.reminding import Reminding
@@ -96,10 +96,10 @@ class Post:
     def render(self, _: Platform, __: str, text: str) -> list[str]:
         return [text]
 
-    async def send(self, parcel: Parcel) -> Sending:
+    async def send(self, parcel: OutboxMessage) -> DeliveryResult:
         assert isinstance(parcel.body, str)
         self.got.append(parcel.body)
-        return Sending(state=ParcelState.SENT)
+        return DeliveryResult(state=OutboxState.SENT)
 
     async def note(self, *_: object) -> None:
         """Nobody reads it."""
@@ -110,9 +110,9 @@ class Says:
     """Models that say what they are told to."""
 
     answer: str
-    asked: list[tuple[Ask, Caller]] = field(default_factory=list)
+    asked: list[tuple[ModelRequest, Caller]] = field(default_factory=list)
 
-    async def complete(self, ask: Ask, caller: Caller) -> Answer:
+    async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
         self.asked.append((ask, caller))
         message = {"role": "assistant", "content": self.answer}
         completion = Completion(message=message, finish_reason="stop", usage=Usage(), model="m-1", request_digest="")
@@ -124,8 +124,8 @@ class Plenty:
 
     day_tokens, month_tokens = 50_000, 1_500_000
 
-    async def used(self, _: UUID) -> Used:
-        return Used(day_tokens=0, day_held=0, day_micro_usd=0, month_tokens=0, month_held=0)
+    async def used(self, _: UUID) -> BudgetUsage:
+        return BudgetUsage(day_tokens=0, day_held=0, day_micro_usd=0, month_tokens=0, month_held=0)
 
 
 class Flapping:
@@ -248,7 +248,7 @@ class House:
         event = MessageEvent(platform=platform, sender_id=sender, text=text)
         envelope = Envelope(event=event, account="bali", channel_id=sender, event_key=str(uuid4()))
         async with self.database.begin() as tx:
-            user, _ = await self.people.meet(tx, "bali", platform, sender, state=UserState.ACTIVE)
+            user, _ = await self.people.find_or_create(tx, "bali", platform, sender, state=UserState.ACTIVE)
             receipt = await self.inbox.accept(tx, envelope, user, uuid4())
             claim = await self.inbox.claim(tx, receipt.turn_id)
         assert isinstance(claim, Claim)
@@ -334,8 +334,8 @@ async def test_a_message_is_learnt_from_after_its_turn(house: House) -> None:
     async with house.working(memory=house.remembering().remember):
         await house.no_job_left()
     assert [(fact.key, fact.text, fact.origin, fact.source_turn) for fact in await house.facts(claim.user_id)] == [
-        ("diet", "vegan", Origin.RULE, claim.turn_id),
-        (None, "my sister lives in Lisbon", Origin.RULE, claim.turn_id),
+        ("diet", "vegan", FactOrigin.RULE, claim.turn_id),
+        (None, "my sister lives in Lisbon", FactOrigin.RULE, claim.turn_id),
     ]
     assert (await house.bases.get(claim.user_id)).value is None, "the next soul is built anew"
     async with house.database.begin() as tx:
@@ -351,7 +351,7 @@ async def test_a_model_reads_what_rules_do_not_and_the_call_is_the_users_own(hou
     await house.remembering(models).remember(claim.turn_id)
     assert [fact.text for fact in await house.facts(claim.user_id)] == ["my daughter Ana plays the cello"]
     [(_, caller)] = models.asked
-    assert (caller.user_id, caller.account, caller.source, caller.turn_id) == (claim.user_id, "bali", Source.MEMORY, claim.turn_id)
+    assert (caller.user_id, caller.account, caller.source, caller.turn_id) == (claim.user_id, "bali", CallSource.MEMORY, claim.turn_id)
 
 
 async def test_what_the_prompt_recalled_is_not_learnt_again_and_the_users_own_words_are(house: House) -> None:
@@ -409,7 +409,7 @@ async def test_somebody_who_is_deleted_while_a_model_reads_ends_quietly(house: H
     await house.answer(claim)
 
     class Slow(Says):
-        async def complete(self, ask: Ask, caller: Caller) -> Answer:
+        async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
             async with house.database.begin() as tx:
                 await house.people.forget(tx, claim.user_id)
             return await super().complete(ask, caller)
@@ -536,7 +536,7 @@ async def talk(house: House, claim: Claim, answer: str, gate: asyncio.Event | No
         session = await house.sessions.current(tx, claim.conversation_id, claim.user_id)
     if gate is not None:
         await gate.wait()
-    entries = [Entry({"role": "user", "content": claim.envelope.event.text}), Entry({"role": "assistant", "content": answer})]
+    entries = [GraphEntry({"role": "user", "content": claim.envelope.event.text}), GraphEntry({"role": "assistant", "content": answer})]
     async with house.database.begin() as tx:
         await house.inbox.hold(tx, claim)
         await house.graphs.append(tx, session.id, session.head, entries)
@@ -608,7 +608,7 @@ async def test_after_a_long_silence_a_reminder_begins_the_session_that_its_answe
 
 async def learn(house: House, sender: str, *texts: str) -> UUID:
     claim = await house.hear("hello", sender=sender)
-    learnt = [Learnt(text=text, origin=Origin.SAID) for text in texts]
+    learnt = [Learnt(text=text, origin=FactOrigin.SAID) for text in texts]
     await house.writer().save(claim.user_id, learnt, now=NOON - timedelta(hours=2))
     return claim.user_id
 
@@ -621,10 +621,10 @@ async def test_a_dream_is_dreamt_once_in_its_period_however_many_tick(house: Hou
     nights = house.nights()
 
     async def lightly(now: datetime) -> None:
-        await nights.dream(Depth.LIGHT, now=now)
+        await nights.dream(DreamDepth.LIGHT, now=now)
 
     async def deeply(now: datetime) -> None:
-        await nights.dream(Depth.DEEP, now=now)
+        await nights.dream(DreamDepth.DEEP, now=now)
 
     chores = (Chore(name="light", every_s=60, do=lightly), Chore(name="deep", every_s=60, do=deeply))
     workers = [clockwork(house, *chores) for _ in range(2)]
@@ -639,13 +639,13 @@ async def test_a_dream_is_dreamt_once_in_its_period_however_many_tick(house: Hou
 async def test_deep_dreams_ask_a_model_in_the_name_of_each_user(house: House) -> None:
     users = {await learn(house, str(number), *SURFS) for number in range(2)}
     models = Says(json.dumps({"insights": [{"text": "They surf at dawn with a blue board.", "evidence": [1, 2]}]}))
-    assert await house.nights(models).dream(Depth.DEEP, now=NOON) == 2
+    assert await house.nights(models).dream(DreamDepth.DEEP, now=NOON) == 2
     assert {(caller.user_id, caller.account, caller.source) for _, caller in models.asked} == {
-        (user, "bali", Source.MEMORY) for user in users
+        (user, "bali", CallSource.MEMORY) for user in users
     }
     for user in users:
         async with house.database.begin() as tx:
-            assert (await house.dreams.newest(tx, user, Depth.DEEP))[0].text == "They surf at dawn with a blue board."
+            assert (await house.dreams.newest(tx, user, DreamDepth.DEEP))[0].text == "They surf at dawn with a blue board."
 
 
 async def test_one_damaged_memory_keeps_nobody_else_from_dreaming(house: House) -> None:
@@ -653,7 +653,7 @@ async def test_one_damaged_memory_keeps_nobody_else_from_dreaming(house: House) 
     async with house.database.begin() as tx:
         damage = "update user_memory set value = set_byte(value, 20, 255 - get_byte(value, 20)) where user_id = %s"
         await on(tx).execute(damage, [users[0]])
-    assert await house.nights().dream(Depth.LIGHT, now=NOON) == 2
+    assert await house.nights().dream(DreamDepth.LIGHT, now=NOON) == 2
     assert await house.rows("select user_id from dream_nights order by user_id") == [(user,) for user in users[1:]]
 
 

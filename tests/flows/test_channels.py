@@ -15,7 +15,7 @@ from hermes.config import InboxSettings, MemorySettings
 from hermes.demo.platforms import Disorder, Instagram, Platforms, WhatsApp, open_platforms
 from hermes.demo.platforms.telegram.people import TelegramPerson
 from hermes.ports.channel_accounts import ChannelAccount
-from hermes.ports.channels import Outcome
+from hermes.ports.channels import SendOutcome
 from hermes.router.replies import ReplyKind, reply
 from hermes.stores.postgres.database import on
 from hermes.turn import Platform
@@ -383,7 +383,7 @@ async def test_what_broke_off_twice_and_never_arrived_is_listed_and_refunded_and
     async with echoing.service.database.begin() as tx:
         [letter] = await echoing.service.hermes.parts.outbox.dead_letters.list(tx)
         assert await echoing.service.hermes.parts.credits.audit(tx) == []
-    assert (letter.outcome, letter.doubts) == (Outcome.AMBIGUOUS, 2)
+    assert (letter.outcome, letter.doubts) == (SendOutcome.AMBIGUOUS, 2)
     kinds = "select kind from credit_entries where turn_id is not null order by id"
     assert await echoing.ask(kinds) == [("reserve",), ("post",), ("refund",)]
     ada.say("two")

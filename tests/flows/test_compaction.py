@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from hermes.config import HistorySettings
-from hermes.ports.sessions import Wanted
+from hermes.ports.sessions import SessionQuery
 from hermes.router.compaction import SeeingCounter
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
@@ -29,7 +29,7 @@ async def test_a_long_conversation_is_compacted_and_its_export_is_complete(
         for number in range(12):
             assert (await service.post("/v1/messages", {"text": f"{number}: {TALE}"}, key)).status == 200
         async with service.database.begin() as tx:
-            [session_id] = await service.hermes.parts.sessions.find(tx, Wanted(account="shop"))
+            [session_id] = await service.hermes.parts.sessions.find(tx, SessionQuery(account="shop"))
             graph = await service.hermes.parts.graphs.load(tx, session_id)
         assert isinstance(session_id, UUID)
         assert graph.verify()

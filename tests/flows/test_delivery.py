@@ -13,10 +13,10 @@ from typing import Any, cast
 import pytest
 from redis.asyncio import Redis
 
-from hermes.ports.channels import Outcome, Rank, Reach, Receipt, Renamed
-from hermes.ports.dead_letters import ALL
+from hermes.ports.channels import DeliveryReceipt, IdChanged, ReachabilityChanged, ReceiptRank, SendOutcome
+from hermes.ports.dead_letters import ALL_DEAD_LETTERS
 from hermes.ports.inbox import Claim
-from hermes.ports.outbox import Lengths
+from hermes.ports.outbox import OutboxLengths
 from hermes.stores.postgres.work import Pace, open_work
 from hermes.stores.seal import new_master_key
 from hermes.turn import Platform
@@ -66,10 +66,10 @@ async def test_an_answer_is_sent_in_its_parts_right_after_its_turn_and_the_journ
     assert delivered == [{**about, "part": 0}, {**about, "part": 1}]
     async with house.database.begin() as tx:
         answer = await house.outbox.answer(tx, claim.turn_id)
-        standings = await house.outbox.arrivals.standings(tx, claim.turn_id)
+        standings = await house.outbox.tracking.standings(tx, claim.turn_id)
     assert answer is not None
     assert answer.text == "Sunset bars in Canggu:\nOld Man's"
-    assert [(each.state, each.rank) for each in standings] == [("sent", Rank.SENT)] * 2
+    assert [(each.state, each.rank) for each in standings] == [("sent", ReceiptRank.SENT)] * 2
     assert (house.sends(), await house.available(claim)) == ({"sent": 2.0}, 9)
 
 
@@ -135,7 +135,7 @@ async def test_an_answer_that_was_lost_puts_the_parcel_in_doubt_and_it_is_sent_o
     assert house.sends() == {"ambiguous": 1.0, "sent": 1.0}
 
 
-async def listed(house: House) -> list[tuple[int, Outcome | None, int]]:
+async def listed(house: House) -> list[tuple[int, SendOutcome | None, int]]:
     async with house.database.begin() as tx:
         return [(letter.part, letter.outcome, letter.doubts) for letter in await house.outbox.dead_letters.list(tx)]
 
@@ -159,7 +159,7 @@ async def test_without_receipts_a_second_doubt_ends_it_as_a_refunded_dead_letter
     await house.answer("two")
     assert api.texts == ["one", "one", "two"]
     assert await states(house) == [("dead", "ambiguous", 0, 2), ("sent", "sent", 0, 0)]
-    assert await listed(house) == [(0, Outcome.AMBIGUOUS, 2)]
+    assert await listed(house) == [(0, SendOutcome.AMBIGUOUS, 2)]
     assert await house.available(claim) == 9, "only the second one is paid"
     [*_, failure] = [facts for type_, facts in await house.events(claim) if type_ == "delivery_failed"]
     assert (failure["state"], failure["is_refunded"], failure["doubts"]) == ("dead", True, 2)
@@ -179,7 +179,7 @@ async def test_where_there_are_receipts_one_is_waited_for_and_nothing_overtakes_
     await house.time_passes()
     await house.sweep()
     assert (api.texts, await states(house)) == (["one", "one", "two"], [("dead", "ambiguous", 0, 2), ("sent", "sent", 0, 0)])
-    assert (await listed(house), await house.available(claim)) == ([(0, Outcome.AMBIGUOUS, 2)], 9)
+    assert (await listed(house), await house.available(claim)) == ([(0, SendOutcome.AMBIGUOUS, 2)], 9)
 
 
 async def test_a_receipt_within_that_time_confirms_it_and_it_stays_paid(receipted: House, api: BotApi) -> None:
@@ -189,7 +189,7 @@ async def test_a_receipt_within_that_time_confirms_it_and_it_stays_paid(receipte
     claim = await house.answer("one")
     await house.time_passes()
     await house.sweep()
-    await house.receipts.heard(TELEGRAM, "bali", Receipt(message_id="m1", rank=Rank.DELIVERED, channel_id="42"))
+    await house.receipts.heard(TELEGRAM, "bali", DeliveryReceipt(message_id="m1", rank=ReceiptRank.DELIVERED, channel_id="42"))
     await house.time_passes()
     await house.sweep()
     assert (await states(house), await listed(house), await house.available(claim)) == ([("sent", "sent", 0, 2)], [], 9)
@@ -201,17 +201,17 @@ async def test_a_receipt_after_that_takes_it_off_the_list_as_delivered_and_it_st
 ) -> None:
     house = receipted
     claim = await in_doubt_twice(house, api)
-    assert (await listed(house), await house.available(claim)) == ([(0, Outcome.AMBIGUOUS, 2)], 10)
+    assert (await listed(house), await house.available(claim)) == ([(0, SendOutcome.AMBIGUOUS, 2)], 10)
     known = {
         "channel": {"channel_id": "42"},
         "reference": {"reference": f"{claim.turn_id}/0/"},
         "text": {"channel_id": "42", "text": "one"},
     }[how]
     for _ in range(2):
-        await house.receipts.heard(TELEGRAM, "bali", Receipt(message_id="m1", rank=Rank.READ, **known))
+        await house.receipts.heard(TELEGRAM, "bali", DeliveryReceipt(message_id="m1", rank=ReceiptRank.READ, **known))
     async with house.database.begin() as tx:
-        [standing] = await house.outbox.arrivals.standings(tx, claim.turn_id)
-    assert (standing.state, standing.rank) == ("sent", Rank.READ)
+        [standing] = await house.outbox.tracking.standings(tx, claim.turn_id)
+    assert (standing.state, standing.rank) == ("sent", ReceiptRank.READ)
     assert (await listed(house), await house.available(claim)) == ([], 10)
     [delivered] = [facts for type_, facts in await house.events(claim) if type_ == "response_delivered"]
     assert (delivered["part"], delivered["is_refunded"]) == (0, True)
@@ -225,28 +225,28 @@ async def test_a_receipt_after_that_takes_it_off_the_list_as_delivered_and_it_st
         {"reference": "00000000-0000-0000-0000-000000000000/0/"},
         {"reference": "of another program"},
         {"channel_id": "42", "text": "a person of ours says hello"},
-        {"channel_id": "42", "rank": Rank.FAILED},
+        {"channel_id": "42", "rank": ReceiptRank.FAILED},
     ],
 )
 async def test_no_other_receipt_takes_it_off_the_list(receipted: House, api: BotApi, known: dict[str, Any]) -> None:
     house = receipted
     await in_doubt_twice(house, api)
-    await house.receipts.heard(TELEGRAM, "bali", Receipt(**{"message_id": "m1", "rank": Rank.READ, **known}))
-    assert await listed(house) == [(0, Outcome.AMBIGUOUS, 2)]
+    await house.receipts.heard(TELEGRAM, "bali", DeliveryReceipt(**{"message_id": "m1", "rank": ReceiptRank.READ, **known}))
+    assert await listed(house) == [(0, SendOutcome.AMBIGUOUS, 2)]
 
 
 async def test_a_part_in_doubt_gives_the_whole_answer_back_once_and_the_other_parts_arrive(receipted: House, api: BotApi) -> None:
     house = receipted
     claim = await in_doubt_twice(house, api, "one\n\ntwo\n\nthree")
     assert api.texts == ["one", "one", "two", "three"]
-    assert (await listed(house), await house.available(claim)) == ([(0, Outcome.AMBIGUOUS, 2)], 10)
+    assert (await listed(house), await house.available(claim)) == ([(0, SendOutcome.AMBIGUOUS, 2)], 10)
 
 
 async def test_one_in_doubt_can_be_sent_again_and_is_not_charged_again(receipted: House, api: BotApi) -> None:
     house = receipted
     claim = await in_doubt_twice(house, api)
     async with house.database.begin() as tx:
-        await house.outbox.dead_letters.requeue(tx, ALL)
+        await house.outbox.dead_letters.requeue(tx, ALL_DEAD_LETTERS)
     await house.courier.deliver(claim.conversation_id)
     assert (api.texts, await listed(house), await house.available(claim)) == (["one", "one", "one"], [], 10)
 
@@ -256,7 +256,7 @@ async def test_what_an_earlier_version_left_in_doubt_is_listed_and_refunded_too(
     await house.end(claim, "one")
     await house.rows("update outbox set state = 'ambiguous', outcome = 'ambiguous', doubts = 1 returning 1")
     await house.receipts.tidy()
-    assert (await listed(house), await house.available(claim)) == ([(0, Outcome.AMBIGUOUS, 2)], 10)
+    assert (await listed(house), await house.available(claim)) == ([(0, SendOutcome.AMBIGUOUS, 2)], 10)
     await house.receipts.tidy()
     assert await house.available(claim) == 10
 
@@ -264,13 +264,13 @@ async def test_what_an_earlier_version_left_in_doubt_is_listed_and_refunded_too(
 async def test_a_receipt_that_comes_meanwhile_spares_the_second_copy(house: House, api: BotApi) -> None:
     api.lose_answer()
     claim = await house.answer("one")
-    await house.receipts.heard(TELEGRAM, "bali", Receipt(message_id="m1", rank=Rank.DELIVERED, channel_id="42"))
+    await house.receipts.heard(TELEGRAM, "bali", DeliveryReceipt(message_id="m1", rank=ReceiptRank.DELIVERED, channel_id="42"))
     await house.time_passes()
     await house.sweep()
     assert api.texts == ["one"]
     async with house.database.begin() as tx:
-        [standing] = await house.outbox.arrivals.standings(tx, claim.turn_id)
-    assert (standing.state, standing.rank, standing.doubts) == ("sent", Rank.DELIVERED, 1)
+        [standing] = await house.outbox.tracking.standings(tx, claim.turn_id)
+    assert (standing.state, standing.rank, standing.doubts) == ("sent", ReceiptRank.DELIVERED, 1)
 
 
 async def test_a_process_killed_between_send_and_note_leaves_a_doubt_and_is_repeated_once(
@@ -326,7 +326,7 @@ async def test_what_is_sent_again_goes_last_and_is_marked_late(house: House, api
     await house.answer("two")
     api.is_down = False
     async with house.database.begin() as tx:
-        await house.outbox.dead_letters.requeue(tx, ALL)
+        await house.outbox.dead_letters.requeue(tx, ALL_DEAD_LETTERS)
     await house.time_passes()
     await house.sweep()
     assert api.texts == ["two", "one"]
@@ -342,9 +342,9 @@ async def test_more_than_may_wait_goes_to_the_dead_letters_and_calls_a_person(da
             claims.append(await house.answer("hello", chat=chat))
             house.clock.ahead += timedelta(minutes=10)
         async with house.database.begin() as tx:
-            assert await house.outbox.lengths(tx) == Lengths(failed_sends=2, dead_letters=1)
+            assert await house.outbox.lengths(tx) == OutboxLengths(failed_sends=2, dead_letters=1)
             [letter] = await house.outbox.dead_letters.list(tx)
-        assert (letter.channel_id, letter.outcome) == ("3", Outcome.SERVICE_UNAVAILABLE)
+        assert (letter.channel_id, letter.outcome) == ("3", SendOutcome.SERVICE_UNAVAILABLE)
         assert house.alerted == ["failed_sends_overflowed"]
         assert [await house.available(claim) for claim in claims] == [9, 9, 10]
 
@@ -398,7 +398,7 @@ async def test_a_breaker_holds_for_all_processes_uses_up_no_try_and_one_probe_en
             await there.sweep()
         assert api.asked == 15, "one probe each time"
         async with here.database.begin() as tx:
-            assert await here.outbox.lengths(tx) == Lengths(failed_sends=4, dead_letters=0)
+            assert await here.outbox.lengths(tx) == OutboxLengths(failed_sends=4, dead_letters=0)
         api.is_down = False
         here.clock.ahead += timedelta(minutes=2, seconds=1)
         await here.time_passes()
@@ -426,7 +426,7 @@ async def test_without_redis_everything_is_sent(database_url: str, master_key: s
 
 async def test_a_message_that_the_platform_gives_up_later_is_refunded(house: House, api: BotApi) -> None:
     claim = await house.answer("one")
-    failed = Receipt(message_id="1", rank=Rank.FAILED, error=Outcome.INVALID_RECIPIENT, detail="131026")
+    failed = DeliveryReceipt(message_id="1", rank=ReceiptRank.FAILED, error=SendOutcome.INVALID_RECIPIENT, detail="131026")
     for _ in range(2):
         await house.receipts.heard(TELEGRAM, "bali", failed)
     assert (await house.available(claim), await states(house)) == (10, [("dead", "invalid_recipient", 0, 0)])
@@ -440,7 +440,7 @@ async def test_a_message_that_the_platform_gives_up_later_is_refunded(house: Hou
 
 
 async def test_tidying_applies_what_came_too_early_and_throws_old_letters_away(house: House, api: BotApi) -> None:
-    failed = Receipt(message_id="1", rank=Rank.FAILED, error=Outcome.REJECTED)
+    failed = DeliveryReceipt(message_id="1", rank=ReceiptRank.FAILED, error=SendOutcome.REJECTED)
     await house.receipts.heard(TELEGRAM, "bali", failed)
     claim = await house.answer("one")
     assert await house.available(claim) == 9
@@ -453,12 +453,12 @@ async def test_tidying_applies_what_came_too_early_and_throws_old_letters_away(h
 
 async def test_who_leaves_and_who_has_another_id_is_heard(house: House, api: BotApi) -> None:
     claim = await house.answer("one")
-    await house.receipts.heard(TELEGRAM, "bali", Reach(sender_id="42", is_reachable=False))
+    await house.receipts.heard(TELEGRAM, "bali", ReachabilityChanged(sender_id="42", is_reachable=False))
     async with house.database.begin() as tx:
         await house.outbox.put(tx, replace(claim, turn_id=(await house.hear(chat="8")).turn_id), [{"text": "lost"}])
     await house.courier.deliver(claim.conversation_id)
     assert api.texts == ["one"]
-    await house.receipts.heard(TELEGRAM, "bali", Renamed(old="42", new="43"))
+    await house.receipts.heard(TELEGRAM, "bali", IdChanged(old="42", new="43"))
     again = await house.answer("hello again", chat="43")
     assert (again.user_id, again.conversation_id) == (claim.user_id, claim.conversation_id)
     assert api.received[-1] == ("43", "hello again")

@@ -11,8 +11,8 @@ import pytest
 
 from hermes.config import BackendKind, BackendSettings, DoorSettings, LlmSettings, ModelSettings, PriceSettings, Secret, TierSettings
 from hermes.graph import MessageGraph, Response
-from hermes.ports.backends import Ask
-from hermes.ports.calls import Source
+from hermes.ports.backends import ModelRequest
+from hermes.ports.model_calls import CallSource
 from hermes.ports.models import Caller
 from hermes.stores.postgres.database import on
 from hermes.web.completions import CHAT
@@ -662,9 +662,9 @@ async def test_a_call_that_is_given_up_while_it_is_let_in_holds_nothing(house: H
     await house.say([user("one")], "1")
     [[user_id]] = await house.users()
     hermes = house.service.hermes
-    caller = Caller(user_id=user_id, account="shop", tier="agents", source=Source.DOOR)
+    caller = Caller(user_id=user_id, account="shop", tier="agents", source=CallSource.COMPLETIONS)
     for turns in range(6):
-        task = asyncio.create_task(hermes.gateway.complete(Ask(messages=[user("x")], max_tokens=5), caller))
+        task = asyncio.create_task(hermes.gateway.complete(ModelRequest(messages=[user("x")], max_tokens=5), caller))
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()

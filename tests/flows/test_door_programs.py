@@ -14,8 +14,8 @@ from hermes.gateway.door import read_request
 from hermes.gateway.door.recording import Recording
 from hermes.graph.message import canonical
 from hermes.ports.backends import Completion, Usage
-from hermes.ports.calls import Call, CallOutcome, Source
-from hermes.ports.people import UserState
+from hermes.ports.model_calls import CallOutcome, CallSource, ModelCall
+from hermes.ports.users import UserState
 from hermes.stores.postgres.calls import PostgresCalls
 from hermes.stores.postgres.chats import PostgresChats
 from hermes.stores.postgres.database import Database, on
@@ -130,7 +130,7 @@ class Client:
 class Locked(Recording):
     """Records without the short way."""
 
-    async def at_once(self, call: Call, completion: Completion) -> UUID | None:
+    async def at_once(self, call: ModelCall, completion: Completion) -> UUID | None:
         return None
 
 
@@ -154,11 +154,11 @@ class House:
 
     async def record(self, recording: Recording, sent: Any, message: dict[str, Any], asked: Asked) -> None:
         usage = Usage(tokens_in=1, tokens_out=1)
-        call = Call(
+        call = ModelCall(
             id=uuid4(),
             day=date(2026, 11, 15),
             account_id="shop",
-            source=Source.DOOR,
+            source=CallSource.COMPLETIONS,
             tier="t",
             user_id=self.user_id,
             model="m",
@@ -198,7 +198,7 @@ class House:
 async def test_every_sample_stands_once_under_exactly_what_was_sent(database: Database, seed: int, way: type[Recording]) -> None:
     keyring = Keyring(MasterKeys.parse([new_master_key()]))
     async with database.begin() as tx:
-        user, _ = await PostgresPeople(keyring).meet(tx, "shop", Platform.DOOR, "u", state=UserState.ACTIVE)
+        user, _ = await PostgresPeople(keyring).find_or_create(tx, "shop", Platform.COMPLETIONS, "u", state=UserState.ACTIVE)
     house = House(database, keyring, user.id, way)
     for asked in Client(seed).asks(40):
         await house.answer(asked)

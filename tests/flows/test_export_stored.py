@@ -20,7 +20,7 @@ import pytest
 from hermes.app.stored import open_stored
 from hermes.config import BackendKind, BackendSettings, DoorSettings, ModelSettings, PriceSettings, Secret, TierSettings
 from hermes.graph import MessageGraph
-from hermes.ports.sessions import Wanted
+from hermes.ports.sessions import SessionQuery
 from hermes.stores import embedded
 from hermes.stores.postgres.database import on
 from hermes.trajectories.verify import verify
@@ -252,7 +252,7 @@ async def test_no_transaction_stays_open_between_two_sessions_and_an_answer_mean
     one = await house.say(key, [user("one")])
     await house.say(key, [user("else")])
     async with open_stored(house.service.hermes.settings) as stored:
-        first, second = await stored.find(Wanted())
+        first, second = await stored.find(SessionQuery())
         read = [await stored.read(second)]
         open_now = "select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%%'"
         assert await house.do(open_now) == [(0,)]

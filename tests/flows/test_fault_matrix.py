@@ -15,7 +15,7 @@ import pytest
 from hermes.app import Hermes, open_hermes
 from hermes.config import load
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.people import UserState
+from hermes.ports.users import UserState
 from hermes.router import pipeline
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.turns import PATIENCE_WITH_ANSWERS

@@ -16,8 +16,8 @@ from hermes.demo.platforms import Platform as Fake
 from hermes.graph import MessageGraph
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.ports.channels import Reaction, Webhook
-from hermes.ports.graphs import Entry
-from hermes.ports.sessions import Wanted
+from hermes.ports.graphs import GraphEntry
+from hermes.ports.sessions import SessionQuery
 from hermes.ports.transactions import Transaction
 from hermes.router.feedback import TRIES, Feedback
 from hermes.stores.postgres.database import on
@@ -45,7 +45,7 @@ class Talk:
 
     def feedback(self, graphs: Any = None) -> Feedback:
         parts = self.service.hermes.parts
-        return Feedback(transactions=self.service.database, arrivals=parts.outbox.arrivals, graphs=graphs or parts.graphs)
+        return Feedback(transactions=self.service.database, tracking=parts.outbox.tracking, graphs=graphs or parts.graphs)
 
     async def react(self, message_id: str, emoji: str) -> None:
         """React on the phone; what the platform tells of it is taken in."""
@@ -69,7 +69,7 @@ class Talk:
         """What an export finds: the reactions to each response, by what it said."""
         parts = self.service.hermes.parts
         stored = Stored(self.service.database, parts.sessions, parts.graphs)
-        [session_id] = await stored.find(Wanted(account="fake"))
+        [session_id] = await stored.find(SessionQuery(account="fake"))
         session = await stored.read(session_id)
         assert isinstance(session, Session)
         return {
@@ -145,7 +145,7 @@ class Raced:
         if self._left:
             self._left -= 1
             async with self._database.begin() as another:
-                await self._graphs.append(another, session_id, graph.head, [Entry({"role": "user", "content": "meanwhile"})])
+                await self._graphs.append(another, session_id, graph.head, [GraphEntry({"role": "user", "content": "meanwhile"})])
         return graph
 
     async def save(self, tx: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:

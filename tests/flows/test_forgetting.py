@@ -19,10 +19,10 @@ import pytest
 from hermes.app import Hermes, open_hermes
 from hermes.backends import Script, ScriptedBackend
 from hermes.config import DatabaseSettings, InboxSettings, MemorySettings, Secret, Settings
-from hermes.ports.backends import Ask
-from hermes.ports.memories import Depth, Dream, DreamKind, Fact, Origin
+from hermes.ports.backends import ModelRequest
+from hermes.ports.memories import Dream, DreamDepth, DreamKind, Fact, FactOrigin
 from hermes.ports.models import Answer, Caller
-from hermes.ports.people import Channel, UserState
+from hermes.ports.users import UserChannel, UserState
 from hermes.soul.dream_run import Dreamer
 from hermes.soul.facts_plan import Learnt
 from hermes.soul.forgetting import Wish
@@ -218,7 +218,7 @@ class Scripted:
     prompts: list[Sequence[Mapping[str, Any]]] = field(default_factory=list)
     backend: ScriptedBackend = field(default_factory=lambda: ScriptedBackend(Script.usual()))
 
-    async def complete(self, ask: Ask, _: Caller) -> Answer:
+    async def complete(self, ask: ModelRequest, _: Caller) -> Answer:
         if ask.messages[-1]["role"] == "user":
             self.prompts.append([dict(message) for message in ask.messages])
         completion = await self.backend.complete(ask, "scripted", timeout_s=5)
@@ -232,7 +232,7 @@ class Understanding:
     calls: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=dict)
     prompts: list[Sequence[Mapping[str, Any]]] = field(default_factory=list)
 
-    async def complete(self, ask: Ask, _: Caller) -> Answer:
+    async def complete(self, ask: ModelRequest, _: Caller) -> Answer:
         if ask.messages[-1]["role"] == "tool":
             brought = [message["content"] for message in ask.messages[-12:] if message["role"] == "tool"]
             return said(brought[-1])
@@ -286,7 +286,7 @@ class House:
 
     async def user(self, name: str = "ada") -> UUID:
         async with self.hermes.database.begin() as tx:
-            user = await self.hermes.parts.people.find(tx, Channel("shop", Platform.REST, name))
+            user = await self.hermes.parts.people.find(tx, UserChannel("shop", Platform.REST, name))
         assert user is not None
         return user.id
 
@@ -382,14 +382,14 @@ async def know(house: House, *learnt: Learnt) -> None:
 
 
 def free(text: str) -> Learnt:
-    return Learnt(text=text, origin=Origin.SAID)
+    return Learnt(text=text, origin=FactOrigin.SAID)
 
 
 async def dream(house: House, *texts: str) -> None:
     async with house.hermes.database.begin() as tx:
         lines = [Dream(kind=DreamKind.INSIGHT, text=text) for text in texts]
         now = datetime.now(UTC)
-        await house.hermes.parts.dreams.add(tx, await house.user(), Depth.DEEP, now.date(), lines, now=now)
+        await house.hermes.parts.dreams.add(tx, await house.user(), DreamDepth.DEEP, now.date(), lines, now=now)
     await house.hermes.mind.souls.invalidate(await house.user())
 
 
@@ -507,7 +507,7 @@ async def test_what_a_model_reads_as_to_be_forgotten_is_forgotten_and_not_noted_
 
 async def test_a_quote_that_the_message_does_not_have_forgets_nothing(understood: House) -> None:
     await understood.say("hello my friend")
-    await know(understood, Learnt(text="nuts", key="allergies", origin=Origin.SAID))
+    await know(understood, Learnt(text="nuts", key="allergies", origin=FactOrigin.SAID))
     await read_by_model(understood, "I left my bag", {"key": "allergies", "value": None, "op": "forget", "quote": "forget my allergies"})
     assert [fact.text for fact in await understood.facts()] == ["nuts"]
 
@@ -517,7 +517,7 @@ async def test_what_is_forgotten_while_a_model_dreams_of_it_is_not_told_by_the_d
     await understood.say("hello my friend")
     ada, mind, parts, now = await understood.user(), understood.hermes.mind, understood.hermes.parts, datetime.now(UTC)
     others = map(free, ("surfs every Sunday morning", "has a dog called Rex", "works at a bank in Ubud"))
-    await know(understood, Learnt(text="nuts", key="allergies", origin=Origin.SAID), *others)
+    await know(understood, Learnt(text="nuts", key="allergies", origin=FactOrigin.SAID), *others)
 
     async def complete(_: Any) -> str:
         if forgets:
@@ -532,7 +532,7 @@ async def test_what_is_forgotten_while_a_model_dreams_of_it_is_not_told_by_the_d
         sanitize=str,
         complete=complete,
     )
-    assert any("nuts" in line.text for line in await dreamer.dream(ada, Depth.DEEP, now=now)) is not forgets
+    assert any("nuts" in line.text for line in await dreamer.dream(ada, DreamDepth.DEEP, now=now)) is not forgets
 
 
 # --- order
@@ -582,7 +582,7 @@ def scripted_offers_nothing(house: House) -> None:
     """Have the script answer without tools, as in a room that is shared."""
     complete = house.model.backend.complete
 
-    async def without_tools(ask: Ask, model: str, *, timeout_s: float) -> Any:
+    async def without_tools(ask: ModelRequest, model: str, *, timeout_s: float) -> Any:
         return await complete(replace(ask, tools=()), model, timeout_s=timeout_s)
 
     house.model.backend.complete = without_tools
@@ -615,4 +615,4 @@ async def test_what_was_told_shows_in_the_next_prompt_however_late_the_job_is_an
     await scripted.turn(NEUTRAL)
     assert "allergies: peanuts\n" in scripted.system
     await scripted.hermes.memory(turn_id)
-    assert [(fact.key, fact.text, fact.origin) for fact in await scripted.facts()] == [("allergies", "peanuts", Origin.TOOL)]
+    assert [(fact.key, fact.text, fact.origin) for fact in await scripted.facts()] == [("allergies", "peanuts", FactOrigin.TOOL)]

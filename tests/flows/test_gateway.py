@@ -15,11 +15,11 @@ from hermes.gateway.gateway import Gateway
 from hermes.gateway.prices import KNOWN, Prices
 from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
-from hermes.ports.backends import Ask, CutShort, TextDelta
-from hermes.ports.budgets import BudgetSpent, Paused
-from hermes.ports.calls import CallOutcome, Source
-from hermes.ports.models import Answer, Began, Caller, ChainFailed, NoCapacity, UnknownPrice
-from hermes.ports.people import User, UserState
+from hermes.ports.backends import CutShort, ModelRequest, TextDelta
+from hermes.ports.budgets import BudgetSpent, CallsPaused
+from hermes.ports.model_calls import CallOutcome, CallSource
+from hermes.ports.models import Answer, AnswerStarted, Caller, ChainFailed, NoCapacity, UnknownPrice
+from hermes.ports.users import User, UserState
 from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.keyring import Keyring
@@ -32,7 +32,7 @@ from hermes.turn import Platform
 from tests.fakes.vendors import Cut, Vendors, vendors
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
-HELLO = Ask(messages=({"role": "user", "content": "hello"},), max_tokens=500)
+HELLO = ModelRequest(messages=({"role": "user", "content": "hello"},), max_tokens=500)
 
 
 class Noon:
@@ -62,7 +62,7 @@ class House:
     metrics: Metrics
 
     def caller(self, tier: str = "venue-growth", *, takes_copies: bool = False) -> Caller:
-        return Caller(user_id=self.user.id, account="shop", tier=tier, source=Source.ROUTER, takes_copies=takes_copies)
+        return Caller(user_id=self.user.id, account="shop", tier=tier, source=CallSource.ROUTER, takes_copies=takes_copies)
 
     async def rows(self) -> list[tuple[object, ...]]:
         query = "select outcome, backend, model, tokens_in, tokens_out, micro_usd, is_estimated from calls order by created_at"
@@ -81,7 +81,7 @@ async def house(database: Database, redis_url: str) -> AsyncIterator[House]:
     bell, calls, clock = Bell(), PostgresCalls(), Noon()
     keyring = Keyring(MasterKeys.parse([new_master_key()]))
     async with database.begin() as tx:
-        user, _ = await PostgresPeople(keyring).meet(tx, "shop", Platform.REST, "alice", state=UserState.ACTIVE)
+        user, _ = await PostgresPeople(keyring).find_or_create(tx, "shop", Platform.REST, "alice", state=UserState.ACTIVE)
     async with Redis.from_url(redis_url) as redis, vendors() as v:
         client = HttpClient()
         budgets = RedisBudgets(redis, database, calls, alerts=bell, clock=clock)
@@ -118,13 +118,13 @@ async def house(database: Database, redis_url: str) -> AsyncIterator[House]:
             await client.aclose()
 
 
-async def streamed(house: House, ask: Ask = HELLO) -> tuple[str, Answer]:
+async def streamed(house: House, ask: ModelRequest = HELLO) -> tuple[str, Answer]:
     text = ""
     async with aclosing(house.gateway.stream(ask, house.caller())) as pieces:
         async for piece in pieces:
             if isinstance(piece, Answer):
                 return text, piece
-            assert isinstance(piece, Began | TextDelta)
+            assert isinstance(piece, AnswerStarted | TextDelta)
             text += piece.text if isinstance(piece, TextDelta) else ""
     raise AssertionError
 
@@ -201,7 +201,7 @@ async def test_half_an_answer_is_an_error_that_is_paid_for(house: House) -> None
 async def test_whoever_leaves_a_stream_pays_for_what_was_said(house: House) -> None:
     house.vendors.anthropic.say("one two three four five", drip_s=0.05)
     async with aclosing(house.gateway.stream(HELLO, house.caller())) as pieces:
-        assert isinstance(await anext(pieces), Began)
+        assert isinstance(await anext(pieces), AnswerStarted)
         assert isinstance(await anext(pieces), TextDelta)
     [(outcome, _, _, tokens_in, tokens_out, micro_usd, is_estimated)] = await house.rows()
     assert (outcome, is_estimated) == (CallOutcome.CANCELLED, True)
@@ -211,7 +211,7 @@ async def test_whoever_leaves_a_stream_pays_for_what_was_said(house: House) -> N
 
 
 async def test_nobody_is_let_in_beyond_their_budget(house: House) -> None:
-    ask = Ask(messages=HELLO.messages, max_tokens=2_048)
+    ask = ModelRequest(messages=HELLO.messages, max_tokens=2_048)
     for _ in range(64):
         house.vendors.anthropic.say("hi", drip_s=0.2)
 
@@ -230,7 +230,7 @@ async def test_nobody_is_let_in_beyond_their_budget(house: House) -> None:
 
 async def test_the_kill_switch_stops_everybody_at_once(house: House) -> None:
     await house.spend.kill_switch("runaway", by="ops")
-    with pytest.raises(Paused):
+    with pytest.raises(CallsPaused):
         await house.gateway.complete(HELLO, house.caller())
     await house.spend.release(by="ops")
     assert (await house.rows(), await house.day()) == ([], (0, 0, 0))

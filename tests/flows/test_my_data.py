@@ -8,16 +8,16 @@ from uuid import UUID, uuid4
 import pytest
 from yarl import URL
 
-from hermes.ports.errors import Forgotten
-from hermes.ports.people import Channel, UserState
+from hermes.ports.errors import UserErased
+from hermes.ports.users import UserChannel, UserState
 from hermes.turn import Platform
 from hermes.web.chat import COOKIE, visitor
 from tests.flows.my_data import MONDAY, NOW, TURN, change_diet, dream, learn, user_on
 from tests.flows.service import Got, Service, got, running
 from tests.flows.test_web import error, out_of_reach
 
-ALICE = Channel("shop", Platform.REST, "alice")
-ALICE_ELSEWHERE = Channel("other", Platform.REST, "alice")
+ALICE = UserChannel("shop", Platform.REST, "alice")
+ALICE_ELSEWHERE = UserChannel("other", Platform.REST, "alice")
 KEPT = {"facts": 0, "conversations": 1, "messages": 1, "bookings": 0, "reminders": 0, "price_watchers": 0, "meals": 0, "orders": 0}
 
 
@@ -123,7 +123,7 @@ async def test_a_name_is_whatever_a_program_calls_its_user(service: Service, nam
     for user in ("alice", "team", name):
         await say(service, key, user)
     path = f"/v1/users/{quote(name, safe='')}".replace("..", "%2E%2E")
-    [fact] = await learn(service, Channel("shop", Platform.REST, name), "likes tea")
+    [fact] = await learn(service, UserChannel("shop", Platform.REST, name), "likes tea")
     [others] = await learn(service, ALICE, "likes coffee")
     url = f"{service.url}{path}"
 
@@ -195,7 +195,7 @@ async def test_a_user_is_forgotten_with_their_key_and_whoever_comes_next_is_some
     assert (await delete(service, "/v1/users/alice", key)).status == 204
     assert error(await delete(service, "/v1/users/alice", key)) == (404, "unknown_user", None)
     async with service.database.begin() as tx:
-        with pytest.raises(Forgotten):
+        with pytest.raises(UserErased):
             await service.hermes.keyring.of(tx, user.id)
     await say(service, key)
     data = (await service.get("/v1/users/alice/data", key)).body
@@ -236,7 +236,7 @@ async def test_where_else_somebody_writes_from_is_not_told(service: Service) -> 
     await say(service, key)
     user = await user_on(service, ALICE)
     async with service.database.begin() as tx:
-        await service.hermes.parts.people.link(tx, user.id, Channel("bali", Platform.WHATSAPP, "628123456"))
+        await service.hermes.parts.people.link(tx, user.id, UserChannel("bali", Platform.WHATSAPP, "628123456"))
     answer = await service.get("/v1/users/alice/data", key)
     assert answer.body["channels"] == [{"account": "shop", "platform": "rest", "sender_id": "alice"}]
     assert "628123456" not in json.dumps(answer.body)
@@ -260,7 +260,7 @@ async def linked(service: Service) -> tuple[dict[str, str], dict[str, str], UUID
     return clinic, shop, pills.id, shoes.id
 
 
-ADA = Channel("clinic", Platform.REST, "ada")
+ADA = UserChannel("clinic", Platform.REST, "ada")
 
 
 async def texts(service: Service, path: str, key: Mapping[str, str]) -> list[str]:
@@ -301,7 +301,7 @@ async def test_an_account_forgets_somebody_for_itself_and_the_last_one_for_good(
 
 COOKIES = {name: {"Cookie": f"{COOKIE}={name * 43}"} for name in "ab"}
 MINE, YOURS = COOKIES["a"], COOKIES["b"]
-ME, YOU = (Channel("web", Platform.WEB, visitor(name * 43)) for name in "ab")
+ME, YOU = (UserChannel("web", Platform.WEB, visitor(name * 43)) for name in "ab")
 
 
 async def enter(service: Service, cookie: Mapping[str, str]) -> None:

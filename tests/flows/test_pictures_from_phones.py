@@ -19,9 +19,9 @@ from hermes.backends.fetch import PublicWeb
 from hermes.channels.media import AccountFiles
 from hermes.config import MemorySettings, Secret, Settings, WorkSettings
 from hermes.demo.platforms import Person, Platforms, open_platforms, sample_picture
-from hermes.ports.backends import Ask
+from hermes.ports.backends import ModelRequest
 from hermes.ports.channel_accounts import ChannelAccount
-from hermes.ports.images import Fetch, Fetched, Files, ImageUnreadable
+from hermes.ports.images import FetchedMedia, ImageUnreadable, MediaFetcher, PlatformFiles
 from hermes.ports.models import Answer, Caller
 from hermes.router.replies import ReplyKind, reply
 from hermes.turn import Platform
@@ -41,9 +41,9 @@ CDN = "https://cdn.example"
 class Watching:
     """The port Models: notes what it is shown, and says so."""
 
-    asked: list[Ask] = field(default_factory=list)
+    asked: list[ModelRequest] = field(default_factory=list)
 
-    async def complete(self, ask: Ask, _: Caller) -> Answer:
+    async def complete(self, ask: ModelRequest, _: Caller) -> Answer:
         self.asked.append(ask)
         return said(f"I was shown {len(self.pictures)} pictures.")
 
@@ -69,9 +69,9 @@ def parts_of(message: Any) -> list[Any]:
 class Later:
     """The port Fetch, for somebody who is only there once Hermes is."""
 
-    fetcher: Fetch | None = None
+    fetcher: MediaFetcher | None = None
 
-    async def fetch(self, url: str) -> Fetched:
+    async def fetch(self, url: str) -> FetchedMedia:
         assert self.fetcher is not None
         return await self.fetcher.fetch(url)
 
@@ -83,7 +83,7 @@ class Cdn:
     web: PublicWeb
     url: str
 
-    async def fetch(self, url: str) -> Fetched:
+    async def fetch(self, url: str) -> FetchedMedia:
         if not url.startswith(CDN):
             raise ImageUnreadable("not public")
         return await self.web.fetch(url.replace(CDN, self.url))
@@ -142,7 +142,7 @@ async def town(database_url: str, redis_url: str, *, media_url: str | None = Non
         stack.push_async_callback(web.aclose)
         later.fetcher = AccountFiles(
             channels=Directory(channels_to(platforms).values()),
-            files=cast("Files", hermes.post),
+            files=cast("PlatformFiles", hermes.post),
             web=Cdn(web, platforms.url),
             max_bytes=settings.pictures.max_bytes,
         )

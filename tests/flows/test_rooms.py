@@ -13,7 +13,7 @@ import pytest
 from hermes.config import InboxSettings
 from hermes.demo.platforms import Platforms, open_platforms
 from hermes.ports.channel_accounts import ChannelAccount
-from hermes.ports.memories import Depth, Dream, DreamKind
+from hermes.ports.memories import Dream, DreamDepth, DreamKind
 from hermes.ports.tools import ToolUser
 from hermes.stores.postgres.database import on
 from hermes.turn import Platform
@@ -68,7 +68,7 @@ class Room:
             await hermes.mind.notebook.save(user, key, value)
         async with self.service.database.begin() as tx:
             dreams = [Dream(kind=DreamKind.INSIGHT, text="is going through a divorce")]
-            await hermes.parts.dreams.add(tx, user_id, Depth.DEEP, now.date(), dreams, now=now)
+            await hermes.parts.dreams.add(tx, user_id, DreamDepth.DEEP, now.date(), dreams, now=now)
             [venue, *_] = await hermes.parts.venues.named(tx, "Salt & Ember")
             await hermes.parts.bookings.add(tx, user_id, venue, now + timedelta(days=3), 2, note=BOOKED)
         await hermes.mind.souls.invalidate(user_id)

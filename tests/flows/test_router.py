@@ -10,7 +10,7 @@ import pytest
 
 from hermes.config import CreditSettings, LinkSettings, LlmSettings
 from hermes.ports.credits import Balance
-from hermes.ports.people import UserState
+from hermes.ports.users import UserState
 from hermes.router.replies import ReplyKind, reply
 from hermes.stores.postgres.database import on
 from hermes.turn import Envelope, MessageEvent, Platform

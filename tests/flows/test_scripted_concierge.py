@@ -10,13 +10,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from hermes.backends import Script, ScriptedBackend
-from hermes.ports.backends import Ask
+from hermes.ports.backends import ModelRequest
 from hermes.ports.concierge import Booking
-from hermes.ports.images import Picture
+from hermes.ports.images import ImagePrompt
 from hermes.ports.models import Answer, Caller
-from hermes.ports.people import UserState
 from hermes.ports.souls import Soul
-from hermes.ports.tools import Erased, PreferenceChange, ToolUser
+from hermes.ports.tools import ErasedFacts, PreferenceChange, ToolUser
+from hermes.ports.users import UserState
 from hermes.router.pipeline import handle_message
 from hermes.router.services import Services
 from hermes.soul.layers import Base, note
@@ -44,7 +44,7 @@ class Scripted:
 
     backend: ScriptedBackend = field(default_factory=lambda: ScriptedBackend(Script.usual()))
 
-    async def complete(self, ask: Ask, _: Caller) -> Answer:
+    async def complete(self, ask: ModelRequest, _: Caller) -> Answer:
         completion = await self.backend.complete(ask, "scripted", timeout_s=5)
         return Answer(uuid4(), completion, "scripted", "scripted", 0, {}, (), 1)
 
@@ -62,7 +62,7 @@ class InBali:
 class Blind:
     """The port Images, where nobody sends any."""
 
-    async def look(self, *_: object, **__: object) -> Picture | None:
+    async def look(self, *_: object, **__: object) -> ImagePrompt | None:
         return None
 
 
@@ -77,10 +77,10 @@ class Notes:
         before, page[key] = page.get(key), value
         return PreferenceChange(before, value)
 
-    async def forget(self, user: ToolUser, what: str) -> Erased:
+    async def forget(self, user: ToolUser, what: str) -> ErasedFacts:
         gone = [f"{key}: {value}" for key, value in self.known.get(user.user_id, {}).items() if not what or key in what]
         self.known[user.user_id] = {key: value for key, value in self.known.get(user.user_id, {}).items() if f"{key}: {value}" not in gone}
-        return Erased(gone, was_said=False)
+        return ErasedFacts(gone, was_said=False)
 
     async def search(self, user: ToolUser, _: str) -> Sequence[str]:
         return [f"{key}: {value}" for key, value in self.known.get(user.user_id, {}).items()]
@@ -115,7 +115,7 @@ class Visit:
 async def visit(database: Database) -> Visit:
     keyring = Keyring(MasterKeys.parse([new_master_key()]))
     async with database.begin() as tx:
-        user, _ = await PostgresPeople(keyring).meet(tx, "web", Platform.WEB, "visitor", state=UserState.ACTIVE)
+        user, _ = await PostgresPeople(keyring).find_or_create(tx, "web", Platform.WEB, "visitor", state=UserState.ACTIVE)
     concierge = Concierge(
         venues=PostgresVenues(),
         bookings=PostgresBookings(keyring),

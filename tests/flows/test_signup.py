@@ -8,12 +8,12 @@ import pytest
 
 from hermes.cli.users import signup_of
 from hermes.ports.credits import Balance
-from hermes.ports.people import Channel, NewUser, User, UserState
+from hermes.ports.users import NewUser, User, UserChannel, UserState
 from hermes.router.replies import ReplyKind, reply
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.service import Service, running
 
-PHONE = Channel("bali", Platform.WHATSAPP, "628123456")
+PHONE = UserChannel("bali", Platform.WHATSAPP, "628123456")
 SIGN_UP = reply(ReplyKind.SIGNUP, "en", link=None)
 ACTIVATE = reply(ReplyKind.ACTIVATION, "en", link=None)
 

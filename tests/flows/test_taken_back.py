@@ -15,13 +15,13 @@ import pytest
 from hermes.app import Hermes, open_hermes
 from hermes.config import DatabaseSettings, MemorySettings, Secret, Settings
 from hermes.graph import MessageGraph
-from hermes.ports.backends import Ask
+from hermes.ports.backends import ModelRequest
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.graphs import Graphs
-from hermes.ports.memories import Origin
+from hermes.ports.memories import FactOrigin
 from hermes.ports.models import Answer, Caller
-from hermes.ports.people import Channel, UserState
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import UserChannel, UserState
 from hermes.soul.facts_plan import Learnt
 from hermes.soul.my_data import forget_fact, forget_here, forget_me, forget_memory
 from hermes.soul.words import Words
@@ -41,7 +41,7 @@ class Listener:
     answer: Callable[[str], str] = lambda words: f"You said: {words}"
     meanwhile: Callable[[str], Awaitable[None]] | None = None
 
-    async def complete(self, ask: Ask, _: Caller) -> Answer:
+    async def complete(self, ask: ModelRequest, _: Caller) -> Answer:
         self.prompts.append(json.dumps([dict(message) for message in ask.messages]))
         if self.meanwhile is not None:
             await self.meanwhile(own_words(ask))
@@ -74,7 +74,7 @@ class House:
 
     async def user(self, name: str, account: str = "shop") -> UUID:
         async with self.hermes.database.begin() as tx:
-            user = await self.hermes.parts.people.find(tx, Channel(account, Platform.REST, name))
+            user = await self.hermes.parts.people.find(tx, UserChannel(account, Platform.REST, name))
         assert user is not None
         return user.id
 
@@ -89,7 +89,7 @@ class House:
             return [await self.hermes.parts.graphs.load(tx, session_id) for (session_id,) in rows]
 
     async def know(self, user_id: UUID, text: str, turn_id: UUID | None = None) -> UUID:
-        learnt = Learnt(text=text, origin=Origin.SAID, source_turn=turn_id, confidence=0.9)
+        learnt = Learnt(text=text, origin=FactOrigin.SAID, source_turn=turn_id, confidence=0.9)
         [fact] = await self.hermes.mind.writer.save(user_id, [learnt], now=datetime.now(UTC))
         return fact.id
 
@@ -263,7 +263,7 @@ async def test_an_account_forgets_what_it_has_and_leaves_the_rest(house: House) 
     clinic = await house.say("I take pills in the evening, my friend", account="clinic")
     ada = await house.user("ada", "clinic")
     async with house.hermes.database.begin() as tx:
-        await house.hermes.parts.people.link(tx, ada, Channel("shop", Platform.REST, "customer7"))
+        await house.hermes.parts.people.link(tx, ada, UserChannel("shop", Platform.REST, "customer7"))
     shop = await house.say("I wear shoes of size 43, my friend", user="customer7", channel="customer7")
     await house.say("hello from somebody else", user="ben", channel="customer7")
     pills, shoes = await house.know(ada, "takes pills every evening", clinic), await house.know(ada, "wears size 43", shop)
@@ -271,7 +271,7 @@ async def test_an_account_forgets_what_it_has_and_leaves_the_rest(house: House) 
     async with house.hermes.database.begin() as tx:
         parts = house.hermes.parts
         assert (await parts.people.get(tx, ada)).state is UserState.ACTIVE
-        assert list((await parts.people.channels(tx, [ada]))[ada]) == [Channel("clinic", Platform.REST, "ada")]
+        assert list((await parts.people.channels(tx, [ada]))[ada]) == [UserChannel("clinic", Platform.REST, "ada")]
         assert [fact.id for fact in await parts.memories.all(tx, ada)] == [pills]
     assert shoes != pills
     assert [row[0] for row in await house.rows("select turn_id from inbox where user_id = %s", ada)] == [clinic]
@@ -292,7 +292,7 @@ async def test_a_conversation_with_nobody_else_in_it_is_gone_with_its_graph(hous
     await house.say("hello my dear friend of mine", account="clinic")
     ada = await house.user("ada", "clinic")
     async with house.hermes.database.begin() as tx:
-        await house.hermes.parts.people.link(tx, ada, Channel("shop", Platform.REST, "customer7"))
+        await house.hermes.parts.people.link(tx, ada, UserChannel("shop", Platform.REST, "customer7"))
     await house.say(CONFIDED, user="customer7")
     await forget_here(ada, "shop", house.hermes.my_data)
     await forget_here(ada, "shop", house.hermes.my_data)

@@ -12,7 +12,7 @@ import pytest
 from hermes.app import Hermes, Parts, open_hermes
 from hermes.config import load
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.people import UserState
+from hermes.ports.users import UserState
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.turns import MessageUnreadable
 from hermes.stores.postgres.database import on

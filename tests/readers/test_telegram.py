@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from hermes.channels.telegram import BotApi
 from hermes.channels.text import BLOCKS, read
-from hermes.ports.channels import Call, Heard, To
+from hermes.ports.channels import Destination, InboundMessage, PlatformRequest
 from tests.unit.channels.telegram.updates import API, GROUP, NINA, SAMPLES, SECRET, TELEGRAM, happened
 from tests.unit.channels.text.answers import MARKDOWN
 
@@ -18,12 +18,12 @@ TIMES = {"date", "edit_date", "until_date"}
 PTB = "needs python-telegram-bot: pip install python-telegram-bot"
 
 
-def calls() -> list[Call | None]:
+def calls() -> list[PlatformRequest | None]:
     [body] = TELEGRAM.render("**bold** [x](https://example.org)\n\n```py\n1\n```\n\n> said")
     return [
-        TELEGRAM.encode(body, To(channel_id=f"{NINA}@Cx", thread="7", reply_to="41")),
-        TELEGRAM.typing(To(channel_id=str(GROUP), thread="7"), message_id=None),
-        TELEGRAM.typing(To(channel_id=str(NINA)), message_id="callback:1"),
+        TELEGRAM.encode(body, Destination(channel_id=f"{NINA}@Cx", thread="7", reply_to="41")),
+        TELEGRAM.typing(Destination(channel_id=str(GROUP), thread="7"), message_id=None),
+        TELEGRAM.typing(Destination(channel_id=str(NINA)), message_id="callback:1"),
         *(
             API.me(),
             API.set_webhook("https://example.org", SECRET),
@@ -41,7 +41,7 @@ def test_aiogram_reads_every_sample(name: str) -> None:
     read_back = types.Update.model_validate(SAMPLES[name]).model_dump(mode="json", exclude_none=True, by_alias=True)
     assert contains(read_back, SAMPLES[name])
     for heard in happened(SAMPLES[name]):
-        if isinstance(heard, Heard) and "message" in SAMPLES[name]:
+        if isinstance(heard, InboundMessage) and "message" in SAMPLES[name]:
             message = types.Update.model_validate(SAMPLES[name]).message
             assert str(message.from_user.id) == heard.envelope.event.sender_id
             assert message.date == heard.envelope.sent_at

@@ -120,7 +120,7 @@ class Chat:
     """One conversation, as its person sees it."""
 
     def __init__(self, books: Books, chat: str) -> None:
-        self.books, self.chat = books, chat
+        self.settlement, self.chat = books, chat
         self.sent = [sent for sent in books.history.sent if sent.chat == chat]
         self.received = [received for received in books.history.received if received.chat == chat]
         turns = {turn.id: turn for sent in self.sent for turn in books.turns.get(sent.mark, ())}
@@ -132,15 +132,15 @@ class Chat:
         yield from self.whole()
         yield from self.copies()
         yield from self.intake_order()
-        if self.chat not in self.books.history.fetched:
+        if self.chat not in self.settlement.history.fetched:
             yield from self.order()
         yield from self.letters()
 
     def taken(self) -> Iterator[Violation]:
         """Every message that was acknowledged is one turn of its own chat; every turn has an answer, or a reason."""
         for sent in self.sent:
-            turns = self.books.turns.get(sent.mark, [])
-            if sent.tried_at is not None and sent.taken_at is None and self.chat not in self.books.history.fetched:
+            turns = self.settlement.turns.get(sent.mark, [])
+            if sent.tried_at is not None and sent.taken_at is None and self.chat not in self.settlement.history.fetched:
                 yield Violation(Wrong.UNTAKEN, sent.mark, "its platform offered it in vain")
             if sent.taken_at is not None and not turns:
                 yield Violation(Wrong.LOST, sent.mark, "acknowledged, and the books do not know it")
@@ -160,15 +160,15 @@ class Chat:
 
     def apologies(self) -> int:
         """How often this person read what Hermes says for itself."""
-        return sum(self.books.is_own(received.text) for received in self.received)
+        return sum(self.settlement.is_own(received.text) for received in self.received)
 
     def owed(self) -> list[Turn]:
         """The turns without an answer, and without anything that explains it: each must have had an apology."""
-        unexplained = [turn for turn in self.turns if not is_dead(turn) and self.books.is_taken(turn)]
+        unexplained = [turn for turn in self.turns if not is_dead(turn) and self.settlement.is_taken(turn)]
         return [turn for turn in unexplained if not self.is_marked(turn)]
 
     def is_marked(self, turn: Turn) -> bool:
-        return any(mark in self.books.marked for mark in turn.marks)
+        return any(mark in self.settlement.marked for mark in turn.marks)
 
     def foreign(self) -> Iterator[Violation]:
         """Nobody reads another's marks, nor what nobody can have said."""
@@ -177,14 +177,14 @@ class Chat:
             strange = set(ANY_MARK.findall(received.text)) - theirs
             if strange:
                 yield Violation(Wrong.CROSSED, min(strange), f"read by {self.chat}: {received.text[:120]!r}")
-            elif not answered(received.text) and not self.books.is_own(received.text):
+            elif not answered(received.text) and not self.settlement.is_own(received.text):
                 yield Violation(Wrong.STRANGE, self.chat, f"{received.text[:120]!r}")
 
     def whole(self) -> Iterator[Violation]:
         """Of a long answer every numbered word is there, unless a part of it is known to be missing."""
         for sent in self.sent:
-            turn = self.books.turn(sent.mark)
-            if sent.pieces and turn is not None and sent.mark in self.books.marked and not is_dead(turn):
+            turn = self.settlement.turn(sent.mark)
+            if sent.pieces and turn is not None and sent.mark in self.settlement.marked and not is_dead(turn):
                 numbers = {int(number) for received in self.received for mark, number in PIECE.findall(received.text) if mark == sent.mark}
                 if missing := sorted(set(range(sent.pieces)) - numbers):
                     yield Violation(Wrong.TORN, sent.mark, f"{len(missing)} of {sent.pieces} words are missing, from {missing[0]} on")
@@ -196,7 +196,7 @@ class Chat:
             for mark in answered(received.text):
                 counted[mark][received.text] += 1
         for mark, texts in counted.items():
-            turn = self.books.turn(mark)
+            turn = self.settlement.turn(mark)
             extra = sum(count - 1 for count in texts.values())
             reported = doubts(turn) if turn is not None else 0
             if extra > reported:
@@ -204,7 +204,7 @@ class Chat:
 
     def intake_order(self) -> Iterator[Violation]:
         """What was acknowledged before another message was first offered comes before it in the books."""
-        known = [(sent, turn) for sent in self.sent if (turn := self.books.turn(sent.mark)) is not None]
+        known = [(sent, turn) for sent in self.sent if (turn := self.settlement.turn(sent.mark)) is not None]
         for earlier, first in known:
             for later, second in known:
                 is_before = earlier.taken_at is not None and later.tried_at is not None and earlier.taken_at < later.tried_at
@@ -239,7 +239,7 @@ class Chat:
         for turn in {turn.marks: turn for turn in self.turns if not is_dead(turn) and not was_given_up(turn)}.values():
             texts = {received.text: None for received in self.received if answered(received.text) & {*turn.marks}}
             for text in texts or (None,):
-                if not any(received.text == text if text else self.books.is_own(received.text) for received in rest):
+                if not any(received.text == text if text else self.settlement.is_own(received.text) for received in rest):
                     yield Violation(
                         Wrong.SWAPPED, turn.marks[0], "its answer, or the apology for it, came before that of an earlier message"
                     )

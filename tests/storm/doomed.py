@@ -21,7 +21,7 @@ from hermes.app import Hermes, Parts, open_hermes
 from hermes.cli.running import run, settings_from, start_log, until_told
 from hermes.cli.service import listening
 from hermes.config import Settings
-from hermes.ports.outbox import Parcel, Sending
+from hermes.ports.outbox import DeliveryResult, OutboxMessage
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.router.courier import Sender
 from hermes.web import serve_until_cancelled
@@ -98,7 +98,7 @@ class SnaredSender:
         self._sender, self._snare = sender, snare
         self.render, self.note = sender.render, sender.note
 
-    async def send(self, parcel: Parcel) -> Sending:
+    async def send(self, parcel: OutboxMessage) -> DeliveryResult:
         self._snare.reached("send", is_after=False)
         sending = await self._sender.send(parcel)
         self._snare.reached("send", is_after=True)

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from hermes.app import Hermes, open_hermes
 from hermes.cli import whole_app
 from hermes.config import load
-from hermes.ports.channels import Outcome
-from hermes.ports.outbox import ParcelState, Sending
-from hermes.ports.people import UserState
+from hermes.ports.channels import SendOutcome
+from hermes.ports.outbox import DeliveryResult, OutboxState
+from hermes.ports.users import UserState
 from hermes.turn import Envelope, MessageEvent, Platform
 
 
@@ -55,7 +55,7 @@ class Console:
 
         return asyncio.run(opened())
 
-    def bury(self, *texts: str, chat: str = "42", outcome: Outcome = Outcome.REJECTED, reason: str = "400 too long") -> list[int]:
+    def bury(self, *texts: str, chat: str = "42", outcome: SendOutcome = SendOutcome.REJECTED, reason: str = "400 too long") -> list[int]:
         """Give an answer up, in so many parts; return their numbers."""
 
         async def act(hermes: Hermes) -> list[int]:
@@ -67,7 +67,7 @@ class Console:
                 claim: Any = await hermes.parts.inbox.claim(tx, receipt.turn_id)
                 await outbox.put(tx, claim, [{"text": text} for text in texts])
                 while parcel := await outbox.take(tx, claim.conversation_id):
-                    await outbox.settle(tx, parcel, Sending(state=ParcelState.DEAD, outcome=outcome, reason=reason))
+                    await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.DEAD, outcome=outcome, reason=reason))
                     ids.append(parcel.id)
             return ids
 
@@ -97,7 +97,7 @@ def test_none_is_said_so(letters: Console) -> None:
 
 def test_they_are_listed_and_shown(letters: Console) -> None:
     [one] = letters.bury("See you at *Old Man's*")
-    [two] = letters.bury("a\nb\x1b[31m", chat="[bold]7", outcome=Outcome.UNAUTHORIZED, reason="401 Unauthorized")
+    [two] = letters.bury("a\nb\x1b[31m", chat="[bold]7", outcome=SendOutcome.UNAUTHORIZED, reason="401 Unauthorized")
     first, second = [line.split() for line in letters.said("list").splitlines()[1:]]
     assert (first[0], first[3:6], second[0]) == (str(two), ["telegram", "bali", "[bold]7"], str(one))
     assert "Old Man" not in letters.said("list")
@@ -131,8 +131,8 @@ def test_one_is_sent_again(letters: Console) -> None:
 
 
 def test_all_that_fit_are_sent_again(letters: Console) -> None:
-    letters.bury("one", outcome=Outcome.UNAUTHORIZED)
-    letters.bury("two", chat="7", outcome=Outcome.UNAUTHORIZED)
+    letters.bury("one", outcome=SendOutcome.UNAUTHORIZED)
+    letters.bury("two", chat="7", outcome=SendOutcome.UNAUTHORIZED)
     [kept] = letters.bury("three", chat="8")
     assert len(letters.read("requeue", "--all", "--outcome", "unauthorized")) == 2
     assert [letter["id"] for letter in letters.read("list")] == [kept]

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from hermes.app import Hermes, open_hermes
 from hermes.cli import whole_app
 from hermes.config import load
-from hermes.ports.memories import Change, Depth, Dream, DreamKind, NewFact, Origin, Review
-from hermes.ports.people import UserState
+from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, FactChange, FactOrigin, NewFact
+from hermes.ports.users import UserState
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.my_data import MONDAY, NOW
 
@@ -89,12 +89,12 @@ class Console:
             who, memories = UUID(user_id), hermes.parts.memories
             async with hermes.database.begin() as tx:
                 [old] = await memories.change(
-                    tx, who, [Change(fact=NewFact(text="vegetarian", key="diet", origin=Origin.RULE, source_turn=TURN))], now=NOW
+                    tx, who, [FactChange(fact=NewFact(text="vegetarian", key="diet", origin=FactOrigin.RULE, source_turn=TURN))], now=NOW
                 )
-                new = NewFact(text="vegan \x1b[31m[bold]", key="diet", origin=Origin.TOOL, confidence=0.5)
-                await memories.change(tx, who, [Change(fact=new, supersedes=(old.id,))], now=NOW)
-                lines = [Dream(kind=DreamKind.INSIGHT, text="owns a boat", review=Review.REJECTED, reason="no evidence")]
-                await hermes.parts.dreams.add(tx, who, Depth.DEEP, MONDAY, lines, now=NOW)
+                new = NewFact(text="vegan \x1b[31m[bold]", key="diet", origin=FactOrigin.TOOL, confidence=0.5)
+                await memories.change(tx, who, [FactChange(fact=new, supersedes=(old.id,))], now=NOW)
+                lines = [Dream(kind=DreamKind.INSIGHT, text="owns a boat", review=DreamReview.REJECTED, reason="no evidence")]
+                await hermes.parts.dreams.add(tx, who, DreamDepth.DEEP, MONDAY, lines, now=NOW)
 
         self.inside(learn)
 

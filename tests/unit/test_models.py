@@ -13,11 +13,11 @@ from hermes.backends import HttpClient, ScriptedBackend
 from hermes.config import BackendKind, Environment, Settings, load
 from hermes.gateway.catalogue import USUAL, Model, Tier
 from hermes.gateway.prices import BEGINNING, FREE, KNOWN, Price, Prices, Rate
-from hermes.ports.backends import Ask, Capabilities, CheckLevel
+from hermes.ports.backends import Capabilities, FindingLevel, ModelRequest
 from tests.fakes.vendors import vendors
 
 TODAY = date(2026, 11, 15)
-HELLO = Ask(messages=({"role": "user", "content": "Hello!"},), max_tokens=100)
+HELLO = ModelRequest(messages=({"role": "user", "content": "Hello!"},), max_tokens=100)
 HAIKU = "claude-haiku-4-5-20251001"
 KEY = {"ANTHROPIC_API_KEY": "a-key"}
 
@@ -240,10 +240,10 @@ async def test_a_health_check_looks_for_the_models_that_somebody_chose(tmp_path:
         ours = {"HERMES_BACKENDS_ANTHROPIC_API_KEY": v.anthropic.key, "HERMES_BACKENDS_ANTHROPIC_BASE_URL": v.anthropic.url}
         chains = "\n".join(f"[tiers.{name}]\nchain = ['claude-haiku']" for name in USUAL.tiers)
         health = await backends_from(settings(tmp_path, chains, **ours), client)["anthropic"].health_check()
-        assert [check.level for check in health] == [CheckLevel.INFO]
+        assert [check.level for check in health] == [FindingLevel.INFO]
         chosen = f"{chains}\n[models.claude-opus-5-5]"
         health = await backends_from(settings(tmp_path, chosen, **ours), client)["anthropic"].health_check()
-        assert [check.code for check in health if check.level is CheckLevel.ERROR] == ["model_missing"]
+        assert [check.code for check in health if check.level is FindingLevel.ERROR] == ["model_missing"]
         await client.aclose()
 
 

@@ -28,11 +28,11 @@ from hermes.gateway.gateway import Gateway
 from hermes.gateway.prices import Price, Prices, Rate
 from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
-from hermes.ports.backends import Ask, TextDelta
-from hermes.ports.budgets import Hold, Used
-from hermes.ports.calls import Source
+from hermes.ports.backends import ModelRequest, TextDelta
+from hermes.ports.budgets import BudgetHold, BudgetUsage
+from hermes.ports.model_calls import CallSource
 from hermes.ports.models import Caller
-from hermes.ports.people import UserState
+from hermes.ports.users import UserState
 from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
 from hermes.stores.postgres.database import open_database
 from hermes.stores.postgres.keyring import Keyring
@@ -60,11 +60,11 @@ class HermesGateway:
         self._gateway, self._caller = gateway, caller
 
     async def ask(self, number: int) -> str:
-        answer = await self._gateway.complete(Ask(messages=messages(number), max_tokens=MAX_TOKENS), self._caller)
+        answer = await self._gateway.complete(ModelRequest(messages=messages(number), max_tokens=MAX_TOKENS), self._caller)
         return str(answer.completion.message["content"])
 
     async def stream(self, number: int) -> AsyncIterator[str]:
-        async for piece in self._gateway.stream(Ask(messages=messages(number), max_tokens=MAX_TOKENS), self._caller):
+        async for piece in self._gateway.stream(ModelRequest(messages=messages(number), max_tokens=MAX_TOKENS), self._caller):
             if isinstance(piece, TextDelta):
                 yield piece.text
 
@@ -94,7 +94,7 @@ async def opened(aim: Aim) -> AsyncIterator[Client]:
             **({} if aim.timeout_s is None else {"deadline_s": aim.timeout_s / SHARE}),
         )
         stack.push_async_callback(gateway.settled)
-        yield HermesGateway(gateway, Caller(user_id=user_id, account="bench", tier=TIER, source=Source.DOOR, takes_copies=False))
+        yield HermesGateway(gateway, Caller(user_id=user_id, account="bench", tier=TIER, source=CallSource.COMPLETIONS, takes_copies=False))
 
 
 async def stored(stack: AsyncExitStack, aim: Aim) -> tuple[dict[str, Any], UUID]:
@@ -109,7 +109,7 @@ async def stored(stack: AsyncExitStack, aim: Aim) -> tuple[dict[str, Any], UUID]
     calls, alerts, clock = PostgresCalls(), Silent(), Wall()
     async with database.begin() as tx:
         people = PostgresPeople(Keyring(MasterKeys.parse([new_master_key()])))
-        user, _ = await people.meet(tx, "bench", Platform.REST, str(uuid4()), state=UserState.ACTIVE)
+        user, _ = await people.find_or_create(tx, "bench", Platform.REST, str(uuid4()), state=UserState.ACTIVE)
     batch = Batch(redis)
     budgets = RedisBudgets(redis, database, calls, alerts=alerts, clock=clock, batch=batch)
     stack.push_async_callback(budgets.aclose)
@@ -146,9 +146,9 @@ class NoCache:
 class UncountedBudgets:
     """Everybody may spend everything, and nobody counts."""
 
-    async def reserve(self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float) -> Hold:
+    async def reserve(self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float) -> BudgetHold:
         now = datetime.now(UTC)
-        return Hold(
+        return BudgetHold(
             id=uuid4(),
             user_id=user_id,
             day=now.date(),
@@ -158,13 +158,13 @@ class UncountedBudgets:
             expires_at=now + timedelta(seconds=lease_s),
         )
 
-    async def settle(self, hold: Hold, *, tokens: int, micro_usd: int) -> None:
+    async def settle(self, hold: BudgetHold, *, tokens: int, micro_usd: int) -> None:
         pass
 
-    async def release(self, hold: Hold) -> None:
+    async def release(self, hold: BudgetHold) -> None:
         pass
 
-    async def used(self, user_id: UUID) -> Used:
+    async def used(self, user_id: UUID) -> BudgetUsage:
         raise NotImplementedError
 
 

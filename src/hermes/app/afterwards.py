@@ -9,9 +9,9 @@ from hermes.app.gateway import Models, SystemClock
 from hermes.app.parts import Parts
 from hermes.config import BackendKind, Settings
 from hermes.gateway.catalogue import Catalogue
-from hermes.ports.memories import Depth
+from hermes.ports.job_queue import JobQueue
+from hermes.ports.memories import DreamDepth
 from hermes.ports.transactions import Transactions
-from hermes.ports.work import Work
 from hermes.router.clockwork import Chore, usual_chores
 from hermes.router.reminding import Reminding
 from hermes.router.services import Services
@@ -34,7 +34,7 @@ class Afterwards:
     chores: tuple[Chore, ...]
 
 
-def afterwards_from(settings: Settings, parts: Parts, services: Services, models: Models, *, mind: Mind, work: Work) -> Afterwards:
+def afterwards_from(settings: Settings, parts: Parts, services: Services, models: Models, *, mind: Mind, work: JobQueue) -> Afterwards:
     transactions, asking = services.transactions, None
     if settings.memory.asks_models:
         asking = Asking(
@@ -78,8 +78,8 @@ def chores_from(parts: Parts, transactions: Transactions, reminding: Reminding, 
     nights = Nights(dreamer=dreamer, people=parts.people, asking=asking)
     return usual_chores(
         remind=reminding.remind,
-        dream_lightly=lambda now: nights.dream(Depth.LIGHT, now=now),
-        dream_deeply=lambda now: nights.dream(Depth.DEEP, now=now),
+        dream_lightly=lambda now: nights.dream(DreamDepth.LIGHT, now=now),
+        dream_deeply=lambda now: nights.dream(DreamDepth.DEEP, now=now),
         re_embed=lambda _: re_embed(transactions, parts.memories, parts.embeddings),
     )
 

@@ -13,16 +13,16 @@ from typing import Any
 from hermes.app.gateway import SystemClock
 from hermes.app.parts import Parts
 from hermes.config import McpSettings, Settings
-from hermes.delivery.typing import Typing
+from hermes.delivery.typing_indicator import TypingIndicator
 from hermes.gateway.fleet import Fleet
 from hermes.ops.metrics import Metrics
-from hermes.ports.agents import USUAL, Agent
+from hermes.ports.agents import DEFAULT_AGENT, Agent
 from hermes.ports.embeddings import EmbeddingsUnavailable
-from hermes.ports.images import Fetch
+from hermes.ports.images import MediaFetcher
 from hermes.ports.inbox import Claim
+from hermes.ports.job_queue import JobQueue
 from hermes.ports.models import Models
 from hermes.ports.transactions import Transaction, Transactions
-from hermes.ports.work import Work
 from hermes.router.compaction import Compaction
 from hermes.router.courier import Courier
 from hermes.router.services import Links, Services
@@ -72,7 +72,7 @@ class Answering:
 
 @asynccontextmanager
 async def open_answering(
-    settings: Settings, parts: Parts, transactions: Transactions, metrics: Metrics, web: Fetch
+    settings: Settings, parts: Parts, transactions: Transactions, metrics: Metrics, web: MediaFetcher
 ) -> AsyncIterator[Answering]:
     """Open soul and tools for as long as the block lasts."""
     mind = mind_from(parts, transactions, metrics)
@@ -173,12 +173,12 @@ def services_from(
     parts: Parts,
     *,
     transactions: Transactions,
-    work: Work,
+    work: JobQueue,
     courier: Courier,
     fleet: Fleet,
     models: Models,
     answering: Answering,
-    typing: Typing,
+    typing: TypingIndicator,
     metrics: Metrics,
     compaction: Compaction | None = None,
 ) -> Services:
@@ -208,7 +208,7 @@ def services_from(
         models=models,
         alerts=parts.alerts,
         clock=SystemClock(),
-        agent_on=lambda account: fleet.agents.get(fleet.agent_on(account), Agent(name=USUAL)),
+        agent_on=lambda account: fleet.agents.get(fleet.agent_on(account), Agent(name=DEFAULT_AGENT)),
         languages=SpokenLanguages(),
         meter=metrics,
         learn=learn,

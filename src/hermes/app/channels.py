@@ -15,16 +15,16 @@ from hermes.channels.meta import VERSION
 from hermes.channels.telegram import BotApi, Profile, Telegram, polled, profile_in
 from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
 from hermes.config import DeliverySettings
-from hermes.delivery.books import Books
-from hermes.delivery.dispatch import Dispatch
-from hermes.delivery.receipts import Receipts
-from hermes.delivery.window import Template
+from hermes.delivery.channel_sender import ChannelSender
+from hermes.delivery.receipts import ReceiptHandler
+from hermes.delivery.service_window import MessageTemplate
+from hermes.delivery.settlement import SettlementWriter
 from hermes.ops.metrics import Metrics
 from hermes.ports.channel_accounts import ChannelAccount, ChannelAccounts
-from hermes.ports.channels import Channel, MaybeSent, NotSent, Post, SharesWebhook
+from hermes.ports.channels import Channel, MaybeSent, NotSent, PlatformClient, SharesWebhook
 from hermes.ports.errors import InboxFull, StoreUnavailable
-from hermes.ports.people import UserState
 from hermes.ports.transactions import Transactions
+from hermes.ports.users import UserState
 from hermes.router.hearing import Hearing
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
@@ -173,14 +173,14 @@ async def following_lines(lines: Lines) -> AsyncIterator[None]:
         await end_tasks(task)
 
 
-def dispatch_from(settings: DeliverySettings, parts: Parts, lines: Lines, post: Post, metrics: Metrics) -> Dispatch:
+def dispatch_from(settings: DeliverySettings, parts: Parts, lines: Lines, post: PlatformClient, metrics: Metrics) -> ChannelSender:
     """What brings answers to platforms."""
     template = settings.whatsapp_template
-    return Dispatch(
+    return ChannelSender(
         channels=lines,
         post=post,
         breakers=parts.breakers,
-        books=Books(parts.credits, parts.journal, parts.alerts),
+        settlement=SettlementWriter(parts.credits, parts.journal, parts.alerts),
         alerts=parts.alerts,
         meter=metrics,
         clock=SystemClock(),
@@ -188,17 +188,17 @@ def dispatch_from(settings: DeliverySettings, parts: Parts, lines: Lines, post: 
         longest_s=settings.cut_off_s - 2 * settings.timeout_s,
         queue_s=settings.queue_s,
         receipt_s=settings.receipt_s,
-        templates={Platform.WHATSAPP: Template(template, settings.whatsapp_template_language)} if template else {},
+        templates={Platform.WHATSAPP: MessageTemplate(template, settings.whatsapp_template_language)} if template else {},
     )
 
 
-def receipts_from(parts: Parts, transactions: Transactions, metrics: Metrics) -> Receipts:
+def receipts_from(parts: Parts, transactions: Transactions, metrics: Metrics) -> ReceiptHandler:
     """What keeps account of what platforms tell afterwards."""
-    return Receipts(
+    return ReceiptHandler(
         transactions=transactions,
-        arrivals=parts.outbox.arrivals,
+        tracking=parts.outbox.tracking,
         dead_letters=parts.outbox.dead_letters,
-        books=Books(parts.credits, parts.journal, parts.alerts),
+        settlement=SettlementWriter(parts.credits, parts.journal, parts.alerts),
         meter=metrics,
     )
 
@@ -207,7 +207,7 @@ class Refusal(Exception):
     """A platform did not do what a set-up needs. Says why, without secrets."""
 
 
-async def connect_telegram(account: ChannelAccount, post: Post, *, url: str | None) -> Profile:
+async def connect_telegram(account: ChannelAccount, post: PlatformClient, *, url: str | None) -> Profile:
     """Check a bot's token, and set its webhook to this address, or take it away where there is none. Raises Refusal."""
     channel = channel_from(account)
     assert isinstance(channel, Telegram)  # noqa: S101  # its platform says so
@@ -228,7 +228,9 @@ class Pollers:
     """Asks Telegram for what is new, for accounts that it cannot reach. In one process at a time: Telegram gives a conflict to a second
     one, who then waits."""
 
-    def __init__(self, lines: Lines, post: Post, hearing: Hearing, *, pause: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
+    def __init__(
+        self, lines: Lines, post: PlatformClient, hearing: Hearing, *, pause: Callable[[float], Awaitable[object]] = asyncio.sleep
+    ) -> None:
         self._lines, self._post, self._hearing, self._pause = lines, post, hearing, pause
         self._tasks: dict[str, asyncio.Task[None]] = {}
 

@@ -23,7 +23,7 @@ from hermes.app.root import redis_client, stores
 from hermes.backends import HttpClient
 from hermes.config import Environment, Settings
 from hermes.gateway.catalogue import USUAL
-from hermes.ports.backends import CheckLevel
+from hermes.ports.backends import FindingLevel
 from hermes.ports.errors import PortError
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Connection
@@ -194,8 +194,8 @@ async def models(settings: Settings) -> AsyncIterator[Finding]:
         healthy = set()
         for name in sorted(led_to & backends.keys()):
             checks = await backends[name].health_check(timeout_s=HEALTH_S)
-            wrong = [check for check in checks if check.level is not CheckLevel.INFO]
-            if not any(check.level is CheckLevel.ERROR for check in checks):
+            wrong = [check for check in checks if check.level is not FindingLevel.INFO]
+            if not any(check.level is FindingLevel.ERROR for check in checks):
                 healthy.add(name)
             for check in wrong:
                 yield Finding("models", Health.WARNING, check.message, check.hint)

@@ -20,13 +20,13 @@ from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
 from hermes.ports.agents import Agents
 from hermes.ports.alerts import Alerts
-from hermes.ports.budgets import Budgets, Spend
-from hermes.ports.cache import Cache
-from hermes.ports.calls import Calls
-from hermes.ports.chats import Chats
+from hermes.ports.budgets import Budgets, GlobalSpend
+from hermes.ports.cache import AnswerCache
+from hermes.ports.client_chats import ClientChats
 from hermes.ports.graphs import Graphs
-from hermes.ports.people import People
+from hermes.ports.model_calls import ModelCalls
 from hermes.ports.transactions import Transactions
+from hermes.ports.users import Users
 from hermes.tasks import end_tasks
 
 
@@ -41,14 +41,14 @@ class SystemClock:
 class ModelParts:
     """What stands behind the ports that calls of models need."""
 
-    people: People
+    people: Users
     graphs: Graphs
-    chats: Chats
+    chats: ClientChats
     agents: Agents
-    calls: Calls
+    calls: ModelCalls
     budgets: Budgets
-    spend: Spend
-    cache: Cache
+    spend: GlobalSpend
+    cache: AnswerCache
     alerts: Alerts
 
 

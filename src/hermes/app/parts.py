@@ -15,31 +15,31 @@ from hermes.delivery.breaker import BreakerLimits
 from hermes.ops.alerts import LogAlerts
 from hermes.ports.agents import Agents
 from hermes.ports.alerts import Alerts
-from hermes.ports.api_keys import ApiKeys, Promises
+from hermes.ports.answer_signals import AnswerSignals
+from hermes.ports.api_keys import ApiKeys, IdempotencyKeys
 from hermes.ports.breakers import Breakers
-from hermes.ports.budgets import Budgets, Spend
-from hermes.ports.cache import Cache
-from hermes.ports.calls import Calls
+from hermes.ports.budgets import Budgets, GlobalSpend
+from hermes.ports.cache import AnswerCache
 from hermes.ports.channel_accounts import ChannelAccounts
-from hermes.ports.chats import Chats
-from hermes.ports.concierge import Bookings, Nutrition, Orders, Products, Reminders, Venues, Watchers
+from hermes.ports.chores import Chores
+from hermes.ports.client_chats import ClientChats
+from hermes.ports.concierge import Bookings, Nutrition, Orders, PriceWatchers, Products, Reminders, Venues
 from hermes.ports.credits import Credits
 from hermes.ports.embeddings import Embeddings
 from hermes.ports.graphs import Graphs
 from hermes.ports.histories import Histories
-from hermes.ports.images import Fetch
+from hermes.ports.images import MediaFetcher
 from hermes.ports.inbox import Inbox
 from hermes.ports.interactions import Interactions
 from hermes.ports.journal import Journal
 from hermes.ports.memories import Dreams, Memories
+from hermes.ports.model_calls import ModelCalls
 from hermes.ports.models import Models
 from hermes.ports.outbox import Outbox
-from hermes.ports.people import People
-from hermes.ports.replies import Replies
-from hermes.ports.rota import Rota
 from hermes.ports.sessions import Sessions
-from hermes.ports.souls import Bases, PastMessages
-from hermes.ports.tools import Offers, Outcomes
+from hermes.ports.souls import PastMessages, SoulCache
+from hermes.ports.tools import EffectRecords, Offers
+from hermes.ports.users import Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
 from hermes.stores.postgres.agents import PostgresAgents
 from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresPromises
@@ -80,7 +80,7 @@ from hermes.stores.redis.spend import RedisSpend
 class Parts:
     """What stands behind each port. A test, or an operator with stores of their own, replaces what they like."""
 
-    people: People
+    people: Users
     credits: Credits
     inbox: Inbox
     sessions: Sessions
@@ -90,33 +90,33 @@ class Parts:
     outbox: Outbox
     interactions: Interactions
     api_keys: ApiKeys
-    promises: Promises
-    replies: Replies
+    promises: IdempotencyKeys
+    replies: AnswerSignals
     alerts: Alerts
-    chats: Chats
+    chats: ClientChats
     agents: Agents
-    calls: Calls
+    calls: ModelCalls
     budgets: Budgets
-    spend: Spend
-    cache: Cache
+    spend: GlobalSpend
+    cache: AnswerCache
     venues: Venues
     products: Products
     nutrition: Nutrition
     bookings: Bookings
     reminders: Reminders
-    watchers: Watchers
+    watchers: PriceWatchers
     orders: Orders
-    outcomes: Outcomes
+    outcomes: EffectRecords
     offers: Offers
     memories: Memories
     dreams: Dreams
     past_messages: PastMessages
-    bases: Bases
+    bases: SoulCache
     embeddings: Embeddings
-    rota: Rota
+    rota: Chores
     breakers: Breakers
     channel_accounts: ChannelAccounts
-    web: Fetch
+    web: MediaFetcher
     models: Models | None = None
     """Who answers in turns; None: the gateway, with the models of the settings."""
 

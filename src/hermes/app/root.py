@@ -34,15 +34,15 @@ from hermes.backends.fetch import PublicWeb
 from hermes.channels.media import AccountFiles
 from hermes.channels.post import open_post
 from hermes.config import Environment, Settings
-from hermes.delivery.receipts import Receipts
-from hermes.delivery.typing import Typing
+from hermes.delivery.receipts import ReceiptHandler
+from hermes.delivery.typing_indicator import TypingIndicator
 from hermes.gateway.door import Door
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
-from hermes.ports.budgets import Spend
-from hermes.ports.channels import Post
+from hermes.ports.budgets import GlobalSpend
+from hermes.ports.channels import PlatformClient
 from hermes.ports.errors import StoreUnavailable
 from hermes.router.clockwork import Clockwork
 from hermes.router.courier import Courier
@@ -91,12 +91,12 @@ class Hermes:
     gateway: Gateway
     door: Door
     lines: Lines
-    post: Post
+    post: PlatformClient
     hearing: Hearing
-    receipts: Receipts
+    receipts: ReceiptHandler
 
     @property
-    def spend(self) -> Spend:
+    def spend(self) -> GlobalSpend:
         """The platform's money, and the kill switch."""
         return self.parts.spend
 
@@ -292,7 +292,7 @@ class Held:
     work: PostgresWork
     metrics: Metrics
     lines: Lines
-    post: Post
+    post: PlatformClient
 
 
 def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answering: Answering) -> Hermes:
@@ -309,7 +309,7 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
     )
     dispatch = dispatch_from(settings.delivery, parts, held.lines, held.post, held.metrics)
     courier = Courier(held.database, parts.outbox, parts.replies, senders=dict.fromkeys(SENT_TO, dispatch))
-    feedback = Feedback(transactions=held.database, arrivals=parts.outbox.arrivals, graphs=parts.graphs)
+    feedback = Feedback(transactions=held.database, tracking=parts.outbox.tracking, graphs=parts.graphs)
     receipts = receipts_from(parts, held.database, held.metrics)
     services = services_from(
         settings,
@@ -320,7 +320,7 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         fleet=models.fleet,
         models=parts.models or models.gateway,
         answering=answering,
-        typing=Typing(channels=held.lines, post=held.post),
+        typing=TypingIndicator(channels=held.lines, post=held.post),
         metrics=held.metrics,
         compaction=compaction_from(settings.history, models.catalogue),
     )

@@ -33,12 +33,12 @@ from hermes.gateway.slots import most_of_one
 from hermes.graph import CallRecord
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
-from hermes.ports.backends import Ask, BackendError, BadRequest, ContextTooLong, RateLimited, Unauthorized, Unsupported
-from hermes.ports.budgets import BudgetSpent, Paused
-from hermes.ports.calls import Call, CallOutcome, Source
+from hermes.ports.backends import BackendError, BadRequest, ContextTooLong, ModelRequest, RateLimited, Unauthorized, Unsupported
+from hermes.ports.budgets import BudgetSpent, CallsPaused
 from hermes.ports.errors import PortError
+from hermes.ports.model_calls import CallOutcome, CallSource, ModelCall
 from hermes.ports.models import Answer, Caller, ChainFailed, NoAnswer, UnknownPrice
-from hermes.ports.people import UserState
+from hermes.ports.users import UserState
 from hermes.stores.postgres.calls import PostgresCalls
 from hermes.stores.postgres.database import Database
 from hermes.stores.redis.batch import Batch
@@ -110,7 +110,7 @@ async def model_on(ground: Ground, name: str, *, account: str = "batch") -> Gate
     """One model of an open ground, paid by the account's own user, who is met now and allows training: the prompts are the operator's."""
     async with ground.database.begin() as tx:
         people = ground.parts.people
-        user, is_new = await people.meet(tx, account, Platform.DOOR, SENDER, state=UserState.ACTIVE)
+        user, is_new = await people.find_or_create(tx, account, Platform.COMPLETIONS, SENDER, state=UserState.ACTIVE)
         if is_new:
             await people.allow_training(tx, user.id, trains=True)
     return GatewayModel(
@@ -182,8 +182,8 @@ class GatewayModel:
                 raise failure(error) from error
         return Sampled(answer.completion.message, self._record(request, answer), answer.micro_usd)
 
-    def _ask(self, request: Request) -> Ask:
-        return Ask(
+    def _ask(self, request: Request) -> ModelRequest:
+        return ModelRequest(
             messages=request.messages,
             max_tokens=request.max_tokens or NO_LIMIT,
             tools=request.tools,
@@ -197,7 +197,7 @@ class GatewayModel:
             user_id=self.user_id,
             account=self.account,
             tier=TIER,
-            source=Source.BATCH,
+            source=CallSource.BATCH,
             takes_copies=False,
             models=(self.name,),
             deadline_s=self.deadline_s if request.timeout_s is None else request.timeout_s,
@@ -213,11 +213,11 @@ class GatewayModel:
             sampling=request.sampling,
             metadata={},
         )
-        call = Call(
+        call = ModelCall(
             id=answer.call_id,
             day=self.gateway.clock.now().date(),
             account_id=self.account,
-            source=Source.BATCH,
+            source=CallSource.BATCH,
             tier=TIER,
             model=answer.model,
             outcome=CallOutcome.ANSWERED,
@@ -249,6 +249,8 @@ def failure(error: Exception) -> ModelFailed:
     """What a failed call means for whoever would ask again."""
     last = error.last if isinstance(error, ChainFailed) else error
     # A wrong key, a bill that is not paid, a switch that a person must release: no other request fares better.
-    is_spent = isinstance(last, BudgetSpent | Paused | UnknownPrice | Unauthorized) or (isinstance(last, RateLimited) and last.is_exhausted)
+    is_spent = isinstance(last, BudgetSpent | CallsPaused | UnknownPrice | Unauthorized) or (
+        isinstance(last, RateLimited) and last.is_exhausted
+    )
     is_refused = isinstance(error, ChainFailed) and last is None  # passed over, for instance because it takes no tools
     return ModelFailed(str(error), is_final=is_refused or isinstance(last, NEVER_BETTER), is_spent=is_spent)

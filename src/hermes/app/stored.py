@@ -15,9 +15,9 @@ from uuid import UUID
 from hermes.app.root import opened_database
 from hermes.config import Settings
 from hermes.graph import MessageGraph
-from hermes.ports.errors import Damaged
+from hermes.ports.errors import DataDamaged
 from hermes.ports.graphs import Graphs
-from hermes.ports.sessions import Sessions, Wanted
+from hermes.ports.sessions import SessionQuery, Sessions
 from hermes.ports.transactions import Transactions
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.sessions import PostgresSessions
@@ -34,7 +34,7 @@ class Stored:
     sessions: Sessions
     graphs: Graphs
 
-    async def find(self, wanted: Wanted) -> Sequence[UUID]:
+    async def find(self, wanted: SessionQuery) -> Sequence[UUID]:
         """Return the sessions that are wanted, in the order of their beginning; raise NotThere as Sessions.find does."""
         async with self.transactions.begin() as tx:
             return await self.sessions.find(tx, wanted)
@@ -51,7 +51,7 @@ class Stored:
                 may_train = await self.sessions.may_train(tx, session_id)
                 graph = await self.graphs.load(tx, session_id)
             session = checked(name, graph, f"session {name}", size=1)  # opens every seal, some of which were still closed
-        except (SealError, Damaged) as error:
+        except (SealError, DataDamaged) as error:
             return SourceError(f"session {name}", str(error))
         if not may_train:
             forbid_training(graph)

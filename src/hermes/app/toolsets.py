@@ -23,9 +23,9 @@ from hermes.app.answering import MCP, about, mind_from, toolbox_from
 from hermes.app.home import StartRefused
 from hermes.app.sampling import Ground
 from hermes.config import Environment, Settings, nearest
-from hermes.ports.people import UserState
 from hermes.ports.tools import ToolCall as Wish
 from hermes.ports.tools import ToolUser
+from hermes.ports.users import UserState
 from hermes.tools.concierge.tables import stock
 from hermes.tools.executor import Toolbox, nothing_more
 from hermes.tools.registry import Tool
@@ -128,7 +128,7 @@ class UserToolset:
     async def open(self, errand: Errand) -> AsyncIterator[Tools]:
         people, database, turn = self.ground.parts.people, self.ground.database, uuid4()
         async with database.begin() as tx:
-            user, _ = await people.meet(tx, self.account, Platform.DOOR, f"rollout/{turn}", state=UserState.ACTIVE)
+            user, _ = await people.find_or_create(tx, self.account, Platform.COMPLETIONS, f"rollout/{turn}", state=UserState.ACTIVE)
         try:
             language, zone = (_text(errand.row, name, usual) for name, usual in (("language", "en"), ("timezone", "UTC")))
             yield UserTools(self.box, ToolUser(user.id, self.account, language, zone, turn, datetime.now(UTC)))

@@ -26,7 +26,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from hermes.ports.images import Fetched, ImageTooLarge, ImageUnreadable
+from hermes.ports.images import FetchedMedia, ImageTooLarge, ImageUnreadable
 
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 """From a host's name and a port to its addresses. Raises OSError."""
@@ -87,7 +87,7 @@ class PublicWeb:
         self._threads: ThreadPoolExecutor | None = None
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
 
-    async def fetch(self, url: str) -> Fetched:
+    async def fetch(self, url: str) -> FetchedMedia:
         try:
             async with asyncio.timeout(self._timeout_s), self._room:
                 return await self._follow(url)
@@ -105,7 +105,7 @@ class PublicWeb:
         if threads is not None:
             threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _follow(self, url: str) -> Fetched:
+    async def _follow(self, url: str) -> FetchedMedia:
         at = self._checked(url)
         for _ in range(MOST_REDIRECTS + 1):
             async with self._opened().get(at, allow_redirects=False) as response:
@@ -116,7 +116,7 @@ class PublicWeb:
             at = self._checked(target, at)
         raise ImageUnreadable(f"more than {MOST_REDIRECTS} redirects")
 
-    async def _read(self, response: aiohttp.ClientResponse) -> Fetched:
+    async def _read(self, response: aiohttp.ClientResponse) -> FetchedMedia:
         media_type = response.content_type.casefold()
         if response.status != 200:
             raise ImageUnreadable(f"the server answered {response.status}")
@@ -132,7 +132,7 @@ class PublicWeb:
             body += piece
             if len(body) > self._max_bytes:
                 raise ImageTooLarge(self._max_bytes)
-        return Fetched(bytes(body), media_type)
+        return FetchedMedia(bytes(body), media_type)
 
     def _checked(self, url: str, base: URL | None = None) -> URL:
         """An address that may be asked, as far as its text tells. What its name stands for is checked when it is looked up."""

@@ -23,16 +23,16 @@ from hermes.backends.shape import Malformed, Refused, parse_object
 from hermes.backends.sse import Framing
 from hermes.ports.backends import (
     LOGPROBS,
-    Ask,
     BackendError,
+    BackendFinding,
     BadRequest,
     Capabilities,
-    Check,
-    CheckLevel,
     Completion,
     CutShort,
     Delta,
+    FindingLevel,
     Garbled,
+    ModelRequest,
     Unreachable,
     Unsupported,
 )
@@ -45,7 +45,7 @@ LAST_LINE_ENDS = b"\n\n"
 class Sent:
     """One request as it goes over the wire."""
 
-    ask: Ask
+    ask: ModelRequest
     model: str
     body: bytes
 
@@ -91,7 +91,7 @@ class HttpBackend(ABC):
     def answers_as(self, model: str) -> str:
         return model
 
-    async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
+    async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
         sent = self._sent(ask, model, stream=False)
         try:
             async with self._client.send("POST", self._url, headers=self._headers(), body=sent.body, timeout_s=timeout_s) as reply:
@@ -106,7 +106,7 @@ class HttpBackend(ABC):
         except Malformed as malformed:
             raise Garbled(malformed.what, backend=self.name, model=model, status=200) from None
 
-    async def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
+    async def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
         sent = self._sent(ask, model, stream=True)
         reader = self._reader(sent)
         has_begun = False
@@ -129,23 +129,27 @@ class HttpBackend(ABC):
             raise self._broken(error, sent, reader.parts() if has_begun else None) from None
         yield completion
 
-    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:
+    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[BackendFinding]:
         deadline = time.monotonic() + timeout_s
         started = time.perf_counter()
-        findings: list[Check] = []
+        findings: list[BackendFinding] = []
         for path in self._questions():
             try:
                 left_s = max(0.001, deadline - time.monotonic())
                 async with self._client.send("GET", self._base_url + path, headers=self._headers(), timeout_s=left_s) as reply:
                     findings += self._finding(reply, await reply.read())
             except Lost as lost:
-                findings.append(Check("unreachable", CheckLevel.ERROR, f"{self.name}: {lost}", "Is it running, and is its address right?"))
+                findings.append(
+                    BackendFinding("unreachable", FindingLevel.ERROR, f"{self.name}: {lost}", "Is it running, and is its address right?")
+                )
             except Malformed as malformed:
-                findings.append(Check("garbled", CheckLevel.ERROR, f"{self.name}: {malformed.what}", "Is that the address of its API?"))
+                findings.append(
+                    BackendFinding("garbled", FindingLevel.ERROR, f"{self.name}: {malformed.what}", "Is that the address of its API?")
+                )
             if findings:
                 return findings
         took_ms = (time.perf_counter() - started) * 1000
-        return [Check("ok", CheckLevel.INFO, f"{self.name} answered in {took_ms:.0f} ms")]
+        return [BackendFinding("ok", FindingLevel.INFO, f"{self.name} answered in {took_ms:.0f} ms")]
 
     async def aclose(self) -> None:  # noqa: B027 - there is nothing for a vendor to add
         """Nothing to let go of: the client belongs to whoever made it."""
@@ -162,7 +166,7 @@ class HttpBackend(ABC):
         """Made for every request, so that no dict with a key in it lies around."""
 
     @abstractmethod
-    def _encode(self, ask: Ask, model: str, *, stream: bool) -> dict[str, Any]:
+    def _encode(self, ask: ModelRequest, model: str, *, stream: bool) -> dict[str, Any]:
         """The request's body. Raises Unfit for what this vendor cannot be sent."""
 
     @abstractmethod
@@ -192,7 +196,7 @@ class HttpBackend(ABC):
     _sends_reasoning = False
     """Whether requests carry the reasoning of earlier messages."""
 
-    def _sent(self, ask: Ask, model: str, *, stream: bool) -> Sent:
+    def _sent(self, ask: ModelRequest, model: str, *, stream: bool) -> Sent:
         try:
             if ask.needs_tools and not self.supports_tools(model):
                 raise Unsupported("the model takes no tools, and the request has some", backend=self.name, model=model)
@@ -245,25 +249,29 @@ class HttpBackend(ABC):
     def _error(self, status: int, headers: Mapping[str, str], complaint: Complaint, model: str) -> BackendError:
         return classify(status, headers, complaint, Caller(self.name, model, (self._api_key,) if self._api_key else ()))
 
-    def _finding(self, reply: Reply, body: bytes) -> list[Check]:
+    def _finding(self, reply: Reply, body: bytes) -> list[BackendFinding]:
         """What is wrong by one answer of a health check; nothing, if nothing is."""
         name = self.name
         if reply.status == 200:
             return [
-                Check("model_missing", CheckLevel.ERROR, f"{name} has no model {model}", "Correct its name, or fetch it.")
+                BackendFinding("model_missing", FindingLevel.ERROR, f"{name} has no model {model}", "Correct its name, or fetch it.")
                 for model in self._missing(parse_object(body, "the list of models"))
             ]
         error = self._refusal(reply, body, "")
         if reply.status in (401, 402, 403):
-            return [Check("unauthorized", CheckLevel.ERROR, f"{name}: {error}", "Check its API key, and that the bill is paid.")]
+            return [BackendFinding("unauthorized", FindingLevel.ERROR, f"{name}: {error}", "Check its API key, and that the bill is paid.")]
         if reply.status == 429:
-            return [Check("rate_limited", CheckLevel.WARN, f"{name}: {error}", "It answers, but not for now.")]
+            return [BackendFinding("rate_limited", FindingLevel.WARN, f"{name}: {error}", "It answers, but not for now.")]
         if reply.status == 404:
             return self._not_found(error)
-        return [Check("failing", CheckLevel.ERROR, f"{name}: {error}", "See its own status page or log.")]
+        return [BackendFinding("failing", FindingLevel.ERROR, f"{name}: {error}", "See its own status page or log.")]
 
-    def _not_found(self, error: BackendError) -> list[Check]:
-        return [Check("no_model_list", CheckLevel.WARN, f"{self.name} does not say which models it has: {error}", "Is its address right?")]
+    def _not_found(self, error: BackendError) -> list[BackendFinding]:
+        return [
+            BackendFinding(
+                "no_model_list", FindingLevel.WARN, f"{self.name} does not say which models it has: {error}", "Is its address right?"
+            )
+        ]
 
 
 async def more(reply: Reply, reader: StreamReader) -> bytes:

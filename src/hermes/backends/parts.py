@@ -8,7 +8,7 @@ from math import isnan
 from typing import Any, Protocol
 
 from hermes.backends.sse import Event
-from hermes.ports.backends import Delta, Message
+from hermes.ports.backends import ChatMessage, Delta
 
 
 class Unfit(Exception):
@@ -39,7 +39,7 @@ class Tokens:
 class Parts:
     """An answer, or what has come of one."""
 
-    message: Message
+    message: ChatMessage
     finish_reason: str
     counts: Counts = Counts()
     model: str | None = None

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, NoReturn
 
-from hermes.ports.backends import Message
+from hermes.ports.backends import ChatMessage
 
 RAW = "_raw_arguments"
 """The key under which arguments that are no JSON object travel where only an object may."""
@@ -16,13 +16,13 @@ _SAFE = re.compile(r"[a-zA-Z0-9_-]+")
 _MARK = "hx_"
 
 
-def paired(messages: Sequence[Message]) -> list[Message]:
+def paired(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """The same messages, with an id on every tool call, no id twice, and every result under the id and name of its call.
 
     Some servers give no ids and some count from 0 in every round. A result without an id answers the first call that has none yet."""
     taken: set[str] = set()
     waiting: list[tuple[str, str, str]] = []  # id as it stands, id as sent, name
-    out: list[Message] = []
+    out: list[ChatMessage] = []
     for index, message in enumerate(messages):
         calls = message.get("tool_calls")
         if calls:

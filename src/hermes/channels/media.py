@@ -16,8 +16,8 @@ from hermes.channels import telegram, whatsapp
 from hermes.channels.references import Reference
 from hermes.channels.telegram import Telegram
 from hermes.channels.whatsapp import WhatsApp
-from hermes.ports.channels import Call, Channel, Channels, MaybeSent, NotSent, Reply
-from hermes.ports.images import Fetch, Fetched, Files, ImageTooLarge, ImageUnreadable
+from hermes.ports.channels import Channel, Channels, MaybeSent, NotSent, PlatformRequest, PlatformResponse
+from hermes.ports.images import FetchedMedia, ImageTooLarge, ImageUnreadable, MediaFetcher, PlatformFiles
 
 UNTOLD = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 """What platforms say of files that they know nothing about."""
@@ -28,13 +28,13 @@ class AccountFiles:
     """The port Fetch, also for what only an account of ours can fetch."""
 
     channels: Channels
-    files: Files
-    web: Fetch
+    files: PlatformFiles
+    web: MediaFetcher
     max_bytes: int
     timeout_s: float = 8.0
     """For both calls together; a step of the router has 10 seconds."""
 
-    async def fetch(self, url: str) -> Fetched:
+    async def fetch(self, url: str) -> FetchedMedia:
         reference = Reference.read(url)
         if reference is None:
             return await self.web.fetch(url)
@@ -47,7 +47,7 @@ class AccountFiles:
         except (NotSent, MaybeSent) as error:
             raise ImageUnreadable(str(error)) from None
 
-    async def _bring(self, channel: Channel | None, reference: Reference) -> Fetched:
+    async def _bring(self, channel: Channel | None, reference: Reference) -> FetchedMedia:
         asked = question(channel, reference)
         if channel is None or asked is None:
             raise ImageUnreadable("no account that is set up here can fetch it")
@@ -60,7 +60,7 @@ class AccountFiles:
         return fetched(await self.files.fetch(file.call, timeout_s=self.timeout_s, max_bytes=self.max_bytes))
 
 
-def question(channel: Channel | None, reference: Reference) -> Call | None:
+def question(channel: Channel | None, reference: Reference) -> PlatformRequest | None:
     """The call that asks where a file is; None where nobody can be asked."""
     match channel:
         case Telegram():
@@ -70,7 +70,7 @@ def question(channel: Channel | None, reference: Reference) -> Call | None:
     return None
 
 
-def file_told(channel: Channel, reply: Reply) -> telegram.File | whatsapp.File | None:
+def file_told(channel: Channel, reply: PlatformResponse) -> telegram.File | whatsapp.File | None:
     """The file that an answer names; None where it names none, or one where the account's key may not go."""
     match channel:
         case Telegram():
@@ -80,16 +80,16 @@ def file_told(channel: Channel, reply: Reply) -> telegram.File | whatsapp.File |
     return None
 
 
-def is_too_big(reply: Reply) -> bool:
+def is_too_big(reply: PlatformResponse) -> bool:
     """Whether Telegram says that a bot cannot have a file because of its size. Only its words tell."""
     return reply.status == 400 and b"file is too big" in reply.body
 
 
-def fetched(reply: Reply) -> Fetched:
+def fetched(reply: PlatformResponse) -> FetchedMedia:
     """The bytes of an answer. A page, a complaint or a redirect is no file."""
     media_type = reply.headers.get("content-type", "").partition(";")[0].strip().casefold()
     if reply.status != 200:
         raise ImageUnreadable(f"the platform answered {reply.status}")
     if media_type not in UNTOLD and not media_type.startswith("image/"):
         raise ImageUnreadable("it is said to be no picture")
-    return Fetched(reply.body, media_type or "application/octet-stream")
+    return FetchedMedia(reply.body, media_type or "application/octet-stream")

@@ -19,7 +19,16 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from hermes.ports.channels import Happening, Heard, NotAuthentic, Outcome, Passed, Reply, Verdict, Webhook
+from hermes.ports.channels import (
+    Ignored,
+    InboundEvent,
+    InboundMessage,
+    PlatformResponse,
+    SendOutcome,
+    SendResult,
+    Webhook,
+    WebhookNotAuthentic,
+)
 
 VERSION = "v23.0"
 """Which version of the Graph API is spoken where the settings name none. Meta keeps each for about two years."""
@@ -37,14 +46,14 @@ def check_secret(given: str | None, secrets: Sequence[str]) -> None:
     """Raise NotAuthentic unless one of the secrets was given. All are compared, each in constant time; an empty one is none."""
     matches = [hmac.compare_digest(_bytes(given or ""), _bytes(secret)) for secret in secrets if secret]
     if not any(matches):
-        raise NotAuthentic
+        raise WebhookNotAuthentic
 
 
 def challenge(query: Mapping[str, str], verify_tokens: Sequence[str]) -> str:
     """What to answer, as plain text, to Meta's GET: it wants its own words back from whoever knows the token. Raises NotAuthentic."""
     check_secret(query.get("hub.verify_token"), verify_tokens)
     if query.get("hub.mode") != "subscribe" or not query.get("hub.challenge"):
-        raise NotAuthentic
+        raise WebhookNotAuthentic
     return query["hub.challenge"]
 
 
@@ -105,14 +114,14 @@ def moment(value: Any, *, now: datetime) -> datetime | None:
     return min(at, now)
 
 
-def once(found: Iterable[Happening]) -> list[Happening]:
+def once(found: Iterable[InboundEvent]) -> list[InboundEvent]:
     """What was found, with each message heard once: the same one may come twice in one POST."""
     seen: set[str] = set()
-    result: list[Happening] = []
+    result: list[InboundEvent] = []
     for happening in found:
-        if isinstance(happening, Heard):
+        if isinstance(happening, InboundMessage):
             key = happening.envelope.event_key
-            result.append(Passed(reason="duplicate") if key in seen else happening)
+            result.append(Ignored(reason="duplicate") if key in seen else happening)
             seen.add(key)
         else:
             result.append(happening)
@@ -121,10 +130,10 @@ def once(found: Iterable[Happening]) -> list[Happening]:
 
 # --- what an answer means
 
-RATE_LIMITED, UNAVAILABLE, UNAUTHORIZED = Outcome.RATE_LIMITED, Outcome.SERVICE_UNAVAILABLE, Outcome.UNAUTHORIZED
-NOBODY, CLOSED, REJECTED = Outcome.INVALID_RECIPIENT, Outcome.WINDOW_CLOSED, Outcome.REJECTED
+RATE_LIMITED, UNAVAILABLE, UNAUTHORIZED = SendOutcome.RATE_LIMITED, SendOutcome.SERVICE_UNAVAILABLE, SendOutcome.UNAUTHORIZED
+NOBODY, CLOSED, REJECTED = SendOutcome.INVALID_RECIPIENT, SendOutcome.WINDOW_CLOSED, SendOutcome.REJECTED
 
-CODES: Mapping[int, Outcome] = {
+CODES: Mapping[int, SendOutcome] = {
     # the Graph API, and so both platforms
     -1: UNAVAILABLE,
     0: UNAUTHORIZED,  # the token could not be read
@@ -207,26 +216,26 @@ Taken = Callable[[Mapping[str, Any]], str | None]
 """From an answer to the id of the message that was taken; empty where it was taken without one, None where it was not."""
 
 
-def classify(reply: Reply, taken: Taken, subcodes: Mapping[int, Outcome], secrets: Sequence[str]) -> Verdict:
+def classify(reply: PlatformResponse, taken: Taken, subcodes: Mapping[int, SendOutcome], secrets: Sequence[str]) -> SendResult:
     """What an answer means, whatever it is made of. Of two answers that say nothing, the one with a 2xx may have sent the message."""
     body = parsed(reply.body)
     complaint = complaint_in(body) if body is not None else Complaint(words=without_markup(reply.body))
     if 200 <= reply.status < 300 and (body is None or complaint is None):
         message_id = taken(body) if body is not None else None
         if message_id is None:
-            return Verdict(outcome=Outcome.AMBIGUOUS, detail=f"HTTP {reply.status}: an answer that does not say whether it was sent")
-        return Verdict(outcome=Outcome.SENT, message_id=message_id or None)
+            return SendResult(outcome=SendOutcome.AMBIGUOUS, detail=f"HTTP {reply.status}: an answer that does not say whether it was sent")
+        return SendResult(outcome=SendOutcome.SENT, message_id=message_id or None)
     complaint = complaint or Complaint(words=loose_words(body or {}))
     outcome = outcome_of(complaint, reply.status, subcodes, is_json=body is not None)
-    waits = outcome in {Outcome.RATE_LIMITED, Outcome.SERVICE_UNAVAILABLE}
-    return Verdict(
+    waits = outcome in {SendOutcome.RATE_LIMITED, SendOutcome.SERVICE_UNAVAILABLE}
+    return SendResult(
         outcome=outcome,
         retry_after_s=wait_s(reply.headers, complaint) if waits else None,
         detail=described(complaint, reply.status, secrets),
     )
 
 
-def outcome_of(complaint: Complaint, status: int, subcodes: Mapping[int, Outcome], *, is_json: bool = True) -> Outcome:
+def outcome_of(complaint: Complaint, status: int, subcodes: Mapping[int, SendOutcome], *, is_json: bool = True) -> SendOutcome:
     """What a complaint amounts to. `subcodes` are those that decide at this platform."""
     if status == 429:
         return RATE_LIMITED
@@ -240,7 +249,7 @@ def outcome_of(complaint: Complaint, status: int, subcodes: Mapping[int, Outcome
     return next(said, None) or by_status(status, is_json=is_json)
 
 
-def decided(complaint: Complaint, subcodes: Mapping[int, Outcome]) -> Outcome | None:
+def decided(complaint: Complaint, subcodes: Mapping[int, SendOutcome]) -> SendOutcome | None:
     """What the codes alone decide. That something was rejected they do not: it may yet be said to pass."""
     if complaint.subcode is not None and complaint.subcode in subcodes:
         return subcodes[complaint.subcode]
@@ -250,7 +259,7 @@ def decided(complaint: Complaint, subcodes: Mapping[int, Outcome]) -> Outcome | 
     return None if known is REJECTED else known
 
 
-def by_status(status: int, *, is_json: bool) -> Outcome:
+def by_status(status: int, *, is_json: bool) -> SendOutcome:
     """What is left where nothing but a status is known. A page of HTML was not written by the platform, but by somebody in between."""
     if status in {401, 402} or (is_json and status in {403, 404}):
         return UNAUTHORIZED

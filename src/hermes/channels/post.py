@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from hermes.ports.channels import Call, MaybeSent, NotSent, Reply
+from hermes.ports.channels import MaybeSent, NotSent, PlatformRequest, PlatformResponse
 from hermes.ports.images import ImageTooLarge
 
 LONGEST_BODY = 1024 * 1024
@@ -56,20 +56,20 @@ class HttpPost:
     def __init__(self, session: aiohttp.ClientSession, connect_timeout_s: float) -> None:
         self._session, self._connect_timeout_s = session, connect_timeout_s
 
-    async def send(self, call: Call, *, timeout_s: float) -> Reply:
+    async def send(self, call: PlatformRequest, *, timeout_s: float) -> PlatformResponse:
         try:
             return await self._try(call, timeout_s, Wanted(LONGEST_BODY))
         except TooLong:
             raise MaybeSent("the answer does not end") from None
 
-    async def fetch(self, call: Call, *, timeout_s: float, max_bytes: int) -> Reply:
+    async def fetch(self, call: PlatformRequest, *, timeout_s: float, max_bytes: int) -> PlatformResponse:
         """The port Files."""
         try:
             return await self._try(call, timeout_s, Wanted(max_bytes, is_file=True))
         except TooLong:
             raise ImageTooLarge(max_bytes) from None
 
-    async def _try(self, call: Call, timeout_s: float, wanted: Wanted) -> Reply:
+    async def _try(self, call: PlatformRequest, timeout_s: float, wanted: Wanted) -> PlatformResponse:
         trip, timeout_s = Trip(), max(timeout_s, SHORTEST_S)
         try:
             return await self._bring(call, trip, timeout_s, wanted)
@@ -80,7 +80,7 @@ class HttpPost:
         # Outside the except clause: aiohttp's errors hold the address and the headers, and a chained error would show them.
         raise MaybeSent(reason) if trip.is_written else NotSent(reason)
 
-    async def _bring(self, call: Call, trip: Trip, timeout_s: float, wanted: Wanted) -> Reply:
+    async def _bring(self, call: PlatformRequest, trip: Trip, timeout_s: float, wanted: Wanted) -> PlatformResponse:
         limits = aiohttp.ClientTimeout(
             total=timeout_s,
             sock_connect=min(self._connect_timeout_s, timeout_s),
@@ -96,7 +96,9 @@ class HttpPost:
             call.method, call.url, headers=headers, data=body, timeout=limits, allow_redirects=False, trace_request_ctx=trip
         ) as response:
             said = await whole(response, wanted)
-            return Reply(status=response.status, headers={name.lower(): value for name, value in response.headers.items()}, body=said)
+            return PlatformResponse(
+                status=response.status, headers={name.lower(): value for name, value in response.headers.items()}, body=said
+            )
 
 
 @asynccontextmanager

@@ -20,8 +20,8 @@ from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.running import Config, run, until_told, with_hermes
 from hermes.picture import one_line
-from hermes.ports.arrivals import Sent
 from hermes.ports.channel_accounts import ChannelAccount
+from hermes.ports.delivery_tracking import SentMessage
 from hermes.turn import Platform
 
 channels = typer.Typer(no_args_is_help=True, help="Accounts at platforms: add telegram, whatsapp or instagram; list, sent, remove.")
@@ -175,9 +175,9 @@ def sent(
 ) -> None:
     """Show what was said last on all platforms, and how far it came: waiting, sent, delivered, read, failed. Not the words themselves."""
 
-    async def read(hermes: Hermes) -> list[Sent]:
+    async def read(hermes: Hermes) -> list[SentMessage]:
         async with hermes.database.begin() as tx:
-            return list(await hermes.parts.outbox.arrivals.newest(tx, account=name, limit=limit))
+            return list(await hermes.parts.outbox.tracking.newest(tx, account=name, limit=limit))
 
     found = run(with_hermes(config, read))
     if is_json:
@@ -188,7 +188,7 @@ def sent(
         return
     table = Table("promised", "account", "channel", "part", "how far", "since", "tries", "reason", box=None, pad_edge=False)
     for each in found:
-        about, standing = as_json(each), each.standing
+        about, standing = as_json(each), each.status
         since = f"{standing.ranked_at:%H:%M:%S}" if standing.ranked_at else ""
         where = (f"{each.platform} {each.account}", each.channel_id, str(standing.part + 1), about["how_far"])
         table.add_row(f"{standing.promised_at:%m-%d %H:%M:%S}", *map(safe, where), since, str(standing.tries), safe(standing.reason))
@@ -264,9 +264,9 @@ def shown(account: ChannelAccount) -> dict[str, Any]:
     return {"platform": account.platform, "account": account.account, "is_polled": account.is_polled, "newcomers": newcomers}
 
 
-def as_json(sent: Sent) -> dict[str, Any]:
+def as_json(sent: SentMessage) -> dict[str, Any]:
     """How far something came: what the platform says of it, or else where it is with us."""
-    standing = sent.standing
+    standing = sent.status
     return {
         "turn_id": str(sent.turn_id),
         "platform": sent.platform,

@@ -13,13 +13,13 @@ from hermes.app import Hermes
 from hermes.app.channels import Pollers
 from hermes.picture import one_line
 from hermes.ports.channel_accounts import ChannelAccount
-from hermes.ports.inbox import Said
+from hermes.ports.inbox import InboxMessage
 from hermes.tasks import end_tasks
 
 LOOK_S = 0.5
 
 
-async def first_message(hermes: Hermes, account: ChannelAccount, wait_s: float) -> Said | None:
+async def first_message(hermes: Hermes, account: ChannelAccount, wait_s: float) -> InboxMessage | None:
     """Wait until the account is sent a message, and return it; None when nobody wrote in time.
 
     Where messages must be asked for they are asked for here too: no Hermes need run yet, and one that does answers as always."""
@@ -48,7 +48,7 @@ async def asking(hermes: Hermes, account: ChannelAccount) -> AsyncIterator[None]
         await end_tasks(task)
 
 
-async def newest(hermes: Hermes, account: ChannelAccount) -> Said | None:
+async def newest(hermes: Hermes, account: ChannelAccount) -> InboxMessage | None:
     async with hermes.database.begin() as tx:
         return await hermes.parts.inbox.newest(tx, account.account, account.platform)
 

@@ -32,7 +32,7 @@ from hermes.cli.commands import app
 from hermes.cli.errors import complain, fail
 from hermes.cli.running import CANNOT_RUN, Config, settings_from, start_log
 from hermes.config import LogLevel, Settings
-from hermes.ports.errors import NotThere, PortError
+from hermes.ports.errors import NotFound, PortError
 from hermes.turn import AgentResponse
 from hermes.web.answers import as_json
 
@@ -223,7 +223,7 @@ def ended_well() -> Iterator[None]:
     """Failures are one line and an exit code, as with every command; Ctrl-C ends without a word."""
     try:
         yield
-    except (NotThere, StartRefused) as error:
+    except (NotFound, StartRefused) as error:
         fail(str(error))
     except BrokenPipeError:  # whoever read our answers has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python tries once more at its end, and complains

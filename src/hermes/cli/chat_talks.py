@@ -19,7 +19,7 @@ from hermes.cli.errors import BAD_INPUT
 from hermes.cli.running import CANNOT_RUN
 from hermes.config import Settings
 from hermes.ports.errors import PortError
-from hermes.ports.people import UserState
+from hermes.ports.users import UserState
 from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
 from hermes.web.answers import Answers, as_json
 

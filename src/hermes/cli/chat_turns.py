@@ -15,8 +15,8 @@ from uuid import UUID
 import structlog
 
 from hermes.app import Hermes
-from hermes.ports.errors import Fenced, StoreUnavailable
-from hermes.ports.inbox import Claim, Receipt
+from hermes.ports.errors import ClaimLost, StoreUnavailable
+from hermes.ports.inbox import AcceptedMessage, Claim
 from hermes.ports.transactions import Transaction
 from hermes.router.intake import Intake
 from hermes.router.turns import Turns
@@ -47,7 +47,7 @@ class Driving:
         """Takes messages in without giving them to a worker."""
         return replace(self.hermes.intake, work=NoJobs())
 
-    def start(self, receipt: Receipt) -> None:
+    def start(self, receipt: AcceptedMessage) -> None:
         """Drive a turn, behind those of its conversation. It goes on whoever stops waiting for its answer."""
         before = self.turns.get(receipt.conversation_id)
         self.turns[receipt.conversation_id] = asyncio.create_task(self._drive(receipt.turn_id, before))
@@ -111,7 +111,7 @@ async def patiently(work: Callable[[], Awaitable[None]], name: str, turn_id: UUI
     while most_tries is None or tries < most_tries:
         try:
             await work()
-        except Fenced:
+        except ClaimLost:
             return  # a worker has taken it over, and its answer is as good
         except Exception as error:  # noqa: BLE001  # the worker loop: noted once, and tried again
             log.warning("job_failed", task=name, id=str(turn_id), tries=tries + 1, error=type(error).__name__)

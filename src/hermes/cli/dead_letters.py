@@ -19,10 +19,10 @@ from hermes.cli.running import Config, run, with_hermes
 from hermes.cli.users_shown import counted
 from hermes.gateway.fleet import among
 from hermes.picture import one_line
-from hermes.ports.arrivals import Standing
-from hermes.ports.channels import Outcome
-from hermes.ports.dead_letters import DeadLetter, Wanted
-from hermes.ports.errors import Forgotten, NotThere
+from hermes.ports.channels import SendOutcome
+from hermes.ports.dead_letters import DeadLetter, DeadLetterQuery
+from hermes.ports.delivery_tracking import DeliveryStatus
+from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transaction
 from hermes.turn import Platform
 
@@ -49,7 +49,9 @@ At = Annotated[str | None, typer.Option("--platform", help=f"Only those for {', 
 Of = Annotated[str | None, typer.Option("--account", help="Only those of this account.", show_default=False)]
 Why = Annotated[
     str | None,
-    typer.Option("--outcome", help=f"Only those that ended so: {', '.join(o for o in Outcome if o != Outcome.SENT)}.", show_default=False),
+    typer.Option(
+        "--outcome", help=f"Only those that ended so: {', '.join(o for o in SendOutcome if o != SendOutcome.SENT)}.", show_default=False
+    ),
 ]
 
 
@@ -95,15 +97,15 @@ def show(
     """Show one dead letter: what was to be said, to whom, what was tried, and what became of the rest of that answer."""
     [number] = numbers([letter_id])
 
-    async def read(hermes: Hermes, tx: Transaction) -> tuple[DeadLetter, str | None, Sequence[Standing]]:
+    async def read(hermes: Hermes, tx: Transaction) -> tuple[DeadLetter, str | None, Sequence[DeliveryStatus]]:
         letters = hermes.parts.outbox.dead_letters
-        found = await letters.list(tx, Wanted(ids=[number]))
+        found = await letters.list(tx, DeadLetterQuery(ids=[number]))
         refuse_missing([number], found)
         try:
             text: str | None = await letters.text(tx, number)
-        except Forgotten:
+        except UserErased:
             text = None
-        return found[0], text, await hermes.parts.outbox.arrivals.standings(tx, found[0].turn_id)
+        return found[0], text, await hermes.parts.outbox.tracking.standings(tx, found[0].turn_id)
 
     letter, text, standings = _do(config, read)
     if is_json:
@@ -184,7 +186,7 @@ def drop(
         dropped = await hermes.parts.outbox.dead_letters.drop(tx, chosen)
         refuse_missing(chosen.ids or (), dropped)
         if is_all and not is_sure and dropped:
-            raise NotThere(f"nothing was dropped; {counted(len(dropped), 'dead letter')} would be gone for good with: --all --yes")
+            raise NotFound(f"nothing was dropped; {counted(len(dropped), 'dead letter')} would be gone for good with: --all --yes")
         return dropped
 
     dropped = _do(config, away)
@@ -194,13 +196,13 @@ def drop(
         typer.echo(f"{counted(len(dropped), 'dead letter')} dropped.")
 
 
-def wanted(ids: Sequence[int] | None, platform: str | None, account: str | None, outcome: str | None) -> Wanted:
+def wanted(ids: Sequence[int] | None, platform: str | None, account: str | None, outcome: str | None) -> DeadLetterQuery:
     """What was asked for; raises NotThere for a platform or an outcome that there is not."""
-    return Wanted(
+    return DeadLetterQuery(
         ids=ids,
         platform=Platform(among(platform, [*Platform], "platform")) if platform else None,
         account=account,
-        outcome=Outcome(among(outcome, [*Outcome], "outcome")) if outcome else None,
+        outcome=SendOutcome(among(outcome, [*SendOutcome], "outcome")) if outcome else None,
     )
 
 
@@ -215,17 +217,17 @@ def refuse_missing(ids: Sequence[int], found: Sequence[DeadLetter]) -> None:
     """All of them, or none: raised within a transaction, it undoes what was done with the others."""
     missing = sorted(set(ids) - {letter.id for letter in found})
     if missing:
-        raise NotThere(f"there is no dead letter {missing[0]}; `hermes dead-letters list` shows them. Nothing was changed")
+        raise NotFound(f"there is no dead letter {missing[0]}; `hermes dead-letters list` shows them. Nothing was changed")
 
 
-def _chosen(ids: Sequence[str] | None, *, is_all: bool, **options: str | None) -> Wanted:
+def _chosen(ids: Sequence[str] | None, *, is_all: bool, **options: str | None) -> DeadLetterQuery:
     if bool(ids) == is_all:
         fail("say which: their numbers, or --all" if not ids else "either numbers or --all, not both")
     if ids and any(options.values()):
         fail("numbers say it all; --platform, --account and --outcome go with --all")
     try:
         return wanted(numbers(ids) if ids else None, options["platform"], options["account"], options["outcome"])
-    except NotThere as error:
+    except NotFound as error:
         fail(str(error))
 
 
@@ -243,7 +245,7 @@ def _of(letter: DeadLetter) -> str:
     return letter.news or f"answer, part {letter.part + 1}"
 
 
-def _told(standing: Standing) -> str:
+def _told(standing: DeliveryStatus) -> str:
     rank = f" ({standing.rank.name.lower()})" if standing.rank else ""
     return f"part {standing.part + 1} {standing.state}{rank}"
 
@@ -259,7 +261,7 @@ def _shown(letter: DeadLetter) -> dict[str, Any]:
     return {**{name: getattr(letter, name) for name in names}, **ids, **times}
 
 
-def _standing(standing: Standing) -> dict[str, Any]:
+def _standing(standing: DeliveryStatus) -> dict[str, Any]:
     names = ("part", "news", "state", "outcome", "reason", "tries", "doubts", "is_late")
     rank, at = standing.rank, standing.ranked_at
     return {

@@ -21,10 +21,10 @@ from hermes.cli.errors import complain, fail
 from hermes.cli.running import CANNOT_RUN, Config, run, with_hermes
 from hermes.gateway.fleet import Canary, SwapFailed, Swapped, among, spoken
 from hermes.ports.agents import Agent, FleetEvent, Tone
-from hermes.ports.backends import Ask, Check, CheckLevel
-from hermes.ports.calls import Source
+from hermes.ports.backends import BackendFinding, FindingLevel, ModelRequest
+from hermes.ports.model_calls import CallSource
 from hermes.ports.models import Caller
-from hermes.ports.people import UserState
+from hermes.ports.users import UserState
 from hermes.turn import Platform
 
 T = TypeVar("T")
@@ -32,12 +32,12 @@ T = TypeVar("T")
 OWN_CHAIN = "tier"
 """What is written in place of an adapter for the chain of the agent's tier."""
 
-CANARY = Ask(messages=({"role": "user", "content": "Answer with one word: ready"},), max_tokens=256)
+CANARY = ModelRequest(messages=({"role": "user", "content": "Answer with one word: ready"},), max_tokens=256)
 CANARY_ACCOUNT, CANARY_SENDER = "fleet", "canary"
 """Whom canaries are for: a user of their own, with rows and a budget like everybody's."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-MARKS = {CheckLevel.INFO: "green", CheckLevel.WARN: "yellow", CheckLevel.ERROR: "red"}
+MARKS = {FindingLevel.INFO: "green", FindingLevel.WARN: "yellow", FindingLevel.ERROR: "red"}
 
 fleet = typer.Typer(
     no_args_is_help=True,
@@ -57,7 +57,7 @@ By = Annotated[str, typer.Option("--by", envvar=["USER", "USERNAME"], show_envva
 def list_(*, is_json: Json = False, config: Config = None) -> None:
     """List the agents, what each one speaks through, and how its backend is."""
 
-    async def read(hermes: Hermes) -> tuple[Sequence[Agent], dict[str, Sequence[Check]]]:
+    async def read(hermes: Hermes) -> tuple[Sequence[Agent], dict[str, Sequence[BackendFinding]]]:
         async with hermes.database.begin() as tx:
             agents = await hermes.parts.agents.list(tx)
         known = sorted({agent.adapter for agent in agents if agent.adapter} & hermes.gateway.catalogue.models.keys())
@@ -184,13 +184,13 @@ def canary_of(hermes: Hermes) -> Canary:
 
     async def canary(agent: Agent) -> None:
         async with hermes.database.begin() as tx:
-            user, _ = await hermes.parts.people.meet(tx, CANARY_ACCOUNT, Platform.REST, CANARY_SENDER, state=UserState.ACTIVE)
+            user, _ = await hermes.parts.people.find_or_create(tx, CANARY_ACCOUNT, Platform.REST, CANARY_SENDER, state=UserState.ACTIVE)
         tiers = hermes.gateway.catalogue.tiers
         caller = Caller(
             user_id=user.id,
             account=CANARY_ACCOUNT,
             tier=agent.tier or (user.tier if user.tier in tiers else next(iter(tiers))),
-            source=Source.CANARY,
+            source=CallSource.CANARY,
             takes_copies=False,
             models=None if agent.adapter is None else (agent.adapter,),
         )
@@ -207,7 +207,7 @@ def _say(done: Swapped) -> None:
     folder = f", in {done.agent.cwd}" if done.agent.cwd else ""
     typer.echo(f"{name} speaks through {now} now{folder}; before, through {spoken(done.old)}.")
     for check in done.checks:
-        if check.level is CheckLevel.WARN:
+        if check.level is FindingLevel.WARN:
             typer.secho(f"  {check.message}" + (f" ({check.hint})" if check.hint else ""), fg="yellow", err=True)
 
 
@@ -225,17 +225,17 @@ def _event(event: FleetEvent) -> dict[str, Any]:
     return {"id": str(event.id), "at": event.at.isoformat(), **plain, "from": event.old, "to": event.new, "checks": _checks(event.checks)}
 
 
-def _checks(checks: Sequence[Check]) -> list[dict[str, Any]]:
+def _checks(checks: Sequence[BackendFinding]) -> list[dict[str, Any]]:
     return [asdict(check) for check in checks]
 
 
-def _health(agent: Agent, health: dict[str, Sequence[Check]]) -> str:
+def _health(agent: Agent, health: dict[str, Sequence[BackendFinding]]) -> str:
     """The worst finding, in the colour of how bad it is."""
     if agent.adapter is None:
         return ""
     if agent.adapter not in health:
         return "[red]not in the settings[/]"
     worst = max(health[agent.adapter], key=lambda check: list(MARKS).index(check.level), default=None)
-    if worst is None or worst.level is CheckLevel.INFO:
+    if worst is None or worst.level is FindingLevel.INFO:
         return "[green]ok[/]"
     return f"[{MARKS[worst.level]}]{escape(worst.message)}[/]"

@@ -15,7 +15,7 @@ from hermes.app import Hermes, new_master_key
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.running import Config, run, with_hermes
-from hermes.ports.api_keys import DOORS, ApiKey
+from hermes.ports.api_keys import KEY_SCOPES, ApiKey
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def create(
         bool, typer.Option("--trains", help="What is said through it may be used for training; exports leave it out else.")
     ] = False,
     door: Annotated[
-        list[str] | None, typer.Option(help=f"What it opens: {', '.join(DOORS)}; repeatable.", show_default="everything")
+        list[str] | None, typer.Option(help=f"What it opens: {', '.join(KEY_SCOPES)}; repeatable.", show_default="everything")
     ] = None,
     channel: Annotated[
         list[str] | None,
@@ -50,8 +50,8 @@ def create(
     """Make an API key. It is shown this once; only a hash of it is kept."""
 
     for one in door or ():
-        if one not in DOORS:
-            fail(f"an API key cannot open {one!r}; expected {', '.join(DOORS)}")
+        if one not in KEY_SCOPES:
+            fail(f"an API key cannot open {one!r}; expected {', '.join(KEY_SCOPES)}")
 
     async def make(hermes: Hermes) -> tuple[ApiKey, str]:
         if tier is not None:
@@ -92,7 +92,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
             key.name,
             f"{key.prefix}…",
             key.account,
-            listed(key.doors),
+            listed(key.scopes),
             listed(key.channels),
             key.tier or "usual",
             "yes" if key.trains else "no",
@@ -145,7 +145,7 @@ def listed(names: Sequence[str] | None) -> str:
 def _shown(key: ApiKey) -> dict[str, Any]:
     times = {name: _iso(getattr(key, name)) for name in ("created_at", "last_used_at", "revoked_at")}
     about = {"id": str(key.id), "name": key.name, "account": key.account, "prefix": key.prefix, "tier": key.tier, "trains": key.trains}
-    return {**about, "doors": key.doors, "channels": key.channels, **times}
+    return {**about, "doors": key.scopes, "channels": key.channels, **times}
 
 
 def _example(secret: str) -> str:

@@ -15,7 +15,7 @@ from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.running import Config, run, with_hermes
 from hermes.picture import one_line
-from hermes.ports.budgets import Latch, Paused, PauseReason
+from hermes.ports.budgets import CallsPaused, KillSwitchRecord, PauseReason
 from hermes.ports.errors import StoreUnavailable
 
 kill_switch = typer.Typer(
@@ -45,7 +45,7 @@ def on(
 
     async def stop(hermes: Hermes) -> Standing:
         await hermes.spend.kill_switch(storable(reason), storable(by))
-        return Standing(await hermes.spend.latched())
+        return Standing(await hermes.spend.kill_switch_record())
 
     _show(run(_with_hermes(config, stop, "it is not sure that all calls are stopped; do it again")), is_json=is_json)
 
@@ -71,7 +71,7 @@ def status(*, is_json: Json = False, config: Config = None) -> None:
 class Standing:
     """What holds now: the latch, and else the daily cap."""
 
-    latch: Latch | None
+    latch: KillSwitchRecord | None
     capped_until: datetime | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,14 +81,14 @@ class Standing:
 
 
 async def _standing(hermes: Hermes) -> Standing:
-    latch = await hermes.spend.latched()
+    latch = await hermes.spend.kill_switch_record()
     if latch is None:
         try:
             await hermes.spend.admit(hermes.gateway.cap_micro_usd)
-        except Paused as paused:
+        except CallsPaused as paused:
             if paused.reason is PauseReason.CAP:
                 return Standing(None, paused.until)
-            latch = await hermes.spend.latched()  # engaged a moment ago, elsewhere
+            latch = await hermes.spend.kill_switch_record()  # engaged a moment ago, elsewhere
     return Standing(latch)
 
 

@@ -18,7 +18,7 @@ from hermes.app import Hermes, StartRefused, open_hermes
 from hermes.cli.errors import complain, fail
 from hermes.config import LogFormat, LogLevel, Settings, SettingsError, load
 from hermes.ops import logs
-from hermes.ports.errors import NotThere, PortError
+from hermes.ports.errors import NotFound, PortError
 
 try:
     import uvloop
@@ -69,7 +69,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             return runner.run(main)
-    except (NotThere, StartRefused) as error:  # nothing that trying again would mend
+    except (NotFound, StartRefused) as error:  # nothing that trying again would mend
         fail(str(error))
     except (PortError, OSError) as error:
         complain(str(error))

@@ -16,8 +16,8 @@ from hermes.app.home import StartRefused
 from hermes.app.stored import Stored, open_stored
 from hermes.cli.errors import complain, fail
 from hermes.cli.running import CANNOT_RUN, new_event_loop, settings_from, start_log
-from hermes.ports.errors import Forgotten, NotThere, PortError
-from hermes.ports.sessions import Wanted
+from hermes.ports.errors import NotFound, PortError, UserErased
+from hermes.ports.sessions import SessionQuery
 from hermes.trajectories.errors import SourceError
 from hermes.trajectories.source import Session
 
@@ -44,7 +44,7 @@ class StoredSessions:
         for session_id in self._found:
             try:
                 session = self._runner.run(self._stored.read(session_id))
-            except (Forgotten, NotThere):
+            except (UserErased, NotFound):
                 self.forgotten += 1
                 continue
             yield session
@@ -55,7 +55,7 @@ def stored_sessions(names: Sequence[str], since: str | None, account: str | None
     """Find sessions in the store that the settings name, and hold it open as long as the block lasts.
 
     Bad arguments (a time, a name, a setting) are one line and exit code 2, before the block begins; a store that fails is code 1."""
-    wanted = Wanted(
+    wanted = SessionQuery(
         names=tuple(map(_text, names)),
         since=None if since is None else moment_of(since),
         account=None if account is None else _text(account),
@@ -70,7 +70,7 @@ def stored_sessions(names: Sequence[str], since: str | None, account: str | None
                 yield StoredSessions(runner, stored, runner.run(stored.find(wanted)))
             finally:
                 runner.run(stack.aclose())
-    except (NotThere, StartRefused) as error:
+    except (NotFound, StartRefused) as error:
         fail(str(error))
     except PortError as error:
         complain(str(error))

@@ -19,9 +19,9 @@ from hermes.cli.running import Config, run, with_hermes
 from hermes.cli.users_shown import about_user, counted, print_memory, print_user, print_users
 from hermes.gateway.fleet import among
 from hermes.ports.credits import Balance
-from hermes.ports.errors import Forgotten
-from hermes.ports.people import Channel, ChannelTaken, Kept, Linked, NewUser, User, UserState
+from hermes.ports.errors import UserErased
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
 from hermes.router.replies import LANGUAGES
 from hermes.router.signup import TEXT, ReferralRefused, Signup, find_user
 from hermes.soul.my_data import MyData, data_as_json, forget_me, memory_as_json, my_data, plain
@@ -226,8 +226,8 @@ def link(
 
     A stranger who wrote from there before is forgotten, unless they were ever given or charged credits: activate that one instead."""
 
-    async def join(hermes: Hermes, tx: Transaction) -> tuple[User, Channel, Linked]:
-        channel = Channel(_text(account), Platform(among(platform, [*Platform], "platform")), _text(sender_id))
+    async def join(hermes: Hermes, tx: Transaction) -> tuple[User, UserChannel, LinkResult]:
+        channel = UserChannel(_text(account), Platform(among(platform, [*Platform], "platform")), _text(sender_id))
         user = await find_user(tx, hermes.parts.people, who)
         return user, channel, await hermes.parts.people.link(tx, user.id, channel)
 
@@ -262,7 +262,7 @@ def list_(
 ) -> None:
     """List users, the newest first, with where they write from."""
 
-    async def read(hermes: Hermes, tx: Transaction) -> tuple[Sequence[User], Mapping[UUID, Sequence[Channel]]]:
+    async def read(hermes: Hermes, tx: Transaction) -> tuple[Sequence[User], Mapping[UUID, Sequence[UserChannel]]]:
         found = await hermes.parts.people.list(tx, state=state, limit=limit)
         return found, await hermes.parts.people.channels(tx, [user.id for user in found])
 
@@ -301,7 +301,7 @@ def forget(
 
     What was paid stays in the ledger, under a number that names nobody. A running server notices within half a minute."""
 
-    async def end(hermes: Hermes) -> tuple[User, Kept]:
+    async def end(hermes: Hermes) -> tuple[User, UserDataCounts]:
         # Nothing of theirs is opened: also what is damaged can be forgotten.
         async with hermes.database.begin() as tx:
             user = await _present(tx, hermes, who)
@@ -352,7 +352,7 @@ def _run(main: Coroutine[Any, Any, T]) -> T:
     async def told() -> T:
         try:
             return await main
-        except Forgotten:
+        except UserErased:
             fail("this user was deleted; nothing is left of them")
         except (ChannelTaken, ReferralRefused) as error:
             fail(str(error))
@@ -364,7 +364,7 @@ async def _present(tx: Transaction, hermes: Hermes, who: str) -> User:
     """Find a user who was not deleted."""
     user = await find_user(tx, hermes.parts.people, who)
     if user.state is UserState.DELETED:
-        raise Forgotten
+        raise UserErased
     return user
 
 

@@ -12,11 +12,11 @@ from rich.table import Table
 
 from hermes.picture import one_line
 from hermes.ports.credits import Balance
-from hermes.ports.memories import Dream, DreamKind, Fact, Origin, Review
-from hermes.ports.people import Channel, User
+from hermes.ports.memories import Dream, DreamKind, DreamReview, Fact, FactOrigin
+from hermes.ports.users import User, UserChannel
 from hermes.soul.my_data import MyData, MyMemory, plain
 
-HOW = {Origin.SAID: "said", Origin.RULE: "said", Origin.TOOL: "by a tool", Origin.SYSTEM: "by Hermes"}
+HOW = {FactOrigin.SAID: "said", FactOrigin.RULE: "said", FactOrigin.TOOL: "by a tool", FactOrigin.SYSTEM: "by Hermes"}
 ERRANDS = ("bookings", "reminders", "price_watchers", "meals", "orders")
 
 
@@ -43,7 +43,7 @@ def print_user(data: MyData, known: Mapping[str, int]) -> None:
     Console().print(table)
 
 
-def print_users(found: Sequence[User], channels: Mapping[UUID, Sequence[Channel]]) -> None:
+def print_users(found: Sequence[User], channels: Mapping[UUID, Sequence[UserChannel]]) -> None:
     """A line for each user, with where they write from."""
     table = Table("id", "state", "tier", "language", "code", "since", "writes from", box=None, pad_edge=False)
     for user in found:
@@ -89,4 +89,4 @@ def _state(fact: Fact) -> str:
 
 def _review(dream: Dream) -> str:
     said = "would like to know" if dream.kind is DreamKind.GAP else "concluded"
-    return said if dream.review is Review.ACCEPTED else f"rejected: {dream.reason}"
+    return said if dream.review is DreamReview.ACCEPTED else f"rejected: {dream.reason}"

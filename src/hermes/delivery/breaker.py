@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hermes.ports.breakers import Admission, Change, Changed
+from hermes.ports.breakers import Admission, BreakerChange, BreakerTransition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class BreakerLimits:
         return self.within_s + max(self.open_s, self.stop_s) + self.probe_s
 
 
-USUAL = BreakerLimits()
+DEFAULT_LIMITS = BreakerLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,34 +67,36 @@ def admit(breaker: Breaker, now: float, limits: BreakerLimits) -> tuple[Breaker,
     return replace(breaker, probe_until=now + limits.probe_s), Admission(is_probe=True)
 
 
-def succeeded(breaker: Breaker) -> tuple[Breaker, Changed | None]:
+def record_success(breaker: Breaker) -> tuple[Breaker, BreakerChange | None]:
     """Something was sent."""
-    return CLOSED, Changed(Change.CLOSED) if breaker.is_open else None
+    return CLOSED, BreakerChange(BreakerTransition.CLOSED) if breaker.is_open else None
 
 
-def failed(breaker: Breaker, now: float, limits: BreakerLimits, *, is_probe: bool) -> tuple[Breaker, Changed | None]:
+def record_failure(breaker: Breaker, now: float, limits: BreakerLimits, *, is_probe: bool) -> tuple[Breaker, BreakerChange | None]:
     """A send failed in a way that counts."""
     if breaker.is_open:
         if not is_probe:
             return breaker, None
-        return opened(breaker, now, limits.open_s), Changed(Change.STAYED_OPEN, len(breaker.failed_at), limits.open_s)
+        return open_breaker(breaker, now, limits.open_s), BreakerChange(
+            BreakerTransition.STAYED_OPEN, len(breaker.failed_at), limits.open_s
+        )
     recent = (*breaker.failed_at, now)[-limits.failures :]
     counted = replace(breaker, failed_at=tuple(at for at in recent if at > now - limits.within_s))
     if len(counted.failed_at) < limits.failures:
         return counted, None
-    return opened(counted, now, limits.open_s), Changed(Change.OPENED, limits.failures, limits.open_s)
+    return open_breaker(counted, now, limits.open_s), BreakerChange(BreakerTransition.OPENED, limits.failures, limits.open_s)
 
 
-def gave_no_sign(breaker: Breaker, *, is_probe: bool) -> Breaker:
+def release_probe(breaker: Breaker, *, is_probe: bool) -> Breaker:
     """A send ended in a way that says nothing about the line: its probe is free again."""
     return replace(breaker, probe_until=None) if is_probe else breaker
 
 
-def stopped(breaker: Breaker, now: float, limits: BreakerLimits) -> tuple[Breaker, Changed | None]:
+def record_unauthorized(breaker: Breaker, now: float, limits: BreakerLimits) -> tuple[Breaker, BreakerChange | None]:
     """The platform does not know us on this line."""
-    change = Change.STAYED_OPEN if breaker.is_open else Change.OPENED
-    return opened(breaker, now, limits.stop_s), Changed(change, len(breaker.failed_at), limits.stop_s)
+    change = BreakerTransition.STAYED_OPEN if breaker.is_open else BreakerTransition.OPENED
+    return open_breaker(breaker, now, limits.stop_s), BreakerChange(change, len(breaker.failed_at), limits.stop_s)
 
 
-def opened(breaker: Breaker, now: float, for_s: float) -> Breaker:
+def open_breaker(breaker: Breaker, now: float, for_s: float) -> Breaker:
     return replace(breaker, open_until=now + for_s, probe_until=None)

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hermes.ports.breakers import Line
+from hermes.ports.breakers import ChannelName
 from hermes.turn import Platform
 
-MOST_KNOWN = 10_000
+MAX_KNOWN_CHATS = 10_000
 """Chats whose pace is remembered; those that may be written to at once again are forgotten beyond that."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class SendPace:
     """One message every so often, and some at once after a rest."""
 
     every_s: float
     burst: int = 1
 
 
-CHATS: Mapping[Platform, Pace] = {
-    Platform.TELEGRAM: Pace(1.0),
-    Platform.WHATSAPP: Pace(6.0, burst=45),
+CHAT_PACES: Mapping[Platform, SendPace] = {
+    Platform.TELEGRAM: SendPace(1.0),
+    Platform.WHATSAPP: SendPace(6.0, burst=45),
 }
-TELEGRAM_GROUP = Pace(3.0)
+TELEGRAM_GROUP_PACE = SendPace(3.0)
 """Twenty a minute."""
-ACCOUNTS: Mapping[Platform, Pace] = {
-    Platform.TELEGRAM: Pace(1 / 30, burst=30),
-    Platform.WHATSAPP: Pace(1 / 80, burst=80),
-    Platform.INSTAGRAM: Pace(1 / 300, burst=300),
+ACCOUNT_PACES: Mapping[Platform, SendPace] = {
+    Platform.TELEGRAM: SendPace(1 / 30, burst=30),
+    Platform.WHATSAPP: SendPace(1 / 80, burst=80),
+    Platform.INSTAGRAM: SendPace(1 / 300, burst=300),
 }
 
 
@@ -37,12 +37,12 @@ ACCOUNTS: Mapping[Platform, Pace] = {
 class Pacer:
     """Gives out turns to write."""
 
-    known: dict[tuple[Line, str], float] = field(default_factory=dict)
+    known: dict[tuple[ChannelName, str], float] = field(default_factory=dict)
     """When each chat, and under the empty name each account, will have rested fully."""
 
-    def turn(self, line: Line, channel_id: str, now: float, *, longest_s: float) -> float:
+    def turn(self, line: ChannelName, channel_id: str, now: float, *, longest_s: float) -> float:
         """Return how long to wait before writing to a chat; the turn is taken unless that is longer than `longest_s`. `now` in seconds."""
-        wanted = [(key, pace) for key, pace in paces(line, channel_id) if pace is not None]
+        wanted = [(key, pace) for key, pace in paces_of(line, channel_id) if pace is not None]
         wait_s = max((self._wait_s(key, pace, now) for key, pace in wanted), default=0.0)
         if wait_s <= longest_s:
             for key, pace in wanted:
@@ -50,16 +50,16 @@ class Pacer:
             self._forget(now)
         return wait_s
 
-    def _wait_s(self, key: tuple[Line, str], pace: Pace, now: float) -> float:
+    def _wait_s(self, key: tuple[ChannelName, str], pace: SendPace, now: float) -> float:
         return max(0.0, self.known.get(key, now) - now - (pace.burst - 1) * pace.every_s)
 
     def _forget(self, now: float) -> None:
-        if len(self.known) > MOST_KNOWN:
+        if len(self.known) > MAX_KNOWN_CHATS:
             self.known = {key: rested_at for key, rested_at in self.known.items() if rested_at > now}
 
 
-def paces(line: Line, channel_id: str) -> list[tuple[tuple[Line, str], Pace | None]]:
+def paces_of(line: ChannelName, channel_id: str) -> list[tuple[tuple[ChannelName, str], SendPace | None]]:
     """What applies to a chat: its own pace, and the account's."""
     is_group = line.platform is Platform.TELEGRAM and channel_id.startswith("-")
-    chat = TELEGRAM_GROUP if is_group else CHATS.get(line.platform)
-    return [((line, channel_id), chat), ((line, ""), ACCOUNTS.get(line.platform))]
+    chat = TELEGRAM_GROUP_PACE if is_group else CHAT_PACES.get(line.platform)
+    return [((line, channel_id), chat), ((line, ""), ACCOUNT_PACES.get(line.platform))]

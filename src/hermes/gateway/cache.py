@@ -13,13 +13,13 @@ from uuid import UUID
 
 from hermes.gateway.chain import Link
 from hermes.graph.message import canonical, thaw
-from hermes.ports.backends import Ask, Completion, Usage
+from hermes.ports.backends import Completion, ModelRequest, Usage
 
 SCHEMA = 1
 """Raised when what is stored, or what makes the key, changes."""
 
 
-def may_cache(ask: Ask) -> bool:
+def may_cache(ask: ModelRequest) -> bool:
     """Whether a question may be answered with an earlier answer. Whoever wants tokens wants a sample, and samples are independent."""
     return not ask.needs_tools and not ask.wants_tokens and all(is_plain(message.get("content")) for message in ask.messages)
 
@@ -38,7 +38,7 @@ def may_keep(completion: Completion) -> bool:
     return completion.finish_reason == "stop" and bool(message.get("content")) and not message.get("tool_calls")
 
 
-def cache_key(ask: Ask, link: Link) -> str:
+def cache_key(ask: ModelRequest, link: Link) -> str:
     """Name a question to one model: everything that is sent is in it, so another question has another name."""
     fields = {
         "schema": SCHEMA,

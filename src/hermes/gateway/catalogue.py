@@ -11,7 +11,7 @@ from functools import cached_property
 
 from hermes.gateway.prices import Prices
 from hermes.ports.backends import Capabilities
-from hermes.ports.errors import NotThere
+from hermes.ports.errors import NotFound
 from hermes.ports.models import UnknownPrice
 
 DAYS_A_MONTH = 30
@@ -69,7 +69,7 @@ class Catalogue:
         try:
             return self.tiers[name]
         except KeyError:
-            raise NotThere(f"there is no tier {name}; there are {', '.join(self.tiers)}") from None
+            raise NotFound(f"there is no tier {name}; there are {', '.join(self.tiers)}") from None
 
     def capabilities_of(self, backend: str) -> dict[str, Capabilities]:
         """What the models of one backend can do, by the vendor's names."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from hermes.gateway.estimate import answer_tokens, prompt_tokens
 from hermes.gateway.partial import Partial
 from hermes.gateway.slots import Slots
-from hermes.ports.backends import Ask, Backend, BackendError, Completion, CutShort, Delta, Unreachable, Usage
-from hermes.ports.calls import Attempt
+from hermes.ports.backends import Backend, BackendError, Completion, CutShort, Delta, ModelRequest, Unreachable, Usage
+from hermes.ports.model_calls import CallAttempt
 from hermes.ports.models import ChainFailed, NoAnswer, NoCapacity
 
 SHARE = 0.6
@@ -47,7 +47,7 @@ class Answered:
 
     completion: Completion
     link: Link
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[CallAttempt, ...]
     ms: int
     first_delta_ms: int | None = None
 
@@ -55,18 +55,18 @@ class Answered:
 class Run:
     """One way down a chain, to be gone once."""
 
-    def __init__(self, ask: Ask, links: Sequence[Link], *, deadline_s: float, slots: Slots, user: str) -> None:
+    def __init__(self, ask: ModelRequest, links: Sequence[Link], *, deadline_s: float, slots: Slots, user: str) -> None:
         self._ask, self._links, self._deadline_s, self._slots, self._user = ask, links, deadline_s, slots, user
         self._may_wait_s = slots.wait_s
         self._began = self._attempt_began = self._deadline = 0.0
-        self._attempts: list[Attempt] = []
+        self._attempts: list[CallAttempt] = []
         self._last: BackendError | None = None
         self._full: NoCapacity | None = None
         self.asked: Link | None = None
         """The link that is being asked. None: none is, or all that were have refused; then nothing can have been paid."""
 
     @property
-    def attempts(self) -> tuple[Attempt, ...]:
+    def attempts(self) -> tuple[CallAttempt, ...]:
         """All that have ended so far."""
         return tuple(self._attempts)
 
@@ -146,7 +146,7 @@ class Run:
         for link in self._links:
             reason = unable(self._ask, link)
             if reason:
-                self._attempts.append(Attempt(link.name, link.backend.name, link.answers_as, f"skipped: {reason}", 0))
+                self._attempts.append(CallAttempt(link.name, link.backend.name, link.answers_as, f"skipped: {reason}", 0))
             else:
                 able.append(link)
         for at, link in enumerate(able, start=1):
@@ -175,7 +175,7 @@ class Run:
     def _left_s(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
 
-    def _ask_for(self, link: Link) -> Ask:
+    def _ask_for(self, link: Link) -> ModelRequest:
         return replace(self._ask, max_tokens=min(self._ask.max_tokens, link.max_tokens))
 
     def _note(self, link: Link, error: BackendError) -> None:
@@ -193,7 +193,7 @@ class Run:
 
     def _add(self, link: Link, outcome: str, status: int | None = None) -> None:
         ms = round((time.monotonic() - self._attempt_began) * 1e3)
-        self._attempts.append(Attempt(link.name, link.backend.name, link.answers_as, outcome, ms, status))
+        self._attempts.append(CallAttempt(link.name, link.backend.name, link.answers_as, outcome, ms, status))
 
     def _is_over(self) -> bool:
         return (self._last is not None and not self._last.fails_over) or self._left_s <= 0
@@ -206,7 +206,7 @@ class Run:
         return failed
 
 
-def unable(ask: Ask, link: Link) -> str:
+def unable(ask: ModelRequest, link: Link) -> str:
     """Why a link cannot take a request; nothing if it can."""
     if ask.needs_tools and not link.backend.supports_tools(link.model):
         return "no tools"
@@ -219,7 +219,7 @@ def late(link: Link, timeout_s: float) -> Unreachable:
     return Unreachable(f"{link.backend.name} gave no answer within {timeout_s:.1f} s", backend=link.backend.name, model=link.model)
 
 
-def cut(link: Link, ask: Ask, said: Partial) -> CutShort:
+def cut(link: Link, ask: ModelRequest, said: Partial) -> CutShort:
     """What had been said when the time was over; a vendor bills that too, and its count is lost, so ours must not be too low."""
     message = said.message
     usage = Usage(tokens_in=prompt_tokens(ask), tokens_out=answer_tokens(message, ask.max_tokens), is_estimated=True)

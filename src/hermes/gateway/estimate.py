@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hermes.ports.backends import Ask, Message
+from hermes.ports.backends import ChatMessage, ModelRequest
 
 BYTES_PER_TOKEN = 3
 TOKENS_PER_IMAGE = 4_800
@@ -16,7 +16,7 @@ TOKENS_PER_MESSAGE = 8
 """What a template adds around each message."""
 
 
-def prompt_tokens(ask: Ask) -> int:
+def prompt_tokens(ask: ModelRequest) -> int:
     """A bound for everything that is sent."""
     tools = sum(len(json.dumps(tool, ensure_ascii=False).encode("utf-8", "replace")) for tool in ask.tools)
     images = sum(1 for message in ask.messages for part in parts_of(message) if part.get("type") == "image_url")
@@ -24,12 +24,12 @@ def prompt_tokens(ask: Ask) -> int:
     return -(-size // BYTES_PER_TOKEN) + images * TOKENS_PER_IMAGE + len(ask.messages) * TOKENS_PER_MESSAGE
 
 
-def answer_tokens(message: Message, max_tokens: int) -> int:
+def answer_tokens(message: ChatMessage, max_tokens: int) -> int:
     """A bound for what a model said; never more than it was allowed to say."""
     return min(max_tokens, -(-message_bytes(message) // BYTES_PER_TOKEN))
 
 
-def message_bytes(message: Message) -> int:
+def message_bytes(message: ChatMessage) -> int:
     """The bytes of a message that a model reads or writes as text."""
     content = message.get("content")
     texts = [content] if isinstance(content, str) else [part.get("text") for part in parts_of(message)]
@@ -40,7 +40,7 @@ def message_bytes(message: Message) -> int:
     return sum(len(text.encode("utf-8", "replace")) for text in texts if isinstance(text, str))
 
 
-def parts_of(message: Message) -> Sequence[Mapping[str, Any]]:
+def parts_of(message: ChatMessage) -> Sequence[Mapping[str, Any]]:
     """The parts of a content that is a list; a plain text has none."""
     content = message.get("content")
     return [part for part in content if isinstance(part, Mapping)] if isinstance(content, list | tuple) else ()

@@ -19,10 +19,10 @@ from difflib import get_close_matches
 import structlog
 
 from hermes.gateway.catalogue import Catalogue
-from hermes.ports.agents import USUAL, Agent, Agents, Because, FleetEventKind, PointerMoved
+from hermes.ports.agents import DEFAULT_AGENT, Agent, AgentChanged, Agents, FleetEventKind, SwapReason
 from hermes.ports.alerts import Alerts
-from hermes.ports.backends import Backend, BackendError, Check, CheckLevel
-from hermes.ports.errors import NotThere, PortError, StoreUnavailable
+from hermes.ports.backends import Backend, BackendError, BackendFinding, FindingLevel
+from hermes.ports.errors import NotFound, PortError, StoreUnavailable
 from hermes.ports.models import NoAnswer
 from hermes.ports.transactions import Transactions
 from hermes.tasks import stop_if_cancelled
@@ -42,7 +42,7 @@ PAUSE_S = 0.1
 class SwapFailed(Exception):
     """The old adapter is in place; why the new one is not."""
 
-    def __init__(self, message: str, agent: Agent, because: Because) -> None:
+    def __init__(self, message: str, agent: Agent, because: SwapReason) -> None:
         """`agent` is as it was before; `because` is what the fleet's history says."""
         super().__init__(message)
         self.agent, self.because = agent, because
@@ -62,7 +62,7 @@ class Swapped:
 
     agent: Agent
     old: str | None
-    checks: tuple[Check, ...] = ()
+    checks: tuple[BackendFinding, ...] = ()
     is_changed: bool = True
     """False: that adapter was in place already, and nothing was done."""
 
@@ -110,7 +110,7 @@ class Fleet(Mapping[str, Backend]):
 
     def agent_on(self, account: str) -> str:
         """The name of the agent that answers on an account."""
-        return self._on.get(account, USUAL)
+        return self._on.get(account, DEFAULT_AGENT)
 
     async def refresh(self, *, timeout_s: float = 5.0) -> bool:
         """Read the pointers again. False when the store is away: then those that were read last go on to hold."""
@@ -136,16 +136,16 @@ class Fleet(Mapping[str, Backend]):
             stop_if_cancelled()
             await asyncio.sleep(poll_s)
 
-    async def check(self, adapter: str, *, timeout_s: float = 10.0) -> tuple[Check, ...]:
+    async def check(self, adapter: str, *, timeout_s: float = 10.0) -> tuple[BackendFinding, ...]:
         """Say how the backend of an adapter is. Raises NotThere for a name that is not in the catalogue, and nothing else."""
         backend = self._catalogue.models[self.known(adapter)].backend
         if backend not in self._backends:
-            return (Check("no_backend", CheckLevel.ERROR, f"its backend {backend} is not set up here", "see `hermes doctor`"),)
+            return (BackendFinding("no_backend", FindingLevel.ERROR, f"its backend {backend} is not set up here", "see `hermes doctor`"),)
         try:
             async with asyncio.timeout(timeout_s):
                 return tuple(await self._backends[backend].health_check(timeout_s=timeout_s))
         except TimeoutError:
-            return (Check("timeout", CheckLevel.ERROR, f"{backend} said nothing of its health within {timeout_s:g} s"),)
+            return (BackendFinding("timeout", FindingLevel.ERROR, f"{backend} said nothing of its health within {timeout_s:g} s"),)
 
     def known(self, adapter: str) -> str:
         """Return the name of an adapter; raise NotThere with the nearest one."""
@@ -178,7 +178,7 @@ class Fleet(Mapping[str, Backend]):
                 return Swapped(agent, to, is_changed=False)
             checks = await self.check(to, timeout_s=health_s) if to is not None else ()
             change = Change(agent, to, agent.cwd if preserve_cwd else None, by, checks)
-            errors = [check for check in checks if check.level is CheckLevel.ERROR]
+            errors = [check for check in checks if check.level is FindingLevel.ERROR]
             if errors:
                 raise await self._refused(change, errors[0].message)
             moved = await self._move(change)
@@ -212,7 +212,7 @@ class Fleet(Mapping[str, Backend]):
             with suppress(PortError):
                 await self._back(change, await moving, INTERRUPTED)
             raise
-        except PointerMoved as error:
+        except AgentChanged as error:
             raise await self._refused(change, "another swap came first, and stands") from error
         except StoreUnavailable as error:
             raise StoreUnavailable(f"nobody knows whether {change.agent.name} points to {spoken(change.to)} now: {error}") from error
@@ -234,7 +234,7 @@ class Fleet(Mapping[str, Backend]):
         try:
             await self._point(moved, agent.adapter, agent.cwd, because)
             log.warning("adapter_rolled_back", **change.facts, reason=reason)
-        except PointerMoved:
+        except AgentChanged:
             message = f"{spoken(change.to)} is not fit: {reason}; {agent.name} was pointed elsewhere meanwhile, which stands"
             with suppress(StoreUnavailable):
                 async with self._transactions.begin() as tx:
@@ -244,7 +244,7 @@ class Fleet(Mapping[str, Backend]):
             self._alerts.alert("adapter_not_rolled_back", **change.facts, reason=reason)
         return SwapFailed(message, agent, because)
 
-    async def _point(self, agent: Agent, adapter: str | None, cwd: str | None, because: Because) -> Agent:
+    async def _point(self, agent: Agent, adapter: str | None, cwd: str | None, because: SwapReason) -> Agent:
         """Move a pointer, in SQL and then here. While the store is away it is tried again: it may have happened, and may be repeated."""
         until = time.monotonic() + self._keep_trying_s
         while True:
@@ -292,10 +292,10 @@ class Change:
     to: str | None
     cwd: str | None
     by: str
-    checks: tuple[Check, ...]
+    checks: tuple[BackendFinding, ...]
 
-    def because(self, kind: FleetEventKind, reason: str = "") -> Because:
-        return Because(kind=kind, by=self.by, reason=reason, checks=self.checks)
+    def because(self, kind: FleetEventKind, reason: str = "") -> SwapReason:
+        return SwapReason(kind=kind, by=self.by, reason=reason, checks=self.checks)
 
     @property
     def facts(self) -> dict[str, str | None]:
@@ -309,7 +309,7 @@ def among(name: str, known: Collection[str], what: str) -> str:
         return name
     near = get_close_matches(name, known, n=1)
     guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
-    raise NotThere(f"there is no {what} {name!r}; {guess}")
+    raise NotFound(f"there is no {what} {name!r}; {guess}")
 
 
 def spoken(adapter: str | None) -> str:

@@ -28,14 +28,14 @@ from hermes.gateway.partial import Partial
 from hermes.gateway.prices import Prices, Rate
 from hermes.gateway.slots import Slots
 from hermes.ports.alerts import Alerts
-from hermes.ports.backends import Ask, Backend, Completion, CutShort, Delta, Message, Unauthorized, Usage
-from hermes.ports.budgets import Budgets, Hold, Spend
-from hermes.ports.cache import Cache
-from hermes.ports.calls import Attempt, Call, CallOutcome, Calls
+from hermes.ports.backends import Backend, ChatMessage, Completion, CutShort, Delta, ModelRequest, Unauthorized, Usage
+from hermes.ports.budgets import BudgetHold, Budgets, GlobalSpend
+from hermes.ports.cache import AnswerCache
 from hermes.ports.clock import Clock
 from hermes.ports.errors import PortError, StoreUnavailable
-from hermes.ports.meter import Meter
-from hermes.ports.models import Answer, Began, Caller, ChainFailed
+from hermes.ports.meter import CallMeter
+from hermes.ports.model_calls import CallAttempt, CallOutcome, ModelCall, ModelCalls
+from hermes.ports.models import Answer, AnswerStarted, Caller, ChainFailed
 from hermes.ports.transactions import Transaction, Transactions
 
 log = structlog.get_logger()
@@ -47,11 +47,11 @@ class Record(Protocol):
 
     Also given what was said before a stream broke off: its finish reason is `cut_short` or `cancelled`."""
 
-    async def at_once(self, call: Call, completion: Completion) -> UUID | None:
+    async def at_once(self, call: ModelCall, completion: Completion) -> UUID | None:
         """Write both in one stroke, if that can be; return the session that has it now. None: it cannot; nothing was said to anybody."""
         ...
 
-    async def write(self, tx: Transaction, call: Call, completion: Completion) -> UUID:
+    async def write(self, tx: Transaction, call: ModelCall, completion: Completion) -> UUID:
         """Write what was said, in the transaction of the call's row; return the session that has it now."""
         ...
 
@@ -70,12 +70,12 @@ class Gateway:
     """By name, as the catalogue's models name them. Looked up at each call, so that one may be exchanged between two calls."""
     slots: Slots
     budgets: Budgets
-    spend: Spend
-    cache: Cache
-    calls: Calls
+    spend: GlobalSpend
+    cache: AnswerCache
+    calls: ModelCalls
     transactions: Transactions
     alerts: Alerts
-    meter: Meter
+    meter: CallMeter
     clock: Clock
     adapter_of: Callable[[str], Adapter | None] = no_adapter
     """What an agent speaks through; None: the chain. Looked up once for each call, so a call ends on the adapter it began on."""
@@ -84,7 +84,7 @@ class Gateway:
     """The platform's money for one UTC day; None for no limit."""
     _recordings: set[asyncio.Task[Any]] = field(default_factory=set, init=False, repr=False)
 
-    async def complete(self, ask: Ask, caller: Caller, record: Record | None = None) -> Answer:
+    async def complete(self, ask: ModelRequest, caller: Caller, record: Record | None = None) -> Answer:
         """Return the answer of the first model of the tier's chain that gives one.
 
         Raises Paused, BudgetSpent, UnknownPrice, NoCapacity, ChainFailed, and StoreUnavailable when the budget cannot be asked; then
@@ -105,7 +105,9 @@ class Gateway:
             await self.cache.put(caller.user_id, cache_key(ask, answered.link), encode(answer.completion, answer.call_id))
         return answer
 
-    async def stream(self, ask: Ask, caller: Caller, record: Record | None = None) -> AsyncGenerator[Began | Delta | Answer]:
+    async def stream(
+        self, ask: ModelRequest, caller: Caller, record: Record | None = None
+    ) -> AsyncGenerator[AnswerStarted | Delta | Answer]:
         """Yield who began, the deltas, and last of all the answer. Raises as `complete` does, and CutShort after the first delta.
 
         Whoever leaves early pays for what was said: close it (`aclosing`)."""
@@ -116,7 +118,7 @@ class Gateway:
                 async for piece in pieces:
                     if isinstance(piece, Link):
                         link = piece
-                        yield Began(ticket.hold.id, link.answers_as)
+                        yield AnswerStarted(ticket.hold.id, link.answers_as)
                         continue
                     if isinstance(piece, Answered):
                         is_paid = True
@@ -132,7 +134,7 @@ class Gateway:
     def _run(self, ticket: Ticket, caller: Caller) -> Run:
         return Run(ticket.ask, ticket.links, deadline_s=ticket.deadline_s, slots=self.slots, user=str(caller.user_id))
 
-    async def _admit(self, ask: Ask, caller: Caller) -> Ticket:
+    async def _admit(self, ask: ModelRequest, caller: Caller) -> Ticket:
         tier = self.catalogue.tier(caller.tier)
         adapter = self.adapter_of(caller.agent) if caller.agent is not None else None
         names = caller.models or tier.chain
@@ -149,7 +151,7 @@ class Gateway:
         hold = await self._reserve(caller, tier, most, deadline_s + self.slots.wait_s + LEASE_BEYOND_S)
         return Ticket(ask, hold, links, rates, prompt, deadline_s)
 
-    async def _reserve(self, caller: Caller, tier: Tier, tokens: int, lease_s: float) -> Hold:
+    async def _reserve(self, caller: Caller, tier: Tier, tokens: int, lease_s: float) -> BudgetHold:
         """Ask for the platform's word and the user's budget at once; who is paused is told so, whatever their budget says."""
         limits = {"day_limit": tier.day_tokens, "month_limit": tier.month_tokens}
         reserving = self._keep(asyncio.ensure_future(self.budgets.reserve(caller.user_id, **limits, tokens=tokens, lease_s=lease_s)))
@@ -160,7 +162,7 @@ class Gateway:
             self._keep(asyncio.ensure_future(self._give_back(reserving)))  # what is being reserved is reserved, and nobody wants it
             raise
 
-    async def _give_back(self, reserving: asyncio.Task[Hold]) -> None:
+    async def _give_back(self, reserving: asyncio.Task[BudgetHold]) -> None:
         with suppress(PortError):  # also where there was nothing to reserve
             await self.budgets.release(await reserving)
 
@@ -171,7 +173,7 @@ class Gateway:
             Link(name, self.backends[model.backend], model.id, model.max_tokens) for name, model in models if model.backend in self.backends
         ]
 
-    async def _copied(self, ask: Ask, ticket: Ticket, caller: Caller) -> Answer | None:
+    async def _copied(self, ask: ModelRequest, ticket: Ticket, caller: Caller) -> Answer | None:
         """An answer that was given to the same question before, if there is one: it takes no slot and costs nothing."""
         link = ticket.links[0]
         if not caller.takes_copies or not may_cache(ask):
@@ -180,7 +182,7 @@ class Gateway:
         if kept is None:
             return None
         completion, sampled_by = decode(kept)
-        call = Call(
+        call = ModelCall(
             **self._who(ticket, caller),
             model=link.model,
             outcome=CallOutcome.ANSWERED,
@@ -197,7 +199,7 @@ class Gateway:
         link, completion = answered.link, answered.completion
         rate = self.prices.rate(link.model, ticket.hold.day, completion.usage.tokens_in)
         cost = rate.cost(completion.usage)
-        call = Call(
+        call = ModelCall(
             **self._who(ticket, caller),
             model=link.model,
             outcome=CallOutcome.ANSWERED,
@@ -229,7 +231,7 @@ class Gateway:
         """Count what a call cost that gave no answer: nothing, or what had been said until then. That much is recorded too."""
         outcome, usage, model = CallOutcome.FAILED, Usage(), ticket.links[0].model
         backend: str | None = None
-        message: Message | None = None
+        message: ChatMessage | None = None
         if isinstance(error, CutShort):
             outcome, usage, model, backend, message = CallOutcome.CUT_SHORT, error.usage, error.model, error.backend, error.partial
         elif said is not None and said.partial:
@@ -241,7 +243,7 @@ class Gateway:
             outcome, usage = CallOutcome.CANCELLED, Usage(tokens_in=0 if run.asked is None else ticket.prompt, is_estimated=True)
             model = model if run.asked is None else run.asked.model
         rate = ticket.rates.get(model)
-        call = Call(
+        call = ModelCall(
             **self._who(ticket, caller),
             model=model,
             outcome=outcome,
@@ -274,19 +276,21 @@ class Gateway:
         while self._recordings:
             await asyncio.gather(*self._recordings, return_exceptions=True)
 
-    async def _record(self, hold: Hold, call: Call, completion: Completion | None = None, record: Record | None = None) -> UUID | None:
+    async def _record(
+        self, hold: BudgetHold, call: ModelCall, completion: Completion | None = None, record: Record | None = None
+    ) -> UUID | None:
         session_id = await self._write(call, completion, record)
         self.meter.count(call)
         # Nobody waits for the counters: until they have it, what was reserved counts, which is more.
         self._keep(asyncio.ensure_future(self._count(hold, call)))
         return session_id
 
-    async def _count(self, hold: Hold, call: Call) -> None:
+    async def _count(self, hold: BudgetHold, call: ModelCall) -> None:
         adding = self._keep(asyncio.ensure_future(self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id)))
         await self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd)
         await adding
 
-    async def _write(self, call: Call, completion: Completion | None, record: Record | None) -> UUID | None:
+    async def _write(self, call: ModelCall, completion: Completion | None, record: Record | None) -> UUID | None:
         """Write the call's row and what was said, together. The answer is worth more than either; a person should know what is missing."""
         try:
             if completion is not None and record is not None:
@@ -305,7 +309,7 @@ class Gateway:
             self.alerts.alert("call_not_recorded", call_id=str(call.id), micro_usd=call.micro_usd)
         return call.session_id
 
-    async def _write_both(self, call: Call, completion: Completion, record: Record) -> UUID:
+    async def _write_both(self, call: ModelCall, completion: Completion, record: Record) -> UUID:
         session_id = await record.at_once(call, completion)
         if session_id is None:
             async with self.transactions.begin() as tx:
@@ -325,7 +329,7 @@ class Gateway:
             "session_id": caller.session_id,
         }
 
-    def _alert(self, attempts: Sequence[Attempt]) -> None:
+    def _alert(self, attempts: Sequence[CallAttempt]) -> None:
         """A wrong key or an unpaid bill does not mend itself."""
         for attempt in attempts:
             if attempt.outcome == Unauthorized.__name__:
@@ -340,8 +344,8 @@ LEASE_BEYOND_S = 15.0
 class Ticket:
     """A call that was let in."""
 
-    ask: Ask
-    hold: Hold
+    ask: ModelRequest
+    hold: BudgetHold
     links: Sequence[Link]
     rates: Mapping[str, Rate]
     prompt: int

@@ -16,7 +16,7 @@ from typing import Any
 
 from hermes.graph import edit
 from hermes.graph.message import REASONING, canonical
-from hermes.ports.chats import Mark
+from hermes.ports.client_chats import ChatFingerprint
 
 Message = Mapping[str, Any]
 
@@ -107,11 +107,11 @@ class Marker:
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._shown, self._whole = sha256(), sha256()
         self._length = 0
-        self.marks: list[Mark] = []
+        self.marks: list[ChatFingerprint] = []
         for message in messages:
             self._add(message)
 
-    def behind(self, message: Message) -> Mark | None:
+    def behind(self, message: Message) -> ChatFingerprint | None:
         """The mark that this message would make at the end of the list, which stays as it is; None for one that says nothing."""
         if not says_anything(message):
             return None
@@ -127,7 +127,7 @@ class Marker:
         self._whole.update(len(full).to_bytes(8, "big") + full)
         self._length += 1
         if message["role"] == "assistant" and says_anything(message):
-            self.marks.append(Mark(self._length, self._shown.digest(), self._whole.digest(), sha256(key).digest()))
+            self.marks.append(ChatFingerprint(self._length, self._shown.digest(), self._whole.digest(), sha256(key).digest()))
 
 
 def says_anything(message: Message) -> bool:

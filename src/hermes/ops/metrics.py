@@ -12,7 +12,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-from hermes.ports.calls import Call, CallOutcome
+from hermes.ports.model_calls import CallOutcome, ModelCall
 
 log = structlog.get_logger()
 
@@ -93,7 +93,7 @@ class Metrics:
         )
         self._queues = QueueReading(queue_lengths, fresh_s, timeout_s) if queue_lengths else None
 
-    def count(self, call: Call) -> None:
+    def count(self, call: ModelCall) -> None:
         """The port Meter."""
         for attempt in call.attempts:
             self.llm_attempts.labels(attempt.backend, attempt.outcome.partition(":")[0]).inc()
@@ -120,7 +120,7 @@ class Metrics:
         """The port SendMeter."""
         self.sends.labels(platform, outcome).inc()
 
-    def count_passed(self, platform: str, reason: str) -> None:
+    def count_ignored(self, platform: str, reason: str) -> None:
         """The port WebhookMeter."""
         self.webhooks_passed.labels(platform, reason).inc()
 

@@ -13,11 +13,11 @@ from enum import StrEnum
 from typing import Protocol
 from uuid import UUID, uuid4
 
-from hermes.ports.backends import Check
+from hermes.ports.backends import BackendFinding
 from hermes.ports.errors import PortError
 from hermes.ports.transactions import Transaction
 
-USUAL = "hermes"
+DEFAULT_AGENT = "hermes"
 """The agent that answers where nobody else was chosen. Always there."""
 
 
@@ -58,13 +58,13 @@ class FleetEventKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Because:
+class SwapReason:
     """Why a pointer moves, or does not. Repeated with the same id, it is the same change."""
 
     kind: FleetEventKind
     by: str
     reason: str = ""
-    checks: Sequence[Check] = ()
+    checks: Sequence[BackendFinding] = ()
     """What the health check of the new adapter said."""
     id: UUID = field(default_factory=uuid4)
 
@@ -82,13 +82,13 @@ class FleetEvent:
     """The adapter after, or for a refused one the adapter that was wanted."""
     reason: str
     by: str
-    checks: Sequence[Check]
+    checks: Sequence[BackendFinding]
     epoch: int
     """The agent's epoch afterwards."""
     at: datetime
 
 
-class PointerMoved(PortError):
+class AgentChanged(PortError):
     """Somebody else pointed this agent elsewhere meanwhile; nothing was changed."""
 
 
@@ -110,14 +110,14 @@ class Agents(Protocol):
         ...
 
     async def point(
-        self, tx: Transaction, name: str, *, adapter: str | None, cwd: str | None, expected_epoch: int, because: Because
+        self, tx: Transaction, name: str, *, adapter: str | None, cwd: str | None, expected_epoch: int, because: SwapReason
     ) -> Agent:
         """Move an agent's pointer and add the event; return the agent as that leaves it.
 
         Raises PointerMoved when its epoch is another one than expected; NotThere. Repeating it changes nothing and returns the same."""
         ...
 
-    async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: Because) -> None:
+    async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: SwapReason) -> None:
         """Add an event without moving the pointer: `adapter` was wanted and is not in place. Repeating it changes nothing; NotThere."""
         ...
 

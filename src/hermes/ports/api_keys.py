@@ -10,7 +10,7 @@ from uuid import UUID
 
 from hermes.ports.transactions import Transaction
 
-DOORS = ("messages", "completions", "users")
+KEY_SCOPES = ("messages", "completions", "users")
 """What a key may open: messages and their news, the door for OpenAI clients, and what is kept of users."""
 
 
@@ -27,7 +27,7 @@ class ApiKey:
     """What its callers get of models and tokens; None for the tier of the settings."""
     trains: bool
     """Whether what is said through it may be used for training."""
-    doors: Sequence[str] | None
+    scopes: Sequence[str] | None
     """What it opens, of DOORS; None: everything."""
     channels: Sequence[str] | None
     """The conversations that it may write to and read; None: all of its account."""
@@ -68,7 +68,7 @@ class ApiKeys(Protocol):
         ...
 
 
-class Promises(Protocol):
+class IdempotencyKeys(Protocol):
     """What `Idempotency-Key` promises: the same key and body give the same turn, for 24 h, per API key. Fails closed."""
 
     async def keep(self, tx: Transaction, api_key_id: UUID, key: str, digest: bytes, turn_id: UUID) -> UUID:

@@ -24,17 +24,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-Message = Mapping[str, Any]
-Tool = Mapping[str, Any]
+ChatMessage = Mapping[str, Any]
+ToolSchema = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class ModelRequest:
     """One request to a model, before any vendor's encoding."""
 
-    messages: Sequence[Message]
+    messages: Sequence[ChatMessage]
     max_tokens: int
-    tools: Sequence[Tool] = ()
+    tools: Sequence[ToolSchema] = ()
     tool_choice: str | Mapping[str, Any] | None = None
     """`auto`, `none`, `required`, or one function; None leaves it to the vendor."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Usage:
 class Completion:
     """A whole answer."""
 
-    message: Message
+    message: ChatMessage
     """The assistant's message in the form of the message graph, with `reasoning` where the model gave any.
 
     What a vendor wants back unchanged on the next round is a field beside it (`thinking_blocks`); no other vendor is sent it."""
@@ -149,7 +149,7 @@ class Capabilities:
     """The shortest prompt that its vendor caches, in tokens."""
 
 
-class CheckLevel(StrEnum):
+class FindingLevel(StrEnum):
     """How bad a finding of a health check is."""
 
     INFO = "info"
@@ -158,11 +158,11 @@ class CheckLevel(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class BackendFinding:
     """One finding of a health check."""
 
     code: str
-    level: CheckLevel
+    level: FindingLevel
     message: str
     hint: str = ""
 
@@ -186,17 +186,17 @@ class Backend(Protocol):
         Streams and answers that broke off say it; a whole answer says what the server called itself."""
         ...
 
-    async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
+    async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
         """Return the whole answer; raise a BackendError."""
         ...
 
-    def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion]:
+    def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion]:
         """Yield deltas as they come, and last of all the whole answer. Raises a BackendError before the first delta, CutShort after it.
 
         Close it (`aclosing`) to give up: the connection ends with it."""
         ...
 
-    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:
+    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[BackendFinding]:
         """Say what is wrong with it; no finding of level ERROR means that it can be used. Never raises."""
         ...
 
@@ -271,7 +271,7 @@ class CutShort(BackendError):
 
     fails_over = False
 
-    def __init__(self, message: str, *, backend: str, model: str, partial: Message, usage: Usage) -> None:
+    def __init__(self, message: str, *, backend: str, model: str, partial: ChatMessage, usage: Usage) -> None:
         super().__init__(message, backend=backend, model=model)
         self.partial, self.usage = partial, usage
         """What had come, and what will be billed for it."""

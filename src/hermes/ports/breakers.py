@@ -10,7 +10,7 @@ from hermes.turn import Platform
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChannelName:
     """One account at one platform. What fails on one line says nothing about another."""
 
     platform: Platform
@@ -30,7 +30,7 @@ class Admission:
     """This send finds out whether the line works again; nobody else sends meanwhile. It is to be told how that went."""
 
 
-class Change(StrEnum):
+class BreakerTransition(StrEnum):
     """What a result did to a breaker."""
 
     OPENED = "opened"
@@ -40,10 +40,10 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class BreakerChange:
     """A breaker that changed, and what holds now."""
 
-    change: Change
+    change: BreakerTransition
     failures: int = 0
     wait_s: float = 0.0
     """Until the next probe."""
@@ -54,22 +54,22 @@ class Breakers(Protocol):
 
     None of these raises."""
 
-    async def admit(self, line: Line) -> Admission:
+    async def admit(self, line: ChannelName) -> Admission:
         """Ask before every send. While the breaker is open, and while a probe is under way, the answer is to wait."""
         ...
 
-    async def succeeded(self, line: Line) -> Changed | None:
+    async def succeeded(self, line: ChannelName) -> BreakerChange | None:
         """Something was sent: the breaker is closed, and all failures are forgotten. None where it was so before."""
         ...
 
-    async def failed(self, line: Line, admission: Admission) -> Changed | None:
+    async def failed(self, line: ChannelName, admission: Admission) -> BreakerChange | None:
         """A send failed in a way that counts. None where that changes nothing but the count."""
         ...
 
-    async def gave_no_sign(self, line: Line, admission: Admission) -> None:
+    async def release_probe(self, line: ChannelName, admission: Admission) -> None:
         """A send ended in a way that says nothing about the line, such as a recipient who left. A probe may then be another's."""
         ...
 
-    async def stop(self, line: Line) -> Changed | None:
+    async def stop(self, line: ChannelName) -> BreakerChange | None:
         """The platform does not know us on this line: send nothing for a while. None where the line is stopped already."""
         ...

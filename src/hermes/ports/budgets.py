@@ -20,7 +20,7 @@ from hermes.ports.errors import PortError
 from hermes.ports.transactions import Transaction
 
 
-class Window(StrEnum):
+class BudgetWindow(StrEnum):
     """What a user's limit is for."""
 
     DAY = "day"
@@ -37,12 +37,12 @@ class PauseReason(StrEnum):
 class BudgetSpent(PortError):
     """What is left of the budget is less than this call may need."""
 
-    def __init__(self, window: Window, resets_at: datetime) -> None:
+    def __init__(self, window: BudgetWindow, resets_at: datetime) -> None:
         super().__init__(f"the {window}'s budget is spent until {resets_at:%Y-%m-%d %H:%M} UTC")
         self.window, self.resets_at = window, resets_at
 
 
-class Paused(PortError):
+class CallsPaused(PortError):
     """No model is called for anybody at the moment."""
 
     def __init__(self, reason: PauseReason, until: datetime | None) -> None:
@@ -51,7 +51,7 @@ class Paused(PortError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class BudgetHold:
     """Tokens set aside for one call."""
 
     id: UUID
@@ -66,7 +66,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Used:
+class BudgetUsage:
     """What a user has used, and what is reserved for calls under way."""
 
     day_tokens: int
@@ -81,29 +81,29 @@ class Budgets(Protocol):
 
     At 80 % and at 100 % of a window's limit, used and not only reserved, a person is told: `budget_threshold`, once per window."""
 
-    async def reserve(self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float) -> Hold:
+    async def reserve(self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float) -> BudgetHold:
         """Set aside what a call may need at most, in both windows or in none. Raises BudgetSpent; the month, where both are spent.
 
         Fails closed: StoreUnavailable when a second of trying does not tell what is left; then nothing stays reserved. After `lease_s` the
         tokens are free again, whatever happened."""
         ...
 
-    async def settle(self, hold: Hold, *, tokens: int, micro_usd: int) -> None:
+    async def settle(self, hold: BudgetHold, *, tokens: int, micro_usd: int) -> None:
         """Replace the reservation by what was used. The first one counts. Call it after the commit of the call's row in `calls`.
 
         Never raises for a store that is away: the charge is kept in this process and sent later; `calls` has it in any case."""
         ...
 
-    async def release(self, hold: Hold) -> None:
+    async def release(self, hold: BudgetHold) -> None:
         """Give back what is still reserved; nothing was used. Never raises: what cannot be given back now runs out by itself."""
         ...
 
-    async def used(self, user_id: UUID) -> Used:
+    async def used(self, user_id: UUID) -> BudgetUsage:
         """Return where a user stands today. Raises StoreUnavailable."""
         ...
 
 
-class Spend(Protocol):
+class GlobalSpend(Protocol):
     """The money of the platform. The cap fails open: it is worth less than an answer. The kill switch does not."""
 
     async def admit(self, cap_micro_usd: int | None) -> None:
@@ -128,13 +128,13 @@ class Spend(Protocol):
         """Allow calls again. Raises StoreUnavailable where a part of it could not be done; may be repeated."""
         ...
 
-    async def latched(self) -> Latch | None:
+    async def kill_switch_record(self) -> KillSwitchRecord | None:
         """Return the kill switch's latch if it is engaged."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Latch:
+class KillSwitchRecord:
     """Who stopped all calls, when, and why."""
 
     engaged_at: datetime
@@ -142,14 +142,14 @@ class Latch:
     reason: str
 
 
-class Latches(Protocol):
+class KillSwitchRecords(Protocol):
     """The kill switch where it lasts. At most one latch is engaged."""
 
-    async def engaged(self, tx: Transaction) -> Latch | None:
+    async def engaged(self, tx: Transaction) -> KillSwitchRecord | None:
         """Return the latch that is engaged, if any."""
         ...
 
-    async def engage(self, tx: Transaction, by: str, reason: str) -> Latch:
+    async def engage(self, tx: Transaction, by: str, reason: str) -> KillSwitchRecord:
         """Engage the latch, and return the one that stands: an earlier one stays as it is."""
         ...
 

@@ -6,7 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 
-class Cache(Protocol):
+class AnswerCache(Protocol):
     """Values by user and key, sealed, for a while. Fails open: what cannot be read is not there, what cannot be written is left out.
 
     Scoped to the user, so that nobody is ever answered with somebody else's words."""

@@ -21,7 +21,7 @@ from hermes.turn import Envelope, Platform
 # --- in
 
 
-class NotAuthentic(PortError):
+class WebhookNotAuthentic(PortError):
     """The webhook was not sent by the platform, or not to this account. Says nothing of what was expected."""
 
 
@@ -50,7 +50,7 @@ class Media:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class InboundMessage:
     """A message that starts a turn."""
 
     envelope: Envelope
@@ -73,7 +73,7 @@ class Heard:
         return replace(self.envelope, message_id=self.message_id, album=self.album, sender_name=self.name or "")
 
 
-class Rank(IntEnum):
+class ReceiptRank(IntEnum):
     """How far a message of ours came; receipts arrive in any order, and only a higher one counts."""
 
     SENT = 1
@@ -83,13 +83,13 @@ class Rank(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class DeliveryReceipt:
     """What became of a message of ours."""
 
     message_id: str
-    rank: Rank
+    rank: ReceiptRank
     at: datetime | None = None
-    error: Outcome | None = None
+    error: SendOutcome | None = None
     """Of a failed one."""
     detail: str = ""
     channel_id: str | None = None
@@ -113,7 +113,7 @@ class Reaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Renamed:
+class IdChanged:
     """A sender or a channel has another id from now on: a new number, a rotated user id, a group that became a supergroup."""
 
     old: str
@@ -121,7 +121,7 @@ class Renamed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class ReachabilityChanged:
     """Somebody left, or can be reached again."""
 
     sender_id: str
@@ -129,7 +129,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passed:
+class Ignored:
     """Authentic, and nothing to do: an echo, an edit, a kind that nobody knows. Counted by its reason."""
 
     reason: str
@@ -137,14 +137,14 @@ class Passed:
     """Of what is another account's: what the platform calls that account."""
 
 
-Happening = Heard | Receipt | Reaction | Renamed | Reach | Passed
+InboundEvent = InboundMessage | DeliveryReceipt | Reaction | IdChanged | ReachabilityChanged | Ignored
 """One thing out of a webhook."""
 
 
 # --- out
 
 
-class Outcome(StrEnum):
+class SendOutcome(StrEnum):
     """How a send ended. The table in the how-to says what follows from each."""
 
     SENT = "sent"
@@ -161,7 +161,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class PlatformRequest:
     """An HTTP request to a platform. Its URL and headers may hold a token: it is sent, and neither logged nor stored."""
 
     method: str
@@ -174,7 +174,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class PlatformResponse:
     """What the platform answered to a call."""
 
     status: int
@@ -184,10 +184,10 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class SendResult:
     """What an answer means."""
 
-    outcome: Outcome
+    outcome: SendOutcome
     message_id: str | None = None
     """What the platform calls the message that it took."""
     retry_after_s: float | None = None
@@ -200,7 +200,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class To:
+class Destination:
     """Where a part goes."""
 
     channel_id: str
@@ -228,7 +228,7 @@ class Channel(Protocol):
         """Raises NotAuthentic. Over the raw bytes, in constant time, before anything is read."""
         ...
 
-    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
         """Everything that an authentic webhook holds, in its order. Never raises; JSON that is none is `Passed`."""
         ...
 
@@ -242,21 +242,21 @@ class Channel(Protocol):
         """The same message without any markup."""
         ...
 
-    def encode(self, body: Mapping[str, Any], to: To) -> Call:
+    def encode(self, body: Mapping[str, Any], to: Destination) -> PlatformRequest:
         """The call that sends one rendered message."""
         ...
 
-    def typing(self, to: To, *, message_id: str | None) -> Call | None:
+    def typing(self, to: Destination, *, message_id: str | None) -> PlatformRequest | None:
         """The call that shows that an answer is on its way; None where there is no such thing."""
         ...
 
-    def classify(self, reply: Reply) -> Verdict:
+    def classify(self, reply: PlatformResponse) -> SendResult:
         """What an answer to `encode`'s call means. Never raises, whatever the body is."""
         ...
 
 
 @runtime_checkable
-class Templated(Protocol):
+class SupportsTemplates(Protocol):
     """A channel whose platform takes approved templates where it refuses free text."""
 
     def template(self, name: str, language: str, text: str) -> Mapping[str, Any] | None:
@@ -273,7 +273,7 @@ class SharesWebhook(Protocol):
         """What webhooks call this account; None for one that has a URL to itself."""
         ...
 
-    def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+    def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
         """What names this account in a webhook that was posted to another account's URL, in its order. As `parse` otherwise."""
         ...
 
@@ -294,10 +294,10 @@ class MaybeSent(PortError):
     """The connection was lost, or took too long, after something was written: nobody knows. Says why, without addresses and headers."""
 
 
-class Post(Protocol):
+class PlatformClient(Protocol):
     """Brings calls to platforms: each once, as it is. No retries, no redirects, nothing remembered from one to the next."""
 
-    async def send(self, call: Call, *, timeout_s: float) -> Reply:
+    async def send(self, call: PlatformRequest, *, timeout_s: float) -> PlatformResponse:
         """Return the whole answer, whatever its status. Raises NotSent and MaybeSent, and nothing else.
 
         `timeout_s` bounds everything, from the wait for a connection to the last byte of the answer."""

@@ -16,7 +16,7 @@ from hermes.ports.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class GeoPoint:
     """A place on the map, in degrees."""
 
     latitude: float
@@ -34,7 +34,7 @@ class Venue:
     """One word of the vocabulary: bar, restaurant, cafe, …"""
     area: str
     city: str
-    at: Point
+    at: GeoPoint
     timezone: str
     hours: str = ""
     """In the notation of OpenStreetMap's `opening_hours`; empty where nobody knows."""
@@ -48,14 +48,14 @@ class Venue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class VenueQuery:
     """What a search looks for. Words and tags add up; categories, area, distance and price must hold."""
 
     words: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     area: str | None = None
-    near: Point | None = None
+    near: GeoPoint | None = None
     within_km: float | None = None
     max_price_level: int | None = None
     limit: int = 40
@@ -77,7 +77,7 @@ class Venues(Protocol):
         """Add places, or bring those with the same id up to date; return how many are new."""
         ...
 
-    async def search(self, tx: Transaction, wanted: Wanted) -> Sequence[FoundVenue]:
+    async def search(self, tx: Transaction, wanted: VenueQuery) -> Sequence[FoundVenue]:
         """Return what fits, the best first."""
         ...
 
@@ -85,7 +85,7 @@ class Venues(Protocol):
         """Return the places with this id or name, or with one much like it, the most alike first."""
         ...
 
-    async def areas(self, tx: Transaction) -> Mapping[str, Point]:
+    async def areas(self, tx: Transaction) -> Mapping[str, GeoPoint]:
         """Return the areas and cities that have places, in lower case, each with the middle of its places."""
         ...
 
@@ -216,7 +216,7 @@ class Products(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watcher:
+class PriceWatcher:
     """A product whose price a user waits for."""
 
     code: str
@@ -226,14 +226,14 @@ class Watcher:
     target: float
 
 
-class Watchers(Protocol):
+class PriceWatchers(Protocol):
     """Prices that users wait for. Fails closed."""
 
-    async def add(self, tx: Transaction, user_id: UUID, turn_id: UUID, product_id: str, target: float) -> Watcher:
+    async def add(self, tx: Transaction, user_id: UUID, turn_id: UUID, product_id: str, target: float) -> PriceWatcher:
         """Wait for a price, in place of an earlier target for the same product."""
         ...
 
-    async def take_due(self, tx: Transaction, *, limit: int = 100) -> Sequence[Watcher]:
+    async def take_due(self, tx: Transaction, *, limit: int = 100) -> Sequence[PriceWatcher]:
         """Return watchers whose product has come down to their price, each once, to whoever commits first."""
         ...
 
@@ -256,7 +256,7 @@ class Food:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eaten:
+class MealItem:
     """A portion as it was eaten."""
 
     food: str
@@ -280,11 +280,11 @@ class Nutrition(Protocol):
         """Return the food of this name, or the one most like it; None where nothing is like it."""
         ...
 
-    async def log(self, tx: Transaction, user_id: UUID, portions: Sequence[Eaten]) -> None:
+    async def log(self, tx: Transaction, user_id: UUID, portions: Sequence[MealItem]) -> None:
         """Note what a user ate."""
         ...
 
-    async def eaten(self, tx: Transaction, user_id: UUID, since: datetime, until: datetime) -> Sequence[Eaten]:
+    async def meal_items(self, tx: Transaction, user_id: UUID, since: datetime, until: datetime) -> Sequence[MealItem]:
         """Return what a user ate from `since` until before `until`, in that order."""
         ...
 
@@ -344,8 +344,8 @@ class Trip:
 
     origin: str
     destination: str
-    start: Point
-    end: Point
+    start: GeoPoint
+    end: GeoPoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,7 +364,7 @@ class Quote:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedOrder:
     """An order in the hands of a provider."""
 
     reference: str
@@ -379,7 +379,7 @@ class Transport(Protocol):
         """Say what it would cost, the cheapest first."""
         ...
 
-    async def order(self, trip: Trip, quote: Quote, *, items: str = "", key: str) -> Placed:
+    async def order(self, trip: Trip, quote: Quote, *, items: str = "", key: str) -> PlacedOrder:
         """Order it. The same key again is the same order: a call that was cut off is repeated with it."""
         ...
 
@@ -395,7 +395,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnCard:
     """A card as it was drawn: where its picture is, or the picture itself, and the same as plain text."""
 
     text: str
@@ -411,6 +411,6 @@ class Cards(Protocol):
         """Who draws."""
         ...
 
-    async def draw(self, card: Card, *, key: str) -> Drawn:
+    async def draw(self, card: Card, *, key: str) -> DrawnCard:
         """Draw a card. The same key again is the same card."""
         ...

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from hermes.ports.channels import Outcome
+from hermes.ports.channels import SendOutcome
 from hermes.ports.transactions import Transaction
 from hermes.turn import Platform
 
@@ -26,7 +26,7 @@ class DeadLetter:
     part: int
     news: str
     """What it is of, where it is no part of the turn's answer: `reminder/7KQ2`."""
-    outcome: Outcome | None
+    outcome: SendOutcome | None
     reason: str
     """For people, without a word of what was to be said."""
     tries: int
@@ -39,22 +39,22 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class DeadLetterQuery:
     """Which dead letters: those that fit everything that is given."""
 
     ids: Sequence[int] | None = None
     platform: Platform | None = None
     account: str | None = None
-    outcome: Outcome | None = None
+    outcome: SendOutcome | None = None
 
 
-ALL = Wanted()
+ALL_DEAD_LETTERS = DeadLetterQuery()
 
 
 class DeadLetters(Protocol):
     """What was given up. Fails closed."""
 
-    async def list(self, tx: Transaction, wanted: Wanted = ALL, *, limit: int = 100) -> Sequence[DeadLetter]:
+    async def list(self, tx: Transaction, wanted: DeadLetterQuery = ALL_DEAD_LETTERS, *, limit: int = 100) -> Sequence[DeadLetter]:
         """Return dead letters, the newest first."""
         ...
 
@@ -62,13 +62,13 @@ class DeadLetters(Protocol):
         """Return what was to be said. Raises NotThere, and Forgotten for a user who was deleted."""
         ...
 
-    async def requeue(self, tx: Transaction, wanted: Wanted) -> Sequence[DeadLetter]:
+    async def requeue(self, tx: Transaction, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
         """Send dead letters on their way again, in the order in which they were promised, with all their tries: behind all that is promised
         in their conversations, and marked as late. Return them as they were; their conversations' deliveries are for the caller to
         defer. What was refunded stays refunded. Holds the conversations until the transaction ends."""
         ...
 
-    async def drop(self, tx: Transaction, wanted: Wanted) -> Sequence[DeadLetter]:
+    async def drop(self, tx: Transaction, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
         """Throw dead letters away, and return them."""
         ...
 

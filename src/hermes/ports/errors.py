@@ -27,7 +27,7 @@ class StoreUnavailable(PortError):
     """The store cannot be reached; whether the last write happened is unknown, and every write here may be repeated."""
 
 
-class Fenced(PortError):
+class ClaimLost(PortError):
     """Another worker has taken over this conversation; whatever this one was about to write is not written."""
 
 
@@ -43,21 +43,21 @@ class InboxFull(PortError):
     """Too many messages are waiting for this account; send it again later."""
 
 
-class KeyReused(PortError):
+class IdempotencyKeyReused(PortError):
     """This Idempotency-Key was used for a request with another body."""
 
 
-class StillRunning(PortError):
+class RequestStillRunning(PortError):
     """The first request with this Idempotency-Key has no answer yet."""
 
 
-class Forgotten(PortError):
+class UserErased(PortError):
     """This person was deleted: the key is gone, and what it sealed cannot be read."""
 
 
-class NotThere(PortError):
+class NotFound(PortError):
     """There is no such thing."""
 
 
-class Damaged(PortError):
+class DataDamaged(PortError):
     """A stored value is not what was sealed there; nothing of it is believed."""

@@ -15,7 +15,7 @@ from hermes.ports.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class GraphEntry:
     """One message to append. With `is_sampled` a model made it, in exactly the context before it."""
 
     message: Mapping[str, Any]
@@ -31,7 +31,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendResult:
     """Where a list stands after something was appended to it."""
 
     head: str
@@ -53,7 +53,7 @@ class Appended:
 class Graphs(Protocol):
     """The message graphs of sessions. Fails closed. A graph comes back as it was: versions, responses, annotations, ids."""
 
-    async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry]) -> Appended:
+    async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry]) -> AppendResult:
         """Append to the current list and return where it stands then; costs what is appended, whatever the length of the list.
 
         What it does is what MessageGraph.append does, entry by entry; so a sample that the list ends with already is not appended again.
@@ -61,7 +61,7 @@ class Graphs(Protocol):
         known with other content; then nothing is written."""
         ...
 
-    async def shorten(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[Entry]) -> Appended:
+    async def compact(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[GraphEntry]) -> AppendResult:
         """Take the first `count` messages off the list, as a compaction, append, and return the new head as well. Raises as `append` does.
 
         What was sampled with them in sight keeps its context in a version of its own."""

@@ -11,7 +11,7 @@ from hermes.ports.sessions import Session
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class RecentHistory:
     """The last messages of a session's current list, oldest first, and the head they lead to."""
 
     messages: tuple[Mapping[str, Any], ...]
@@ -25,14 +25,16 @@ class Histories(Protocol):
 
     Outside of any transaction: nobody waits for Redis while holding a row."""
 
-    async def read(self, scope: str, session: Session) -> History:
+    async def read(self, scope: str, session: Session) -> RecentHistory:
         """Return the last messages of the session, without `metadata`; from the graph store if no hot copy is at the session's head.
 
         How many are given only shrinks in large steps, so that one turn's prompt extends the one before.
         Raises NotThere, Forgotten and Damaged."""
         ...
 
-    async def append(self, scope: str, session: Session, before: History, messages: Sequence[Mapping[str, Any]], *, head: str) -> None:
+    async def append(
+        self, scope: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
+    ) -> None:
         """Add what was just committed to the hot copy that stood at `before.head`. Never raises; a copy that moved on is dropped."""
         ...
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from hermes.ports.channels import Call, Post, Reply
+from hermes.ports.channels import PlatformClient, PlatformRequest, PlatformResponse
 from hermes.ports.errors import PortError
 from hermes.turn import MessageEvent
 
@@ -36,7 +36,7 @@ class ImageUnreadable(PortError):
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ImagePrompt:
     """A picture as a model is shown it, and what is wanted of it."""
 
     intent: ImageIntent
@@ -51,7 +51,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedMedia:
     """What an address holds."""
 
     body: bytes
@@ -59,10 +59,10 @@ class Fetched:
     """As whoever sent it says; `application/octet-stream` where nobody does. Not to be believed."""
 
 
-class Fetch(Protocol):
+class MediaFetcher(Protocol):
     """Gets what an address holds, for whoever cannot trust the address."""
 
-    async def fetch(self, url: str) -> Fetched:
+    async def fetch(self, url: str) -> FetchedMedia:
         """Return what is there. Raises ImageTooLarge, and ImageUnreadable for whatever else keeps it from coming.
 
         Beside addresses of the web there are references to files at platforms (`telegram:ACCOUNT/FILE_ID`), for who has their accounts.
@@ -72,10 +72,10 @@ class Fetch(Protocol):
         ...
 
 
-class Files(Post, Protocol):
+class PlatformFiles(PlatformClient, Protocol):
     """Brings calls to platforms, and files from them."""
 
-    async def fetch(self, call: Call, *, timeout_s: float, max_bytes: int) -> Reply:
+    async def fetch(self, call: PlatformRequest, *, timeout_s: float, max_bytes: int) -> PlatformResponse:
         """Return the whole answer, whatever its status; its body as it is kept there, packed by nobody.
 
         Raises ImageTooLarge for one of more than `max_bytes`, which is not read to its end, and else what `send` raises. No redirect is
@@ -86,7 +86,7 @@ class Files(Post, Protocol):
 class Images(Protocol):
     """Looks at pictures."""
 
-    async def look(self, event: MessageEvent, *, more: Sequence[str] = (), is_shared: bool = False) -> Picture | None:
+    async def look(self, event: MessageEvent, *, more: Sequence[str] = (), is_shared: bool = False) -> ImagePrompt | None:
         """Return the picture of a message; None for a message without one. `more` are references to what else came with it: further
         pictures of an album. What of them cannot be shown is left out, and the model is told so.
 

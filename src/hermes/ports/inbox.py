@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from hermes.ports.people import User
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import User
 from hermes.turn import Envelope, Platform
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class AcceptedMessage:
     """A message that is in the inbox now."""
 
     turn_id: UUID
@@ -45,7 +45,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class TurnOrigin:
     """Where a turn belongs, without a word of what was said: enough to decide who may see its answer."""
 
     account: str
@@ -56,7 +56,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class InboxMessage:
     """A message as it came in, for whoever comes back to it after its turn."""
 
     turn_id: UUID
@@ -67,7 +67,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableMessage:
     """A message that was claimed and cannot be opened. The attempt counts."""
 
     turn_id: UUID
@@ -83,7 +83,7 @@ class Unreadable:
 class Inbox(Protocol):
     """Accepted messages. Fails closed: what is not stored is not acknowledged."""
 
-    async def accept(self, tx: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> Receipt:
+    async def accept(self, tx: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> AcceptedMessage:
         """Store a message under its account and event key, with the conversation's next number; the caller defers its work in the same tx.
 
         A duplicate stores nothing and returns the first one's receipt. Raises InboxFull over the account's cap.
@@ -92,22 +92,22 @@ class Inbox(Protocol):
         It never becomes private again, and every envelope that is read back says what the conversation is by then."""
         ...
 
-    async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | Unreadable | None:
+    async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | UnreadableMessage | None:
         """Begin an attempt: count it, raise the conversation's epoch, and return the message. None when the turn has ended already.
 
         A transaction of its own: what goes wrong afterwards must not take the count back."""
         ...
 
-    async def behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[Said]:
+    async def behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
         """Return the messages that wait behind a claimed one in its conversation, in their order; none that cannot be opened."""
         ...
 
-    async def join(self, tx: Transaction, claim: Claim, others: Sequence[Said]) -> Claim:
+    async def join(self, tx: Transaction, claim: Claim, others: Sequence[InboxMessage]) -> Claim:
         """Make messages that wait part of a claimed one: they have no turn of their own any more, and every later claim of this turn has
         all of them. Returns the claim with what they say. Raises Fenced."""
         ...
 
-    async def excuse(self, tx: Transaction, claim: Claim) -> None:
+    async def uncount_attempt(self, tx: Transaction, claim: Claim) -> None:
         """Take the count of this attempt back, if the claim still stands: the message is not to blame for a store that was away."""
         ...
 
@@ -127,21 +127,21 @@ class Inbox(Protocol):
         """Give up on a message that nobody can read any more, because its sender's key is gone."""
         ...
 
-    async def origin(self, tx: Transaction, turn_id: UUID) -> Origin | None:
+    async def origin(self, tx: Transaction, turn_id: UUID) -> TurnOrigin | None:
         """Return where a turn belongs; None for a turn that there never was."""
         ...
 
-    async def said(self, tx: Transaction, turn_id: UUID) -> Said | None:
+    async def said(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
         """Return what was said in a turn, whatever became of it; None for a turn that there never was, and for what nobody can read any
         more: its sender was deleted, or it is damaged."""
         ...
 
-    async def private(self, tx: Transaction, user_id: UUID, account: str) -> Said | None:
+    async def last_private(self, tx: Transaction, user_id: UUID, account: str) -> InboxMessage | None:
         """Return the last message that a user sent to an account in a conversation that is not shared; None where there is none that can
         be opened."""
         ...
 
-    async def newest(self, tx: Transaction, account: str, platform: Platform) -> Said | None:
+    async def newest(self, tx: Transaction, account: str, platform: Platform) -> InboxMessage | None:
         """Return the last message that an account was sent, for whoever sets it up; None where there is none that can be opened."""
         ...
 

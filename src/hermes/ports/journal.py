@@ -13,7 +13,7 @@ from hermes.ports.inbox import Claim
 from hermes.ports.transactions import Transaction
 
 
-class Progress(StrEnum):
+class EffectProgress(StrEnum):
     """How far an effect got, as far as the journal knows."""
 
     NEW = "new"
@@ -27,14 +27,14 @@ class Progress(StrEnum):
 class Effect:
     """One effect of a turn as the journal knows it."""
 
-    progress: Progress
+    progress: EffectProgress
     request: bytes
     """What was prepared before the first try; a later try uses this, word for word."""
     result: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
-class RunEvent:
+class JournalEvent:
     """One line of the journal, for reading."""
 
     step: str
@@ -74,6 +74,6 @@ class Journal(Protocol):
         """Return what is known of an effect, for whoever reads it after the turn; None for one that was never begun. Raises Forgotten."""
         ...
 
-    async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[RunEvent]:
+    async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
         """Return the events of a turn in the order they were noted."""
         ...

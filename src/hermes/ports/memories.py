@@ -16,7 +16,7 @@ from hermes.ports.embeddings import Embedding
 from hermes.ports.transactions import Transaction
 
 
-class Origin(StrEnum):
+class FactOrigin(StrEnum):
     """Who says so."""
 
     SAID = "said"
@@ -36,7 +36,7 @@ class Fact:
     id: UUID
     text: str
     key: str | None
-    origin: Origin
+    origin: FactOrigin
     source_turn: UUID | None
     """The turn in which the user said it."""
     confidence: float
@@ -54,7 +54,7 @@ class NewFact:
 
     text: str
     key: str | None = None
-    origin: Origin
+    origin: FactOrigin
     source_turn: UUID | None = None
     confidence: float = 1.0
     expires_at: datetime | None = None
@@ -67,7 +67,7 @@ class NewFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class FactChange:
     """One step of what is known: a new fact, those that it takes the place of, or both."""
 
     fact: NewFact | None
@@ -75,7 +75,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RecallCandidate:
     """A free fact as recall sees it before any of them is opened."""
 
     id: UUID
@@ -86,15 +86,15 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class RecallCandidates:
     """All free facts of one user, and the question's own words keyed alike."""
 
     asked: Sequence[int]
-    rows: Sequence[Candidate]
+    rows: Sequence[RecallCandidate]
 
 
 @dataclass(frozen=True, slots=True)
-class Unembedded:
+class UnembeddedFact:
     """A fact that has no vector of the current model."""
 
     user_id: UUID
@@ -103,7 +103,7 @@ class Unembedded:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgottenMark:
+class ForgetMark:
     """Something that a user asked to forget, took back or said anew, by its words' digests. Without words: all of the key, and without a
     key everything."""
 
@@ -140,7 +140,7 @@ class Memories(Protocol):
 
     async def candidates(
         self, tx: Transaction, user_id: UUID, embedding: Embedding | None, terms: Sequence[str], *, now: datetime
-    ) -> Candidates:
+    ) -> RecallCandidates:
         """Return every free fact that holds now with its exact cosine to the question. Structural facts are left out."""
         ...
 
@@ -148,7 +148,7 @@ class Memories(Protocol):
         """Return these facts of the user, in this order; ids of others are not there."""
         ...
 
-    async def change(self, tx: Transaction, user_id: UUID, changes: Sequence[Change], *, now: datetime) -> Sequence[Fact]:
+    async def change(self, tx: Transaction, user_id: UUID, changes: Sequence[FactChange], *, now: datetime) -> Sequence[Fact]:
         """Supersede and add; return what was added. A free fact whose canonical form holds already is left out.
 
         Of a key only one value holds: the old one must be among what is superseded."""
@@ -175,7 +175,7 @@ class Memories(Protocol):
         The words are kept as keyed digests, for thirty days: no job comes later."""
         ...
 
-    async def forgotten_after(self, tx: Transaction, user_id: UUID, turn_id: UUID) -> Sequence[ForgottenMark]:
+    async def forgotten_after(self, tx: Transaction, user_id: UUID, turn_id: UUID) -> Sequence[ForgetMark]:
         """Return what was asked to be forgotten in this turn or in a later one."""
         ...
 
@@ -183,7 +183,7 @@ class Memories(Protocol):
         """Return the keyed digests of words, to compare with those of marks."""
         ...
 
-    async def unembedded(self, tx: Transaction, model: str, *, after: UUID | None = None, limit: int = 100) -> Sequence[Unembedded]:
+    async def unembedded(self, tx: Transaction, model: str, *, after: UUID | None = None, limit: int = 100) -> Sequence[UnembeddedFact]:
         """Return some free facts that hold and have no vector of this model, by id after `after`. What cannot be opened is left out."""
         ...
 
@@ -192,7 +192,7 @@ class Memories(Protocol):
         ...
 
 
-class Depth(StrEnum):
+class DreamDepth(StrEnum):
     """How deep a dream is."""
 
     LIGHT = "light"
@@ -208,7 +208,7 @@ class DreamKind(StrEnum):
     """Something worth knowing that nobody knows."""
 
 
-class Review(StrEnum):
+class DreamReview(StrEnum):
     """What became of a dream."""
 
     ACCEPTED = "accepted"
@@ -225,10 +225,10 @@ class Dream:
     """The structural key that is missing; for gaps."""
     evidence: tuple[UUID, ...] = ()
     """The facts that an insight follows from."""
-    review: Review = Review.ACCEPTED
+    review: DreamReview = DreamReview.ACCEPTED
     reason: str = ""
     """Why it was rejected."""
-    depth: Depth = Depth.DEEP
+    depth: DreamDepth = DreamDepth.DEEP
     period: date | None = None
     """The first day of what it was dreamt over; the store knows it."""
     id: UUID = field(default_factory=uuid4)
@@ -237,15 +237,15 @@ class Dream:
 class Dreams(Protocol):
     """Dreams by user, day and depth. Fails closed; texts are sealed."""
 
-    async def due(self, tx: Transaction, depth: Depth, period: date, *, limit: int = 100) -> Sequence[UUID]:
+    async def due(self, tx: Transaction, depth: DreamDepth, period: date, *, limit: int = 100) -> Sequence[UUID]:
         """Return some users who have facts and no dream of this depth for this period; for a light one the facts must be new."""
         ...
 
-    async def add(self, tx: Transaction, user_id: UUID, depth: Depth, period: date, dreams: Sequence[Dream], *, now: datetime) -> bool:
+    async def add(self, tx: Transaction, user_id: UUID, depth: DreamDepth, period: date, dreams: Sequence[Dream], *, now: datetime) -> bool:
         """Keep a dream, an empty one too; False, and no change, if this period was dreamt already."""
         ...
 
-    async def newest(self, tx: Transaction, user_id: UUID, depth: Depth) -> Sequence[Dream]:
+    async def newest(self, tx: Transaction, user_id: UUID, depth: DreamDepth) -> Sequence[Dream]:
         """Return the accepted lines of the newest dream of a depth, as they were added."""
         ...
 
@@ -257,6 +257,6 @@ class Dreams(Protocol):
         """Take lines out for good; ids of others are not there."""
         ...
 
-    async def review(self, tx: Transaction, user_id: UUID, dream_id: UUID, review: Review, *, reason: str = "") -> bool:
+    async def review(self, tx: Transaction, user_id: UUID, dream_id: UUID, review: DreamReview, *, reason: str = "") -> bool:
         """Let a person's word on a line stand; False if the user has no such line."""
         ...

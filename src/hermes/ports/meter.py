@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from hermes.ports.calls import Call
+from hermes.ports.model_calls import ModelCall
 
 
-class Meter(Protocol):
+class CallMeter(Protocol):
     """Counts calls. Never on the message path: it neither raises nor waits."""
 
-    def count(self, call: Call) -> None:
+    def count(self, call: ModelCall) -> None:
         """Count a call that has ended, with its attempts, tokens and cost."""
         ...
 
@@ -30,7 +30,7 @@ class TurnMeter(Protocol):
 class WebhookMeter(Protocol):
     """Counts what platforms post. Never on the message path: it neither raises nor waits."""
 
-    def count_passed(self, platform: str, reason: str) -> None:
+    def count_ignored(self, platform: str, reason: str) -> None:
         """Count something authentic for which there was nothing to do, by its reason."""
         ...
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
-from hermes.ports.backends import Ask, BackendError, Completion
-from hermes.ports.calls import Attempt, Source
+from hermes.ports.backends import BackendError, Completion, ModelRequest
+from hermes.ports.model_calls import CallAttempt, CallSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Caller:
     user_id: UUID
     account: str
     tier: str
-    source: Source
+    source: CallSource
     turn_id: UUID | None = None
     session_id: UUID | None = None
     takes_copies: bool = True
@@ -39,7 +39,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class AnswerStarted:
     """A model has begun to answer, and no other will: its call's id, and what answers, by its own name."""
 
     call_id: UUID
@@ -57,7 +57,7 @@ class Answer:
     """What was asked for, of those that could answer."""
     micro_usd: int
     rate: Mapping[str, Any]
-    attempts: Sequence[Attempt]
+    attempts: Sequence[CallAttempt]
     latency_ms: int
     copy_of: UUID | None = None
     """The call that sampled it, where it came out of the cache; it cost nothing then."""
@@ -72,7 +72,7 @@ class NoAnswer(Exception):
 class ChainFailed(NoAnswer):
     """No backend of the chain answered. `last` is why the last one did not."""
 
-    def __init__(self, attempts: Sequence[Attempt], last: BackendError | None) -> None:
+    def __init__(self, attempts: Sequence[CallAttempt], last: BackendError | None) -> None:
         tried = ", ".join(f"{attempt.name}: {attempt.outcome}" for attempt in attempts) or "the chain is empty"
         super().__init__(f"no model answered ({tried})" + (f"; last: {last}" if last is not None else ""))
         self.attempts, self.last = tuple(attempts), last
@@ -89,7 +89,7 @@ class UnknownPrice(NoAnswer):
 class Models(Protocol):
     """Every call of a model passes here: admission, budget, cache, chain, slots, row."""
 
-    async def complete(self, ask: Ask, caller: Caller) -> Answer:
+    async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
         """Return the answer of the first model of the tier's chain that gives one.
 
         Raises NoAnswer, BudgetSpent, Paused, and StoreUnavailable when the budget cannot be asked."""

@@ -9,18 +9,18 @@ from enum import StrEnum
 from typing import Any, Protocol
 from uuid import UUID
 
-from hermes.ports.arrivals import Arrivals
-from hermes.ports.channels import Outcome
+from hermes.ports.channels import SendOutcome
 from hermes.ports.dead_letters import DeadLetters
-from hermes.ports.inbox import Claim, Said
+from hermes.ports.delivery_tracking import DeliveryTracking
+from hermes.ports.inbox import Claim, InboxMessage
 from hermes.ports.transactions import Transaction
 from hermes.turn import Platform
 
-Body = str | Mapping[str, Any]
+MessageBody = str | Mapping[str, Any]
 """One part of what is said: a text where people fetch it, a platform's own message where it is sent; the words of that are its `text`."""
 
 
-class ParcelState(StrEnum):
+class OutboxState(StrEnum):
     """Where a parcel is on its way."""
 
     PENDING = "pending"
@@ -32,7 +32,7 @@ class ParcelState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class OutboxMessage:
     """One part of an answer on its way to one channel."""
 
     id: int
@@ -43,7 +43,7 @@ class Parcel:
     account: str
     platform: Platform
     channel_id: str
-    body: Body
+    body: MessageBody
     tries: int
     """How often it was given out, with this time."""
     doubts: int = 0
@@ -78,12 +78,12 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
+class DeliveryResult:
     """How it went to bring a parcel to its platform."""
 
-    state: ParcelState
+    state: OutboxState
     """SENT and DEAD end it; PENDING: to be tried again."""
-    outcome: Outcome | None = None
+    outcome: SendOutcome | None = None
     reason: str = ""
     """For people, without a word of what was sent."""
     retry_in_s: float = 0.0
@@ -100,7 +100,7 @@ class Sending:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OutboxAnswer:
     """What a turn said, as far as it has been put into the outbox."""
 
     turn_id: UUID
@@ -110,7 +110,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class ProactiveMessage:
     """Something that Hermes said by itself: a reminder, a price that came down."""
 
     id: int
@@ -125,7 +125,7 @@ class News:
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
+class OutboxLengths:
     """How much lies in the outbox that has not simply been sent."""
 
     failed_sends: int
@@ -142,36 +142,36 @@ class Outbox(Protocol):
         ...
 
     @property
-    def arrivals(self) -> Arrivals:
+    def tracking(self) -> DeliveryTracking:
         """What became of what was sent."""
         ...
 
-    async def put(self, tx: Transaction, claim: Claim, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING) -> None:
+    async def put(self, tx: Transaction, claim: Claim, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING) -> None:
         """Promise an answer, in parts. Part of the turn's last transaction; repeated, it adds nothing.
 
         For a platform that fetches its answers from us the promise is the delivery: `state` is then SENT."""
         ...
 
     async def put_news(
-        self, tx: Transaction, said: Said, name: str, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING
+        self, tx: Transaction, said: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
     ) -> None:
         """Promise something that a message of the past asked for, behind all that is promised in its conversation; the turn's answer stays
         what it is. Repeated with the same name, it adds nothing. Holds the conversation until the transaction ends. `state` as in `put`."""
         ...
 
-    async def take_news(self, tx: Transaction, conversation_id: UUID) -> Sequence[News]:
+    async def take_news(self, tx: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
         """Return the news of a conversation that its history does not have yet, in order; each once, to whoever commits first. Those of
         users who were deleted are dropped."""
         ...
 
     async def news(
         self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
-    ) -> Sequence[News]:
+    ) -> Sequence[ProactiveMessage]:
         """Return what was said by ourselves in a channel after the news with the id `after`, in order: for those who fetch their answers
         from us. Those of users who were deleted are left out."""
         ...
 
-    async def take(self, tx: Transaction, conversation_id: UUID) -> Parcel | None:
+    async def take(self, tx: Transaction, conversation_id: UUID) -> OutboxMessage | None:
         """Take the conversation's oldest parcel that is not settled, and mark it as being sent.
 
         None when there is none, when it is not due yet, or when somebody is sending it right now. A later parcel is never given out
@@ -179,7 +179,7 @@ class Outbox(Protocol):
         more, because its user was deleted, is given up on the way."""
         ...
 
-    async def settle(self, tx: Transaction, parcel: Parcel, sending: Sending) -> ParcelState | None:
+    async def settle(self, tx: Transaction, parcel: OutboxMessage, sending: DeliveryResult) -> OutboxState | None:
         """Say how sending went, and return what has become of the parcel.
 
         That is DEAD for one to be put back where too many of its line wait already: it goes to the dead letters, never nowhere. A
@@ -192,7 +192,7 @@ class Outbox(Protocol):
         between commit and send, or it was put back and its time has come."""
         ...
 
-    async def answer(self, tx: Transaction, turn_id: UUID) -> Answer | None:
+    async def answer(self, tx: Transaction, turn_id: UUID) -> OutboxAnswer | None:
         """What the turn answered, as people read it; None while it has not."""
         ...
 
@@ -200,12 +200,12 @@ class Outbox(Protocol):
         """How many parcels are not settled."""
         ...
 
-    async def lengths(self, tx: Transaction) -> Lengths:
+    async def lengths(self, tx: Transaction) -> OutboxLengths:
         """Count what was put back, and what was given up."""
         ...
 
 
-def words_of(bodies: Sequence[Body]) -> str:
+def readable_text(bodies: Sequence[MessageBody]) -> str:
     """What people read in these parts, one after the other."""
     texts = [body if isinstance(body, str) else str(body.get("text", "")) for body in bodies]
     # Messages of a platform were cut at white space, which was left out; parts of a text were not.

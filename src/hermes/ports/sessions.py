@@ -30,7 +30,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SessionQuery:
     """Which sessions somebody asks for: those for which all of it holds."""
 
     names: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class UserNodes:
     """What one user's turns added to the graph of a session: by ids, without a word of it."""
 
     session_id: UUID
@@ -65,7 +65,7 @@ class Sessions(Protocol):
         and Forgotten when that one was deleted too."""
         ...
 
-    async def go_on(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
+    async def find_current(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
         """Return the session that a message belongs to now, and note that it is alive; None where a new one must begin. One write."""
         ...
 
@@ -73,7 +73,7 @@ class Sessions(Protocol):
         """Return a session; raise NotThere."""
         ...
 
-    async def find(self, tx: Transaction, wanted: Wanted) -> Sequence[UUID]:
+    async def find(self, tx: Transaction, wanted: SessionQuery) -> Sequence[UUID]:
         """Return the ids of the sessions that are wanted, in the order of their beginning, each once.
 
         A name that several people use for chats of their own stands for all of them. Raises NotThere for a name or an account that is
@@ -91,7 +91,7 @@ class Sessions(Protocol):
         sessions either. A turn that is under way still ends in the list it was asked under."""
         ...
 
-    async def spoken(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[Spoken]:
+    async def spoken(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[UserNodes]:
         """Return where a user's words stand in graphs that outlive their key, because those are sealed for somebody else.
 
         With an account: in the graphs of that account, also those that are sealed for the user, where others spoke too. What was noted as

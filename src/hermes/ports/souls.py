@@ -12,8 +12,8 @@ from typing import Protocol
 from uuid import UUID
 
 from hermes.ports.agents import Agent
-from hermes.ports.people import User
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import User
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Souls(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Cached:
+class CachedSoul:
     """What a cache of bases said: the value, and a mark to put a newer one with."""
 
     value: bytes | None
@@ -58,10 +58,10 @@ class Cached:
     """None where the cache cannot be reached; nothing is put then."""
 
 
-class Bases(Protocol):
+class SoulCache(Protocol):
     """The cached part of souls by user, sealed, for an hour."""
 
-    async def get(self, user_id: UUID) -> Cached:
+    async def get(self, user_id: UUID) -> CachedSoul:
         """Return what is there. Never raises: what cannot be read is not there."""
         ...
 

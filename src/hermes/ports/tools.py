@@ -50,7 +50,7 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Gated:
+class GatedTools:
     """The tools that go with a message: one of a few fixed subsets, always in the same order."""
 
     name: str
@@ -62,7 +62,7 @@ class Gated:
 class Tools(Protocol):
     """What a model may have done. Neither call raises."""
 
-    def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> Gated:
+    def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> GatedTools:
         """Choose the tools for a message; all of them when in doubt, because a wrong prune is a failed message.
 
         `warm` is the subset that was last sent in this session while the vendor's prompt cache may still hold it: sent within the cache's
@@ -93,7 +93,7 @@ class PreferenceChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Erased:
+class ErasedFacts:
     """What was forgotten, a line each, as it was known; and whether it was spoken of in messages that models were shown."""
 
     lines: Sequence[str]
@@ -112,7 +112,7 @@ class Notebook(Protocol):
         Repeating it changes nothing. ValueError says what is wrong."""
         ...
 
-    async def forget(self, user: ToolUser, what: str) -> Erased:
+    async def forget(self, user: ToolUser, what: str) -> ErasedFacts:
         """Take out for good what is known about something, by its key or by words; without any, everything. What it was told in goes with
         it: the user's next message begins a new session. Repeating it changes nothing."""
         ...
@@ -127,7 +127,7 @@ class Notebook(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EffectRecord:
     """What is known of a call's effect."""
 
     is_new: bool
@@ -136,10 +136,10 @@ class Outcome:
     """What it brought. None and not new: somebody began it and never said how it ended, so it may have happened."""
 
 
-class Outcomes(Protocol):
+class EffectRecords(Protocol):
     """The effects of tools, by turn and index, sealed. Fails closed: what cannot be noted is not begun."""
 
-    async def begin(self, tx: Transaction, user: ToolUser, index: int, name: str) -> Outcome:
+    async def begin(self, tx: Transaction, user: ToolUser, index: int, name: str) -> EffectRecord:
         """Note that an effect begins, or return what is known of it. Waits for whoever has begun it in a transaction that is still open."""
         ...
 
@@ -149,7 +149,7 @@ class Outcomes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingOffer:
     """Something that costs or orders, as it was offered to the user: what is carried out later is exactly this."""
 
     tool: str
@@ -159,11 +159,11 @@ class Pending:
 class Offers(Protocol):
     """Orders that wait for the user's word, sealed."""
 
-    async def put(self, tx: Transaction, user: ToolUser, pending: Pending, *, valid_s: float) -> str:
+    async def put(self, tx: Transaction, user: ToolUser, pending: PendingOffer, *, valid_s: float) -> str:
         """Keep an offer; return its code, which is short enough to be said."""
         ...
 
-    async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> Pending:
+    async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> PendingOffer:
         """Return what was offered, once. Raises NotThere for a code that is unknown, used up, too old, another user's or another tool's,
         and for one of the same turn: between the offer and its order the user must have written something."""
         ...

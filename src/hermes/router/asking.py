@@ -9,10 +9,10 @@ from typing import Any
 from uuid import UUID
 
 from hermes.graph import CallRecord
-from hermes.ports.backends import Ask
-from hermes.ports.calls import Source
+from hermes.ports.backends import ModelRequest
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import Claim
+from hermes.ports.model_calls import CallSource
 from hermes.ports.models import Answer, Caller, NoAnswer
 from hermes.ports.tools import ToolCall
 from hermes.router.effects import Done
@@ -129,7 +129,7 @@ async def ask(
     max_tokens: int | None = None,
 ) -> Done:
     """One call through the gateway."""
-    wanted = Ask(
+    wanted = ModelRequest(
         messages=messages,
         max_tokens=max_tokens or MOST_TOKENS,
         tools=tools,
@@ -152,7 +152,7 @@ def caller_of(claim: Claim, person: Person, session_id: UUID) -> Caller:
         user_id=claim.user_id,
         account=claim.envelope.account,
         tier=person.tier,
-        source=Source.ROUTER,
+        source=CallSource.ROUTER,
         turn_id=claim.turn_id,
         session_id=session_id,
         agent=person.agent.name,

@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 
+from hermes.ports.chores import ChoreLease, Chores
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.rota import Duty, Rota
 from hermes.ports.transactions import Transactions
 from hermes.tasks import end_tasks, stop_if_cancelled
 
@@ -64,7 +64,7 @@ class Clockwork:
     """Does chores. One for each process; `tick` it now and then, and close it before the stores."""
 
     def __init__(
-        self, transactions: Transactions, rota: Rota, chores: Sequence[Chore], *, lease_s: float = 60.0, pause_s: float = 60.0
+        self, transactions: Transactions, rota: Chores, chores: Sequence[Chore], *, lease_s: float = 60.0, pause_s: float = 60.0
     ) -> None:
         """`lease_s` is how long a chore is believed to be in the hands of a process that gives no sign of life, `pause_s` how long a chore
         that failed is left alone, if that is not longer than its interval."""
@@ -99,7 +99,7 @@ class Clockwork:
         """Stop whatever is being done here, and leave it to others."""
         await end_tasks(*self._running.values())
 
-    async def _run(self, chore: Chore, duty: Duty, now: datetime) -> None:
+    async def _run(self, chore: Chore, duty: ChoreLease, now: datetime) -> None:
         doing = asyncio.current_task()
         assert doing is not None  # noqa: S101  # this is one
         keeping = asyncio.create_task(self._keep(duty, doing))
@@ -116,7 +116,7 @@ class Clockwork:
         finally:
             await end_tasks(keeping)
 
-    async def _keep(self, duty: Duty, doing: asyncio.Task[None]) -> None:
+    async def _keep(self, duty: ChoreLease, doing: asyncio.Task[None]) -> None:
         """Give signs of life. Whoever was away for so long that another one took the chore stops."""
         while True:
             await asyncio.sleep(self._lease_s / 3)
@@ -129,12 +129,12 @@ class Clockwork:
                     return
             stop_if_cancelled()
 
-    async def _end(self, duty: Duty) -> None:
+    async def _end(self, duty: ChoreLease) -> None:
         with suppress(StoreUnavailable):  # then it is done again, which does no harm
             async with self._transactions.begin() as tx:
                 await self._rota.end(tx, duty)
 
-    async def _give_back(self, duty: Duty, pause_s: float) -> None:
+    async def _give_back(self, duty: ChoreLease, pause_s: float) -> None:
         with suppress(StoreUnavailable):  # then the lease runs out by itself
             async with self._transactions.begin() as tx:
                 await self._rota.give_back(tx, duty, pause_s=pause_s)

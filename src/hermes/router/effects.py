@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes.ports.inbox import Claim
-from hermes.ports.journal import Journal, Progress
+from hermes.ports.journal import EffectProgress, Journal
 from hermes.ports.transactions import Transactions
 
 
@@ -47,7 +47,7 @@ class Effects:
             effect = await self.journal.begin(tx, claim, step, index, request)
         if effect.result is not None:
             return effect.request, effect.result
-        if effect.progress is Progress.STARTED and not is_repeatable:
+        if effect.progress is EffectProgress.STARTED and not is_repeatable:
             raise EffectUncertain(f"{step}[{index}]")
         done = await run(effect.request)
         async with self.transactions.once() as tx:

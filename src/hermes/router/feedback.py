@@ -17,9 +17,9 @@ import structlog
 from hermes.graph import MessageGraph
 from hermes.graph.message import digest
 from hermes.graph.response import Response
-from hermes.ports.arrivals import Arrivals, Spoken
 from hermes.ports.channels import Reaction
-from hermes.ports.errors import Forgotten, NotThere, StaleHead
+from hermes.ports.delivery_tracking import AnswerSource, DeliveryTracking
+from hermes.ports.errors import NotFound, StaleHead, UserErased
 from hermes.ports.graphs import Graphs
 from hermes.ports.transactions import Transactions
 from hermes.turn import Platform
@@ -45,7 +45,7 @@ class Feedback:
     """Keeps what people think of answers."""
 
     transactions: Transactions
-    arrivals: Arrivals
+    tracking: DeliveryTracking
     graphs: Graphs
 
     async def heard(self, platform: Platform, account: str, reaction: Reaction) -> bool:
@@ -58,7 +58,7 @@ class Feedback:
                 is_noted = await self._note(platform, account, reaction)
             except StaleHead:
                 continue
-            except (Forgotten, NotThere) as error:
+            except (UserErased, NotFound) as error:
                 log.info("reaction_passed", platform=str(platform), account=account, reason=type(error).__name__)
                 return False
             if is_noted:
@@ -69,9 +69,9 @@ class Feedback:
 
     async def _note(self, platform: Platform, account: str, reaction: Reaction) -> bool:
         async with self.transactions.begin() as tx:
-            spoken = await self.arrivals.answered(tx, account, platform, reaction.message_id, channel_id=reaction.channel_id)
+            spoken = await self.tracking.answered(tx, account, platform, reaction.message_id, channel_id=reaction.channel_id)
             if spoken is None or not spoken.calls:
-                raise NotThere
+                raise NotFound
             graph = await self.graphs.load(tx, spoken.session_id)
             response = response_of(graph, spoken)
             note = note_of(response, reaction, name_in(graph, reaction.sender_id))
@@ -82,12 +82,12 @@ class Feedback:
             return True
 
 
-def response_of(graph: MessageGraph, spoken: Spoken) -> Response:
+def response_of(graph: MessageGraph, spoken: AnswerSource) -> Response:
     """The last sample of a turn. Where a tool's words were sent as they are, that is the one which called for them. Raises NotThere."""
     places = {call: place for place, call in enumerate(spoken.calls)}
     found = [response for response in graph.responses() if response.sample_id in places]
     if not found:
-        raise NotThere
+        raise NotFound
     return max(found, key=lambda response: places[response.sample_id])
 
 

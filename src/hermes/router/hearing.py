@@ -11,9 +11,9 @@ from typing import Protocol
 
 import structlog
 
-from hermes.ports.channels import Channel, Happening, Heard, Passed, Reach, Reaction, Receipt, Renamed
+from hermes.ports.channels import Channel, DeliveryReceipt, IdChanged, Ignored, InboundEvent, InboundMessage, ReachabilityChanged, Reaction
 from hermes.ports.meter import WebhookMeter
-from hermes.ports.people import UserState
+from hermes.ports.users import UserState
 from hermes.router.feedback import Feedback
 from hermes.router.intake import Intake
 from hermes.turn import Platform
@@ -24,7 +24,7 @@ log = structlog.get_logger()
 class Reporter(Protocol):
     """Keeps account of what platforms tell after a send."""
 
-    async def heard(self, platform: Platform, account: str, happening: Receipt | Reach | Renamed) -> None:
+    async def heard(self, platform: Platform, account: str, happening: DeliveryReceipt | ReachabilityChanged | IdChanged) -> None:
         """Apply one thing. Raises StoreUnavailable."""
         ...
 
@@ -38,26 +38,26 @@ class Hearing:
     feedback: Feedback
     meter: WebhookMeter
 
-    async def hear(self, channel: Channel, happenings: Sequence[Happening], *, newcomer: UserState) -> int:
+    async def hear(self, channel: Channel, happenings: Sequence[InboundEvent], *, newcomer: UserState) -> int:
         """Take everything in; return how many messages were new. Raises InboxFull and StoreUnavailable: then it is to be sent again.
 
         `newcomer` is the state of a sender whom nobody knows yet."""
         new = 0
         for happening in happenings:
             match happening:
-                case Heard():
+                case InboundMessage():
                     new += (await self.intake.accept(happening.kept, newcomer=newcomer, alias=happening.alias)).is_new
-                case Receipt() | Reach() | Renamed():
+                case DeliveryReceipt() | ReachabilityChanged() | IdChanged():
                     await self.reporter.heard(channel.platform, channel.account, happening)
                 case Reaction():
                     await self.feedback.heard(channel.platform, channel.account, happening)
-                case Passed():
+                case Ignored():
                     self._pass(channel, happening)
         return new
 
-    def _pass(self, channel: Channel, passed: Passed) -> None:
+    def _pass(self, channel: Channel, passed: Ignored) -> None:
         facts = {"platform": str(channel.platform), "account": channel.account, "reason": passed.reason}
-        self.meter.count_passed(facts["platform"], passed.reason)
+        self.meter.count_ignored(facts["platform"], passed.reason)
         if passed.meant_for:
             # Its sender waits for an answer that never comes: a person has to add that account, or to unsubscribe it.
             log.warning("webhook_passed", **facts, meant_for=passed.meant_for)

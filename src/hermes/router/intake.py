@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
-from hermes.ports.api_keys import Promises
+from hermes.ports.api_keys import IdempotencyKeys
 from hermes.ports.credits import Credits
-from hermes.ports.inbox import Inbox, Receipt
-from hermes.ports.people import People, UserState
+from hermes.ports.inbox import AcceptedMessage, Inbox
+from hermes.ports.job_queue import JobQueue
 from hermes.ports.transactions import Transactions
-from hermes.ports.work import Work
+from hermes.ports.users import Users, UserState
 from hermes.router.joining import USUAL, Joining
 from hermes.router.signup import signup_event
 from hermes.turn import Envelope
@@ -34,17 +34,17 @@ class Intake:
     """Where messages enter. Whatever the channel, this is the one door."""
 
     transactions: Transactions
-    people: People
+    people: Users
     credits: Credits
     inbox: Inbox
-    work: Work
-    promises: Promises
+    work: JobQueue
+    promises: IdempotencyKeys
     signup_grant: int
     joining: Joining = USUAL
 
     async def accept(
         self, envelope: Envelope, *, newcomer: UserState, trains: bool = False, promise: Promise | None = None, alias: str | None = None
-    ) -> Receipt:
+    ) -> AcceptedMessage:
         """Store a message and have its turn run; a message that is there already is only found.
 
         `newcomer` is the state of a sender whom nobody knows yet: active where somebody vouches for them (an API key, the operator's own
@@ -58,7 +58,9 @@ class Intake:
                 kept = await self.promises.keep(tx, promise.api_key_id, promise.key, promise.digest, turn_id)
                 envelope = replace(envelope, event_key=str(kept))
             event = envelope.event
-            user, is_new = await self.people.meet(tx, envelope.account, event.platform, event.sender_id, state=newcomer, alias=alias)
+            user, is_new = await self.people.find_or_create(
+                tx, envelope.account, event.platform, event.sender_id, state=newcomer, alias=alias
+            )
             if is_new and newcomer is UserState.ACTIVE and self.signup_grant:
                 await self.credits.grant(tx, user.id, self.signup_grant, signup_event(user.id))
             if is_new and trains:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from hermes.ports.inbox import Claim, Said
+from hermes.ports.inbox import Claim, InboxMessage
 from hermes.turn import Envelope, Platform
 
 MOST_JOINED = 20
@@ -31,12 +31,12 @@ class Joining:
             return 0.0
         return max(self.burst_s, self.album_s if envelope.album is not None else 0.0)
 
-    def takes_along(self, claim: Claim, behind: Sequence[Said]) -> list[Said]:
+    def takes_along(self, claim: Claim, behind: Sequence[InboxMessage]) -> list[InboxMessage]:
         """Which of the messages that wait behind this one belong to it: of its album all that are there; of a burst all that came before
         it ended, up to the first one of somebody else. `behind` is in the order of their coming."""
         return list(self._belonging(claim, behind))
 
-    def _belonging(self, claim: Claim, behind: Sequence[Said]) -> Iterator[Said]:
+    def _belonging(self, claim: Claim, behind: Sequence[InboxMessage]) -> Iterator[InboxMessage]:
         album, is_burst = claim.envelope.album, bool(self.burst_s)
         for said in behind:
             is_theirs = said.user_id == claim.user_id and said.envelope.thread == claim.envelope.thread

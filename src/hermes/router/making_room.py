@@ -12,8 +12,8 @@ import json
 
 import structlog
 
-from hermes.ports.budgets import BudgetSpent, Paused
-from hermes.ports.errors import Damaged, NotThere, StaleHead
+from hermes.ports.budgets import BudgetSpent, CallsPaused
+from hermes.ports.errors import DataDamaged, NotFound, StaleHead
 from hermes.ports.inbox import Claim
 from hermes.ports.models import Caller, NoAnswer
 from hermes.ports.sessions import Session
@@ -52,7 +52,7 @@ async def make_room(claim: Claim, session: Session, caller: Caller, compaction: 
         async with services.transactions.begin() as tx:
             await services.inbox.hold(tx, claim)
             await services.graphs.save(tx, session.id, session.head, graph)
-    except (StaleHead, NotThere, Damaged, SessionError) as error:
+    except (StaleHead, NotFound, DataDamaged, SessionError) as error:
         log.warning("not_compacted", session_id=str(session.id), error=type(error).__name__)
         return False
     await services.histories.drop([session.id])
@@ -87,7 +87,7 @@ class TurnModel:
         effects = Effects(self._services.transactions, self._services.journal)
         try:
             answered = Answered.from_bytes(await effects.once(self._claim, STEP, index, prepared, run, is_repeatable=True))
-        except (BudgetSpent, Paused) as error:
+        except (BudgetSpent, CallsPaused) as error:
             raise ModelFailed(str(error), is_spent=True) from error
         except NoAnswer as error:
             raise ModelFailed(str(error)) from error

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import structlog
 
 from hermes.ports.backends import BackendError
-from hermes.ports.budgets import BudgetSpent, Paused, Window
+from hermes.ports.budgets import BudgetSpent, BudgetWindow, CallsPaused
 from hermes.ports.errors import OutOfCredit
 from hermes.ports.images import ImageTooLarge, ImageUnreadable
 from hermes.ports.inbox import Claim
@@ -50,7 +50,7 @@ FALLBACKS: Mapping[type[Exception], ReplyKind] = {
     NotActivated: ReplyKind.ACTIVATION,
     OutOfCredit: ReplyKind.UPGRADE,
     BudgetSpent: ReplyKind.DAY_BUDGET,
-    Paused: ReplyKind.PAUSED,
+    CallsPaused: ReplyKind.PAUSED,
     NoCapacity: ReplyKind.BUSY,
     ImageTooLarge: ReplyKind.IMAGE_TOO_LARGE,
     ImageUnreadable: ReplyKind.IMAGE_UNREADABLE,
@@ -100,7 +100,7 @@ async def handle_message(claim: Claim, services: Services) -> Ended:
 
 def kind_of(error: Exception) -> ReplyKind:
     """The reply to an error: the first of the table that fits."""
-    if isinstance(error, BudgetSpent) and error.window is Window.MONTH:
+    if isinstance(error, BudgetSpent) and error.window is BudgetWindow.MONTH:
         return ReplyKind.MONTH_BUDGET
     return next(kind for type_, kind in FALLBACKS.items() if isinstance(error, type_))
 

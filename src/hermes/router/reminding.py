@@ -17,14 +17,14 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.concierge import Reminder, Reminders, Watcher, Watchers
-from hermes.ports.graphs import Entry, Graphs
-from hermes.ports.inbox import Inbox, Said
-from hermes.ports.outbox import Outbox, ParcelState
-from hermes.ports.people import People
+from hermes.ports.concierge import PriceWatcher, PriceWatchers, Reminder, Reminders
+from hermes.ports.graphs import GraphEntry, Graphs
+from hermes.ports.inbox import Inbox, InboxMessage
+from hermes.ports.job_queue import JobQueue
+from hermes.ports.outbox import Outbox, OutboxState
 from hermes.ports.sessions import Sessions
 from hermes.ports.transactions import Transaction, Transactions
-from hermes.ports.work import Work
+from hermes.ports.users import Users
 from hermes.router.courier import Courier
 from hermes.router.replies import Money, ReplyKind, reply
 from hermes.router.replies.say import Value
@@ -53,13 +53,13 @@ class Reminding:
 
     transactions: Transactions
     reminders: Reminders
-    watchers: Watchers
+    watchers: PriceWatchers
     inbox: Inbox
-    people: People
+    people: Users
     outbox: Outbox
     sessions: Sessions
     graphs: Graphs
-    work: Work
+    work: JobQueue
     courier: Courier
     """Which platforms we send to; on the others people fetch what we say, and are only told."""
     languages: Languages
@@ -87,7 +87,7 @@ class Reminding:
             # A message like any other: it keeps the session alive, and after a long silence it begins the next one.
             session = await self.sessions.current(tx, conversation_id, news[-1].user_id)
             said = [{"role": "assistant", "content": self._presentable(each.text), "metadata": {"news": each.name}} for each in news]
-            await self.graphs.append(tx, session.id, session.head, [Entry(message) for message in said])
+            await self.graphs.append(tx, session.id, session.head, [GraphEntry(message) for message in said])
         log.info("news_recorded", conversation_id=str(conversation_id), news=len(news))
 
     async def _say_all(self, take: Callable[[Transaction], Awaitable[Sequence[Due]]]) -> int:
@@ -106,7 +106,7 @@ class Reminding:
                 if not self._is_sent(said):
                     await self.courier.replies.announce(said.conversation_id)
 
-    async def _asked(self, tx: Transaction, due: Sequence[Due]) -> list[tuple[Said, Due]]:
+    async def _asked(self, tx: Transaction, due: Sequence[Due]) -> list[tuple[InboxMessage, Due]]:
         """What is due, each with the message that asked for it; what nobody will read is left out."""
         found = [(await self._private(tx, each.turn_id), each) for each in due]
         for said, each in found:
@@ -115,23 +115,23 @@ class Reminding:
         # Conversations in one order everywhere, so that two who hold several never wait for each other.
         return sorted(((said, each) for said, each in found if said is not None), key=lambda pair: pair[0].conversation_id)
 
-    async def _private(self, tx: Transaction, turn_id: UUID) -> Said | None:
+    async def _private(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
         """The message that asked, or another one of the same person's where they are alone with Hermes."""
         said = await self.inbox.said(tx, turn_id)
         if said is None or not said.envelope.is_shared:
             return said
-        return await self.inbox.private(tx, said.user_id, said.envelope.account)
+        return await self.inbox.last_private(tx, said.user_id, said.envelope.account)
 
-    async def _promise(self, tx: Transaction, said: Said, due: Due) -> None:
+    async def _promise(self, tx: Transaction, said: InboxMessage, due: Due) -> None:
         user = await self.people.get(tx, said.user_id)
         text = reply(due.kind, self.languages.of(user, said.envelope.event.text), zone=None, now=None, **due.values)
         parts = self.courier.render(said.envelope, text)
-        await self.outbox.put_news(tx, said, due.name, parts, ParcelState.PENDING if self._is_sent(said) else ParcelState.SENT)
+        await self.outbox.put_news(tx, said, due.name, parts, OutboxState.PENDING if self._is_sent(said) else OutboxState.SENT)
         if self._is_sent(said):
             await self.work.defer_delivery(tx, said.conversation_id)
         await self.work.defer_news(tx, said.conversation_id)
 
-    def _is_sent(self, said: Said) -> bool:
+    def _is_sent(self, said: InboxMessage) -> bool:
         """Whether we bring it there ourselves. Elsewhere people fetch it, and a bell rings for their conversation."""
         return said.envelope.event.platform in self.courier.senders
 
@@ -148,7 +148,7 @@ def of_reminder(reminder: Reminder) -> Due:
     return Due(reminder.turn_id, f"reminder/{reminder.code}", ReplyKind.REMINDER, {"text": reminder.text})
 
 
-def of_watcher(watcher: Watcher) -> Due:
+def of_watcher(watcher: PriceWatcher) -> Due:
     product = watcher.product
     values: dict[str, Value] = {
         "product": f"{product.brand} {product.name}",

@@ -19,11 +19,11 @@ from hermes.ports.interactions import Interactions
 from hermes.ports.journal import Journal
 from hermes.ports.meter import TurnMeter
 from hermes.ports.models import Models
-from hermes.ports.people import People, User
 from hermes.ports.sessions import Sessions
 from hermes.ports.souls import Souls
 from hermes.ports.tools import Tools
 from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.users import User, Users
 from hermes.router.compaction import Compaction
 from hermes.router.courier import Courier
 from hermes.router.warmth import Warmth
@@ -62,7 +62,7 @@ class Services:
     """Everything around the steps."""
 
     transactions: Transactions
-    people: People
+    people: Users
     credits: Credits
     inbox: Inbox
     sessions: Sessions

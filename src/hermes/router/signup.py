@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from hermes.ports.credits import Credits
-from hermes.ports.errors import NotThere, PortError
-from hermes.ports.people import Channel, NewUser, People, User, UserState
+from hermes.ports.errors import NotFound, PortError
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import NewUser, User, UserChannel, Users, UserState
 from hermes.router.replies import LANGUAGES
 from hermes.turn import Platform
 
@@ -35,7 +35,7 @@ class ReferralRefused(PortError):
 class Signup:
     """Signs people up and activates them."""
 
-    people: People
+    people: Users
     credits: Credits
     signup_grant: int
     """Credits that a new user starts with."""
@@ -68,7 +68,7 @@ class Signup:
         """Note who brought a newcomer. Raises ReferralRefused with the reason."""
         referrer = await self.people.by_code(tx, code) if TEXT.fullmatch(code) else None
         if referrer is None:
-            raise NotThere(f"there is no referral code {code!r}")
+            raise NotFound(f"there is no referral code {code!r}")
         if await self.people.refer(tx, user.id, referrer.id):
             return
         now = await self.people.get(tx, user.id)
@@ -105,13 +105,13 @@ def spoken(language: str | None) -> str | None:
     return language
 
 
-async def find_user(tx: Transaction, people: People, wanted: str) -> User:
+async def find_user(tx: Transaction, people: Users, wanted: str) -> User:
     """Return the user whom a person means: an id, its beginning, a referral code, or a channel (`whatsapp:bali/628123456`).
 
     Raises NotThere when nobody or more than one is meant."""
     text = wanted.strip()
     if not TEXT.fullmatch(text):
-        raise NotThere(f"there is no user {wanted!r}")
+        raise NotFound(f"there is no user {wanted!r}")
     if ":" in text:
         return await on_channel(tx, people, text)
     if (user := await people.by_code(tx, text)) is not None:
@@ -119,9 +119,9 @@ async def find_user(tx: Transaction, people: People, wanted: str) -> User:
     first, last = ids_from(text.lower())
     found = await people.between(tx, first, last)
     if not found:
-        raise NotThere(f"there is no user {text}")
+        raise NotFound(f"there is no user {text}")
     if len(found) > 1:
-        raise NotThere(f"more than one id begins with {text}: {', '.join(str(user.id) for user in found)}; write more of it")
+        raise NotFound(f"more than one id begins with {text}: {', '.join(str(user.id) for user in found)}; write more of it")
     return found[0]
 
 
@@ -129,18 +129,18 @@ def ids_from(beginning: str) -> tuple[UUID, UUID]:
     """The first and the last id that begin so. Raises NotThere for what no id begins with, and for what is too short to mean anybody."""
     bare = beginning.replace("-", "")
     if not HEX.fullmatch(bare) or not str(UUID(bare.ljust(32, "0"))).startswith(beginning):
-        raise NotThere(f"there is no user {beginning!r}; expected an id, its beginning, a referral code, or platform:account/sender")
+        raise NotFound(f"there is no user {beginning!r}; expected an id, its beginning, a referral code, or platform:account/sender")
     if len(bare) < SHORTEST_BEGINNING:
-        raise NotThere(f"{beginning!r} is too short; write at least {SHORTEST_BEGINNING} characters of the id")
+        raise NotFound(f"{beginning!r} is too short; write at least {SHORTEST_BEGINNING} characters of the id")
     return UUID(bare.ljust(32, "0")), UUID(bare.ljust(32, "f"))
 
 
-async def on_channel(tx: Transaction, people: People, text: str) -> User:
+async def on_channel(tx: Transaction, people: Users, text: str) -> User:
     platform, _, address = text.partition(":")
     account, slash, sender_id = address.partition("/")
     if platform not in set(Platform) or not slash:
-        raise NotThere(f"{text!r} is no channel; expected platform:account/sender, such as telegram:bali/42")
-    user = await people.find(tx, Channel(account, Platform(platform), sender_id))
+        raise NotFound(f"{text!r} is no channel; expected platform:account/sender, such as telegram:bali/42")
+    user = await people.find(tx, UserChannel(account, Platform(platform), sender_id))
     if user is None:
-        raise NotThere(f"nobody writes from {text}")
+        raise NotFound(f"nobody writes from {text}")
     return user

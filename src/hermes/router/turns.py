@@ -13,9 +13,9 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.errors import Forgotten, PortError, StoreUnavailable
-from hermes.ports.inbox import Claim, Unreadable
-from hermes.ports.people import UserState
+from hermes.ports.errors import PortError, StoreUnavailable, UserErased
+from hermes.ports.inbox import Claim, UnreadableMessage
+from hermes.ports.users import UserState
 from hermes.router.joining import MOST_JOINED, USUAL, Joining
 from hermes.router.pipeline import handle_message
 from hermes.router.replies import ReplyKind, reply
@@ -55,13 +55,13 @@ class Turns:
         match claim:
             case None:
                 return
-            case Unreadable():
+            case UnreadableMessage():
                 await self._set_aside(claim)
             case _:
                 structlog.contextvars.bind_contextvars(turn_id=str(turn_id))
                 try:
                     await self._drive(await self._together(claim))
-                except Forgotten:
+                except UserErased:
                     # In a group it may also be somebody else who was deleted; then there is somebody to answer.
                     if not await self._is_gone(claim):
                         raise
@@ -117,7 +117,7 @@ class Turns:
         services.meter.count_turn("apologised", "unknown")
         await services.courier.hand_over(claim, parcel)
 
-    async def _set_aside(self, message: Unreadable) -> None:
+    async def _set_aside(self, message: UnreadableMessage) -> None:
         """A message that cannot be opened: give up on it if that is for good, else come back; a key that is missing may be found."""
         is_hopeless = message.is_damaged and message.attempt > self.limits.max_attempts
         if message.is_forgotten or is_hopeless or message.age_s > self.limits.max_age_s:
@@ -134,7 +134,7 @@ class Turns:
     async def _excuse(self, claim: Claim) -> None:
         with suppress(StoreUnavailable):
             async with self.services.transactions.begin() as tx:
-                await self.services.inbox.excuse(tx, claim)
+                await self.services.inbox.uncount_attempt(tx, claim)
 
     async def _bury_unread(self, turn_id: UUID, reason: str) -> None:
         async with self.services.transactions.begin() as tx:

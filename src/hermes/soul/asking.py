@@ -13,13 +13,13 @@ from typing import Protocol
 from uuid import UUID
 
 from hermes.ports.agents import Agent
-from hermes.ports.backends import Ask, BackendError
-from hermes.ports.budgets import Budgets, BudgetSpent, Paused
-from hermes.ports.calls import Source
-from hermes.ports.errors import Forgotten, NotThere, StoreUnavailable
+from hermes.ports.backends import BackendError, ModelRequest
+from hermes.ports.budgets import Budgets, BudgetSpent, CallsPaused
+from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
+from hermes.ports.model_calls import CallSource
 from hermes.ports.models import Caller, Models, NoAnswer
-from hermes.ports.people import People, User, UserState
 from hermes.ports.transactions import Transactions
+from hermes.ports.users import User, Users, UserState
 from hermes.soul.extract import Complete
 
 LEAST_LEFT = 0.5
@@ -34,7 +34,7 @@ class LeftForAnswers(NoAnswer):
     """What is left of the user's tokens is for answers."""
 
 
-NO_ANSWER: tuple[type[Exception], ...] = (NoAnswer, BudgetSpent, Paused, BackendError, TimeoutError)
+NO_ANSWER: tuple[type[Exception], ...] = (NoAnswer, BudgetSpent, CallsPaused, BackendError, TimeoutError)
 """What is raised where no model answers: for `fails_with` of MemoryWriter and Dreamer."""
 
 
@@ -55,7 +55,7 @@ class Asking:
     models: Models
     budgets: Budgets
     transactions: Transactions
-    people: People
+    people: Users
     agent_on: Callable[[str], Agent]
     """Who answers on an account: an agent with a tier of its own also remembers with that one."""
     tier: Callable[[str], Allowance]
@@ -81,14 +81,14 @@ class Asking:
                     user_id=user_id,
                     account=account,
                     tier=tier,
-                    source=Source.MEMORY,
+                    source=CallSource.MEMORY,
                     turn_id=turn_id,
                     models=self.chain or None,
                     deadline_s=deadline_s,
                 )
-                ask = Ask(messages=messages, max_tokens=self.max_tokens, sampling={"temperature": 0}, user=str(user_id))
+                ask = ModelRequest(messages=messages, max_tokens=self.max_tokens, sampling={"temperature": 0}, user=str(user_id))
                 answer = await self.models.complete(ask, caller)
-            except (StoreUnavailable, NotThere) as error:
+            except (StoreUnavailable, NotFound) as error:
                 # Nobody can say what is left, so it counts as spent. What the rules read is saved all the same.
                 raise NoAnswer(f"the call could not be admitted: {error}") from error
             content = answer.completion.message.get("content")
@@ -100,7 +100,7 @@ class Asking:
         async with self.transactions.begin() as tx:
             user: User = await self.people.get(tx, user_id)
         if user.state is UserState.DELETED:
-            raise Forgotten
+            raise UserErased
         return self.agent_on(account).tier or user.tier
 
     async def _leave_room(self, user_id: UUID, tier: str) -> None:

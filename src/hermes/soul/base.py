@@ -18,10 +18,10 @@ import structlog
 from hermes.ports.agents import Agent
 from hermes.ports.alerts import Alerts
 from hermes.ports.errors import PortError, StoreUnavailable
-from hermes.ports.memories import Depth, Dreams, Memories
-from hermes.ports.people import User
-from hermes.ports.souls import Bases, PastMessages, Soul
+from hermes.ports.memories import DreamDepth, Dreams, Memories
+from hermes.ports.souls import PastMessages, Soul, SoulCache
 from hermes.ports.transactions import Transactions
+from hermes.ports.users import User
 from hermes.soul.layers import Base, Sanitize, base, clock_note, note, room, system
 from hermes.soul.recall import NOTHING, Recall, Recalled
 
@@ -40,7 +40,7 @@ class SoulLoader:
     memories: Memories
     dreams: Dreams
     past: PastMessages
-    bases: Bases
+    bases: SoulCache
     recall: Recall
     alerts: Alerts
     sanitize: Sanitize
@@ -92,7 +92,7 @@ class SoulLoader:
         async with self.transactions.begin() as tx:
             facts = await self.memories.keyed(tx, user_id, now=now)
             past = await self.past.last(tx, user_id, limit=PAST)
-            dreams = await self.dreams.newest(tx, user_id, Depth.DEEP)
+            dreams = await self.dreams.newest(tx, user_id, DreamDepth.DEEP)
             has_facts = await self.memories.has_free(tx, user_id)
         return replace(base(facts, past, dreams, self.sanitize), has_facts=has_facts)
 

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.errors import Forgotten, PortError, StoreUnavailable
-from hermes.ports.memories import Depth, Dream, DreamKind, Dreams, Fact, Memories
-from hermes.ports.people import People
+from hermes.ports.errors import PortError, StoreUnavailable, UserErased
+from hermes.ports.memories import Dream, DreamDepth, DreamKind, Dreams, Fact, Memories
 from hermes.ports.souls import Souls
 from hermes.ports.transactions import Transactions
+from hermes.ports.users import Users
 from hermes.soul.asking import Asking
 from hermes.soul.dream import deep_dream, light_dream, period_of, question, read_answer, reviewed
 from hermes.soul.extract import Complete
@@ -40,24 +40,24 @@ class Dreamer:
     fails_with: tuple[type[Exception], ...] = (TimeoutError,)
     timeout_s: float = 60.0
 
-    async def dream_all(self, depth: Depth, *, now: datetime, limit: int = 100) -> int:
+    async def dream_all(self, depth: DreamDepth, *, now: datetime, limit: int = 100) -> int:
         """Dream for some users who are due; return for how many. Call it again until it returns 0. Raises StoreUnavailable."""
         async with self.transactions.begin() as tx:
             due = await self.dreams.due(tx, depth, period_of(depth, now), limit=limit)
         for user_id in due:
             try:
                 await self.dream(user_id, depth, now=now)
-            except Forgotten:
+            except UserErased:
                 log.info("dream_of_nobody", user_id=str(user_id))
         return len(due)
 
-    async def dream(self, user_id: UUID, depth: Depth, *, now: datetime) -> list[Dream]:
+    async def dream(self, user_id: UUID, depth: DreamDepth, *, now: datetime) -> list[Dream]:
         """Dream for one user; return the lines, reviewed; none where this period was dreamt already. Raises Forgotten."""
         async with self.transactions.begin() as tx:
             facts = await self.memories.live(tx, user_id, now=now)
-            before = await self.dreams.newest(tx, user_id, Depth.DEEP)
+            before = await self.dreams.newest(tx, user_id, DreamDepth.DEEP)
         # In threads: somebody who is known for long has thousands of facts, and nobody else is to wait for their dream.
-        if depth is Depth.LIGHT:
+        if depth is DreamDepth.LIGHT:
             lines = await asyncio.to_thread(light_dream, facts, now=now)
         else:
             lines = await self._deep(user_id, list(facts), list(before))
@@ -71,7 +71,7 @@ class Dreamer:
         if not is_new:
             return []
         log.info("dreamt", user_id=str(user_id), depth=depth, lines=len(checked))
-        if depth is Depth.DEEP:
+        if depth is DreamDepth.DEEP:
             await self.souls.invalidate(user_id)
         return checked
 
@@ -99,11 +99,11 @@ class Nights:
     """Dreams for all. What one user's dream fails with keeps nobody else awake."""
 
     dreamer: Dreamer
-    people: People
+    people: Users
     asking: Asking | None = None
     """None: what recurs, counted; no model."""
 
-    async def dream(self, depth: Depth, *, now: datetime) -> int:
+    async def dream(self, depth: DreamDepth, *, now: datetime) -> int:
         """Dream for all who are due in this period; return for how many. Safe to repeat and to cut off. Raises StoreUnavailable."""
         dreamt, failed = 0, set[UUID]()
         while due := await self._due(depth, now, failed):
@@ -114,15 +114,15 @@ class Nights:
                     failed.add(user_id)
         return dreamt
 
-    async def _due(self, depth: Depth, now: datetime, failed: set[UUID]) -> list[UUID]:
+    async def _due(self, depth: DreamDepth, now: datetime, failed: set[UUID]) -> list[UUID]:
         """Some who are due. One whose dream failed still is, and is passed over."""
         async with self.dreamer.transactions.begin() as tx:
             due = await self.dreamer.dreams.due(tx, depth, period_of(depth, now), limit=PAGE + len(failed))
         return [user_id for user_id in due if user_id not in failed]
 
-    async def _dream(self, user_id: UUID, depth: Depth, now: datetime) -> bool:
+    async def _dream(self, user_id: UUID, depth: DreamDepth, now: datetime) -> bool:
         try:
-            dreamer = await self._dreamer_of(user_id) if depth is Depth.DEEP else self.dreamer
+            dreamer = await self._dreamer_of(user_id) if depth is DreamDepth.DEEP else self.dreamer
             await dreamer.dream(user_id, depth, now=now)
         except StoreUnavailable:
             raise

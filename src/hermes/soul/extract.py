@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
-from hermes.ports.memories import Change, Fact, ForgottenMark, Memories, Origin
+from hermes.ports.memories import Fact, FactChange, FactOrigin, ForgetMark, Memories
 from hermes.ports.souls import Souls
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.soul.excerpt import excerpt
@@ -92,7 +92,7 @@ class MemoryWriter:
         # "Forget what I said about my diet" reads like an attack on a prompt; said of what is known of the user, it is their right.
         own = {found.quote for found in read if found.op is Op.FORGET}
         by_rule = [
-            Learnt(text=found.value, key=found.key, op=found.op, origin=Origin.RULE, source_turn=turn_id, confidence=RULE_CONFIDENCE)
+            Learnt(text=found.value, key=found.key, op=found.op, origin=FactOrigin.RULE, source_turn=turn_id, confidence=RULE_CONFIDENCE)
             for found in read
             if found.quote in own or self.sanitize(found.quote) is not None
         ]
@@ -129,7 +129,7 @@ class MemoryWriter:
     async def _outdate(self, tx: Transaction, user_id: UUID, learnt: Sequence[Learnt]) -> None:
         """See that no earlier message whose turn to be read comes later brings back what was just taken back or said anew."""
         for each in learnt:
-            if each.source_turn is None or each.key is None or each.origin is Origin.SYSTEM:
+            if each.source_turn is None or each.key is None or each.origin is FactOrigin.SYSTEM:
                 continue
             if each.op is Op.REMOVE:
                 marks = [(each.key, found) for item in items(each.text) if (found := terms(item))]
@@ -137,13 +137,13 @@ class MemoryWriter:
             elif each.key not in LISTS:
                 await self.memories.mark_forgotten(tx, user_id, each.source_turn, [(each.key, ())])
 
-    async def _planned(self, tx: Transaction, user_id: UUID, ready: Sequence[Learnt], now: datetime) -> list[tuple[Learnt, Change]]:
+    async def _planned(self, tx: Transaction, user_id: UUID, ready: Sequence[Learnt], now: datetime) -> list[tuple[Learnt, FactChange]]:
         """Decide under the user's lock, one after the other: what is learnt twice in one message is learnt once.
 
         Of the free facts only those are read that make a difference to what is learnt; there may be thousands."""
         await self.memories.lock(tx, user_id)
         known = list(await self.memories.keyed(tx, user_id, now=now))
-        changes: list[tuple[Learnt, Change]] = []
+        changes: list[tuple[Learnt, FactChange]] = []
         own: dict[UUID, Embedding] = {}
         gone: set[UUID] = set()
         for learnt in await self._not_forgotten(tx, user_id, ready):
@@ -161,10 +161,10 @@ class MemoryWriter:
 
     async def _not_forgotten(self, tx: Transaction, user_id: UUID, ready: Sequence[Learnt]) -> list[Learnt]:
         """What is learnt, less what the user asked to forget since they said it. A tool's word is newer than that."""
-        marks: dict[UUID, Sequence[ForgottenMark]] = {}
+        marks: dict[UUID, Sequence[ForgetMark]] = {}
         left = []
         for learnt in ready:
-            turn_id = learnt.source_turn if learnt.origin in (Origin.RULE, Origin.SAID) else None
+            turn_id = learnt.source_turn if learnt.origin in (FactOrigin.RULE, FactOrigin.SAID) else None
             if turn_id is not None and turn_id not in marks:
                 marks[turn_id] = await self.memories.forgotten_after(tx, user_id, turn_id)
             since = marks.get(turn_id, ()) if turn_id is not None else ()
@@ -174,7 +174,7 @@ class MemoryWriter:
                 left.append(learnt if kept == parts else replace(learnt, text=", ".join(kept)))
         return left
 
-    async def _is_forgotten(self, tx: Transaction, user_id: UUID, key: str | None, text: str, since: Sequence[ForgottenMark]) -> bool:
+    async def _is_forgotten(self, tx: Transaction, user_id: UUID, key: str | None, text: str, since: Sequence[ForgetMark]) -> bool:
         own = frozenset(await self.memories.digests(tx, user_id, terms(text)))
         return any(is_marked(key, own, mark) for mark in since)
 
@@ -211,7 +211,7 @@ class MemoryWriter:
                 text=each.value,
                 key=each.key,
                 op=each.op,
-                origin=Origin.SAID,
+                origin=FactOrigin.SAID,
                 source_turn=turn_id,
                 confidence=each.confidence,
                 expires_at=None if each.lasts_days is None else now + timedelta(days=each.lasts_days),

@@ -12,7 +12,7 @@ from datetime import datetime
 from uuid import UUID
 
 from hermes.ports.embeddings import Embedding
-from hermes.ports.memories import Change, Fact, NewFact, Origin
+from hermes.ports.memories import Fact, FactChange, FactOrigin, NewFact
 from hermes.soul.extract_rules import same_item
 from hermes.soul.facts import Op, merged
 from hermes.soul.facts_same import canonical, is_nearly_equal, is_same
@@ -29,7 +29,7 @@ class Learnt:
     text: str
     key: str | None = None
     op: Op = Op.SET
-    origin: Origin
+    origin: FactOrigin
     source_turn: UUID | None = None
     confidence: float = 1.0
     expires_at: datetime | None = None
@@ -38,7 +38,7 @@ class Learnt:
     embedding: Embedding | None = None
 
 
-def plan(known: Sequence[Fact], learnt: Learnt, cosines: Mapping[UUID, float]) -> Change | None:
+def plan(known: Sequence[Fact], learnt: Learnt, cosines: Mapping[UUID, float]) -> FactChange | None:
     """Return what to change, or None where this is known already. `cosines` are those of the known free facts to the learnt one.
 
     `known` need not be all: the value of the learnt key, the free facts that may say the same (`comparable`), the one that is replaced and,
@@ -52,10 +52,10 @@ def plan(known: Sequence[Fact], learnt: Learnt, cosines: Mapping[UUID, float]) -
     fact = new_fact(learnt, learnt.text)
     if replaced and canonical(next(each.text for each in free if each.id in replaced)) == fact.canonical:
         return None
-    return Change(fact=fact, supersedes=replaced)
+    return FactChange(fact=fact, supersedes=replaced)
 
 
-def plan_key(known: Sequence[Fact], learnt: Learnt, key: str) -> Change | None:
+def plan_key(known: Sequence[Fact], learnt: Learnt, key: str) -> FactChange | None:
     old = next((fact for fact in known if fact.key == key), None)
     value = merged(key, old.text if old else None, learnt.text, learnt.op, same_item)
     if value == (old.text if old else None):
@@ -63,7 +63,7 @@ def plan_key(known: Sequence[Fact], learnt: Learnt, key: str) -> Change | None:
     gone: tuple[UUID, ...] = () if old is None else (old.id,)
     if old is not None and key in SAYS_WHAT_ONE_IS:
         gone += tuple(fact.id for fact in known if fact.key is None and names(fact.text, old.text))
-    return Change(fact=None if value is None else new_fact(learnt, value), supersedes=gone)
+    return FactChange(fact=None if value is None else new_fact(learnt, value), supersedes=gone)
 
 
 def outdates(known: Sequence[Fact], learnt: Learnt) -> str | None:
@@ -71,7 +71,7 @@ def outdates(known: Sequence[Fact], learnt: Learnt) -> str | None:
     return next((fact.text for fact in known if fact.key == learnt.key), None) if learnt.key in SAYS_WHAT_ONE_IS else None
 
 
-def after(known: Sequence[Fact], change: Change, now: datetime) -> list[Fact]:
+def after(known: Sequence[Fact], change: FactChange, now: datetime) -> list[Fact]:
     """What is known once a change is made, for what is planned next in the same breath."""
     kept = [fact for fact in known if fact.id not in change.supersedes]
     if change.fact is None:

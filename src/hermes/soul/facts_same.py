@@ -10,7 +10,7 @@ import re
 from difflib import SequenceMatcher
 from uuid import UUID
 
-from hermes.ports.memories import Candidates
+from hermes.ports.memories import RecallCandidates
 from hermes.soul.recall_terms import WORD, fold, listed, stem, terms
 
 SHINGLE = 3
@@ -75,7 +75,7 @@ def is_same(one: str, other: str, cosine: float) -> bool:
     return cosine >= NEAR or has_many
 
 
-def comparable(found: Candidates) -> dict[UUID, float]:
+def comparable(found: RecallCandidates) -> dict[UUID, float]:
     """The known facts that may say the same as the one asked for, with their cosines; the others cannot, whatever they say.
 
     Told by what a store can compare without opening them, so that of thousands a few are read. One that is equal but for what makes no
@@ -89,7 +89,7 @@ def comparable(found: Candidates) -> dict[UUID, float]:
     return {row.id: row.cosine or 0.0 for row in chosen}
 
 
-def naming(found: Candidates) -> list[UUID]:
+def naming(found: RecallCandidates) -> list[UUID]:
     """The known facts that have all words asked for."""
     asked = set(found.asked)
     return [row.id for row in found.rows if asked and asked.issubset(row.terms)]

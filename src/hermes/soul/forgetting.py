@@ -20,9 +20,9 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
-from hermes.ports.memories import Change, Dream, Dreams, Fact, ForgottenMark, Memories, NewFact
+from hermes.ports.memories import Dream, Dreams, Fact, FactChange, ForgetMark, Memories, NewFact
 from hermes.ports.souls import PastMessages, Souls
-from hermes.ports.tools import Erased
+from hermes.ports.tools import ErasedFacts
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.soul.extract_rules import read_statements, same_item
 from hermes.soul.facts import KEYS, LISTS, Op, items, merged
@@ -60,7 +60,7 @@ class Wish:
         return self.key is None and not self.text
 
 
-NOTHING = Erased((), was_said=False)
+NOTHING = ErasedFacts((), was_said=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Forgetting:
 
     async def forget(
         self, user_id: UUID, wishes: Sequence[Wish], *, turn_id: UUID | None, now: datetime, is_afterwards: bool = False
-    ) -> Erased:
+    ) -> ErasedFacts:
         """Forget all of the wishes at once; return what was known of it. `is_afterwards`: what was forgotten in the same turn is done."""
         vectors = await self._embedded([wish.text for wish in wishes if wish.key is None and wish.text])
         async with self.transactions.begin() as tx:
@@ -112,7 +112,7 @@ class Forgetting:
             log.info("memory_forgotten", user_id=str(user_id), facts=len(hits), sessions=len(ended))
             await self.souls.invalidate(user_id)
             await self.words.histories.drop(ended)
-        return Erased(list(dict.fromkeys(map(line_of, live))), was_said)
+        return ErasedFacts(list(dict.fromkeys(map(line_of, live))), was_said)
 
     async def _undone(self, tx: Transaction, user_id: UUID, wishes: Sequence[Wish], turn_id: UUID | None) -> list[Wish]:
         marks = await self.memories.forgotten_after(tx, user_id, turn_id) if turn_id is not None else ()
@@ -124,7 +124,7 @@ class Forgetting:
         await self.dreams.delete(tx, user_id, told)
         for hit in hits:
             await self.memories.delete(tx, user_id, hit.fact.id)
-        kept = [Change(fact=again(hit.fact, hit.left)) for hit in hits if hit.left and is_live(hit.fact, now)]
+        kept = [FactChange(fact=again(hit.fact, hit.left)) for hit in hits if hit.left and is_live(hit.fact, now)]
         if kept:
             await self.memories.change(tx, user_id, kept, now=now)
 
@@ -279,7 +279,7 @@ def marks_of(wishes: Sequence[Wish], hits: Iterable[Hit]) -> Iterable[tuple[str 
     yield from ((key, found) for key, text in [*asked, *met] if (found := terms(text)) or not text)
 
 
-def is_marked(key: str | None, own: frozenset[int], mark: ForgottenMark) -> bool:
+def is_marked(key: str | None, own: frozenset[int], mark: ForgetMark) -> bool:
     """Whether something was forgotten since it was said. `own` are the digests of its words.
 
     In the very message that asks to forget a key or everything, something new may stand; only what was known then is not learnt from it."""

@@ -10,11 +10,11 @@ from typing import Any
 from uuid import UUID
 
 from hermes.ports.credits import Balance, Credits
-from hermes.ports.errors import Forgotten
+from hermes.ports.errors import UserErased
 from hermes.ports.memories import Dream, Dreams, Fact, Memories
-from hermes.ports.people import Channel, Kept, People, User, UserState
 from hermes.ports.souls import Souls
 from hermes.ports.transactions import Transaction, Transactions
+from hermes.ports.users import User, UserChannel, UserDataCounts, Users, UserState
 from hermes.soul.recall_terms import terms
 from hermes.soul.words import SaidMeanwhile, Words
 
@@ -97,7 +97,7 @@ class MyDataParts:
     """Where people's data are read, and taken back."""
 
     transactions: Transactions
-    people: People
+    people: Users
     credits: Credits
     memories: Memories
     dreams: Dreams
@@ -112,8 +112,8 @@ class MyData:
 
     user: User
     balance: Balance
-    channels: Sequence[Channel]
-    kept: Kept
+    channels: Sequence[UserChannel]
+    kept: UserDataCounts
     memory: MyMemory
 
 
@@ -125,7 +125,7 @@ async def my_data(user_id: UUID, parts: MyDataParts, *, account: str | None = No
     async with parts.transactions.begin() as tx:
         user = await parts.people.get(tx, user_id)
         if user.state is UserState.DELETED:
-            raise Forgotten
+            raise UserErased
         channels = (await parts.people.channels(tx, [user_id])).get(user_id, ())
         scope = account if is_shared(channels, account) else None
         memory = MyMemory(await parts.memories.all(tx, user_id), await parts.dreams.all(tx, user_id))
@@ -167,7 +167,7 @@ async def scope_of(user_id: UUID, account: str, parts: MyDataParts) -> str | Non
     return account if is_shared(channels, account) else None
 
 
-def is_shared(channels: Sequence[Channel], account: str | None) -> bool:
+def is_shared(channels: Sequence[UserChannel], account: str | None) -> bool:
     """Whether somebody writes to other accounts than this one."""
     return account is not None and any(channel.account != account for channel in channels)
 

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
-from hermes.ports.memories import Fact, Origin
-from hermes.ports.tools import Erased, PreferenceChange, ToolUser
+from hermes.ports.memories import Fact, FactOrigin
+from hermes.ports.tools import ErasedFacts, PreferenceChange, ToolUser
 from hermes.ports.transactions import Transaction
 from hermes.soul.extract import JUNK, MemoryWriter
 from hermes.soul.extract_rules import read_statements
@@ -60,7 +60,7 @@ class MemoryNotebook:
         await self.writer.save(user.user_id, [replace(learnt, source_turn=user.turn_id)], now=user.now)
         return PreferenceChange(value_of(before), value_of(await self._before(user, wanted)))
 
-    async def forget(self, user: ToolUser, what: str) -> Erased:
+    async def forget(self, user: ToolUser, what: str) -> ErasedFacts:
         return await self.forgetting.forget(user.user_id, wishes_in(what), turn_id=user.turn_id, now=user.now)
 
     async def search(self, user: ToolUser, query: str) -> Sequence[str]:
@@ -72,9 +72,9 @@ class MemoryNotebook:
     async def observe(self, tx: Transaction, user: ToolUser, facts: Mapping[str, str]) -> None:
         known = {fact.key: fact.origin for fact in await self.writer.memories.keyed(tx, user.user_id, now=user.now)}
         new = [
-            Learnt(text=text, key=key, origin=Origin.SYSTEM, source_turn=user.turn_id)
+            Learnt(text=text, key=key, origin=FactOrigin.SYSTEM, source_turn=user.turn_id)
             for key, text in facts.items()
-            if known.get(key, Origin.SYSTEM) is Origin.SYSTEM
+            if known.get(key, FactOrigin.SYSTEM) is FactOrigin.SYSTEM
         ]
         # The base is dropped before the caller's commit: who loads it in that moment sees the old facts until they change again.
         await replace(self.writer, transactions=Within(tx)).save(user.user_id, new, now=user.now)
@@ -89,7 +89,7 @@ class MemoryNotebook:
         if any(self.writer.sanitize(item) is None for item in (items(text) if key in LISTS else [text])):
             raise ValueError("this cannot be remembered, because it reads like an instruction")
         # Lists add up: who is allergic to nuts and now mentions shrimps is allergic to both.
-        return Learnt(text=text, key=key, op=Op.ADD if key in LISTS else Op.SET, origin=Origin.TOOL)
+        return Learnt(text=text, key=key, op=Op.ADD if key in LISTS else Op.SET, origin=FactOrigin.TOOL)
 
     def _free(self, key: str, value: str) -> Learnt:
         clean = self.writer.sanitize(value if key in OWN_WORDS else spoken(key, value))
@@ -99,7 +99,7 @@ class MemoryNotebook:
             raise ValueError("links, passwords, questions and the numbers of cards and telephones are not remembered")
         if len(terms(clean)) < 2:
             raise ValueError("this says too little to be remembered; put it into a few more words")
-        return Learnt(text=clean, origin=Origin.TOOL)
+        return Learnt(text=clean, origin=FactOrigin.TOOL)
 
     async def _before(self, user: ToolUser, key: str) -> Fact | None:
         """The fact that a key holds; of a key that is not structural, the free fact that a tool saved under it."""
@@ -110,7 +110,7 @@ class MemoryNotebook:
             if key in KEYS:
                 return next((fact for fact in await memories.keyed(tx, user.user_id, now=user.now) if fact.key == key), None)
             known = await memories.live(tx, user.user_id, now=user.now)
-        return next((fact for fact in known if fact.key is None and fact.origin is Origin.TOOL and fact.text.startswith(opening)), None)
+        return next((fact for fact in known if fact.key is None and fact.origin is FactOrigin.TOOL and fact.text.startswith(opening)), None)
 
     def _lines(self, facts: Sequence[Fact]) -> Iterator[str]:
         for fact in facts:

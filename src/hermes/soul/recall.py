@@ -17,7 +17,7 @@ import structlog
 
 from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
 from hermes.ports.errors import PortError
-from hermes.ports.memories import Candidates, Fact, Memories
+from hermes.ports.memories import Fact, Memories, RecallCandidates
 from hermes.ports.transactions import Transactions
 from hermes.soul.excerpt import excerpt
 from hermes.soul.recall_terms import terms
@@ -96,7 +96,7 @@ class Recall:
         return embedding
 
 
-def ranked(found: Candidates, *, vector_weight: float, floor: float = FLOOR, limit: int = MOST) -> list[UUID]:
+def ranked(found: RecallCandidates, *, vector_weight: float, floor: float = FLOOR, limit: int = MOST) -> list[UUID]:
     """Return the ids of the best facts that reach the floor, the best first; of equals the one that the store gave first."""
     scored = list(zip(scores(found, vector_weight=vector_weight), found.rows, strict=True))
     above = [(score, row.id) for score, row in scored if score >= floor]
@@ -104,7 +104,7 @@ def ranked(found: Candidates, *, vector_weight: float, floor: float = FLOOR, lim
     return [fact_id for _, fact_id in above[:limit]]
 
 
-def scores(found: Candidates, *, vector_weight: float) -> list[float]:
+def scores(found: RecallCandidates, *, vector_weight: float) -> list[float]:
     """From 0 to 1 for each row. One that has no vector is judged by its words alone, at their own weight: it gains nothing by that."""
     by_words = word_scores(found)
     return [
@@ -113,7 +113,7 @@ def scores(found: Candidates, *, vector_weight: float) -> list[float]:
     ]
 
 
-def word_scores(found: Candidates) -> list[float]:
+def word_scores(found: RecallCandidates) -> list[float]:
     """BM25 over the rows, divided by what a row would get that says all of the question often. So a floor means the same everywhere."""
     asked = set(found.asked)
     if not found.rows or not asked:

@@ -14,8 +14,8 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.clock import Clock
-from hermes.ports.errors import Forgotten
-from hermes.ports.inbox import Inbox, Said
+from hermes.ports.errors import UserErased
+from hermes.ports.inbox import Inbox, InboxMessage
 from hermes.ports.journal import Journal
 from hermes.ports.transactions import Transactions
 from hermes.router.steps.build_messages import Prompt
@@ -32,7 +32,7 @@ CALL = ("call_model", 0)
 class Heard:
     """A message to learn from."""
 
-    said: Said
+    said: InboxMessage
     shown: Sequence[str]
     """What the model was sent beside it: the system message, and the note of that turn."""
 
@@ -57,7 +57,7 @@ class Remembering:
                 heard = await self._heard(turn_id)
                 if heard is not None:
                     await self._learn(heard)
-            except Forgotten:
+            except UserErased:
                 log.info("memory_of_nobody")
 
     async def _heard(self, turn_id: UUID) -> Heard | None:

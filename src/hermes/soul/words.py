@@ -20,10 +20,10 @@ from hermes.graph import MessageGraph
 from hermes.graph.message import SIDE
 from hermes.graph.node import Node
 from hermes.graph.revive import history_of
-from hermes.ports.errors import Damaged, Forgotten, NotThere, PortError, StaleHead
+from hermes.ports.errors import DataDamaged, NotFound, PortError, StaleHead, UserErased
 from hermes.ports.graphs import Graphs
 from hermes.ports.histories import Histories
-from hermes.ports.sessions import Sessions, Spoken
+from hermes.ports.sessions import Sessions, UserNodes
 from hermes.ports.transactions import Transaction, Transactions
 
 log = structlog.get_logger()
@@ -61,7 +61,7 @@ class Words:
         if await self.sessions.spoken(tx, user_id, account=account):
             raise SaidMeanwhile
 
-    async def _erase_in(self, spoken: Spoken, user_id: UUID, transactions: Transactions) -> None:
+    async def _erase_in(self, spoken: UserNodes, user_id: UUID, transactions: Transactions) -> None:
         for tries in range(1, TRIES + 1):
             try:
                 async with transactions.begin() as tx:
@@ -73,11 +73,11 @@ class Words:
             else:
                 return
 
-    async def _erase_once(self, tx: Transaction, spoken: Spoken) -> None:
+    async def _erase_once(self, tx: Transaction, spoken: UserNodes) -> None:
         try:
             session = await self.sessions.get(tx, spoken.session_id)
             graph = await self.graphs.load(tx, session.id)
-        except (Forgotten, NotThere, Damaged) as error:
+        except (UserErased, NotFound, DataDamaged) as error:
             # Nobody can read it, so nothing has to be erased.
             log.warning("words_not_read", session_id=str(spoken.session_id), error=type(error).__name__)
             return
@@ -85,7 +85,7 @@ class Words:
         await self.graphs.save(tx, session.id, session.head, graph)
 
 
-def erase_from(graph: MessageGraph, spoken: Spoken) -> None:
+def erase_from(graph: MessageGraph, spoken: UserNodes) -> None:
     """Erase what a user's turns added, and what was said to them by itself, from every version of a graph.
 
     Equal messages are one to a graph. What somebody else was told in the same words is theirs too, and stays."""

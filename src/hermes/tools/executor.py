@@ -15,8 +15,8 @@ from difflib import get_close_matches
 
 import structlog
 
-from hermes.ports.errors import NotThere, StoreUnavailable
-from hermes.ports.tools import Gated, Offers, Outcome, Outcomes, Pending, ToolCall, ToolResult, ToolUser
+from hermes.ports.errors import NotFound, StoreUnavailable
+from hermes.ports.tools import EffectRecord, EffectRecords, GatedTools, Offers, PendingOffer, ToolCall, ToolResult, ToolUser
 from hermes.ports.transactions import Transactions
 from hermes.tools.gate.gate import Gate
 from hermes.tools.parameters import BadArguments, parse
@@ -46,7 +46,7 @@ class Toolbox:
     own: Sequence[Tool]
     gate_: Gate
     transactions: Transactions
-    outcomes: Outcomes
+    outcomes: EffectRecords
     offers: Offers
     scan: Scan
     further: Source = nothing_more
@@ -58,12 +58,12 @@ class Toolbox:
     def for_room(self) -> Toolbox:
         return replace(self, is_for_room=True)
 
-    def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> Gated:
+    def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> GatedTools:
         name = self.gate_.choose(text, language=language, warm=warm, has_tool_history=has_tool_history)
         mine = [tool.schema for tool in self.own if tool.name in self.gate_.members(name) and self._is_offered(tool)]
         # Nobody here knows what a further tool is good for, so only a message that needs none goes without.
         others = [] if name == "none" else [tool.schema for tool in self.further() if self._is_offered(tool)]
-        return Gated(name, (*mine, *others))
+        return GatedTools(name, (*mine, *others))
 
     async def run(self, call: ToolCall, index: int, user: ToolUser) -> ToolResult:
         started = time.monotonic()
@@ -143,16 +143,16 @@ class Toolbox:
     async def _offer(self, tool: Tool, call: ToolCall, errand: Errand) -> str:
         assert tool.prepare is not None  # noqa: S101  # a tool that spends
         offer = await tool.prepare(errand, tool.read(call.arguments))
-        code = await self.offers.put(errand.tx, errand.user, Pending(tool.name, offer.terms), valid_s=OFFER_VALID_S)
+        code = await self.offers.put(errand.tx, errand.user, PendingOffer(tool.name, offer.terms), valid_s=OFFER_VALID_S)
         return (
             f"{offer.text}\nNothing is ordered yet. Ask the user to confirm. When they agree in their next message, "
             f"call {tool.name} with {CODE.name} {code} and nothing else."
         )
 
-    async def _agreed(self, tool: Tool, code: str, errand: Errand) -> Pending:
+    async def _agreed(self, tool: Tool, code: str, errand: Errand) -> PendingOffer:
         try:
             return await self.offers.take(errand.tx, errand.user, tool.name, code)
-        except NotThere as error:
+        except NotFound as error:
             raise ToolProblem(str(error)) from None
 
     def _is_offered(self, tool: Tool) -> bool:
@@ -193,7 +193,7 @@ def confirmation(tool: Tool, call: ToolCall) -> str | None:
     return CODE.shape.read(CODE.name, given).upper() or None if given is not None else None
 
 
-def first(known: Outcome, tool: Tool) -> str:
+def first(known: EffectRecord, tool: Tool) -> str:
     """What the first call of this turn and index brought."""
     if known.text is None:
         raise ToolProblem(f"{tool.name} was begun before and cut off; it may have happened, so do not repeat it and tell the user")

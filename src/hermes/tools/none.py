@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hermes.ports.tools import Gated, ToolCall, ToolResult, ToolUser
+from hermes.ports.tools import GatedTools, ToolCall, ToolResult, ToolUser
 
 
 class NoTools:
     """The port Tools, with nothing behind it."""
 
-    def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> Gated:  # noqa: ARG002  # the port's signature
-        return Gated("none", ())
+    def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> GatedTools:  # noqa: ARG002  # the port's signature
+        return GatedTools("none", ())
 
     def for_room(self) -> NoTools:
         return self

@@ -16,10 +16,10 @@ from uuid import UUID
 import anyio
 from fastapi.responses import StreamingResponse
 
-from hermes.ports.errors import Forgotten, NotThere, StoreUnavailable
-from hermes.ports.inbox import Inbox, Origin
-from hermes.ports.outbox import Answer, Outbox
-from hermes.ports.replies import Replies
+from hermes.ports.answer_signals import AnswerSignals
+from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
+from hermes.ports.inbox import Inbox, TurnOrigin
+from hermes.ports.outbox import Outbox, OutboxAnswer
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.turn import AgentResponse, Platform
 
@@ -34,7 +34,7 @@ class Answers:
     transactions: Transactions
     inbox: Inbox
     outbox: Outbox
-    replies: Replies
+    replies: AnswerSignals
     ping_s: float
     closing: asyncio.Event
     """Set when the server is about to stop: nobody waits here any more, whoever waited is sent away with the place to ask again."""
@@ -51,11 +51,11 @@ class Answers:
         try:
             wanted = UUID(turn_id)
         except ValueError:
-            raise NotThere from None
+            raise NotFound from None
         async with self.transactions.begin() as tx:
             origin = await self.inbox.origin(tx, wanted)
         if origin is None or not is_theirs(origin, account, platform, channels):
-            raise NotThere
+            raise NotFound
         return wanted
 
     async def wait(self, turn_id: UUID, timeout_s: float) -> AgentResponse | None:
@@ -83,7 +83,7 @@ class Answers:
             while True:
                 try:
                     response = await self._patiently(turn_id)
-                except Forgotten:
+                except UserErased:
                     yield event("error", {"code": "forgotten", "message": "There will be no answer to this message."})
                     return
                 if response is not None:
@@ -110,7 +110,7 @@ class Answers:
             await asyncio.sleep(0.1)
         return response
 
-    async def _look(self, tx: Transaction, turn_id: UUID) -> Answer | None:
+    async def _look(self, tx: Transaction, turn_id: UUID) -> OutboxAnswer | None:
         if answer := await self.outbox.answer(tx, turn_id):
             return answer
         origin = await self.inbox.origin(tx, turn_id)
@@ -119,7 +119,7 @@ class Answers:
         # It may have ended between the two looks.
         if answer := await self.outbox.answer(tx, turn_id):
             return answer
-        raise Forgotten("the turn has ended without an answer, because nobody is left to read it")
+        raise UserErased("the turn has ended without an answer, because nobody is left to read it")
 
 
 def pause_s(waited_s: float) -> float:
@@ -127,7 +127,7 @@ def pause_s(waited_s: float) -> float:
     return min(LATEST_LOOK_S, max(SOONEST_LOOK_S, waited_s / 10))
 
 
-def is_theirs(origin: Origin, account: str, platform: Platform, channels: Collection[str] | None) -> bool:
+def is_theirs(origin: TurnOrigin, account: str, platform: Platform, channels: Collection[str] | None) -> bool:
     return (origin.account, origin.platform) == (account, platform) and (channels is None or origin.channel_id in channels)
 
 
@@ -137,7 +137,7 @@ def event(name: str, data: Mapping[str, Any], identity: str | None = None) -> by
     return f"{head}event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
 
 
-def as_response(answer: Answer) -> AgentResponse:
+def as_response(answer: OutboxAnswer) -> AgentResponse:
     """Read the founding fields of an interaction's provenance."""
     meta: Mapping[str, Any] = answer.meta
     return AgentResponse(

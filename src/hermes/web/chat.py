@@ -20,8 +20,8 @@ from fastapi import APIRouter, Cookie, Depends, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from hermes.ports.errors import NotThere
-from hermes.ports.people import UserState
+from hermes.ports.errors import NotFound
+from hermes.ports.users import UserState
 from hermes.router.intake import Intake
 from hermes.turn import Envelope, MessageEvent, Platform
 from hermes.web.answers import Answers
@@ -141,7 +141,7 @@ def envelope(body: PageMessage, sender: str) -> Envelope:
 
 async def theirs(answers: Answers, turn_id: str, cookie: str | None) -> UUID:
     if cookie is None:
-        raise NotThere
+        raise NotFound
     return await answers.theirs(turn_id, ACCOUNT, Platform.WEB, [visitor(cookie)])
 
 

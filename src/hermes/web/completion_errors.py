@@ -28,8 +28,8 @@ from hermes.ports.backends import (
     Unreachable,
     Unsupported,
 )
-from hermes.ports.budgets import BudgetSpent, Paused
-from hermes.ports.errors import Forgotten, NotThere, StoreUnavailable
+from hermes.ports.budgets import BudgetSpent, CallsPaused
+from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
 from hermes.ports.models import ChainFailed, NoCapacity, UnknownPrice
 from hermes.web.errors import Refused
 
@@ -70,15 +70,15 @@ def refusal_of(error: Exception) -> Refused | None:  # noqa: C901, PLR0911  # a 
             return refused(
                 429, "insufficient_quota", f"This user's tokens are used up: {error}.", headers={**until(error.resets_at), **NO_RETRY}
             )
-        case Paused():
+        case CallsPaused():
             return refused(503, "paused", f"No model is called at the moment: {error}.", headers={**until(error.until), **NO_RETRY})
         case NoCapacity():
             return refused(503, "overloaded", "Too many calls at once; try again.", headers={"Retry-After": "1"})
         case StoreUnavailable():
             return refused(503, "store_unavailable", "The call could not be admitted; try again.", headers={"Retry-After": "1"})
-        case NotThere():  # the key's tier is not in the settings any more
+        case NotFound():  # the key's tier is not in the settings any more
             return refused(503, "unknown_tier", sentence(str(error)), headers=NO_RETRY)
-        case Forgotten():
+        case UserErased():
             return refused(410, "forgotten", "This user was deleted.")
         case UnknownPrice():
             return refused(500, "unknown_price", sentence(str(error)))

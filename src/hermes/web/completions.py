@@ -22,8 +22,8 @@ from starlette.exceptions import HTTPException
 
 from hermes.gateway.door import Door, DoorRequest, Said, read_request
 from hermes.ops.metrics import App, Receive, Scope, Send
-from hermes.ports.backends import LOGPROBS, Completion, Delta, Message, ReasoningDelta, TextDelta, ToolCallDelta, Usage
-from hermes.ports.models import Answer, Began
+from hermes.ports.backends import LOGPROBS, ChatMessage, Completion, Delta, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from hermes.ports.models import Answer, AnswerStarted
 from hermes.web.completion_errors import in_openai_words, openai_error
 from hermes.web.doorkeeper import Doorkeeper
 from hermes.web.errors import ErrorBody, Refused, refusal
@@ -250,7 +250,7 @@ def whole(answers: Sequence[Answer], wanted: DoorRequest) -> dict[str, Any]:
     }
 
 
-def message_of(message: Message) -> dict[str, Any]:
+def message_of(message: ChatMessage) -> dict[str, Any]:
     said: dict[str, Any] = {"role": "assistant", "content": message.get("content"), "refusal": message.get("refusal")}
     if message.get("tool_calls"):
         said["tool_calls"] = message["tool_calls"]
@@ -345,7 +345,7 @@ class ChunkWriter:
 
     def chunks(self, said: Said) -> list[bytes]:
         match said.piece:
-            case Began(call_id, model):
+            case AnswerStarted(call_id, model):
                 if self._name == "chatcmpl-":
                     self._name, self._model = f"chatcmpl-{call_id}", model
                 return [self._chunk(said.choice, {"role": "assistant", "content": ""})]

@@ -58,8 +58,8 @@ class Doorkeeper:
             if wait_s := self._guesses.wait_s(address):
                 raise too_many(wait_s)
             raise refused("This API key is not known, or was revoked.", 'Bearer error="invalid_token"')
-        if key.doors is not None and door not in key.doors:
-            raise Refused(403, "wrong_door", f"This API key opens {', '.join(key.doors) or 'nothing'}, and not {door}.")
+        if key.scopes is not None and door not in key.scopes:
+            raise Refused(403, "wrong_door", f"This API key opens {', '.join(key.scopes) or 'nothing'}, and not {door}.")
         return key
 
     async def _found(self, secret: str) -> ApiKey | None:

@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from hermes.ports.errors import Forgotten, InboxFull, KeyReused, NotThere, PortError, StillRunning, StoreUnavailable
+from hermes.ports.errors import IdempotencyKeyReused, InboxFull, NotFound, PortError, RequestStillRunning, StoreUnavailable, UserErased
 
 
 class Problem(BaseModel):
@@ -65,10 +65,10 @@ TYPES = {
 PORT_ERRORS: dict[type[PortError], tuple[int, str, str, dict[str, str]]] = {
     StoreUnavailable: (503, "store_unavailable", "The message could not be stored; send it again.", {"Retry-After": "1"}),
     InboxFull: (503, "inbox_full", "Too many messages wait for this account; send it again later.", {"Retry-After": "5"}),
-    KeyReused: (422, "idempotency_key_reused", "This Idempotency-Key was used for a request with another body.", {}),
-    StillRunning: (409, "still_running", "The first request with this Idempotency-Key has no answer yet.", {"Retry-After": "1"}),
-    NotThere: (404, "not_found", "There is no such message.", {}),
-    Forgotten: (410, "forgotten", "Its sender was deleted, and the answer with them.", {}),
+    IdempotencyKeyReused: (422, "idempotency_key_reused", "This Idempotency-Key was used for a request with another body.", {}),
+    RequestStillRunning: (409, "still_running", "The first request with this Idempotency-Key has no answer yet.", {"Retry-After": "1"}),
+    NotFound: (404, "not_found", "There is no such message.", {}),
+    UserErased: (410, "forgotten", "Its sender was deleted, and the answer with them.", {}),
 }
 """What a failure behind a port means for a client. The port's own words stay inside: they may name hosts."""
 

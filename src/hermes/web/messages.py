@@ -12,8 +12,8 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
 from hermes.ports.api_keys import ApiKey
-from hermes.ports.errors import StillRunning
-from hermes.ports.people import UserState
+from hermes.ports.errors import RequestStillRunning
+from hermes.ports.users import UserState
 from hermes.router.intake import Promise
 from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
 from hermes.web.answers import Answers
@@ -107,7 +107,7 @@ def message_routes(services: WebServices, answers: Answers, doorkeeper: Doorkeep
         if not receipt.is_new:
             response = await answers.now(receipt.turn_id)
             if response is None:
-                raise StillRunning
+                raise RequestStillRunning
             headers["Idempotent-Replayed"] = "true"
         if body.stream:
             return answers.stream(receipt.turn_id, headers)

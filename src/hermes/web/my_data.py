@@ -18,8 +18,8 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from hermes.ports.api_keys import ApiKey
-from hermes.ports.errors import Forgotten, NotThere, StaleHead, StoreUnavailable
-from hermes.ports.people import Channel, User
+from hermes.ports.errors import NotFound, StaleHead, StoreUnavailable, UserErased
+from hermes.ports.users import User, UserChannel
 from hermes.soul.my_data import MyDataParts, data_as_json, forget_fact, forget_here, forget_memory, my_data, scope_of
 from hermes.soul.words import SaidMeanwhile
 from hermes.turn import Platform
@@ -93,7 +93,7 @@ def user_data_routes(parts: MyDataParts, doorkeeper: Doorkeeper) -> APIRouter:
         return key
 
     async def theirs(user: Name, key: Annotated[ApiKey, Depends(who)]) -> User:
-        return await found(Channel(key.account, Platform.REST, user), parts)
+        return await found(UserChannel(key.account, Platform.REST, user), parts)
 
     Key = Annotated[ApiKey, Depends(who)]  # noqa: N806  # a type
     Theirs = Annotated[User, Depends(theirs)]  # noqa: N806  # a type
@@ -129,7 +129,7 @@ def visitor_data_routes(parts: MyDataParts) -> APIRouter:
     async def myself(hermes_visitor: Annotated[str | None, Cookie()] = None) -> User:
         if hermes_visitor is None or not is_cookie(hermes_visitor):
             raise nobody()
-        return await found(Channel(ACCOUNT, Platform.WEB, visitor(hermes_visitor)), parts)
+        return await found(UserChannel(ACCOUNT, Platform.WEB, visitor(hermes_visitor)), parts)
 
     Myself = Annotated[User, Depends(myself)]  # noqa: N806  # a type
 
@@ -166,7 +166,7 @@ class AsItWasSent(APIRoute):
         return match, {**child, "path_params": decoded} if child else child
 
 
-async def found(channel: Channel, parts: MyDataParts) -> User:
+async def found(channel: UserChannel, parts: MyDataParts) -> User:
     with there():
         async with parts.transactions.begin() as tx:
             user = await parts.people.find(tx, channel)
@@ -210,7 +210,7 @@ def there() -> Iterator[None]:
     """Say what a failure means here: somebody who was deleted meanwhile is nobody, and a store that is away may be asked again."""
     try:
         yield
-    except (NotThere, Forgotten):
+    except (NotFound, UserErased):
         raise nobody() from None
     except (StoreUnavailable, StaleHead, SaidMeanwhile):
         raise Refused(503, "store_unavailable", "The data cannot be reached; try it again.", headers={"Retry-After": "1"}) from None

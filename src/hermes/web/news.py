@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from hermes.ports.api_keys import ApiKey
-from hermes.ports.outbox import News, Outbox
+from hermes.ports.outbox import Outbox, ProactiveMessage
 from hermes.ports.transactions import Transactions
 from hermes.turn import Platform
 from hermes.web.chat import ACCOUNT, is_cookie, visitor
@@ -71,9 +71,9 @@ def visitor_news_routes(transactions: Transactions, outbox: Outbox) -> APIRouter
     return routes
 
 
-def told(news: Sequence[News]) -> JSONResponse:
+def told(news: Sequence[ProactiveMessage]) -> JSONResponse:
     return JSONResponse({"news": [as_json(each) for each in news]}, headers={"Cache-Control": "no-store"})
 
 
-def as_json(news: News) -> dict[str, Any]:
+def as_json(news: ProactiveMessage) -> dict[str, Any]:
     return {"id": news.id, "turn_id": str(news.turn_id), "name": news.name, "text": news.text, "at": news.at.isoformat()}

@@ -10,10 +10,10 @@ from hermes.app.channels import Lines
 from hermes.config import ApiSettings, DoorSettings, WebSettings
 from hermes.gateway.door import Door
 from hermes.ops.metrics import Metrics
+from hermes.ports.answer_signals import AnswerSignals
 from hermes.ports.api_keys import ApiKeys
 from hermes.ports.inbox import Inbox
 from hermes.ports.outbox import Outbox
-from hermes.ports.replies import Replies
 from hermes.ports.transactions import Transactions
 from hermes.router.hearing import Hearing
 from hermes.router.intake import Intake
@@ -31,7 +31,7 @@ class WebServices:
     intake: Intake
     inbox: Inbox
     outbox: Outbox
-    replies: Replies
+    replies: AnswerSignals
     api_keys: ApiKeys
     door: Door
     metrics: Metrics

@@ -16,7 +16,7 @@ from fastapi.responses import PlainTextResponse, Response
 
 from hermes.app.channels import Lines
 from hermes.app.gateway import SystemClock
-from hermes.ports.channels import Channel, Happening, NotAuthentic, Passed, SharesWebhook, Webhook
+from hermes.ports.channels import Channel, Ignored, InboundEvent, SharesWebhook, Webhook, WebhookNotAuthentic
 from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.router.hearing import Hearing
 from hermes.turn import Platform
@@ -46,7 +46,7 @@ def webhook_routes(lines: Lines, hearing: Hearing, guesses: Limit) -> APIRouter:
         answer = getattr(known(platform, account), "challenge", None)
         try:
             return PlainTextResponse(answer(dict(request.query_params)) if answer else "", 200 if answer else 405)
-        except NotAuthentic:
+        except WebhookNotAuthentic:
             return PlainTextResponse("", 403)
 
     @routes.post("/webhooks/{platform}/{account}")
@@ -57,7 +57,7 @@ def webhook_routes(lines: Lines, hearing: Hearing, guesses: Limit) -> APIRouter:
         webhook = Webhook(headers=headers, body=await request.body(), query=dict(request.query_params), path_secret=secret)
         try:
             channel.verify(webhook)
-        except NotAuthentic:
+        except WebhookNotAuthentic:
             guesses.admit(address_of(request))
             log.warning("webhook_refused", platform=platform, account=account)
             return PlainTextResponse("", 403)
@@ -74,26 +74,26 @@ def webhook_routes(lines: Lines, hearing: Hearing, guesses: Limit) -> APIRouter:
     return routes
 
 
-def by_account(channel: Channel, webhook: Webhook, lines: Lines, *, now: datetime) -> list[tuple[Channel, Sequence[Happening]]]:
+def by_account(channel: Channel, webhook: Webhook, lines: Lines, *, now: datetime) -> list[tuple[Channel, Sequence[InboundEvent]]]:
     """What a webhook holds, for each account: for the one whose URL it came to, then for others of the same app that it names.
 
     `channel` has verified it. Another account gets what names it only if it verifies the webhook as well: the signature of one app brings
     nothing into an account of another. What names an account that is not set up stays with `channel`, to be counted."""
     own = channel.parse(webhook, now=now)
-    others: dict[str, tuple[Channel, Sequence[Happening]]] = {}
-    for meant_for in dict.fromkeys(passed.meant_for for passed in own if isinstance(passed, Passed) and passed.meant_for):
+    others: dict[str, tuple[Channel, Sequence[InboundEvent]]] = {}
+    for meant_for in dict.fromkeys(passed.meant_for for passed in own if isinstance(passed, Ignored) and passed.meant_for):
         for other in lines.named(channel.platform, meant_for):
             if isinstance(other, SharesWebhook) and is_authentic(other, webhook):
                 others[meant_for] = (other, other.parse_shared(webhook, now=now))
                 break
-    kept = [happening for happening in own if not (isinstance(happening, Passed) and happening.meant_for in others)]
+    kept = [happening for happening in own if not (isinstance(happening, Ignored) and happening.meant_for in others)]
     return [(channel, kept), *others.values()]
 
 
 def is_authentic(channel: Channel, webhook: Webhook) -> bool:
     try:
         channel.verify(webhook)
-    except NotAuthentic:
+    except WebhookNotAuthentic:
         return False
     return True
 

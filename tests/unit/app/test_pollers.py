@@ -7,9 +7,9 @@ from typing import Any, cast
 
 from hermes.app.channels import MOST_UPDATES, Pollers
 from hermes.channels.telegram import BotApi, Telegram
-from hermes.ports.channels import Call, MaybeSent, NotSent, Reply
+from hermes.ports.channels import MaybeSent, NotSent, PlatformRequest, PlatformResponse
 from hermes.ports.errors import InboxFull
-from hermes.ports.people import UserState
+from hermes.ports.users import UserState
 from hermes.turn import Platform
 
 
@@ -27,7 +27,7 @@ class Bot:
     def newcomer(self, *_: Any) -> UserState:
         return UserState.STRANGER
 
-    async def send(self, call: Call, *, timeout_s: float) -> Reply:
+    async def send(self, call: PlatformRequest, *, timeout_s: float) -> PlatformResponse:
         wanted = dict(call.json or {})
         self.asked.append((wanted.get("offset"), wanted["limit"]))
         if not self.acts:
@@ -36,7 +36,7 @@ class Bot:
         act = self.acts.pop(0)
         if isinstance(act, Exception):
             raise act
-        return Reply(status=200, headers={}, body=json.dumps({"ok": True, "result": act}).encode())
+        return PlatformResponse(status=200, headers={}, body=json.dumps({"ok": True, "result": act}).encode())
 
     async def hear(self, channel: Any, happenings: Any, *, newcomer: Any) -> int:
         self.heard.append(len(happenings))

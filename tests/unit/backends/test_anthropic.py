@@ -13,7 +13,7 @@ from hermes.backends.parts import Counts, Unfit
 from hermes.backends.shape import Malformed, Refused
 from hermes.backends.sse import Event
 from hermes.graph import MessageGraph
-from hermes.ports.backends import Ask, Capabilities, ReasoningDelta, TextDelta, ToolCallDelta
+from hermes.ports.backends import Capabilities, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 from tests.fakes.messages_api import MessagesApi, sign
 
 HAIKU, SONNET = "claude-haiku-4-5", "claude-sonnet-4-6"
@@ -26,7 +26,7 @@ def request(
     *messages: Any, model: str = HAIKU, capabilities: Capabilities | None = None, cache: bool = False, **more: Any
 ) -> dict[str, Any]:
     """A request's body, after the strict vendor has taken it."""
-    ask = Ask(**{"messages": messages, "max_tokens": 100, **more})
+    ask = ModelRequest(**{"messages": messages, "max_tokens": 100, **more})
     body = encode(ask, model, capabilities or Capabilities(), stream=False, cache=cache)
     VENDOR.check(json.loads(json.dumps(body)))
     return body

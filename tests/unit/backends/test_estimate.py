@@ -3,9 +3,9 @@
 from hermes.backends.estimate import settled
 from hermes.backends.parts import Counts, Tokens, checked
 from hermes.gateway.estimate import TOKENS_PER_IMAGE, prompt_tokens
-from hermes.ports.backends import Ask, Usage
+from hermes.ports.backends import ModelRequest, Usage
 
-ASK = Ask(messages=[{"role": "user", "content": "x" * 300}], max_tokens=50)
+ASK = ModelRequest(messages=[{"role": "user", "content": "x" * 300}], max_tokens=50)
 ANSWER = {"role": "assistant", "content": "y" * 30, "reasoning": "z" * 30}
 
 
@@ -25,9 +25,9 @@ def test_an_answer_is_never_longer_than_it_was_allowed_to_be() -> None:
 
 def test_images_count_by_number_and_tools_by_length() -> None:
     data = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
-    ask = Ask(messages=[{"role": "user", "content": [data, {"type": "text", "text": "xyz"}]}], max_tokens=1)
+    ask = ModelRequest(messages=[{"role": "user", "content": [data, {"type": "text", "text": "xyz"}]}], max_tokens=1)
     assert prompt_tokens(ask) == TOKENS_PER_IMAGE + 1 + 8
-    assert prompt_tokens(Ask(messages=[], tools=[{"name": "x" * 300}], max_tokens=1)) > 100
+    assert prompt_tokens(ModelRequest(messages=[], tools=[{"name": "x" * 300}], max_tokens=1)) > 100
 
 
 def test_tokens_are_kept_when_every_length_agrees() -> None:

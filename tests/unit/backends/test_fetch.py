@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hermes.backends.fetch import MOST_AT_ONCE, NotPublic, PublicWeb, is_public
-from hermes.ports.images import Fetched, ImageTooLarge, ImageUnreadable
+from hermes.ports.images import FetchedMedia, ImageTooLarge, ImageUnreadable
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 LIMIT = 1_000
@@ -128,7 +128,7 @@ async def server() -> AsyncIterator[Server]:
         yield server
 
 
-async def fetched(fetcher: PublicWeb, url: str) -> Fetched:
+async def fetched(fetcher: PublicWeb, url: str) -> FetchedMedia:
     try:
         return await fetcher.fetch(url)
     finally:
@@ -165,7 +165,7 @@ def names(*answers: Sequence[str]) -> Callable[[str, int], object]:
     ],
 )
 async def test_gets_a_picture_with_what_its_server_says_of_it(server: Server, path: str, media_type: str) -> None:
-    assert await fetched(server.fetcher(), server.at(path)) == Fetched(PNG, media_type)
+    assert await fetched(server.fetcher(), server.at(path)) == FetchedMedia(PNG, media_type)
 
 
 async def test_tells_the_server_nothing_that_it_need_not_know(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

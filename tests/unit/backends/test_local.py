@@ -12,9 +12,9 @@ import pytest
 from hermes.backends import LocalBackend
 from hermes.backends.local import weights
 from hermes.backends.local.backend import usual_threads
-from hermes.ports.backends import Ask, Backend, Capabilities, Check, CheckLevel, Unreachable, Unsupported
+from hermes.ports.backends import Backend, BackendFinding, Capabilities, FindingLevel, ModelRequest, Unreachable, Unsupported
 
-HELLO = Ask(messages=[{"role": "user", "content": "Hello?"}], max_tokens=5)
+HELLO = ModelRequest(messages=[{"role": "user", "content": "Hello?"}], max_tokens=5)
 
 
 async def test_is_the_port_and_costs_nothing_until_it_is_used() -> None:
@@ -81,7 +81,7 @@ async def test_a_file_that_is_no_model_is_one_line_and_a_hint(tmp_path: Path, co
         file.write_bytes(content)
     backend = LocalBackend(file)
     [check] = await backend.health_check()
-    assert (check.code, check.level, check.hint) == ("not_installed", CheckLevel.ERROR, "Install it: hermes local install")
+    assert (check.code, check.level, check.hint) == ("not_installed", FindingLevel.ERROR, "Install it: hermes local install")
     assert check.message.endswith(what)
     with pytest.raises(Unreachable, match="install it: hermes local install") as caught:
         await backend.complete(HELLO, "m", timeout_s=5)
@@ -96,7 +96,7 @@ async def test_a_model_that_llama_cpp_does_not_take_is_one_line(tmp_path: Path) 
     backend = LocalBackend(tmp_path / "broken.gguf")
     what = "llama.cpp does not take the model broken.gguf, or there is not enough memory for it"
     assert await backend.health_check(timeout_s=30) == [
-        Check("failing", CheckLevel.ERROR, f"local: {what}", "Is it a model for chats, and is it whole?")
+        BackendFinding("failing", FindingLevel.ERROR, f"local: {what}", "Is it a model for chats, and is it whole?")
     ]
     with pytest.raises(Unreachable, match="does not take the model"):
         await backend.complete(HELLO, "m", timeout_s=30)
@@ -113,7 +113,7 @@ async def test_a_model_that_llama_cpp_does_not_take_is_one_line(tmp_path: Path) 
 )
 async def test_what_it_does_not_take_starts_nothing(tmp_path: Path, more: dict[str, Any]) -> None:
     backend = LocalBackend(tmp_path / "nowhere.gguf")
-    ask = Ask(**{"messages": HELLO.messages, "max_tokens": 5, **more})
+    ask = ModelRequest(**{"messages": HELLO.messages, "max_tokens": 5, **more})
     with pytest.raises(Unsupported):
         await backend.complete(ask, "m", timeout_s=5)
     with pytest.raises(Unsupported):

@@ -11,7 +11,7 @@ from hermes.backends.ollama.request import encode
 from hermes.backends.parts import Counts, Tokens, Unfit
 from hermes.backends.shape import Malformed, Refused
 from hermes.backends.sse import Event
-from hermes.ports.backends import Ask, Capabilities, ContextTooLong, ReasoningDelta, TextDelta, ToolCallDelta, Unsupported
+from hermes.ports.backends import Capabilities, ContextTooLong, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta, Unsupported
 from tests.fakes.ollama_api import OllamaApi
 
 USER = {"role": "user", "content": "Hi"}
@@ -21,7 +21,7 @@ VENDOR = OllamaApi("")
 
 def request(*messages: Any, capabilities: Capabilities | None = None, keep_alive: str | None = None, **more: Any) -> dict[str, Any]:
     """A request's body, after the strict vendor has taken it."""
-    ask = Ask(**{"messages": messages or (USER,), "max_tokens": 100, **more})
+    ask = ModelRequest(**{"messages": messages or (USER,), "max_tokens": 100, **more})
     body = encode(ask, "qwen3:8b", capabilities or Capabilities(), stream=False, num_ctx=8192, keep_alive=keep_alive)
     VENDOR.check(json.loads(json.dumps(body)))
     return body
@@ -85,7 +85,7 @@ async def test_no_tools_unless_told_otherwise() -> None:
     assert backend.supports_tools("qwen3:8b")
     assert OllamaBackend(HttpClient(), takes_tools=True).supports_tools("llama3.2")
     with pytest.raises(Unsupported):
-        await backend.complete(Ask(messages=[USER], max_tokens=1, tools=[TOOL]), "llama3.2", timeout_s=1)
+        await backend.complete(ModelRequest(messages=[USER], max_tokens=1, tools=[TOOL]), "llama3.2", timeout_s=1)
 
 
 async def test_the_context_is_the_settings_else_the_tables_else_8192() -> None:
@@ -96,7 +96,7 @@ async def test_the_context_is_the_settings_else_the_tables_else_8192() -> None:
 
 
 async def test_a_prompt_that_may_not_fit_is_not_sent() -> None:
-    ask = Ask(messages=[{"role": "user", "content": "x" * 30_000}], max_tokens=1)
+    ask = ModelRequest(messages=[{"role": "user", "content": "x" * 30_000}], max_tokens=1)
     with pytest.raises(ContextTooLong):
         await OllamaBackend(HttpClient()).complete(ask, "llama3.2", timeout_s=1)
 

@@ -11,14 +11,14 @@ from hermes.backends.openai_compatible.request import encode
 from hermes.backends.parts import Counts, Tokens
 from hermes.backends.shape import Malformed, Refused
 from hermes.backends.sse import Event
-from hermes.ports.backends import Ask, Capabilities, ReasoningDelta, TextDelta, ToolCallDelta
+from hermes.ports.backends import Capabilities, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
 
 def request(*messages: Any, dialect: Dialect = OPENAI, capabilities: Capabilities | None = None, stream: bool = False, **more: Any) -> Any:
-    ask = Ask(**{"messages": messages or (USER,), "max_tokens": 100, **more})
+    ask = ModelRequest(**{"messages": messages or (USER,), "max_tokens": 100, **more})
     return encode(ask, "m", capabilities or Capabilities(), stream=stream, dialect=dialect)
 
 

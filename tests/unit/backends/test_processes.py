@@ -19,17 +19,17 @@ from hermes.backends.processes.claude import ClaudeLocal
 from hermes.backends.processes.codex import CodexLocal
 from hermes.backends.processes.prompt import NO_INSTRUCTIONS, TASK
 from hermes.ports.backends import (
-    Ask,
     Backend,
     BackendError,
     BadRequest,
     Capabilities,
-    CheckLevel,
     Completion,
     ContextTooLong,
     CutShort,
     Delta,
+    FindingLevel,
     Garbled,
+    ModelRequest,
     Overloaded,
     RateLimited,
     ReasoningDelta,
@@ -45,7 +45,7 @@ PROGRAMS: dict[str, tuple[type[ProcessBackend], str]] = {
     "claude": (ClaudeLocal, "claude_command.py"),
     "codex": (CodexLocal, "codex_command.py"),
 }
-HELLO = Ask(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello?"}], max_tokens=100)
+HELLO = ModelRequest(messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello?"}], max_tokens=100)
 
 
 class House:
@@ -60,11 +60,11 @@ class House:
         fake = json.dumps({**told, "seen": str(self._seen)})
         return kind((sys.executable, str(FAKES / script)), cwd=cwd, environment={"FAKE": fake, **(environment or {})})  # type: ignore[call-arg]
 
-    async def complete(self, ask: Ask = HELLO, timeout_s: float = 20.0, **told: Any) -> Completion:
+    async def complete(self, ask: ModelRequest = HELLO, timeout_s: float = 20.0, **told: Any) -> Completion:
         answer: Completion = await self.backend(**told).complete(ask, "a-model", timeout_s=timeout_s)
         return answer
 
-    async def stream(self, ask: Ask = HELLO, timeout_s: float = 20.0, **told: Any) -> tuple[list[Delta], Completion]:
+    async def stream(self, ask: ModelRequest = HELLO, timeout_s: float = 20.0, **told: Any) -> tuple[list[Delta], Completion]:
         async with aclosing(self.backend(**told).stream(ask, "a-model", timeout_s=timeout_s)) as stream:
             *deltas, last = [piece async for piece in stream]
         assert isinstance(last, Completion)
@@ -160,7 +160,7 @@ async def test_the_prompt_is_the_conversation(house: House) -> None:
         {"role": "system", "content": "It is late."},
         {"role": "user", "content": [{"type": "text", "text": "Good "}, {"type": "text", "text": "night, 世界."}], "metadata": {}},
     ]
-    await house.complete(Ask(messages=messages, max_tokens=5))
+    await house.complete(ModelRequest(messages=messages, max_tokens=5))
     assert house.seen["instructions"] == "Be brief.\n\nBe kind."
     first, empty, *lines, end = house.seen["prompt"].split("\n")
     assert (first, empty, end) == (TASK, "", "")
@@ -175,7 +175,7 @@ async def test_the_prompt_is_the_conversation(house: House) -> None:
 async def test_a_message_names_no_file_and_is_no_command(house: House, tmp_path: Path) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text("the treasure", encoding="utf-8")
-    await house.complete(Ask(messages=[{"role": "user", "content": f"/cost @{secret} and mail a@b.c"}], max_tokens=5))
+    await house.complete(ModelRequest(messages=[{"role": "user", "content": f"/cost @{secret} and mail a@b.c"}], max_tokens=5))
     assert "@" not in house.seen["prompt"]
     assert house.seen.get("read", {}) == {}
     assert json.loads(house.seen["prompt"].split("\n")[2])["content"] == f"/cost @{secret} and mail a@b.c"
@@ -194,7 +194,9 @@ async def test_the_tools_of_the_program_are_off(house: House) -> None:
 
 async def test_a_prompt_may_be_longer_than_any_argument(house: House) -> None:
     long = "word 世界 " * 400_000  # 4.8 MB; an argument may have 128 KiB
-    await house.complete(Ask(messages=[{"role": "system", "content": long[:300_000]}, {"role": "user", "content": long}], max_tokens=5))
+    await house.complete(
+        ModelRequest(messages=[{"role": "system", "content": long[:300_000]}, {"role": "user", "content": long}], max_tokens=5)
+    )
     assert json.loads(house.seen["prompt"].split("\n")[2])["content"] == long
     assert house.seen["instructions"] == long[:300_000]
     assert len(json.dumps(house.seen["arguments"])) < 2_000
@@ -218,7 +220,7 @@ async def test_it_runs_in_the_folder_of_the_request_then_of_the_backend_then_in_
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     theirs.mkdir()
     ours.mkdir()
-    await house.complete(Ask(messages=HELLO.messages, max_tokens=5, cwd=theirs), cwd=ours)
+    await house.complete(ModelRequest(messages=HELLO.messages, max_tokens=5, cwd=theirs), cwd=ours)
     assert house.seen["cwd"] == str(theirs.resolve())
     await house.complete(cwd=ours)
     assert house.seen["cwd"] == str(ours.resolve())
@@ -240,14 +242,14 @@ async def test_the_instructions_lie_in_a_private_file_for_as_long_as_the_call(ho
 @pytest.mark.parametrize(
     "ask",
     [
-        Ask(messages=HELLO.messages, max_tokens=5, tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}]),
-        Ask(messages=[{"role": "tool", "tool_call_id": "a", "content": "x"}], max_tokens=5),
-        Ask(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}], max_tokens=5),
-        Ask(messages=HELLO.messages, max_tokens=5, response_format={"type": "json_object"}),
+        ModelRequest(messages=HELLO.messages, max_tokens=5, tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}]),
+        ModelRequest(messages=[{"role": "tool", "tool_call_id": "a", "content": "x"}], max_tokens=5),
+        ModelRequest(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}], max_tokens=5),
+        ModelRequest(messages=HELLO.messages, max_tokens=5, response_format={"type": "json_object"}),
     ],
     ids=["tools", "tool", "image", "format"],
 )
-async def test_what_it_does_not_take_is_not_sent(house: House, ask: Ask) -> None:
+async def test_what_it_does_not_take_is_not_sent(house: House, ask: ModelRequest) -> None:
     with pytest.raises(Unsupported):
         await house.complete(ask)
     with pytest.raises(Unsupported):
@@ -260,7 +262,7 @@ async def test_what_it_does_not_take_is_not_sent(house: House, ask: Ask) -> None
 )
 async def test_a_request_that_is_none_is_not_sent(house: House, message: Any) -> None:
     with pytest.raises(BadRequest):
-        await house.complete(Ask(messages=[message], max_tokens=5))
+        await house.complete(ModelRequest(messages=[message], max_tokens=5))
     assert not house._seen.exists()
 
 
@@ -354,7 +356,7 @@ async def test_there_is_no_such_program(house: House, tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="no-such-program cannot be run"):
         await backend.complete(HELLO, "a-model", timeout_s=5)
     [check] = await backend.health_check()
-    assert (check.code, check.level) == ("unreachable", CheckLevel.ERROR)
+    assert (check.code, check.level) == ("unreachable", FindingLevel.ERROR)
     assert "no-such-program" in check.hint
     with pytest.raises(Unreachable, match="is not there"):
         await house.complete(cwd=tmp_path / "nowhere")
@@ -403,7 +405,9 @@ async def test_closing_a_stream_kills_the_program_and_its_children(house: House)
 async def test_a_program_that_does_not_read_its_prompt_has_failed(house: House) -> None:
     backend = PROGRAMS[house.name][0](("false",))  # type: ignore[call-arg]
     with pytest.raises(Overloaded, match=r"ended with code 1$"):
-        await backend.complete(Ask(messages=[{"role": "user", "content": "word " * 1_000_000}], max_tokens=5), "a-model", timeout_s=20)
+        await backend.complete(
+            ModelRequest(messages=[{"role": "user", "content": "word " * 1_000_000}], max_tokens=5), "a-model", timeout_s=20
+        )
 
 
 def test_the_loop_of_the_service_runs_them_too(house: House) -> None:
@@ -434,13 +438,13 @@ async def test_many_at_once(house: House) -> None:
 async def test_health_says_which_version_is_there(house: House) -> None:
     [check] = await house.backend().health_check(timeout_s=20)
     version = {"claude": "2.1.197 (Claude Code)", "codex": "codex-cli 0.166.0"}[house.name]
-    assert (check.code, check.level) == ("ok", CheckLevel.INFO)
+    assert (check.code, check.level) == ("ok", FindingLevel.INFO)
     assert check.message.startswith(f"{house.name}_local is {version}, and answered in ")
 
 
 async def test_health_says_that_the_program_does_not_run(house: House) -> None:
     [check] = await house.backend(fault="crash").health_check(timeout_s=20)
-    assert (check.code, check.level, check.message) == ("failing", CheckLevel.ERROR, f"{house.name}_local: the program ended with code 3")
+    assert (check.code, check.level, check.message) == ("failing", FindingLevel.ERROR, f"{house.name}_local: the program ended with code 3")
 
 
 # --- helpers

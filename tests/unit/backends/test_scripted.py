@@ -14,17 +14,17 @@ import pytest
 from hermes.backends import BadScript, Script, ScriptedBackend
 from hermes.backends.scripted.backend import split
 from hermes.ports.backends import (
-    Ask,
     Backend,
     BackendError,
     BadRequest,
     Capabilities,
-    CheckLevel,
     Completion,
     ContextTooLong,
     CutShort,
     Delta,
+    FindingLevel,
     Garbled,
+    ModelRequest,
     Overloaded,
     RateLimited,
     ReasoningDelta,
@@ -53,17 +53,17 @@ call = [
 """
 
 
-def ask(*messages: Any, max_tokens: int = 100, **more: Any) -> Ask:
+def ask(*messages: Any, max_tokens: int = 100, **more: Any) -> ModelRequest:
     """A request; a plain text is something that the user said."""
     whole = [{"role": "user", "content": message} if isinstance(message, str) else message for message in messages]
-    return Ask(messages=whole, max_tokens=max_tokens, **more)
+    return ModelRequest(messages=whole, max_tokens=max_tokens, **more)
 
 
 def backend(script: str, **more: Any) -> ScriptedBackend:
     return ScriptedBackend(Script.parse(script), **more)
 
 
-async def answer(to: ScriptedBackend, asked: Ask, timeout_s: float = 5.0) -> Completion:
+async def answer(to: ScriptedBackend, asked: ModelRequest, timeout_s: float = 5.0) -> Completion:
     return await to.complete(asked, "any", timeout_s=timeout_s)
 
 
@@ -71,7 +71,7 @@ async def said(script: str, *messages: Any, **more: Any) -> Any:
     return (await answer(backend(script), ask(*messages, **more))).message["content"]
 
 
-async def streamed(to: ScriptedBackend, asked: Ask, timeout_s: float = 5.0) -> tuple[list[Delta], Completion]:
+async def streamed(to: ScriptedBackend, asked: ModelRequest, timeout_s: float = 5.0) -> tuple[list[Delta], Completion]:
     async with aclosing(to.stream(asked, "any", timeout_s=timeout_s)) as stream:
         *deltas, last = [delta async for delta in stream]
     assert isinstance(last, Completion)
@@ -330,7 +330,7 @@ async def test_a_delay_passes_and_one_that_is_too_long_is_no_answer() -> None:
     ],
     ids=["nothing", "no_role", "no_call", "no_room", "nan", "half", "no_tool"],
 )
-async def test_what_is_no_request_is_a_bad_one(asked: Ask) -> None:
+async def test_what_is_no_request_is_a_bad_one(asked: ModelRequest) -> None:
     with pytest.raises(BadRequest):
         await answer(backend(""), asked)
 
@@ -350,7 +350,7 @@ async def test_a_model_does_what_the_table_says() -> None:
 async def test_is_the_port_and_always_well() -> None:
     to: Backend = backend('[[rule]]\nsay = "a"')
     [check] = await to.health_check()
-    assert (to.name, check.code, check.level) == ("scripted", "ok", CheckLevel.INFO)
+    assert (to.name, check.code, check.level) == ("scripted", "ok", FindingLevel.INFO)
     assert "1 rules" in check.message
     await to.aclose()
 

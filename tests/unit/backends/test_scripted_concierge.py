@@ -11,7 +11,7 @@ import pytest
 
 from hermes.backends import Script, ScriptedBackend
 from hermes.ports.agents import Agent
-from hermes.ports.backends import Ask, Message
+from hermes.ports.backends import ChatMessage, ModelRequest
 from hermes.router.speakers import labelled
 from hermes.soul import extract_answer, layers
 from hermes.soul.facts import KEYS
@@ -27,30 +27,30 @@ TOOLS = {tool.name: tool for tool in concierge_tools(cast("Any", None))}
 CONCIERGE = ScriptedBackend(Script.usual())
 
 
-def user(text: str, *parts: Any) -> Message:
+def user(text: str, *parts: Any) -> ChatMessage:
     """A message as the router sends it, with its note in front."""
     whole = f"{NOTE}\n\n{text}"
     return {"role": "user", "content": [*parts, {"type": "text", "text": whole}] if parts else whole}
 
 
-async def answered(*said: str | Message, tools: Any = None, **more: Any) -> Message:
+async def answered(*said: str | ChatMessage, tools: Any = None, **more: Any) -> ChatMessage:
     """What the concierge answers to a chat; plain texts are the user's."""
     messages = [{"role": "system", "content": "You are Hermes."}, *(user(each) if isinstance(each, str) else each for each in said)]
     offered = [tool.schema for tool in TOOLS.values()] if tools is None else tools
-    completion = await CONCIERGE.complete(Ask(messages=messages, max_tokens=2_000, tools=offered, **more), "any", timeout_s=5)
+    completion = await CONCIERGE.complete(ModelRequest(messages=messages, max_tokens=2_000, tools=offered, **more), "any", timeout_s=5)
     return completion.message
 
 
-def told(text: str) -> Message:
+def told(text: str) -> ChatMessage:
     return {"role": "assistant", "content": text}
 
 
-def brought(name: str, result: str) -> list[Message]:
+def brought(name: str, result: str) -> list[ChatMessage]:
     call = {"id": "c1", "type": "function", "function": {"name": name, "arguments": "{}"}}
     return [{"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c1", "content": result}]
 
 
-def called(message: Message) -> tuple[str, dict[str, Any]]:
+def called(message: ChatMessage) -> tuple[str, dict[str, Any]]:
     """The one call of a message; its arguments are read as the tool reads them."""
     [call] = message["tool_calls"]
     name, arguments = call["function"]["name"], call["function"]["arguments"]
@@ -240,7 +240,9 @@ def test_asked_for_everything_it_names_every_key_of_the_memory() -> None:
 
 async def test_what_hermes_asks_for_its_memory_gets_the_form_that_it_wants() -> None:
     text = "I'm vegetarian, find me a bar in Ubud"
-    completion = await CONCIERGE.complete(Ask(messages=extract_answer.question(text, ["likes jazz"]), max_tokens=500), "any", timeout_s=5)
+    completion = await CONCIERGE.complete(
+        ModelRequest(messages=extract_answer.question(text, ["likes jazz"]), max_tokens=500), "any", timeout_s=5
+    )
     assert extract_answer.read_answer(completion.message["content"], text, 1) == []
 
 
@@ -272,7 +274,7 @@ async def test_one_of_what_was_found_is_booked(which: str, venue: str) -> None:
     assert (name, arguments) == ("create_booking", {"venue": venue, "day": "2026-03-07", "at": "19:00", "party_size": "4"})
 
 
-def offer(tool: str, text: str) -> list[Message]:
+def offer(tool: str, text: str) -> list[ChatMessage]:
     asks = "Ask the user to confirm. When they agree in their next message, "
     return brought(tool, f"{text}\nNothing is ordered yet. {asks}call {tool} with confirmation_code K7M2PQ and nothing else.")
 
@@ -448,10 +450,10 @@ async def test_a_very_long_message_is_answered_at_once(text: str) -> None:
 ROOM_TOOLS = [tool.schema for tool in TOOLS.values() if tool.reach is ToolReach.ROOM]
 
 
-async def answered_in_room(text: str, *more: Message) -> Message:
+async def answered_in_room(text: str, *more: ChatMessage) -> ChatMessage:
     said = {"role": "user", "content": f"{layers.clock_note(NOON)}\n\n{labelled(text, speaker='4kq7zd', name='Ada')}"}
     messages = [{"role": "system", "content": layers.room(Agent(name="hermes"))}, said, *more]
-    return (await CONCIERGE.complete(Ask(messages=messages, max_tokens=2_000, tools=ROOM_TOOLS), "any", timeout_s=5)).message
+    return (await CONCIERGE.complete(ModelRequest(messages=messages, max_tokens=2_000, tools=ROOM_TOOLS), "any", timeout_s=5)).message
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from hermes.channels import post as module
 from hermes.channels.post import HttpPost, open_post
-from hermes.ports.channels import Call, MaybeSent, NotSent, Reply
+from hermes.ports.channels import MaybeSent, NotSent, PlatformRequest, PlatformResponse
 from hermes.ports.images import ImageTooLarge
 
 SECRET = "123:TOKEN"  # noqa: S105  # what no error and no log line may show
 
 
-def call(url: str, method: str = "POST", **more: object) -> Call:
-    return Call(method=method, url=f"{url}/bot{SECRET}/sendMessage", headers={"X-Key": SECRET}, **{"json": {"text": "Grüße 🌅"}, **more})
+def call(url: str, method: str = "POST", **more: object) -> PlatformRequest:
+    return PlatformRequest(
+        method=method, url=f"{url}/bot{SECRET}/sendMessage", headers={"X-Key": SECRET}, **{"json": {"text": "Grüße 🌅"}, **more}
+    )
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ async def test_every_status_is_an_answer_and_no_redirect_is_followed(post: HttpP
         return web.Response(status=status, text="<html>", headers={"Location": f"{server.url}/elsewhere"})
 
     server.answer = refuse
-    assert await post.send(call(server.url), timeout_s=5) == Reply(
+    assert await post.send(call(server.url), timeout_s=5) == PlatformResponse(
         status=status, headers={**(await post.send(call(server.url), timeout_s=5)).headers}, body=b"<html>"
     )
     assert [path for path, _, _ in server.seen] == [f"/bot{SECRET}/sendMessage"] * 2
@@ -297,7 +299,7 @@ async def test_neither_errors_nor_logs_show_the_token(post: HttpPost, caplog: py
     caplog.set_level(logging.DEBUG)
     async with raw(garbage) as url:
         for address, headers in ((url, {}), ("http://127.0.0.1:1", {}), (url, {"X-Key": f"{SECRET}\n"})):
-            broken = Call(method="POST", url=f"{address}/bot{SECRET}/x", headers=headers, json={})
+            broken = PlatformRequest(method="POST", url=f"{address}/bot{SECRET}/x", headers=headers, json={})
             with pytest.raises((NotSent, MaybeSent)) as caught:
                 await post.send(broken, timeout_s=5)
             assert SECRET not in "".join(traceback.format_exception(caught.value))

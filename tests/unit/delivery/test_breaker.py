@@ -4,16 +4,25 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hermes.delivery.breaker import CLOSED, Breaker, BreakerLimits, admit, failed, gave_no_sign, stopped, succeeded
-from hermes.ports.breakers import Admission, Change, Changed
+from hermes.delivery.breaker import (
+    CLOSED,
+    Breaker,
+    BreakerLimits,
+    admit,
+    record_failure,
+    record_success,
+    record_unauthorized,
+    release_probe,
+)
+from hermes.ports.breakers import Admission, BreakerChange, BreakerTransition
 
 LIMITS = BreakerLimits()
 
 
-def fail(breaker: Breaker, *times: float, is_probe: bool = False) -> tuple[Breaker, Changed | None]:
+def fail(breaker: Breaker, *times: float, is_probe: bool = False) -> tuple[Breaker, BreakerChange | None]:
     changed = None
     for now in times:
-        breaker, changed = failed(breaker, now, LIMITS, is_probe=is_probe)
+        breaker, changed = record_failure(breaker, now, LIMITS, is_probe=is_probe)
     return breaker, changed
 
 
@@ -21,13 +30,13 @@ def test_the_tenth_failure_in_a_row_opens_it_for_two_minutes() -> None:
     breaker, changed = fail(CLOSED, *range(9))
     assert (changed, admit(breaker, 9, LIMITS)) == (None, (breaker, Admission()))
     breaker, changed = fail(breaker, 9)
-    assert changed == Changed(Change.OPENED, failures=10, wait_s=120.0)
+    assert changed == BreakerChange(BreakerTransition.OPENED, failures=10, wait_s=120.0)
     assert admit(breaker, 10, LIMITS)[1] == Admission(wait_s=119.0)
 
 
 def test_a_success_in_between_begins_the_count_again() -> None:
     breaker, _ = fail(CLOSED, *range(9))
-    breaker, changed = succeeded(breaker)
+    breaker, changed = record_success(breaker)
     assert (breaker, changed) == (CLOSED, None)
     assert fail(breaker, *range(9, 18))[1] is None
 
@@ -43,14 +52,14 @@ def test_after_two_minutes_one_probe_goes_and_all_others_wait_for_it() -> None:
     breaker, first = admit(breaker, 120.0, LIMITS)
     breaker, second = admit(breaker, 121.0, LIMITS)
     assert (first, second) == (Admission(is_probe=True), Admission(wait_s=29.0))
-    assert succeeded(breaker) == (CLOSED, Changed(Change.CLOSED))
+    assert record_success(breaker) == (CLOSED, BreakerChange(BreakerTransition.CLOSED))
 
 
 def test_a_probe_that_fails_leaves_it_open_for_two_more_minutes() -> None:
     breaker, _ = fail(CLOSED, *[0.0] * 10)
     breaker, _ = admit(breaker, 120.0, LIMITS)
     breaker, changed = fail(breaker, 125.0, is_probe=True)
-    assert changed == Changed(Change.STAYED_OPEN, failures=10, wait_s=120.0)
+    assert changed == BreakerChange(BreakerTransition.STAYED_OPEN, failures=10, wait_s=120.0)
     assert admit(breaker, 244.0, LIMITS)[1] == Admission(wait_s=1.0)
     assert admit(breaker, 245.0, LIMITS)[1] == Admission(is_probe=True)
 
@@ -58,13 +67,13 @@ def test_a_probe_that_fails_leaves_it_open_for_two_more_minutes() -> None:
 def test_what_was_under_way_when_it_opened_changes_nothing_unless_it_succeeds() -> None:
     breaker, _ = fail(CLOSED, *[0.0] * 10)
     assert fail(breaker, 5.0, 6.0) == (breaker, None)
-    assert succeeded(breaker) == (CLOSED, Changed(Change.CLOSED))
+    assert record_success(breaker) == (CLOSED, BreakerChange(BreakerTransition.CLOSED))
 
 
 def test_a_probe_that_says_nothing_about_the_line_makes_room_for_another() -> None:
     breaker, _ = fail(CLOSED, *[0.0] * 10)
     breaker, _ = admit(breaker, 120.0, LIMITS)
-    breaker = gave_no_sign(breaker, is_probe=True)
+    breaker = release_probe(breaker, is_probe=True)
     assert admit(breaker, 121.0, LIMITS)[1] == Admission(is_probe=True)
 
 
@@ -75,12 +84,12 @@ def test_a_probe_whose_process_died_is_anothers_after_half_a_minute() -> None:
 
 
 def test_a_line_that_is_stopped_rests_for_five_minutes_and_is_probed_then() -> None:
-    breaker, changed = stopped(CLOSED, 0.0, LIMITS)
-    assert changed == Changed(Change.OPENED, failures=0, wait_s=300.0)
+    breaker, changed = record_unauthorized(CLOSED, 0.0, LIMITS)
+    assert changed == BreakerChange(BreakerTransition.OPENED, failures=0, wait_s=300.0)
     assert admit(breaker, 299.0, LIMITS)[1] == Admission(wait_s=1.0)
     breaker, admission = admit(breaker, 300.0, LIMITS)
     assert admission == Admission(is_probe=True)
-    assert stopped(breaker, 301.0, LIMITS)[1] == Changed(Change.STAYED_OPEN, failures=0, wait_s=300.0)
+    assert record_unauthorized(breaker, 301.0, LIMITS)[1] == BreakerChange(BreakerTransition.STAYED_OPEN, failures=0, wait_s=300.0)
 
 
 class Machine(RuleBasedStateMachine):
@@ -123,7 +132,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_send_succeeds(self, data: st.DataObject) -> None:
         self.under_way.remove(data.draw(st.sampled_from(self.under_way)))
-        self.breaker, changed = succeeded(self.breaker)
+        self.breaker, changed = record_success(self.breaker)
         assert (changed is not None) == (self.open_until is not None)
         self.failures, self.open_until, self.probes = [], None, []
 
@@ -132,7 +141,7 @@ class Machine(RuleBasedStateMachine):
     def a_send_fails(self, data: st.DataObject) -> None:
         admission = data.draw(st.sampled_from(self.under_way))
         self.under_way.remove(admission)
-        self.breaker, changed = failed(self.breaker, self.now, LIMITS, is_probe=admission.is_probe)
+        self.breaker, changed = record_failure(self.breaker, self.now, LIMITS, is_probe=admission.is_probe)
         if self.open_until is not None:
             assert (changed is not None) == admission.is_probe
             if admission.is_probe:
@@ -149,7 +158,7 @@ class Machine(RuleBasedStateMachine):
     def a_recipient_has_left(self, data: st.DataObject) -> None:
         admission = data.draw(st.sampled_from(self.under_way))
         self.under_way.remove(admission)
-        self.breaker = gave_no_sign(self.breaker, is_probe=admission.is_probe)
+        self.breaker = release_probe(self.breaker, is_probe=admission.is_probe)
         if admission.is_probe:
             self.probes = []
 
@@ -165,7 +174,7 @@ class Machine(RuleBasedStateMachine):
             self.under_way.append(admission)
         for _ in range(LIMITS.failures):
             self.under_way.pop()
-            self.breaker, _ = failed(self.breaker, self.now, LIMITS, is_probe=False)
+            self.breaker, _ = record_failure(self.breaker, self.now, LIMITS, is_probe=False)
         self.open_until, self.probes = self.now + LIMITS.open_s, []
 
     @invariant()

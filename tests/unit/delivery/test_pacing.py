@@ -4,14 +4,14 @@ import pytest
 
 from hermes.delivery import pacing
 from hermes.delivery.pacing import Pacer
-from hermes.ports.breakers import Line
+from hermes.ports.breakers import ChannelName
 from hermes.turn import Platform
 
-BOT = Line(Platform.TELEGRAM, "bali")
-NUMBER = Line(Platform.WHATSAPP, "bali")
+BOT = ChannelName(Platform.TELEGRAM, "bali")
+NUMBER = ChannelName(Platform.WHATSAPP, "bali")
 
 
-def waits(pacer: Pacer, line: Line, channel: str, count: int, now: float = 0.0) -> list[float]:
+def waits(pacer: Pacer, line: ChannelName, channel: str, count: int, now: float = 0.0) -> list[float]:
     return [round(pacer.turn(line, channel, now, longest_s=1_000), 3) for _ in range(count)]
 
 
@@ -35,7 +35,7 @@ def test_chats_and_accounts_do_not_wait_for_each_other() -> None:
     pacer = Pacer()
     assert waits(pacer, BOT, "42", 3)[-1] == 2.0
     assert waits(pacer, BOT, "43", 1) == [0.0]
-    assert waits(pacer, Line(Platform.TELEGRAM, "lombok"), "42", 1) == [0.0]
+    assert waits(pacer, ChannelName(Platform.TELEGRAM, "lombok"), "42", 1) == [0.0]
 
 
 def test_a_bot_sends_thirty_a_second_over_all_its_chats() -> None:
@@ -51,11 +51,11 @@ def test_who_does_not_want_to_wait_takes_no_turn() -> None:
 
 
 def test_instagram_has_no_pace_per_chat() -> None:
-    assert waits(Pacer(), Line(Platform.INSTAGRAM, "bali"), "17841", 50) == [0.0] * 50
+    assert waits(Pacer(), ChannelName(Platform.INSTAGRAM, "bali"), "17841", 50) == [0.0] * 50
 
 
 def test_chats_that_have_rested_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "MOST_KNOWN", 10)
+    monkeypatch.setattr(pacing, "MAX_KNOWN_CHATS", 10)
     pacer = Pacer()
     for chat in range(50):
         pacer.turn(BOT, str(chat), chat * 10.0, longest_s=1)

@@ -8,10 +8,12 @@ import pytest
 
 from hermes.gateway.cache import cache_key, decode, encode, may_cache, may_keep
 from hermes.gateway.chain import Link
-from hermes.ports.backends import Ask, Completion, Usage
+from hermes.ports.backends import Completion, ModelRequest, Usage
 from tests.unit.gateway.test_chain import Scripted
 
-ASK = Ask(messages=({"role": "system", "content": "S"}, {"role": "user", "content": "hello"}), max_tokens=100, sampling={"temperature": 1})
+ASK = ModelRequest(
+    messages=({"role": "system", "content": "S"}, {"role": "user", "content": "hello"}), max_tokens=100, sampling={"temperature": 1}
+)
 LINK = Link("haiku", Scripted("anthropic"), "haiku-1", 1_000)
 DONE = Completion(
     message={"role": "assistant", "content": "hi"},
@@ -57,7 +59,7 @@ def test_the_backend_and_the_model_are_in_the_key_and_side_data_is_not() -> None
         replace(ASK, wants_tokens=True),
     ],
 )
-def test_with_tools_images_audio_or_tokens_nothing_is_copied(ask: Ask) -> None:
+def test_with_tools_images_audio_or_tokens_nothing_is_copied(ask: ModelRequest) -> None:
     assert (may_cache(ASK), may_cache(ask)) == (True, False)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hermes.gateway.catalogue import USUAL, Catalogue, Model, Tier
 from hermes.gateway.prices import FREE, KNOWN, Price, Prices, Rate
 from hermes.ports.backends import Capabilities
-from hermes.ports.errors import NotThere
+from hermes.ports.errors import NotFound
 from hermes.ports.models import UnknownPrice
 
 TODAY = date(2026, 11, 15)
@@ -55,7 +55,7 @@ def test_a_chain_with_a_model_without_a_price_is_refused_in_one_line() -> None:
 
 
 def test_a_tier_that_is_not_there_is_named_with_those_that_are() -> None:
-    with pytest.raises(NotThere, match="there is no tier gold; there are free, starter, pro, venue-growth"):
+    with pytest.raises(NotFound, match="there is no tier gold; there are free, starter, pro, venue-growth"):
         USUAL.tier("gold")
     with pytest.raises(ValueError, match="tier t: there is no model m"):
         Catalogue({"t": Tier(("m",), 1)}, {})

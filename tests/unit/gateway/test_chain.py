@@ -11,16 +11,16 @@ import pytest
 from hermes.gateway.chain import Answered, Link, Run
 from hermes.gateway.slots import Slots
 from hermes.ports.backends import (
-    Ask,
     BackendError,
+    BackendFinding,
     BadRequest,
     Capabilities,
-    Check,
     Completion,
     ContextTooLong,
     CutShort,
     Delta,
     Garbled,
+    ModelRequest,
     Overloaded,
     RateLimited,
     ReasoningDelta,
@@ -33,7 +33,7 @@ from hermes.ports.backends import (
 from hermes.ports.models import ChainFailed, NoCapacity
 
 ABLE = Capabilities()
-HELLO = Ask(messages=({"role": "user", "content": "hello"},), max_tokens=2_000)
+HELLO = ModelRequest(messages=({"role": "user", "content": "hello"},), max_tokens=2_000)
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
 IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}
 
@@ -42,7 +42,7 @@ class Scripted:
     """A backend that says, raises or hangs as it is told, piece by piece."""
 
     def __init__(self, name: str, *script: str | type[BackendError] | float, capabilities: Capabilities = ABLE) -> None:
-        self.name, self.script, self.known, self.asked, self.closed = name, script, capabilities, list[Ask](), 0
+        self.name, self.script, self.known, self.asked, self.closed = name, script, capabilities, list[ModelRequest](), 0
 
     def capabilities(self, model: str) -> Capabilities:
         return self.known
@@ -53,13 +53,13 @@ class Scripted:
     def supports_tools(self, model: str) -> bool:
         return self.known.tools
 
-    async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
+    async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
         async for piece in self.stream(ask, model, timeout_s=timeout_s):
             if isinstance(piece, Completion):
                 return piece
         raise AssertionError
 
-    async def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncIterator[Delta | Completion]:
+    async def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncIterator[Delta | Completion]:
         self.asked.append(ask)
         said = ""
         try:
@@ -79,7 +79,7 @@ class Scripted:
         finally:
             self.closed += 1
 
-    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:
+    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[BackendFinding]:
         return ()
 
     async def aclose(self) -> None:
@@ -90,12 +90,14 @@ def chain(*backends: Scripted) -> list[Link]:
     return [Link(backend.name, backend, f"{backend.name}-1", 1_000) for backend in backends]
 
 
-async def complete(ask: Ask, links: Sequence[Link], *, deadline_s: float, slots: Slots | None = None, user: str = "alice") -> Answered:
+async def complete(
+    ask: ModelRequest, links: Sequence[Link], *, deadline_s: float, slots: Slots | None = None, user: str = "alice"
+) -> Answered:
     return await Run(ask, links, deadline_s=deadline_s, slots=slots or Slots(), user=user).complete()
 
 
 def stream(
-    ask: Ask, links: Sequence[Link], *, deadline_s: float, slots: Slots | None = None, user: str = "alice"
+    ask: ModelRequest, links: Sequence[Link], *, deadline_s: float, slots: Slots | None = None, user: str = "alice"
 ) -> AsyncGenerator[Link | Delta | Answered]:
     return Run(ask, links, deadline_s=deadline_s, slots=slots or Slots(), user=user).stream()
 
@@ -105,7 +107,7 @@ def outcomes(answered: Answered | ChainFailed) -> list[tuple[str, str]]:
 
 
 async def streamed(
-    links: Sequence[Link], *, ask: Ask = HELLO, deadline_s: float = 5, slots: Slots | None = None
+    links: Sequence[Link], *, ask: ModelRequest = HELLO, deadline_s: float = 5, slots: Slots | None = None
 ) -> tuple[str, Answered | None]:
     text, last = "", None
     async for piece in stream(ask, links, deadline_s=deadline_s, slots=slots):
@@ -167,9 +169,9 @@ async def test_the_last_one_gets_all_that_is_left_and_no_more() -> None:
 
 async def test_who_cannot_do_it_is_skipped() -> None:
     plain, able = Scripted("ollama", "no", capabilities=Capabilities(tools=False)), Scripted("haiku", "hi")
-    with_tools = Ask(messages=HELLO.messages, max_tokens=10, tools=(TOOL,))
-    traces = Ask(messages=(*HELLO.messages, {"role": "tool", "tool_call_id": "1", "content": "x"}), max_tokens=10)
-    image = Ask(messages=(IMAGE,), max_tokens=10)
+    with_tools = ModelRequest(messages=HELLO.messages, max_tokens=10, tools=(TOOL,))
+    traces = ModelRequest(messages=(*HELLO.messages, {"role": "tool", "tool_call_id": "1", "content": "x"}), max_tokens=10)
+    image = ModelRequest(messages=(IMAGE,), max_tokens=10)
     seeing = Scripted("eyes", "a bar", capabilities=Capabilities(vision=True))
     assert outcomes(await complete(with_tools, chain(plain, able), deadline_s=5)) == [
         ("ollama", "skipped: no tools"),
@@ -185,7 +187,7 @@ async def test_who_cannot_do_it_is_skipped() -> None:
 async def test_an_answer_is_as_long_as_its_model_may_answer() -> None:
     backend = Scripted("haiku", "hi")
     await complete(HELLO, chain(backend), deadline_s=5)
-    await complete(Ask(messages=HELLO.messages, max_tokens=7), chain(backend), deadline_s=5)
+    await complete(ModelRequest(messages=HELLO.messages, max_tokens=7), chain(backend), deadline_s=5)
     assert [ask.max_tokens for ask in backend.asked] == [1_000, 7]
 
 
@@ -206,7 +208,7 @@ async def test_an_answer_that_does_not_end_in_time_is_cut_short_with_what_was_sa
 
 async def test_thoughts_and_half_a_tool_call_are_said_and_billed_too() -> None:
     class Thinker(Scripted):
-        async def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncIterator[Delta | Completion]:
+        async def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncIterator[Delta | Completion]:
             yield ReasoningDelta("hm" * 3_000)
             yield ToolCallDelta(0, "c1", "look", '{"at": "se')
             await asyncio.sleep(60)

@@ -12,15 +12,15 @@ import pytest
 from hermes.gateway.catalogue import Catalogue, Model, Tier
 from hermes.gateway.chain import Link
 from hermes.gateway.fleet import Adapter, Canary, Fleet, SwapFailed, Swapped
-from hermes.ports.agents import Agent, Because, FleetEvent, FleetEventKind, PointerMoved
-from hermes.ports.backends import BackendError, Check, CheckLevel, Overloaded
-from hermes.ports.errors import NotThere, StoreUnavailable
+from hermes.ports.agents import Agent, AgentChanged, FleetEvent, FleetEventKind, SwapReason
+from hermes.ports.backends import BackendError, BackendFinding, FindingLevel, Overloaded
+from hermes.ports.errors import NotFound, StoreUnavailable
 from hermes.ports.transactions import Transaction
 from tests.unit.gateway.test_chain import HELLO, Scripted, complete
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
-FINE = Check("ok", CheckLevel.INFO, "answers in 3 ms")
-SICK = Check("refused", CheckLevel.ERROR, "nobody listens there", "start it")
+FINE = BackendFinding("ok", FindingLevel.INFO, "answers in 3 ms")
+SICK = BackendFinding("refused", FindingLevel.ERROR, "nobody listens there", "start it")
 SWAPPED, ROLLED_BACK, REFUSED = FleetEventKind
 
 
@@ -56,26 +56,26 @@ class MemoryAgents:
 
     async def get(self, tx: Transaction, name: str) -> Agent:
         if name not in self.agents:
-            raise NotThere(f"there is no agent {name}")
+            raise NotFound(f"there is no agent {name}")
         return self.agents[name]
 
     async def list(self, tx: Transaction) -> Sequence[Agent]:
         return [self.agents[name] for name in sorted(self.agents)]
 
     async def point(
-        self, tx: Transaction, name: str, *, adapter: str | None, cwd: str | None, expected_epoch: int, because: Because
+        self, tx: Transaction, name: str, *, adapter: str | None, cwd: str | None, expected_epoch: int, because: SwapReason
     ) -> Agent:
         agent = await self.get(tx, name)
         moved = replace(agent, adapter=adapter, cwd=cwd, epoch=expected_epoch + 1)
         if any(event.id == because.id for event in self.history):
             return moved
         if agent.epoch != expected_epoch:
-            raise PointerMoved
+            raise AgentChanged
         self.agents[name] = moved
         self._note(agent, moved.epoch, adapter, because)
         return moved
 
-    async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: Because) -> None:
+    async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: SwapReason) -> None:
         agent = await self.get(tx, name)
         if all(event.id != because.id for event in self.history):
             self._note(agent, agent.epoch, adapter, because)
@@ -83,7 +83,7 @@ class MemoryAgents:
     async def events(self, tx: Transaction, name: str | None = None, *, limit: int = 50) -> Sequence[FleetEvent]:
         return [event for event in reversed(self.history) if name in {None, event.agent}][:limit]
 
-    def _note(self, agent: Agent, epoch: int, new: str | None, because: Because) -> None:
+    def _note(self, agent: Agent, epoch: int, new: str | None, because: SwapReason) -> None:
         told = {name: getattr(because, name) for name in ("id", "kind", "reason", "by", "checks")}
         self.history.append(FleetEvent(**told, agent=agent.name, old=agent.adapter, new=new, epoch=epoch, at=NOON))
 
@@ -92,12 +92,12 @@ class Member(Scripted):
     """A backend that knows its health, and how long it takes to say so."""
 
     def __init__(
-        self, name: str, *script: str | type[BackendError] | float, checks: Sequence[Check] = (FINE,), health_after_s: float = 0.0
+        self, name: str, *script: str | type[BackendError] | float, checks: Sequence[BackendFinding] = (FINE,), health_after_s: float = 0.0
     ) -> None:
         super().__init__(name, *script)
         self.checks, self.health_after_s, self.is_closed = checks, health_after_s, False
 
-    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:
+    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[BackendFinding]:
         await asyncio.sleep(self.health_after_s)
         return self.checks
 
@@ -291,11 +291,11 @@ async def test_a_swap_that_is_interrupted_in_its_commit_is_taken_back() -> None:
 async def test_names_that_nobody_knows_are_told_the_nearest() -> None:
     store = house()
     fleet = fleet_of(store, Member("claude_local", "old"), Member("codex_local", "new"))
-    with pytest.raises(NotThere, match=r"there is no adapter 'codex-local'; did you mean codex_local\?"):
+    with pytest.raises(NotFound, match=r"there is no adapter 'codex-local'; did you mean codex_local\?"):
         await fleet.swap("hermes", "codex-local", by="ada")
-    with pytest.raises(NotThere, match=r"there is no agent 'herms'; did you mean hermes\?"):
+    with pytest.raises(NotFound, match=r"there is no agent 'herms'; did you mean hermes\?"):
         await fleet.swap("herms", "codex_local", by="ada")
-    with pytest.raises(NotThere, match="there is no agent 'zzz'; there are hermes"):
+    with pytest.raises(NotFound, match="there is no agent 'zzz'; there are hermes"):
         await fleet.swap("zzz", "codex_local", by="ada")
     assert told(store) == []
 

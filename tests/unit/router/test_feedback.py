@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from hermes.graph import CallRecord, MessageGraph
-from hermes.ports.arrivals import Spoken
 from hermes.ports.channels import Reaction
-from hermes.ports.errors import NotThere
+from hermes.ports.delivery_tracking import AnswerSource
+from hermes.ports.errors import NotFound
 from hermes.router.feedback import LONGEST, name_in, note_of, response_of, reward_of
 
 ANN, BEN = "ann", "ben"
@@ -26,8 +26,8 @@ def graph() -> MessageGraph:
     return made
 
 
-def spoken(*calls: str) -> Spoken:
-    return Spoken(turn_id=None, session_id=None, calls=calls)  # neither is looked at here
+def spoken(*calls: str) -> AnswerSource:
+    return AnswerSource(turn_id=None, session_id=None, calls=calls)  # neither is looked at here
 
 
 def react(made: MessageGraph, who: str, emoji: str) -> dict[str, Any] | None:
@@ -57,7 +57,7 @@ def test_the_last_sample_of_a_turn_is_what_was_answered(calls: tuple[str, ...], 
 
 @pytest.mark.parametrize("calls", [(), ("a copy",)])
 def test_what_no_model_said_has_no_response(calls: tuple[str, ...]) -> None:
-    with pytest.raises(NotThere):
+    with pytest.raises(NotFound):
         response_of(graph(), spoken(*calls))
 
 

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.inbox import Claim, Said
+from hermes.ports.inbox import Claim, InboxMessage
 from hermes.router.joining import Joining, joined
 from hermes.turn import Envelope, MessageEvent, Platform
 
@@ -23,8 +23,8 @@ def first(said: Envelope) -> Claim:
     return Claim(uuid4(), CHAT, ADA, 1, 1, 1, said, 0.5)
 
 
-def then(said: Envelope, user: UUID = ADA) -> Said:
-    return Said(uuid4(), CHAT, user, said, datetime.now(UTC))
+def then(said: Envelope, user: UUID = ADA) -> InboxMessage:
+    return InboxMessage(uuid4(), CHAT, user, said, datetime.now(UTC))
 
 
 @pytest.mark.parametrize(

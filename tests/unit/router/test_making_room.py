@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hermes.graph import MessageGraph
-from hermes.ports.budgets import BudgetSpent, Window
+from hermes.ports.budgets import BudgetSpent, BudgetWindow
 from hermes.ports.models import ChainFailed
 from hermes.router.compaction import Compaction, SeeingCounter, Thrifty
 from hermes.router.pipeline import handle_message
@@ -138,7 +138,7 @@ async def test_a_turn_that_is_driven_again_does_not_pay_its_summary_again() -> N
     assert sum("Write the summary now" in str(text) for text in texts) == 1
 
 
-@pytest.mark.parametrize("error", [ChainFailed((), None), BudgetSpent(Window.DAY, MORNING)])
+@pytest.mark.parametrize("error", [ChainFailed((), None), BudgetSpent(BudgetWindow.DAY, MORNING)])
 async def test_where_no_model_summarises_the_most_telling_sentences_are_kept(error: Exception) -> None:
     made = house(*[LONG] * 5, error, "done")
     made.credits.available[made.user.id] = 100

@@ -13,9 +13,9 @@ from aiohttp import web
 from hermes.backends.anthropic.request import encode as encode_for_anthropic
 from hermes.backends.fetch import PublicWeb
 from hermes.backends.openai_compatible.request import encode as encode_for_openai
-from hermes.ports.backends import Ask, Capabilities
+from hermes.ports.backends import Capabilities, ModelRequest
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.histories import History
+from hermes.ports.histories import RecentHistory
 from hermes.ports.sessions import Session
 from hermes.router.pipeline import handle_message
 from hermes.router.replies import ReplyKind, reply
@@ -66,11 +66,11 @@ def house(images: Pictures, *answers: Any, **parts: Any) -> MemoryHouse:
     return made
 
 
-def asks(made: MemoryHouse) -> list[Ask]:
+def asks(made: MemoryHouse) -> list[ModelRequest]:
     return cast("Says", made.models).asked
 
 
-def names(ask: Ask) -> list[str]:
+def names(ask: ModelRequest) -> list[str]:
     return [tool["function"]["name"] for tool in ask.tools]
 
 
@@ -249,7 +249,7 @@ async def test_vendors_are_sent_the_picture_itself_and_the_tool_that_must_be_cal
 
 
 def past(*messages: Mapping[str, Any]) -> Past:
-    return Past(Session(uuid4(), uuid4(), uuid4(), None, "", len(messages)), History(messages, ""))
+    return Past(Session(uuid4(), uuid4(), uuid4(), None, "", len(messages)), RecentHistory(messages, ""))
 
 
 @pytest.mark.parametrize(

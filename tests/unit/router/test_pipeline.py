@@ -9,14 +9,14 @@ from uuid import uuid4
 
 import pytest
 
-from hermes.ports.backends import Ask, Completion, Usage
-from hermes.ports.budgets import BudgetSpent, Paused, PauseReason, Window
+from hermes.ports.backends import Completion, ModelRequest, Usage
+from hermes.ports.budgets import BudgetSpent, BudgetWindow, CallsPaused, PauseReason
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.images import ImageIntent, ImageTooLarge, ImageUnreadable, Picture
+from hermes.ports.images import ImageIntent, ImagePrompt, ImageTooLarge, ImageUnreadable
 from hermes.ports.models import Answer, Caller, ChainFailed, NoCapacity
-from hermes.ports.people import UserState
 from hermes.ports.souls import Soul
-from hermes.ports.tools import Gated, ToolCall, ToolResult, ToolUser
+from hermes.ports.tools import GatedTools, ToolCall, ToolResult, ToolUser
+from hermes.ports.users import UserState
 from hermes.router.pipeline import FALLBACKS, handle_message
 from hermes.router.replies import ReplyKind, reply
 from hermes.stores.memory import MemoryGraphs, MemoryHouse
@@ -30,10 +30,10 @@ class Says:
     """A model that says one thing after the other; an exception is raised."""
 
     answers: list[Any]
-    asked: list[tuple[Ask, Caller]] = field(default_factory=list)
+    asked: list[tuple[ModelRequest, Caller]] = field(default_factory=list)
     copy_of: Any = None
 
-    async def complete(self, ask: Ask, caller: Caller) -> Answer:
+    async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
         self.asked.append((ask, caller))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -71,9 +71,9 @@ class Does:
     ran: list[tuple[str, int, str]] = field(default_factory=list)
     warm: list[str | None] = field(default_factory=list)
 
-    def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> Gated:
+    def gate(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> GatedTools:
         self.warm.append(warm)
-        return Gated("none", []) if text == "hi" else Gated("venue", [SCHEMA])
+        return GatedTools("none", []) if text == "hi" else GatedTools("venue", [SCHEMA])
 
     def for_room(self) -> "Does":
         return self
@@ -87,10 +87,10 @@ class Does:
 class Sees:
     """Looks at pictures."""
 
-    picture: Picture | None = None
+    picture: ImagePrompt | None = None
     error: Exception | None = None
 
-    async def look(self, *_: object, **__: object) -> Picture | None:
+    async def look(self, *_: object, **__: object) -> ImagePrompt | None:
         if self.error:
             raise self.error
         return self.picture
@@ -214,9 +214,9 @@ class Away(MemoryGraphs):
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (BudgetSpent(Window.DAY, MORNING), ReplyKind.DAY_BUDGET),
-        (BudgetSpent(Window.MONTH, MORNING), ReplyKind.MONTH_BUDGET),
-        (Paused(PauseReason.KILL_SWITCH, None), ReplyKind.PAUSED),
+        (BudgetSpent(BudgetWindow.DAY, MORNING), ReplyKind.DAY_BUDGET),
+        (BudgetSpent(BudgetWindow.MONTH, MORNING), ReplyKind.MONTH_BUDGET),
+        (CallsPaused(PauseReason.KILL_SWITCH, None), ReplyKind.PAUSED),
         (NoCapacity("full"), ReplyKind.BUSY),
         (ChainFailed((), None), ReplyKind.RETRY_LATER),
         (StoreUnavailable(), ReplyKind.RETRY_LATER),
@@ -255,7 +255,7 @@ async def test_without_credit_there_is_the_way_to_more_of_it() -> None:
 
 async def test_a_picture_goes_to_the_model_with_its_question() -> None:
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,x"}}
-    made = house("A bowl of nasi goreng.", images=Sees(Picture(ImageIntent.CALORIE_SCAN, [part], "How many calories?")))
+    made = house("A bowl of nasi goreng.", images=Sees(ImagePrompt(ImageIntent.CALORIE_SCAN, [part], "How many calories?")))
     await handle_message(made.claim("lunch", media_url="https://example.com/x.png"), made.services)
     *_, question = asked(made)
     assert question["content"][0] == part

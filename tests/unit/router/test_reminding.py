@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.concierge import Product, Reminder, Watcher
-from hermes.ports.inbox import Said
-from hermes.ports.outbox import ParcelState
-from hermes.ports.people import User, UserState
+from hermes.ports.concierge import PriceWatcher, Product, Reminder
+from hermes.ports.inbox import InboxMessage
+from hermes.ports.outbox import OutboxState
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import User, UserState
 from hermes.router.courier import Courier
 from hermes.router.reminding import Reminding
 from hermes.stores.memory import (
@@ -90,20 +90,20 @@ class House:
             scan=lambda text: "an order" if self.trips in text else None,
         )
 
-    def turn(self, *, platform: Platform = Platform.TELEGRAM, language: str | None = "en", text: str = "remind me") -> Said:
+    def turn(self, *, platform: Platform = Platform.TELEGRAM, language: str | None = "en", text: str = "remind me") -> InboxMessage:
         """A message of the past."""
         user = User(uuid4(), UserState.ACTIVE, "free", language, "code", trains=False)
         self.people.users[user.id] = user
         event = MessageEvent(platform=platform, sender_id="u", text=text)
-        said = Said(uuid4(), uuid4(), user.id, Envelope(event=event, account="a", channel_id="u", event_key="k"), NOON)
+        said = InboxMessage(uuid4(), uuid4(), user.id, Envelope(event=event, account="a", channel_id="u", event_key="k"), NOON)
         self.inbox.messages[said.turn_id] = said
         return said
 
-    def wants(self, said: Said, text: str = "call mum", code: str = "7KQ2") -> None:
+    def wants(self, said: InboxMessage, text: str = "call mum", code: str = "7KQ2") -> None:
         self.reminders.due.append(Reminder(code=code, user_id=said.user_id, turn_id=said.turn_id, at=NOON, text=text))
 
     @property
-    def told(self) -> list[tuple[str, str, ParcelState]]:
+    def told(self) -> list[tuple[str, str, OutboxState]]:
         return [(news.name, news.text, state) for _, news, state in self.outbox.told]
 
 
@@ -112,7 +112,7 @@ async def test_a_reminder_is_promised_sent_and_written_down() -> None:
     said = house.turn()
     house.wants(said)
     assert await house.reminding.remind(NOON) == 1
-    assert house.told == [("reminder/7KQ2", SAID, ParcelState.PENDING)]
+    assert house.told == [("reminder/7KQ2", SAID, OutboxState.PENDING)]
     assert house.work.jobs == [("delivery", said.conversation_id), ("news", said.conversation_id)]
     assert house.rung == []
     assert await house.reminding.remind(NOON) == 0
@@ -138,7 +138,7 @@ async def test_where_people_fetch_their_answers_the_promise_is_the_delivery_and_
     said = house.turn(platform=platform)
     house.wants(said)
     await house.reminding.remind(NOON)
-    assert house.told == [("reminder/7KQ2", SAID, ParcelState.SENT)]
+    assert house.told == [("reminder/7KQ2", SAID, OutboxState.SENT)]
     assert (house.work.jobs, house.rung) == ([("news", said.conversation_id)], [said.conversation_id])
 
 
@@ -157,13 +157,13 @@ async def test_it_is_said_in_the_language_that_its_user_was_answered_in(language
 async def test_a_price_that_came_down_is_told_with_its_shop_and_link() -> None:
     house = House()
     said = house.turn()
-    watcher = Watcher(code="P1", user_id=said.user_id, turn_id=said.turn_id, product=DRYER, target=300)
+    watcher = PriceWatcher(code="P1", user_id=said.user_id, turn_id=said.turn_id, product=DRYER, target=300)
     house.watchers.due += [watcher, replace(watcher, code="P2", product=replace(DRYER, url=""))]
     assert await house.reminding.remind(NOON) == 2
     news = "🎉 Good news: a price you've been waiting for has come down.\nTorrent Cyclone now costs $299.50 at Hush."
     assert house.told == [
-        ("price/P1", f"{news}\nTake a look:\nhttps://hush.example/d", ParcelState.PENDING),
-        ("price/P2", news, ParcelState.PENDING),
+        ("price/P1", f"{news}\nTake a look:\nhttps://hush.example/d", OutboxState.PENDING),
+        ("price/P2", news, OutboxState.PENDING),
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.ports.people import User
+from hermes.ports.users import User
 from hermes.router.pipeline import handle_message
 from hermes.router.speakers import speaker_id
 from hermes.router.steps.build_messages import CUT_TO, MOST_CHARACTERS, unfit, weight

@@ -8,12 +8,12 @@ from uuid import UUID, uuid4
 import pytest
 
 from hermes.ports.agents import Agent
-from hermes.ports.backends import Ask, Completion, Unreachable, Usage
-from hermes.ports.budgets import BudgetSpent, Paused, PauseReason, Used, Window
-from hermes.ports.calls import Source
-from hermes.ports.errors import Forgotten, NotThere, StoreUnavailable
+from hermes.ports.backends import Completion, ModelRequest, Unreachable, Usage
+from hermes.ports.budgets import BudgetSpent, BudgetUsage, BudgetWindow, CallsPaused, PauseReason
+from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
+from hermes.ports.model_calls import CallSource
 from hermes.ports.models import Answer, Caller, ChainFailed, NoAnswer
-from hermes.ports.people import User, UserState
+from hermes.ports.users import User, UserState
 from hermes.soul.asking import NO_ANSWER, Asking, LeftForAnswers, NobodyReads
 from hermes.stores.memory import MemoryPeople, MemoryTransactions
 
@@ -32,12 +32,12 @@ class House:
     """Models that say one thing or fail, a user, and what they have used of their budget."""
 
     says: Any = '{"facts": []}'
-    used: Any = field(default_factory=lambda: Used(day_tokens=0, day_held=0, day_micro_usd=0, month_tokens=0, month_held=0))
+    used: Any = field(default_factory=lambda: BudgetUsage(day_tokens=0, day_held=0, day_micro_usd=0, month_tokens=0, month_held=0))
     agent: Agent = field(default_factory=lambda: Agent(name="hermes"))
     user: User = field(default_factory=lambda: User(uuid4(), UserState.ACTIVE, "free", "en", "code", trains=False))
-    asked: list[tuple[Ask, Caller]] = field(default_factory=list)
+    asked: list[tuple[ModelRequest, Caller]] = field(default_factory=list)
 
-    async def complete(self, ask: Ask, caller: Caller) -> Answer:
+    async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
         self.asked.append((ask, caller))
         if isinstance(self.says, Exception):
             raise self.says
@@ -48,14 +48,14 @@ class House:
     def asking(self, **changed: Any) -> Asking:
         people = MemoryPeople(users={self.user.id: self.user})
 
-        async def used(_: UUID) -> Used:
+        async def used(_: UUID) -> BudgetUsage:
             if isinstance(self.used, Exception):
                 raise self.used
-            return cast("Used", self.used)
+            return cast("BudgetUsage", self.used)
 
         def tier(name: str) -> Tier:
             if name == "gone":
-                raise NotThere(f"there is no tier {name}")
+                raise NotFound(f"there is no tier {name}")
             return Tier()
 
         budgets = cast("Any", type("Budgets", (), {"used": staticmethod(used)}))
@@ -71,9 +71,9 @@ async def test_a_call_is_the_users_own_and_says_what_it_was_for() -> None:
     assert await house.ask() == '{"facts": []}'
     [(ask, caller)] = house.asked
     assert caller == Caller(
-        user_id=house.user.id, account="bali", tier="free", source=Source.MEMORY, turn_id=UUID(int=7), models=None, deadline_s=25.0
+        user_id=house.user.id, account="bali", tier="free", source=CallSource.MEMORY, turn_id=UUID(int=7), models=None, deadline_s=25.0
     )
-    assert ask == Ask(messages=QUESTION, max_tokens=1_024, sampling={"temperature": 0}, user=str(house.user.id))
+    assert ask == ModelRequest(messages=QUESTION, max_tokens=1_024, sampling={"temperature": 0}, user=str(house.user.id))
 
 
 async def test_an_agents_own_tier_and_a_chain_of_the_settings_are_used() -> None:
@@ -108,8 +108,8 @@ async def test_half_of_a_days_tokens_is_left_for_answers(used: dict[str, int], i
     "error",
     [
         ChainFailed((), None),
-        BudgetSpent(Window.DAY, MORNING),
-        Paused(PauseReason.KILL_SWITCH, None),
+        BudgetSpent(BudgetWindow.DAY, MORNING),
+        CallsPaused(PauseReason.KILL_SWITCH, None),
         Unreachable("away", backend="b", model="m"),
         StoreUnavailable(),
     ],
@@ -136,7 +136,7 @@ async def test_a_tier_that_is_gone_is_no_answer() -> None:
 async def test_nobody_is_asked_on_behalf_of_somebody_who_was_deleted() -> None:
     house = House()
     house.user = replace(house.user, state=UserState.DELETED)
-    with pytest.raises(Forgotten):
+    with pytest.raises(UserErased):
         await house.ask()
     assert house.asked == []
 

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.ports.memories import Depth, Dream, DreamKind, Fact, Origin, Review
+from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, Fact, FactOrigin
 from hermes.soul.dream import GAPS, deep_dream, gaps, light_dream, period_of, read_answer, reviewed
 from hermes.soul.extract_answer import BadAnswer
 from hermes.soul.facts import STRUCTURAL
@@ -19,7 +19,7 @@ NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 def fact(text: str, key: str | None = None, age: timedelta = timedelta(hours=1), number: int | None = None) -> Fact:
     fact_id = uuid4() if number is None else UUID(int=number)
-    return Fact(id=fact_id, text=text, key=key, origin=Origin.SAID, source_turn=None, confidence=1.0, valid_from=NOW - age)
+    return Fact(id=fact_id, text=text, key=key, origin=FactOrigin.SAID, source_turn=None, confidence=1.0, valid_from=NOW - age)
 
 
 def clean(text: str) -> str | None:
@@ -31,7 +31,7 @@ def said(dreams: list[Dream]) -> list[tuple[DreamKind, str]]:
 
 
 def test_a_day_is_a_day_and_a_week_begins_on_monday() -> None:
-    assert (period_of(Depth.LIGHT, NOW), period_of(Depth.DEEP, NOW)) == (date(2026, 11, 15), date(2026, 11, 9))
+    assert (period_of(DreamDepth.LIGHT, NOW), period_of(DreamDepth.DEEP, NOW)) == (date(2026, 11, 15), date(2026, 11, 9))
 
 
 def test_a_light_dream_says_what_the_day_came_back_to() -> None:
@@ -44,7 +44,7 @@ def test_a_light_dream_says_what_the_day_came_back_to() -> None:
     ]
     [dream] = light_dream(facts, now=NOW)
     expected = Dream(
-        kind=DreamKind.INSIGHT, text="Today they came back to surf (2 times).", evidence=(UUID(int=1), UUID(int=2)), depth=Depth.LIGHT
+        kind=DreamKind.INSIGHT, text="Today they came back to surf (2 times).", evidence=(UUID(int=1), UUID(int=2)), depth=DreamDepth.LIGHT
     )
     assert replace(dream, id=expected.id) == expected
 
@@ -111,18 +111,18 @@ def test_every_line_is_reviewed_and_the_rejected_ones_say_why() -> None:
     ]
     checked = reviewed(dreams, facts, clean)
     assert [(dream.review, dream.reason) for dream in checked] == [
-        (Review.ACCEPTED, ""),
-        (Review.REJECTED, "unsafe"),
-        (Review.REJECTED, "too little evidence"),
-        (Review.REJECTED, "not about its evidence"),
-        (Review.REJECTED, "known already"),
-        (Review.REJECTED, "known already"),
-        (Review.REJECTED, "no such key"),
-        (Review.ACCEPTED, ""),
+        (DreamReview.ACCEPTED, ""),
+        (DreamReview.REJECTED, "unsafe"),
+        (DreamReview.REJECTED, "too little evidence"),
+        (DreamReview.REJECTED, "not about its evidence"),
+        (DreamReview.REJECTED, "known already"),
+        (DreamReview.REJECTED, "known already"),
+        (DreamReview.REJECTED, "no such key"),
+        (DreamReview.ACCEPTED, ""),
     ]
     assert [dream.text for dream in checked] == [dream.text for dream in dreams]
 
 
 def test_what_dreams_without_a_model_say_passes_its_own_review() -> None:
     facts = [fact("I love ramen"), fact("Ramen with my sister"), fact("私は寿司が好き"), fact("寿司の店")]
-    assert {dream.review for dream in reviewed(deep_dream(facts, []), facts, clean)} == {Review.ACCEPTED}
+    assert {dream.review for dream in reviewed(deep_dream(facts, []), facts, clean)} == {DreamReview.ACCEPTED}

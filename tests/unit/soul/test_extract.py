@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hermes.ports.memories import Origin
+from hermes.ports.memories import FactOrigin
 from hermes.soul.extract import not_shown
 from hermes.soul.extract_answer import BadAnswer, Said, question, read_answer
 from hermes.soul.extract_rules import read_statements
@@ -220,6 +220,6 @@ def test_a_model_sees_the_new_text_and_the_nearest_facts_only() -> None:
 
 def test_what_the_prompt_said_is_not_learnt_from_it() -> None:
     shown = ["You are Bali.\n<user_data>\n- My dog is called Rex (noted 1 week ago)\n</user_data>", "It is Sunday."]
-    dog, cat = (Learnt(text=f"My {pet} is named Rex", origin=Origin.SAID) for pet in ("dog", "cat"))
-    diet = Learnt(text="vegan", key="diet", origin=Origin.SAID)
+    dog, cat = (Learnt(text=f"My {pet} is named Rex", origin=FactOrigin.SAID) for pet in ("dog", "cat"))
+    diet = Learnt(text="vegan", key="diet", origin=FactOrigin.SAID)
     assert not_shown([dog, cat, diet], [*shown, "diet: vegan"]) == [cat, diet]

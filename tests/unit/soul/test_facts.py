@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.ports.memories import Candidate, Candidates, Fact, Origin
+from hermes.ports.memories import Fact, FactOrigin, RecallCandidate, RecallCandidates
 from hermes.soul.facts import FITNESS, STRUCTURAL, BadValue, Op, merged, typed
 from hermes.soul.facts_plan import Learnt, after, plan, says_the_same
 from hermes.soul.facts_same import MOST_COMPARED, canonical, comparable, is_nearly_equal, is_same, naming
@@ -20,12 +20,12 @@ NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 def fact(text: str, key: str | None = None, fact_id: UUID | None = None) -> Fact:
     return Fact(
-        id=fact_id or uuid4(), text=text, key=key, origin=Origin.SAID, source_turn=None, confidence=1.0, valid_from=NOW
+        id=fact_id or uuid4(), text=text, key=key, origin=FactOrigin.SAID, source_turn=None, confidence=1.0, valid_from=NOW
     )  # fmt: skip
 
 
 def learnt(text: str, key: str | None = None, op: Op = Op.SET, replaces: UUID | None = None) -> Learnt:
-    return Learnt(text=text, key=key, op=op, origin=Origin.SAID, replaces=replaces)
+    return Learnt(text=text, key=key, op=op, origin=FactOrigin.SAID, replaces=replaces)
 
 
 def test_there_are_sixteen_structural_keys_and_three_of_fitness() -> None:
@@ -180,19 +180,19 @@ def test_no_fact_that_says_the_same_is_left_out_of_those_that_are_compared(words
                 others.append(others.pop(place))
     cosine = data.draw(st.sampled_from([None, 0.0, 0.74, 0.75, 0.9]))
     known, new = fact(" ".join(words)), learnt(" ".join(others))
-    row = Candidate(known.id, cosine, [hash(term) for term in terms(known.text)])
-    compared = comparable(Candidates([hash(term) for term in terms(new.text)], [row]))
+    row = RecallCandidate(known.id, cosine, [hash(term) for term in terms(known.text)])
+    compared = comparable(RecallCandidates([hash(term) for term in terms(new.text)], [row]))
     if says_the_same(known, new, cosine or 0.0):
         assert compared == {known.id: cosine or 0.0} or canonical(known.text) == canonical(new.text)
 
 
 def test_of_thousands_that_lie_near_the_nearest_hundred_are_compared_and_those_that_share_most() -> None:
-    rows = [Candidate(UUID(int=n), 0.99 - n / 100_000, [1]) for n in range(5_000)]
-    rows += [Candidate(UUID(int=10_000 + n), None, [1, 2, 3] if n == 3_000 else [1, 2]) for n in range(5_000)]
-    compared = comparable(Candidates([1, 2, 3], rows))
+    rows = [RecallCandidate(UUID(int=n), 0.99 - n / 100_000, [1]) for n in range(5_000)]
+    rows += [RecallCandidate(UUID(int=10_000 + n), None, [1, 2, 3] if n == 3_000 else [1, 2]) for n in range(5_000)]
+    compared = comparable(RecallCandidates([1, 2, 3], rows))
     assert len(compared) == 2 * MOST_COMPARED
     assert [number in {fact_id.int for fact_id in compared} for number in (0, 99, 100, 13_000)] == [True, True, False, True]
     assert compared[UUID(int=0)] == 0.99
-    assert comparable(Candidates([], rows)).keys() == {UUID(int=n) for n in range(MOST_COMPARED)}
-    assert naming(Candidates([2, 3], rows)) == [UUID(int=13_000)]
-    assert naming(Candidates([], rows)) == []
+    assert comparable(RecallCandidates([], rows)).keys() == {UUID(int=n) for n in range(MOST_COMPARED)}
+    assert naming(RecallCandidates([2, 3], rows)) == [UUID(int=13_000)]
+    assert naming(RecallCandidates([], rows)) == []

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from hermes.ports.agents import Agent, Tone
-from hermes.ports.memories import Dream, DreamKind, Fact, Origin
+from hermes.ports.memories import Dream, DreamKind, Fact, FactOrigin
 from hermes.ports.souls import PastMessage
 from hermes.soul.base import decoded, encoded
 from hermes.soul.layers import DATA_RULE, LONGEST_PAST, TONES, Base, ago, base, block, note, personality, system, time_of_day
@@ -18,7 +18,7 @@ NOW = datetime(2026, 11, 15, 10, 30, tzinfo=UTC)
 
 def fact(text: str, key: str | None = None, age: timedelta = timedelta(0)) -> Fact:
     return Fact(
-        id=uuid4(), text=text, key=key, origin=Origin.SAID, source_turn=None, confidence=1.0, valid_from=NOW - age
+        id=uuid4(), text=text, key=key, origin=FactOrigin.SAID, source_turn=None, confidence=1.0, valid_from=NOW - age
     )  # fmt: skip
 
 

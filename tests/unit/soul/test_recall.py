@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hermes.ports.embeddings import Embedding, EmbeddingsUnavailable
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.memories import Candidate, Candidates, Fact, Origin
+from hermes.ports.memories import Fact, FactOrigin, RecallCandidate, RecallCandidates
 from hermes.ports.transactions import Transaction
 from hermes.soul.excerpt import FIRST, LAST, excerpt
 from hermes.soul.recall import FEW, NOTHING, Recall, ranked, word_scores
@@ -23,11 +23,11 @@ from hermes.soul.recall_terms import terms
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
-def found(question: str, *facts: tuple[str, float | None]) -> Candidates:
+def found(question: str, *facts: tuple[str, float | None]) -> RecallCandidates:
     """Candidates as a store gives them; a number stands for a word."""
     numbers: dict[str, int] = {}
     keyed = lambda text: [numbers.setdefault(term, len(numbers)) for term in terms(text)]  # noqa: E731
-    return Candidates(keyed(question), [Candidate(UUID(int=n), cosine, keyed(text)) for n, (text, cosine) in enumerate(facts)])
+    return RecallCandidates(keyed(question), [RecallCandidate(UUID(int=n), cosine, keyed(text)) for n, (text, cosine) in enumerate(facts)])
 
 
 def test_words_have_one_form_in_every_language() -> None:
@@ -102,17 +102,19 @@ class Facts:
         self.is_down, self.others = is_down, others
         self.asked, self.terms = list[Embedding | None](), list[Sequence[str]]()
         self.fact = Fact(
-            id=uuid4(), text="I have a dog", key=None, origin=Origin.SAID, source_turn=None, confidence=1.0, valid_from=NOW
+            id=uuid4(), text="I have a dog", key=None, origin=FactOrigin.SAID, source_turn=None, confidence=1.0, valid_from=NOW
         )  # fmt: skip
 
     async def candidates(
         self, tx: Transaction, user_id: UUID, embedding: Embedding | None, terms: Sequence[str], *, now: datetime
-    ) -> Candidates:
+    ) -> RecallCandidates:
         if self.is_down:
             raise StoreUnavailable
         self.asked.append(embedding)
         self.terms.append(terms)
-        return Candidates([1], [Candidate(self.fact.id, None, [1]), *(Candidate(uuid4(), None, [2]) for _ in range(self.others))])
+        return RecallCandidates(
+            [1], [RecallCandidate(self.fact.id, None, [1]), *(RecallCandidate(uuid4(), None, [2]) for _ in range(self.others))]
+        )
 
     async def read(self, tx: Transaction, user_id: UUID, fact_ids: Sequence[UUID]) -> Sequence[Fact]:
         return [self.fact] if list(fact_ids) == [self.fact.id] else []
@@ -169,7 +171,7 @@ async def test_of_a_long_message_the_beginning_and_the_end_are_searched_for() ->
 async def test_thousands_of_facts_are_weighed_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = list[str]()
 
-    def noted(found: Candidates, *, vector_weight: float) -> list[UUID]:
+    def noted(found: RecallCandidates, *, vector_weight: float) -> list[UUID]:
         threads.append(threading.current_thread().name)
         return ranked(found, vector_weight=vector_weight)
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from hermes.ports.errors import NotThere
-from hermes.ports.tools import Erased, Outcome, Pending, PreferenceChange, ToolUser
+from hermes.ports.errors import NotFound
+from hermes.ports.tools import EffectRecord, ErasedFacts, PendingOffer, PreferenceChange, ToolUser
 from hermes.ports.transactions import Transaction
 
 NOON = datetime(2026, 3, 6, 4, 0, tzinfo=UTC)
@@ -50,12 +50,12 @@ class MemoryTransactions(MemoryEffects):
 class MemoryOutcomes:
     effects: MemoryEffects
 
-    async def begin(self, tx: Transaction, user: ToolUser, index: int, name: str) -> Outcome:
+    async def begin(self, tx: Transaction, user: ToolUser, index: int, name: str) -> EffectRecord:
         key = (user.user_id, user.turn_id, index)
         if key in self.effects.rows:
-            return Outcome(is_new=False, text=self.effects.rows[key])
+            return EffectRecord(is_new=False, text=self.effects.rows[key])
         self.effects.rows[key] = None
-        return Outcome(is_new=True, text=None)
+        return EffectRecord(is_new=True, text=None)
 
     async def finish(self, tx: Transaction, user: ToolUser, index: int, text: str) -> None:
         self.effects.rows[user.user_id, user.turn_id, index] = text
@@ -65,17 +65,17 @@ class MemoryOutcomes:
 class MemoryOffers:
     effects: MemoryEffects
 
-    async def put(self, tx: Transaction, user: ToolUser, pending: Pending, *, valid_s: float) -> str:
+    async def put(self, tx: Transaction, user: ToolUser, pending: PendingOffer, *, valid_s: float) -> str:
         code = f"CODE{len(self.effects.rows):02d}"
         self.effects.rows[user.user_id, code] = (pending, user.turn_id, user.now + timedelta(seconds=valid_s))
         return code
 
-    async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> Pending:
+    async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> PendingOffer:
         pending, turn_id, until = self.effects.rows.get((user.user_id, code), (None, None, None))
         if pending is None or pending.tool != tool:
-            raise NotThere(f"there is no offer {code}")
+            raise NotFound(f"there is no offer {code}")
         if turn_id == user.turn_id or until < user.now:
-            raise NotThere(f"offer {code} cannot be taken now")
+            raise NotFound(f"offer {code} cannot be taken now")
         del self.effects.rows[user.user_id, code]
         return pending
 
@@ -97,10 +97,10 @@ class MemoryNotebook:
             del self.known[user.user_id, key]
         return PreferenceChange(before, self.known.get((user.user_id, key)))
 
-    async def forget(self, user: ToolUser, what: str) -> Erased:
+    async def forget(self, user: ToolUser, what: str) -> ErasedFacts:
         gone = {place: value for place, value in self.known.items() if place[0] == user.user_id and what in (*place, value, "")}
         self.known = {place: value for place, value in self.known.items() if place not in gone}
-        return Erased([f"{key}: {value}" for (_, key), value in gone.items()], was_said=False)
+        return ErasedFacts([f"{key}: {value}" for (_, key), value in gone.items()], was_said=False)
 
     async def search(self, user: ToolUser, query: str) -> Sequence[str]:
         mine: Mapping[str, str] = {key: value for (owner, key), value in self.known.items() if owner == user.user_id}

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from hermes.ports.concierge import Card, Point, Trip, Venue
+from hermes.ports.concierge import Card, GeoPoint, Trip, Venue
 from hermes.tools.concierge.hours import parse_hours
 from hermes.tools.concierge.offline import Courier, PlainCards, Taxi, distance_km
 from hermes.tools.concierge.places import CATEGORIES, TAGS
@@ -15,8 +15,8 @@ from hermes.tools.concierge.tables import BadTable, read_venues, sample_foods, s
 from hermes.tools.concierge.venues import understood
 from hermes.tools.vocabulary import LANGUAGES, Lexicon, fold
 
-CANGGU, UBUD = Point(-8.65, 115.13), Point(-8.51, 115.26)
-AREAS: Mapping[str, Point] = {"canggu": CANGGU, "ubud": UBUD, "bali": CANGGU}
+CANGGU, UBUD = GeoPoint(-8.65, 115.13), GeoPoint(-8.51, 115.26)
+AREAS: Mapping[str, GeoPoint] = {"canggu": CANGGU, "ubud": UBUD, "bali": CANGGU}
 
 
 def at(text: str) -> datetime:
@@ -145,7 +145,7 @@ def test_a_file_of_places_is_read_by_its_columns() -> None:
         category="cafe",
         area="Canggu",
         city="Canggu",
-        at=Point(-8.65, 115.13),
+        at=GeoPoint(-8.65, 115.13),
         timezone="Asia/Makassar",
         tags=("work", "sun_set"),
     )

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from hermes.ports.errors import StoreUnavailable
-from hermes.ports.tools import Gated, ToolCall, Tools, ToolUser
+from hermes.ports.tools import GatedTools, ToolCall, Tools, ToolUser
 from hermes.tools.concierge import PACK
 from hermes.tools.executor import Toolbox
 from hermes.tools.gate.gate import Gate
@@ -237,7 +237,7 @@ def test_a_message_gets_our_tools_in_their_order_and_then_the_others() -> None:
         "full",
         ["look", "put", "put"],
     )  # far has put's schema
-    assert tools.gate("hi", language="en", warm=None, has_tool_history=False) == Gated("none", ())
+    assert tools.gate("hi", language="en", warm=None, has_tool_history=False) == GatedTools("none", ())
 
 
 def test_a_tool_that_spends_says_what_happens_in_the_end() -> None:
@@ -257,7 +257,7 @@ def test_a_tool_that_spends_says_what_happens_in_the_end() -> None:
 
 async def test_without_tools_nothing_is_offered_and_every_call_is_answered() -> None:
     tools = NoTools()
-    assert tools.gate("book a table", language="en", warm="full", has_tool_history=True) == Gated("none", ())
+    assert tools.gate("book a table", language="en", warm="full", has_tool_history=True) == GatedTools("none", ())
     assert await ask(tools, somebody(), "look") == ("Error: there is no tool 'look'", True)
 
 

@@ -14,7 +14,7 @@ from hermes.backends.http import HttpBackend, Sent
 from hermes.backends.parts import Parts
 from hermes.backends.shape import Malformed
 from hermes.backends.sse import ServerSentEvents
-from hermes.ports.backends import Ask, BackendError, Capabilities, Check, CheckLevel
+from hermes.ports.backends import BackendError, BackendFinding, Capabilities, FindingLevel, ModelRequest
 
 USUAL = Capabilities(tools=True, vision=True, sampling=True, prefill=False, context=200_000)
 """What a Claude can do that the caller's table does not know."""
@@ -50,7 +50,7 @@ class AnthropicBackend(HttpBackend):
         headers = {"x-api-key": self._api_key or "", "anthropic-version": VERSION, "content-type": "application/json"}
         return {**headers, "anthropic-beta": self._betas} if self._betas else headers
 
-    def _encode(self, ask: Ask, model: str, *, stream: bool) -> dict[str, Any]:
+    def _encode(self, ask: ModelRequest, model: str, *, stream: bool) -> dict[str, Any]:
         return encode(ask, model, self.capabilities(model), stream=stream, cache=self._caches_prompts)
 
     def _decode(self, body: dict[str, Any], sent: Sent) -> Parts:
@@ -74,5 +74,9 @@ class AnthropicBackend(HttpBackend):
             raise Malformed("the answer is neither a model nor a list of them")
         return ()
 
-    def _not_found(self, error: BackendError) -> list[Check]:
-        return [Check("model_missing", CheckLevel.ERROR, f"{self.name} has no such model: {error}", f"One of {', '.join(self._needs)}.")]
+    def _not_found(self, error: BackendError) -> list[BackendFinding]:
+        return [
+            BackendFinding(
+                "model_missing", FindingLevel.ERROR, f"{self.name} has no such model: {error}", f"One of {', '.join(self._needs)}."
+            )
+        ]

@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes.backends.parts import Unfit
 from hermes.backends.tool_calls import as_object, paired, safe_id
-from hermes.ports.backends import Ask, Capabilities, Message, Tool
+from hermes.ports.backends import Capabilities, ChatMessage, ModelRequest, ToolSchema
 
 OPENING = "(The conversation begins.)"
 """Said in the user's place where a conversation starts with the assistant: the first turn must be the user's."""
@@ -22,7 +22,7 @@ _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=-]+)*;base64,(.*)", re.
 Block = dict[str, Any]
 
 
-def encode(ask: Ask, model: str, capabilities: Capabilities, *, stream: bool, cache: bool = False) -> dict[str, Any]:
+def encode(ask: ModelRequest, model: str, capabilities: Capabilities, *, stream: bool, cache: bool = False) -> dict[str, Any]:
     """The request's body. With `cache`, what stays the same (tools, system, the conversation so far) is marked for the vendor's cache."""
     system, turns = encode_messages(ask.messages, model)
     body: dict[str, Any] = {"model": model, "max_tokens": ask.max_tokens, "messages": turns}
@@ -49,7 +49,7 @@ def encode(ask: Ask, model: str, capabilities: Capabilities, *, stream: bool, ca
 # --- messages
 
 
-def encode_messages(messages: Sequence[Message], model: str) -> tuple[str, list[Block]]:
+def encode_messages(messages: Sequence[ChatMessage], model: str) -> tuple[str, list[Block]]:
     """The system text, and the turns of the two speakers."""
     systems = (plain_text(message) for message in messages if message["role"] in ("system", "developer"))
     system = "\n\n".join(text for text in systems if text.strip())
@@ -71,7 +71,7 @@ def encode_messages(messages: Sequence[Message], model: str) -> tuple[str, list[
     return system, turns
 
 
-def assistant_blocks(message: Message, model: str) -> Iterator[Block]:
+def assistant_blocks(message: ChatMessage, model: str) -> Iterator[Block]:
     """Text and calls, with the thinking where it stood among them if this model thought it; nobody else can read its signature."""
     text = plain_text(message)
     calls = [
@@ -95,7 +95,7 @@ def assistant_blocks(message: Message, model: str) -> Iterator[Block]:
             yield dict(blocks[number])
 
 
-def user_blocks(message: Message) -> Iterator[Block]:
+def user_blocks(message: ChatMessage) -> Iterator[Block]:
     """A user's words and images, or a tool's result."""
     content = message.get("content")
     blocks = list(texts(content) if isinstance(content, str) else (block for part in content or () for block in encode_part(part)))
@@ -139,7 +139,7 @@ def texts(text: str) -> Iterator[Block]:
         yield {"type": "text", "text": text}
 
 
-def plain_text(message: Message) -> str:
+def plain_text(message: ChatMessage) -> str:
     """The text of a message, its parts joined."""
     content = message.get("content")
     if isinstance(content, str):
@@ -150,7 +150,7 @@ def plain_text(message: Message) -> str:
 # --- tools and sampling
 
 
-def encode_tool(tool: Tool) -> Block:
+def encode_tool(tool: ToolSchema) -> Block:
     """A function as a tool; a tool in the vendor's own form is left alone."""
     function = tool.get("function")
     if not isinstance(function, Mapping):
@@ -174,13 +174,13 @@ def encode_tool_choice(choice: str | Mapping[str, Any] | None, parallel: Any) ->
     return encoded
 
 
-def called(messages: Iterable[Message]) -> list[str]:
+def called(messages: Iterable[ChatMessage]) -> list[str]:
     """The names of the tools in a history, each once, in their order."""
     names = (call["function"]["name"] for message in messages for call in message.get("tool_calls") or ())
     return list(dict.fromkeys(names)) or ["unknown"]
 
 
-def encode_sampling(ask: Ask, capabilities: Capabilities) -> dict[str, Any]:
+def encode_sampling(ask: ModelRequest, capabilities: Capabilities) -> dict[str, Any]:
     """What of the sampling parameters the model takes. Those that no Claude takes (seed, penalties) are left out."""
     given = ask.sampling
     body: dict[str, Any] = {}

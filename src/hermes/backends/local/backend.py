@@ -19,7 +19,7 @@ from hermes.backends.openai_compatible.backend import OpenAICompatibleBackend
 from hermes.backends.openai_compatible.dialect import LLAMA_CPP
 from hermes.backends.openai_compatible.request import encode
 from hermes.backends.shape import Malformed, parse_object
-from hermes.ports.backends import Ask, Capabilities, Check, CheckLevel, Completion, Delta, Unreachable, Unsupported
+from hermes.ports.backends import BackendFinding, Capabilities, Completion, Delta, FindingLevel, ModelRequest, Unreachable, Unsupported
 
 TOKENIZE_S = 5.0
 """How long the ids of a prompt may take; without them the answer is still an answer."""
@@ -67,30 +67,30 @@ class LocalBackend:
         """The file of weights, without its ending; llama.cpp names itself so in its answers."""
         return WEIGHTS_NAME if self._path is None else self._path.stem
 
-    async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
+    async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
         deadline = time.monotonic() + timeout_s
         engine = await self._ready(ask, model, timeout_s)
         whole = await self._asking(engine, model).complete(ask, model, timeout_s=deadline - time.monotonic())
         return await self._with_prompt_ids(whole, ask, model, engine)
 
-    async def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
+    async def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
         deadline = time.monotonic() + timeout_s
         engine = await self._ready(ask, model, timeout_s)
         async with aclosing(self._asking(engine, model).stream(ask, model, timeout_s=deadline - time.monotonic())) as pieces:
             async for piece in pieces:
                 yield await self._with_prompt_ids(piece, ask, model, engine) if isinstance(piece, Completion) else piece
 
-    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:
+    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[BackendFinding]:
         deadline = time.monotonic() + timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 engine = await self._engine()
         except NotInstalled as missing:
-            return [Check("not_installed", CheckLevel.ERROR, f"{self.name}: {missing}", f"Install it: {INSTALL}")]
+            return [BackendFinding("not_installed", FindingLevel.ERROR, f"{self.name}: {missing}", f"Install it: {INSTALL}")]
         except EngineFailed as failed:
-            return [Check("failing", CheckLevel.ERROR, f"{self.name}: {failed}", "Is it a model for chats, and is it whole?")]
+            return [BackendFinding("failing", FindingLevel.ERROR, f"{self.name}: {failed}", "Is it a model for chats, and is it whole?")]
         except TimeoutError:
-            return [Check("loading", CheckLevel.WARN, f"{self.name} is still loading its model", "Ask again in a moment.")]
+            return [BackendFinding("loading", FindingLevel.WARN, f"{self.name} is still loading its model", "Ask again in a moment.")]
         return await self._asking(engine, "").health_check(timeout_s=deadline - time.monotonic())
 
     async def aclose(self) -> None:
@@ -105,7 +105,7 @@ class LocalBackend:
                 await asyncio.to_thread(engine.end)
         await self._client.aclose()
 
-    async def _ready(self, ask: Ask, model: str, timeout_s: float) -> Engine:
+    async def _ready(self, ask: ModelRequest, model: str, timeout_s: float) -> Engine:
         """The model, running. Raises Unsupported for what it does not take, before anything is started."""
         if ask.needs_vision:
             raise Unsupported("the model takes no images, and the request has some", backend=self.name, model=model)
@@ -135,7 +135,7 @@ class LocalBackend:
     def _asking(self, engine: Engine, model: str) -> OpenAICompatibleBackend:
         return OpenAICompatibleBackend(self._client, engine.address, engine.key, self.name, LLAMA_CPP, models={model: self._can})
 
-    async def _with_prompt_ids(self, whole: Completion, ask: Ask, model: str, engine: Engine) -> Completion:
+    async def _with_prompt_ids(self, whole: Completion, ask: ModelRequest, model: str, engine: Engine) -> Completion:
         """The same answer with the ids of its prompt, where it has ids of its own: the template's text, cut by the same tokenizer.
 
         Left out where their number is not the one that the engine counted."""

@@ -14,7 +14,7 @@ from hermes.backends.parts import Parts
 from hermes.backends.shape import objects
 from hermes.backends.sse import JsonLines
 from hermes.gateway.estimate import prompt_tokens
-from hermes.ports.backends import Ask, Capabilities, ContextTooLong
+from hermes.ports.backends import Capabilities, ContextTooLong, ModelRequest
 
 DEFAULT_NUM_CTX = 8_192
 """Tokens of context where neither the settings nor the table of models say; memory grows with it."""
@@ -56,7 +56,7 @@ class OllamaBackend(HttpBackend):
         headers = {"content-type": "application/json"}
         return {**headers, "authorization": f"Bearer {self._api_key}"} if self._api_key else headers
 
-    def _encode(self, ask: Ask, model: str, *, stream: bool) -> dict[str, Any]:
+    def _encode(self, ask: ModelRequest, model: str, *, stream: bool) -> dict[str, Any]:
         context = self.context(model)
         if (bound := prompt_tokens(ask)) > context:
             raise ContextTooLong(f"up to {bound:,} tokens of prompt in a context of {context:,}", backend=self.name, model=model)

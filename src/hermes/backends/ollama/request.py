@@ -11,7 +11,7 @@ from typing import Any
 from hermes.backends.parts import Unfit
 from hermes.backends.tool_calls import as_object, paired
 from hermes.gateway.estimate import parts_of
-from hermes.ports.backends import Ask, Capabilities, Message
+from hermes.ports.backends import Capabilities, ChatMessage, ModelRequest
 
 OPTIONS = ("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "repeat_penalty", "repeat_last_n")
 SAMPLING = frozenset({"temperature", "top_p", "top_k", "min_p"})
@@ -19,7 +19,7 @@ _BASE64 = re.compile(r"data:[^,]*;base64,(.*)", re.DOTALL)
 
 
 def encode(
-    ask: Ask, model: str, capabilities: Capabilities, *, stream: bool, num_ctx: int, keep_alive: str | None = None
+    ask: ModelRequest, model: str, capabilities: Capabilities, *, stream: bool, num_ctx: int, keep_alive: str | None = None
 ) -> dict[str, Any]:
     """The request's body. `num_ctx` is always said: left alone, the server takes a small one and cuts off the head of the prompt."""
     options: dict[str, Any] = {"num_predict": ask.max_tokens, "num_ctx": num_ctx}
@@ -50,7 +50,7 @@ def encode(
     return body
 
 
-def encode_message(message: Message) -> dict[str, Any]:
+def encode_message(message: ChatMessage) -> dict[str, Any]:
     content = message.get("content")
     parts = parts_of(message)
     text = content if isinstance(content, str) else "".join(part.get("text") or "" for part in parts if part.get("type") == "text")

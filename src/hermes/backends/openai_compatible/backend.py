@@ -15,7 +15,7 @@ from hermes.backends.openai_compatible.request import encode
 from hermes.backends.parts import Parts
 from hermes.backends.shape import objects
 from hermes.backends.sse import ServerSentEvents
-from hermes.ports.backends import Ask, Capabilities
+from hermes.ports.backends import Capabilities, ModelRequest
 
 USUAL = Capabilities(tools=True, vision=False, sampling=True)
 """What a model can do that the caller's table does not know."""
@@ -54,7 +54,7 @@ class OpenAICompatibleBackend(HttpBackend):
             headers["connection"] = "close"
         return {**headers, "authorization": f"Bearer {self._api_key}"} if self._api_key else headers
 
-    def _encode(self, ask: Ask, model: str, *, stream: bool) -> dict[str, Any]:
+    def _encode(self, ask: ModelRequest, model: str, *, stream: bool) -> dict[str, Any]:
         return encode(ask, model, self.capabilities(model), stream=stream, dialect=self._dialect)
 
     def _decode(self, body: dict[str, Any], sent: Sent) -> Parts:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hermes.backends.openai_compatible.dialect import OPENAI, Dialect
 from hermes.backends.tool_calls import paired
-from hermes.ports.backends import Ask, Capabilities, Message
+from hermes.ports.backends import Capabilities, ChatMessage, ModelRequest
 
 FIELDS = {
     "system": ("content", "name"),
@@ -33,7 +33,7 @@ OURS = frozenset(
 """What the request says itself, and what would ask for more than one answer."""
 
 
-def encode(ask: Ask, model: str, capabilities: Capabilities, *, stream: bool, dialect: Dialect = OPENAI) -> dict[str, Any]:
+def encode(ask: ModelRequest, model: str, capabilities: Capabilities, *, stream: bool, dialect: Dialect = OPENAI) -> dict[str, Any]:
     """The request's body."""
     body: dict[str, Any] = {
         "model": model,
@@ -58,12 +58,12 @@ def encode(ask: Ask, model: str, capabilities: Capabilities, *, stream: bool, di
     return body
 
 
-def encode_messages(messages: Sequence[Message], dialect: Dialect) -> list[dict[str, Any]]:
+def encode_messages(messages: Sequence[ChatMessage], dialect: Dialect) -> list[dict[str, Any]]:
     """The messages with the fields that the server takes, every result under its call's id."""
     return [encode_message(message, dialect) for message in paired(messages)]
 
 
-def encode_message(message: Message, dialect: Dialect) -> dict[str, Any]:
+def encode_message(message: ChatMessage, dialect: Dialect) -> dict[str, Any]:
     role = message["role"]
     known = FIELDS.get(role, ("content",))
     encoded: dict[str, Any] = {"role": role, **{key: message[key] for key in known if message.get(key) is not None}}
@@ -80,7 +80,7 @@ def encode_message(message: Message, dialect: Dialect) -> dict[str, Any]:
     return encoded
 
 
-def encode_sampling(ask: Ask, capabilities: Capabilities, dialect: Dialect) -> dict[str, Any]:
+def encode_sampling(ask: ModelRequest, capabilities: Capabilities, dialect: Dialect) -> dict[str, Any]:
     """What of the sampling parameters the server and the model take."""
     given = {key: value for key, value in ask.sampling.items() if value is not None and key not in OURS}
     if dialect.is_strict:

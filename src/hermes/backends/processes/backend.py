@@ -27,16 +27,16 @@ from hermes.backends.processes.prompt import Prompt, encode
 from hermes.backends.shape import Malformed, Refused
 from hermes.backends.sse import JsonLines
 from hermes.ports.backends import (
-    Ask,
     BackendError,
+    BackendFinding,
     BadRequest,
     Capabilities,
-    Check,
-    CheckLevel,
     Completion,
     CutShort,
     Delta,
+    FindingLevel,
     Garbled,
+    ModelRequest,
     Overloaded,
     Unreachable,
     Unsupported,
@@ -66,7 +66,7 @@ class Broke(Exception):
 class Call:
     """One request as the program gets it."""
 
-    ask: Ask
+    ask: ModelRequest
     model: str
     prompt: Prompt
 
@@ -108,7 +108,7 @@ class ProcessBackend(ABC):
     def answers_as(self, model: str) -> str:
         return model
 
-    async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
+    async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
         call = self._call(ask, model)
         reader = self._reader(model)
         try:
@@ -119,7 +119,7 @@ class ProcessBackend(ABC):
             raise self._broken(error, call, None) from None
         return self._completion(reader.parts(), call)
 
-    async def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
+    async def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
         call = self._call(ask, model)
         reader = self._reader(model)
         has_begun = False
@@ -132,7 +132,7 @@ class ProcessBackend(ABC):
             raise self._broken(error, call, reader.parts() if has_begun else None) from None
         yield self._completion(reader.parts(), call)
 
-    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:
+    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[BackendFinding]:
         started = time.perf_counter()
         said = b""
         try:
@@ -145,14 +145,18 @@ class ProcessBackend(ABC):
                     code = await program.exit_code()
                     words = program.last_words
         except Lost as lost:
-            return [Check("unreachable", CheckLevel.ERROR, f"{self.name}: {lost}", f"Install {self._command[0]}, or give its path.")]
+            return [
+                BackendFinding("unreachable", FindingLevel.ERROR, f"{self.name}: {lost}", f"Install {self._command[0]}, or give its path.")
+            ]
         if code != 0:
             return [
-                Check("failing", CheckLevel.ERROR, f"{self.name}: {Broke(code, words)}", f"Try it by hand: {self._command[0]} --version")
+                BackendFinding(
+                    "failing", FindingLevel.ERROR, f"{self.name}: {Broke(code, words)}", f"Try it by hand: {self._command[0]} --version"
+                )
             ]
         version = " ".join(said.decode("utf-8", "replace").split())[:LONGEST_QUOTE]
         took_ms = (time.perf_counter() - started) * 1000
-        return [Check("ok", CheckLevel.INFO, f"{self.name} is {version or 'there'}, and answered in {took_ms:.0f} ms")]
+        return [BackendFinding("ok", FindingLevel.INFO, f"{self.name} is {version or 'there'}, and answered in {took_ms:.0f} ms")]
 
     async def aclose(self) -> None:  # noqa: B027 - there is nothing for a program to add
         """Nothing to let go of: every call ends its own program."""
@@ -164,7 +168,7 @@ class ProcessBackend(ABC):
         """What stands behind the command. The file `instructions` holds the instructions, and is gone after the call."""
 
     @abstractmethod
-    def _own_environment(self, ask: Ask) -> Mapping[str, str]:
+    def _own_environment(self, ask: ModelRequest) -> Mapping[str, str]:
         """Variables that the program is told things by."""
 
     @abstractmethod
@@ -176,7 +180,7 @@ class ProcessBackend(ABC):
 
     # --- the same for all
 
-    def _call(self, ask: Ask, model: str) -> Call:
+    def _call(self, ask: ModelRequest, model: str) -> Call:
         try:
             return Call(ask, model, encode(ask))
         except Unfit as unfit:

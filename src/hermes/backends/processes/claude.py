@@ -17,7 +17,7 @@ from hermes.backends.parts import Parts
 from hermes.backends.processes.backend import Call, ProcessBackend
 from hermes.backends.shape import Malformed, Refused, an_object, parse_object
 from hermes.backends.sse import Event
-from hermes.ports.backends import Ask, Capabilities, Delta
+from hermes.ports.backends import Capabilities, Delta, ModelRequest
 
 STATUS = {
     "invalid_request": 400,
@@ -59,7 +59,7 @@ class ClaudeLocal(ProcessBackend):
             *("--model", call.model, "--system-prompt-file", str(instructions)),
         ]
 
-    def _own_environment(self, ask: Ask) -> Mapping[str, str]:
+    def _own_environment(self, ask: ModelRequest) -> Mapping[str, str]:
         return {
             "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(ask.max_tokens),
             "MAX_THINKING_TOKENS": "0",  # by default it thinks with nearly all of them, and says nothing

@@ -17,7 +17,7 @@ from hermes.backends.parts import Counts, Parts
 from hermes.backends.processes.backend import Call, ProcessBackend
 from hermes.backends.shape import Refused, a_count, a_text, an_object, counted, parse_object
 from hermes.backends.sse import Event
-from hermes.ports.backends import Ask, Capabilities, Delta, ReasoningDelta, TextDelta
+from hermes.ports.backends import Capabilities, Delta, ModelRequest, ReasoningDelta, TextDelta
 
 OFF = ("shell_tool", "unified_exec", "view_image", "apps", "plugins", "multi_agent", "goals", "image_generation", "hooks")
 """Features by which the model could read this machine, or do more than answer. One that a version does not know, it ignores."""
@@ -67,7 +67,7 @@ class CodexLocal(ProcessBackend):
             *("--model", call.model, "-"),
         ]
 
-    def _own_environment(self, ask: Ask) -> Mapping[str, str]:  # noqa: ARG002 - it is told everything by its options
+    def _own_environment(self, ask: ModelRequest) -> Mapping[str, str]:  # noqa: ARG002 - it is told everything by its options
         return {}
 
     def _reader(self, model: str) -> CodexReader:

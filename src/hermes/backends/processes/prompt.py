@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hermes.backends.parts import Unfit
-from hermes.ports.backends import Ask, Message
+from hermes.ports.backends import ChatMessage, ModelRequest
 
 TASK = (
     "Below is a conversation, one message on each line, as JSON. Write the assistant's next message: "
@@ -32,7 +32,7 @@ class Prompt(NamedTuple):
     text: str
 
 
-def encode(ask: Ask) -> Prompt:
+def encode(ask: ModelRequest) -> Prompt:
     """The conversation of a request. Raises Unfit for what has no form as text, KeyError or TypeError for what is no chat."""
     if ask.needs_tools:
         raise Unfit("the program has no use for tools, and the request has some")
@@ -50,7 +50,7 @@ def as_line(role: str, text: str) -> str:
     return said.encode("utf-8", "replace").decode("utf-8").replace("@", "\\u0040")
 
 
-def text_of(message: Message) -> str:
+def text_of(message: ChatMessage) -> str:
     """The text of a message, whether it is one or a list of parts."""
     if message["role"] not in TEXTS:
         raise Unfit(f"the program takes no messages of the role {message['role']}")

@@ -22,18 +22,18 @@ from hermes.backends.tool_calls import call
 from hermes.gateway.estimate import parts_of
 from hermes.graph.call import SCRIPTED
 from hermes.ports.backends import (
-    Ask,
     BackendError,
+    BackendFinding,
     BadRequest,
     Capabilities,
-    Check,
-    CheckLevel,
+    ChatMessage,
     Completion,
     ContextTooLong,
     CutShort,
     Delta,
+    FindingLevel,
     Garbled,
-    Message,
+    ModelRequest,
     Overloaded,
     RateLimited,
     ReasoningDelta,
@@ -93,13 +93,13 @@ class ScriptedBackend:
     def answers_as(self, model: str) -> str:  # noqa: ARG002 - it is a script under every name
         return SCRIPTED
 
-    async def complete(self, ask: Ask, model: str, *, timeout_s: float) -> Completion:
+    async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
         played = await self._play(ask, model, timeout_s)
         if played.answer.cut_after is not None:
             raise Unreachable("the script breaks the answer off", backend=self.name, model=model)
         return played.completion
 
-    async def stream(self, ask: Ask, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
+    async def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
         played = await self._play(ask, model, timeout_s)
         message = played.completion.message
         cut_after = played.answer.cut_after
@@ -109,14 +109,18 @@ class ScriptedBackend:
             raise self._broken(played.completion, begun(message, cut_after), model)
         yield played.completion
 
-    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[Check]:  # noqa: ARG002 - there is nothing to wait for
+    async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[BackendFinding]:  # noqa: ARG002 - there is nothing to wait for
         rules, left = len(self._script.rules), max(0, len(self._script.transcript) - self._given)
-        return [Check("ok", CheckLevel.INFO, f"{self.name} answers from a script: {rules} rules, {left} answers of a transcript to come")]
+        return [
+            BackendFinding(
+                "ok", FindingLevel.INFO, f"{self.name} answers from a script: {rules} rules, {left} answers of a transcript to come"
+            )
+        ]
 
     async def aclose(self) -> None:
         """Nothing to let go of."""
 
-    async def _play(self, ask: Ask, model: str, timeout_s: float) -> Played:
+    async def _play(self, ask: ModelRequest, model: str, timeout_s: float) -> Played:
         """Check the request, choose the answer, let its time pass, and fail if it is a failure."""
         try:
             digest, prompt = digest_of(ask, model), prompt_tokens(ask)
@@ -129,7 +133,7 @@ class ScriptedBackend:
             raise failure(answer.fail, answer.retry_after_s, self.name, model)
         return Played(answer, completion(answer, ask, prompt, digest))
 
-    def _next(self, ask: Ask, model: str, tokens_in: int) -> Answer:
+    def _next(self, ask: ModelRequest, model: str, tokens_in: int) -> Answer:
         """The answer, and one step on in the transcript. A request that is refused takes no step."""
         can = self.capabilities(model)
         if index(ask.max_tokens) < 1:
@@ -152,7 +156,7 @@ class ScriptedBackend:
         if delay_s:
             await self._sleep(delay_s)
 
-    def _broken(self, whole: Completion, partial: Message, model: str) -> BackendError:
+    def _broken(self, whole: Completion, partial: ChatMessage, model: str) -> BackendError:
         """The error of a stream that the script breaks off; before its first delta nothing has been seen, so another may try."""
         what = "the script breaks the answer off"
         if not partial["content"] and "reasoning" not in partial:
@@ -182,7 +186,7 @@ def failure(fault: Fault, retry_after_s: float | None, backend: str, model: str)
 # --- from an answer to a completion
 
 
-def completion(answer: Answer, ask: Ask, prompt: Sequence[str], digest: str) -> Completion:
+def completion(answer: Answer, ask: ModelRequest, prompt: Sequence[str], digest: str) -> Completion:
     """The answer in full, cut to `max_tokens`. Ids of its tool calls are made from the request, so every round has others."""
     calls = [
         call(each.name, json.dumps(each.arguments, ensure_ascii=False, default=str), f"call_{digest[:12]}_{number}")
@@ -207,7 +211,7 @@ def message_of(text: str, reasoning: str, calls: Sequence[Mapping[str, Any]]) ->
     return message | ({"reasoning": reasoning} if reasoning else {}) | ({"tool_calls": list(calls)} if calls else {})
 
 
-def shortened(message: Message, max_tokens: int) -> dict[str, Any]:
+def shortened(message: ChatMessage, max_tokens: int) -> dict[str, Any]:
     """What can be read of a message from its first tokens. A tool call that is not there to its end is none."""
     left = max_tokens
     reasoning, text = split(message.get("reasoning") or ""), split(message["content"] or "")
@@ -224,12 +228,12 @@ def shortened(message: Message, max_tokens: int) -> dict[str, Any]:
     return message_of("".join(said), "".join(thought), calls)
 
 
-def begun(message: Message, words: int) -> dict[str, Any]:
+def begun(message: ChatMessage, words: int) -> dict[str, Any]:
     """A message as far as it has come when its text breaks off after so many words."""
     return message_of("".join(_WORD.findall(message["content"] or "")[:words]), message.get("reasoning") or "", ())
 
 
-def deltas(message: Message) -> Iterator[Delta]:
+def deltas(message: ChatMessage) -> Iterator[Delta]:
     """A message word by word."""
     yield from (ReasoningDelta(word) for word in _WORD.findall(message.get("reasoning") or ""))
     yield from (TextDelta(word) for word in _WORD.findall(message["content"] or ""))
@@ -246,14 +250,14 @@ def split(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def prompt_tokens(ask: Ask) -> list[str]:
+def prompt_tokens(ask: ModelRequest) -> list[str]:
     """The whole prompt: the tools, every message, and the mark that it is the assistant's turn."""
     tools = [token for tool in ask.tools for token in ("<|tool|>", *_SCHEMA_TOKEN.findall(canonical(tool)))]
     messages = [token for message in ask.messages for token in (f"<|{message['role']}|>", *message_tokens(message), END)]
     return [*tools, *messages, "<|assistant|>"]
 
 
-def message_tokens(message: Message) -> list[str]:
+def message_tokens(message: ChatMessage) -> list[str]:
     """What a message says, without its role and its end."""
     reasoning = message.get("reasoning")
     return [
@@ -269,7 +273,7 @@ def call_tokens(each: Mapping[str, Any]) -> list[str]:
     return ["<|call|>", *split(function["name"]), *split(function.get("arguments") or "{}")]
 
 
-def digest_of(ask: Ask, model: str) -> str:
+def digest_of(ask: ModelRequest, model: str) -> str:
     """SHA-256 of the request, in one spelling."""
     request = {
         "model": model,

@@ -12,7 +12,7 @@ from typing import Any, Self
 from hermes.backends.scripted.moments import read_moment
 from hermes.backends.tool_calls import paired
 from hermes.gateway.estimate import parts_of
-from hermes.ports.backends import Ask, Message
+from hermes.ports.backends import ChatMessage, ModelRequest
 from hermes.router.speakers import spoken_words
 
 ANY_TOOL = "*"
@@ -60,7 +60,7 @@ class Scene:
     """The user's local time, where a note says it."""
 
     @classmethod
-    def of(cls, ask: Ask, questions: Collection[str] = ()) -> Self:
+    def of(cls, ask: ModelRequest, questions: Collection[str] = ()) -> Self:
         """Look at a request. Raises KeyError, TypeError, IndexError or AttributeError for what is no chat."""
         messages = paired(ask.messages)
         last = messages[-1]
@@ -104,7 +104,7 @@ class Scene:
 SCENE_PLACES = ("user", "words", "tool", "day", "time")
 
 
-def text_of(message: Message) -> str:
+def text_of(message: ChatMessage) -> str:
     """The text of a message, whether it is one or a list of parts."""
     content = message.get("content")
     return content if isinstance(content, str) else "".join(part.get("text") or "" for part in parts_of(message))
@@ -116,13 +116,13 @@ def own_words(text: str) -> str:
     return spoken_words(text[note.end() :] if note else text)
 
 
-def last_text(messages: Sequence[Message], role: str) -> str:
+def last_text(messages: Sequence[ChatMessage], role: str) -> str:
     """What somebody said last; messages without words, such as calls, are left out."""
     texts = (text_of(message) for message in reversed(messages) if message["role"] == role)
     return next((text for text in texts if text), "")
 
 
-def answered(messages: Sequence[Message], said: Sequence[int], questions: Collection[str]) -> Iterator[str]:
+def answered(messages: Sequence[ChatMessage], said: Sequence[int], questions: Collection[str]) -> Iterator[str]:
     """What the user said before each question of the script's that they answered without a break; the newest first."""
     for at, before in zip(reversed(said[1:][-MOST_EARLIER:]), reversed(said[:-1][-MOST_EARLIER:]), strict=True):
         if not last_text(messages[before:at], "assistant").rstrip().endswith(tuple(questions)):

@@ -21,7 +21,7 @@ from hermes.backends.scripted.places import fill
 from hermes.backends.scripted.reading import OTHERWISE, BadScript, parse
 from hermes.backends.scripted.rule import Answer, Call, Fault, Heard, Patterns, Rule, Texts, spoken
 from hermes.backends.scripted.scene import Scene
-from hermes.ports.backends import Ask
+from hermes.ports.backends import ModelRequest
 
 __all__ = ["Answer", "BadScript", "Call", "Fault", "Rule", "Script"]
 
@@ -59,7 +59,7 @@ class Script:
         said = parse(text, where)
         return cls(rules=said.rules, transcript=said.transcript, otherwise=said.otherwise, languages=said.languages)
 
-    def answer(self, ask: Ask, *, given: int = 0) -> Answer:
+    def answer(self, ask: ModelRequest, *, given: int = 0) -> Answer:
         """What is answered when so many answers have been given.
 
         Raises KeyError, TypeError, IndexError or AttributeError for what is no chat."""

@@ -11,7 +11,7 @@ from typing import Any
 from hermes.channels import meta
 from hermes.channels.instagram.parse import happenings
 from hermes.channels.text import Style, in_utf8, read, split
-from hermes.ports.channels import Call, Happening, Outcome, Reply, To, Verdict, Webhook
+from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, PlatformResponse, SendOutcome, SendResult, Webhook
 from hermes.turn import Platform
 
 LIMIT = 1000
@@ -19,17 +19,17 @@ LIMIT = 1000
 STYLE = Style(quote="> ", spell_links=True, table_width=0)
 """There is no markup at all, and no letters of one width."""
 
-SUBCODES: Mapping[int, Outcome] = {
-    2534022: Outcome.WINDOW_CLOSED,
-    2018278: Outcome.WINDOW_CLOSED,
-    2534014: Outcome.INVALID_RECIPIENT,  # cannot be found
-    2018001: Outcome.INVALID_RECIPIENT,  # no such user
-    2018108: Outcome.INVALID_RECIPIENT,  # takes no messages from us
-    1545041: Outcome.INVALID_RECIPIENT,  # is not available
+SUBCODES: Mapping[int, SendOutcome] = {
+    2534022: SendOutcome.WINDOW_CLOSED,
+    2018278: SendOutcome.WINDOW_CLOSED,
+    2534014: SendOutcome.INVALID_RECIPIENT,  # cannot be found
+    2018001: SendOutcome.INVALID_RECIPIENT,  # no such user
+    2018108: SendOutcome.INVALID_RECIPIENT,  # takes no messages from us
+    1545041: SendOutcome.INVALID_RECIPIENT,  # is not available
     # Of one conversation, under codes that are of the whole account elsewhere.
-    2018300: Outcome.REJECTED,  # another app has this thread
-    2018321: Outcome.REJECTED,  # another app has this thread
-    2018028: Outcome.REJECTED,  # no tester of an app that is not published
+    2018300: SendOutcome.REJECTED,  # another app has this thread
+    2018321: SendOutcome.REJECTED,  # another app has this thread
+    2018028: SendOutcome.REJECTED,  # no tester of an app that is not published
 }
 
 
@@ -77,7 +77,7 @@ class Instagram:
         """What to answer to Meta's GET, as plain text. Raises NotAuthentic."""
         return meta.challenge(query, self.verify_tokens)
 
-    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
         return happenings(webhook.body, account=self.account, instagram_id=self.instagram_id, now=now)
 
     @property
@@ -85,7 +85,7 @@ class Instagram:
         """The port SharesWebhook."""
         return self.instagram_id
 
-    def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+    def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
         """The port SharesWebhook."""
         return happenings(webhook.body, account=self.account, instagram_id=self.instagram_id, now=now, is_shared=True)
 
@@ -96,19 +96,19 @@ class Instagram:
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"text": body["text"]}
 
-    def encode(self, body: Mapping[str, Any], to: To) -> Call:
+    def encode(self, body: Mapping[str, Any], to: Destination) -> PlatformRequest:
         return self._post({"recipient": {"id": to.channel_id}, "message": {"text": body["text"]}})
 
-    def typing(self, to: To, *, message_id: str | None) -> Call | None:  # noqa: ARG002  # the port's signature
+    def typing(self, to: Destination, *, message_id: str | None) -> PlatformRequest | None:  # noqa: ARG002  # the port's signature
         return self._post({"recipient": {"id": to.channel_id}, "sender_action": "typing_on"})
 
-    def classify(self, reply: Reply) -> Verdict:
+    def classify(self, reply: PlatformResponse) -> SendResult:
         return meta.classify(reply, taken, SUBCODES, (self.access_token, *self.app_secrets, *self.verify_tokens))
 
-    def _post(self, message: Mapping[str, Any]) -> Call:
+    def _post(self, message: Mapping[str, Any]) -> PlatformRequest:
         # `me` is whoever the token belongs to. The token is no parameter: addresses end up in the logs of whoever forwards them.
         url = f"{self.base_url or URLS[self.login]}/{self.version}/me/messages"
-        return Call(method="POST", url=url, headers={"Authorization": f"Bearer {self.access_token}"}, json=message)
+        return PlatformRequest(method="POST", url=url, headers={"Authorization": f"Bearer {self.access_token}"}, json=message)
 
 
 def taken(body: Mapping[str, Any]) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from hermes.ports.channels import Call
+from hermes.ports.channels import PlatformRequest
 
 WANTED = ("message", "business_message", "callback_query", "message_reaction", "my_chat_member")
 """The kinds of updates that something follows from. Reactions come only to who asks for them."""
@@ -33,33 +33,33 @@ class BotApi:
         """The bot's own id as a user, which its token begins with."""
         return self.token.partition(":")[0]
 
-    def call(self, method: str, parameters: Mapping[str, Any] | None = None) -> Call:
-        return Call(method="POST", url=f"{self.base_url}/bot{self.token}/{method}", json=parameters or {})
+    def call(self, method: str, parameters: Mapping[str, Any] | None = None) -> PlatformRequest:
+        return PlatformRequest(method="POST", url=f"{self.base_url}/bot{self.token}/{method}", json=parameters or {})
 
     # --- setting up
 
-    def me(self) -> Call:
+    def me(self) -> PlatformRequest:
         """Who the bot is; `profile_in` reads the answer."""
         return self.call("getMe")
 
-    def set_webhook(self, url: str, secret: str, *, max_connections: int = 40, drop_pending: bool = False) -> Call:
+    def set_webhook(self, url: str, secret: str, *, max_connections: int = 40, drop_pending: bool = False) -> PlatformRequest:
         """Have updates sent to an address, each with the secret in a header. Raises ValueError for a secret that Telegram would refuse."""
         if not _SECRET.fullmatch(secret):
             raise ValueError("a webhook's secret has 1 to 256 signs, of letters, digits, _ and -")
         wanted = {"url": url, "secret_token": secret, "max_connections": max_connections, "allowed_updates": list(WANTED)}
         return self.call("setWebhook", {**wanted, "drop_pending_updates": drop_pending})
 
-    def delete_webhook(self, *, drop_pending: bool = False) -> Call:
+    def delete_webhook(self, *, drop_pending: bool = False) -> PlatformRequest:
         """Have no updates sent any more, so that they can be asked for."""
         return self.call("deleteWebhook", {"drop_pending_updates": drop_pending})
 
-    def webhook_info(self) -> Call:
+    def webhook_info(self) -> PlatformRequest:
         """Where updates are sent, and how that goes; `webhook_in` reads the answer."""
         return self.call("getWebhookInfo")
 
     # --- asking for updates
 
-    def updates(self, offset: int | None, *, wait_s: int = 50, limit: int = 100) -> Call:
+    def updates(self, offset: int | None, *, wait_s: int = 50, limit: int = 100) -> PlatformRequest:
         """Ask for updates, and wait for one; `polled` reads the answer, and knows the next offset. An offset also says that all before it
         are stored: they are not given again. Whoever sends this waits longer than `wait_s`."""
         wanted: dict[str, Any] = {"timeout": wait_s, "limit": limit, "allowed_updates": list(WANTED)}
@@ -67,21 +67,21 @@ class BotApi:
 
     # --- within a conversation
 
-    def answer_callback(self, callback_id: str) -> Call:
+    def answer_callback(self, callback_id: str) -> PlatformRequest:
         """Say that a button's press has arrived; until then the button shows that it waits."""
         return self.call("answerCallbackQuery", {"callback_query_id": callback_id})
 
-    def file(self, file_id: str) -> Call:
+    def file(self, file_id: str) -> PlatformRequest:
         """Ask where a file is; `file_in` reads the answer."""
         return self.call("getFile", {"file_id": file_id})
 
-    def download(self, file_path: str) -> Call | None:
+    def download(self, file_path: str) -> PlatformRequest | None:
         """The call for a file's bytes, good for an hour; None for a path that leads elsewhere. Its address holds the token: nobody keeps
         it, and no model's provider gets it. No redirect is followed."""
         steps = file_path.split("/")
         if not file_path.isprintable() or "\\" in file_path or any(step in ("", ".", "..") for step in steps):
             return None
-        return Call(method="GET", url=f"{self.base_url}/file/bot{self.token}/{quote(file_path)}")
+        return PlatformRequest(method="GET", url=f"{self.base_url}/file/bot{self.token}/{quote(file_path)}")
 
 
 def secrets_of(api: BotApi, secret: str) -> Sequence[str]:

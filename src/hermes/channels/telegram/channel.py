@@ -14,7 +14,7 @@ from hermes.channels.telegram.entities import body, size
 from hermes.channels.telegram.parse import CALLBACK, happenings
 from hermes.channels.telegram.places import recipient
 from hermes.channels.text import read, split
-from hermes.ports.channels import Call, Happening, Reply, To, Verdict, Webhook
+from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, PlatformResponse, SendResult, Webhook
 from hermes.turn import Platform
 
 LIMIT = 4096
@@ -43,7 +43,7 @@ class Telegram:
     def verify(self, webhook: Webhook) -> None:
         check_secret(webhook.headers.get("x-telegram-bot-api-secret-token"), [self.secret])
 
-    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
         return happenings(webhook.body, account=self.account, bot_id=self.api.bot_id, username=self.username, now=now)
 
     def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
@@ -53,7 +53,7 @@ class Telegram:
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"text": body["text"]}
 
-    def encode(self, body: Mapping[str, Any], to: To) -> Call:
+    def encode(self, body: Mapping[str, Any], to: Destination) -> PlatformRequest:
         # Without a preview: what a link's page says about itself is not ours, and it takes up the screen.
         message = {**recipient(to), **body, "link_preview_options": {"is_disabled": True}}
         answered = a_count(to.reply_to)
@@ -62,11 +62,11 @@ class Telegram:
             message["reply_parameters"] = {"message_id": answered, "allow_sending_without_reply": True}
         return self.api.call("sendMessage", message)
 
-    def typing(self, to: To, *, message_id: str | None) -> Call | None:
+    def typing(self, to: Destination, *, message_id: str | None) -> PlatformRequest | None:
         """Shows for 5 seconds that somebody types; after a button was pressed, answers that instead."""
         if message_id is not None and message_id.startswith(CALLBACK):
             return self.api.answer_callback(message_id.removeprefix(CALLBACK))
         return self.api.call("sendChatAction", {**recipient(to), "action": "typing"})
 
-    def classify(self, reply: Reply) -> Verdict:
+    def classify(self, reply: PlatformResponse) -> SendResult:
         return classify(reply, secrets_of(self.api, self.secret))

@@ -11,26 +11,26 @@ from dataclasses import dataclass
 from hermes.channels.meta import a_count, a_text, an_object, parsed
 from hermes.channels.telegram.api import BotApi
 from hermes.channels.telegram.said import SCHEME
-from hermes.ports.channels import Call, Reply
+from hermes.ports.channels import PlatformRequest, PlatformResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
     """A file that can be fetched."""
 
-    call: Call
+    call: PlatformRequest
     """For the bytes. No redirect is followed."""
     bytes: int | None = None
     """As the platform says; whoever fetches counts for themselves."""
 
 
-def look_up(api: BotApi, reference: str) -> Call | None:
+def look_up(api: BotApi, reference: str) -> PlatformRequest | None:
     """The call that asks where a file is; None for a reference that is not Telegram's."""
     file_id = reference.removeprefix(SCHEME)
     return api.file(file_id) if reference.startswith(SCHEME) and file_id else None
 
 
-def file_in(api: BotApi, reply: Reply) -> File | None:
+def file_in(api: BotApi, reply: PlatformResponse) -> File | None:
     """The file that an answer names; None where it names none."""
     body = parsed(reply.body) if 200 <= reply.status < 300 else None
     found = an_object(body.get("result")) if body is not None and body.get("ok") is True else {}

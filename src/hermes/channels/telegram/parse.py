@@ -22,7 +22,7 @@ from hermes.channels.references import reference_of
 from hermes.channels.telegram.addressed import is_addressed
 from hermes.channels.telegram.places import channel_of, thread_of
 from hermes.channels.telegram.said import Said, said_in
-from hermes.ports.channels import Happening, Heard, Passed, Reach, Reaction, Renamed
+from hermes.ports.channels import IdChanged, Ignored, InboundEvent, InboundMessage, ReachabilityChanged, Reaction
 from hermes.turn import Envelope, MessageEvent, Platform
 
 CALLBACK = "callback:"
@@ -39,30 +39,30 @@ class Here:
     now: datetime
 
 
-def happenings(body: bytes, *, account: str, bot_id: str, username: str | None, now: datetime) -> list[Happening]:
+def happenings(body: bytes, *, account: str, bot_id: str, username: str | None, now: datetime) -> list[InboundEvent]:
     """Everything that an update holds. It is one thing, but for an update that is none."""
     update = parsed(body)
     if update is None:
-        return [Passed(reason="not JSON")]
+        return [Ignored(reason="not JSON")]
     number = a_count(update.get("update_id"))
     if number is None:
-        return [Passed(reason="not an update")]
+        return [Ignored(reason="not an update")]
     here = Here(account, bot_id, username, f"{bot_id}:{number}", now)
     found = [happening_in(kind, an_object(value), here) for kind, value in update.items() if kind != "update_id"]
-    return found or [Passed(reason="empty update")]
+    return found or [Ignored(reason="empty update")]
 
 
-def happening_in(kind: str, value: Mapping[str, Any], here: Here) -> Happening:
+def happening_in(kind: str, value: Mapping[str, Any], here: Here) -> InboundEvent:
     read = READERS.get(kind)
     if read is not None:
         return read(value, here)
-    return Passed(reason=kind if kind in KNOWN else "unknown kind")
+    return Ignored(reason=kind if kind in KNOWN else "unknown kind")
 
 
 # --- messages
 
 
-def message_read(message: Mapping[str, Any], here: Here) -> Happening:
+def message_read(message: Mapping[str, Any], here: Here) -> InboundEvent:
     chat, sender = an_object(message.get("chat")), an_object(message.get("from"))
     moved = moved_in(message)
     said = said_in(message)
@@ -72,9 +72,9 @@ def message_read(message: Mapping[str, Any], here: Here) -> Happening:
     if not reason and is_group(chat) and not is_addressed(message, bot_id=here.bot_id, username=here.username):
         reason = "not addressed"
     if said is None or reason:
-        return Passed(reason=reason)
+        return Ignored(reason=reason)
     answered = an_object(message.get("reply_to_message"))
-    return Heard(
+    return InboundMessage(
         envelope=envelope(message, sender, said, here),
         message_id=a_text(message.get("message_id")),
         media=(said.media,) if said.media is not None else (),
@@ -84,13 +84,13 @@ def message_read(message: Mapping[str, Any], here: Here) -> Happening:
     )
 
 
-def moved_in(message: Mapping[str, Any]) -> Renamed | None:
+def moved_in(message: Mapping[str, Any]) -> IdChanged | None:
     """A group that became a supergroup says so twice: under its old number, and under its new one."""
     here = a_text(an_object(message.get("chat")).get("id"))
     to, come_from = a_text(message.get("migrate_to_chat_id")), a_text(message.get("migrate_from_chat_id"))
     if here and to:
-        return Renamed(old=here, new=to)
-    return Renamed(old=come_from, new=here) if here and come_from else None
+        return IdChanged(old=here, new=to)
+    return IdChanged(old=come_from, new=here) if here and come_from else None
 
 
 def unheard(message: Mapping[str, Any], chat: Mapping[str, Any], sender: Mapping[str, Any]) -> str:
@@ -141,14 +141,14 @@ def name_of(sender: Mapping[str, Any]) -> str | None:
 # --- what is no message
 
 
-def callback_read(callback: Mapping[str, Any], here: Here) -> Happening:
+def callback_read(callback: Mapping[str, Any], here: Here) -> InboundEvent:
     """A pressed button. When it was pressed nobody says; the message's own date is that of the question."""
     message, sender = an_object(callback.get("message")), an_object(callback.get("from"))
     data, callback_id = a_text(callback.get("data")), a_text(callback.get("id"))
     if not (data and callback_id and channel_of(message) and a_text(sender.get("id"))) or sender.get("is_bot") is True:
-        return Passed(reason="callback_query")
+        return Ignored(reason="callback_query")
     undated = {key: value for key, value in message.items() if key != "date"}
-    return Heard(
+    return InboundMessage(
         envelope=envelope(undated, sender, Said(data), here),
         message_id=f"{CALLBACK}{callback_id}",
         reply_to=a_text(message.get("message_id")) or None,
@@ -156,12 +156,12 @@ def callback_read(callback: Mapping[str, Any], here: Here) -> Happening:
     )
 
 
-def reaction_read(reaction: Mapping[str, Any], here: Here) -> Happening:  # noqa: ARG001 - all readers are called alike
+def reaction_read(reaction: Mapping[str, Any], here: Here) -> InboundEvent:  # noqa: ARG001 - all readers are called alike
     """The newest of somebody's reactions to a message; of several that are there at once it is the last."""
     message_id = a_text(reaction.get("message_id"))
     who = an_object(reaction.get("user")) or an_object(reaction.get("actor_chat"))
     if not message_id or not a_text(who.get("id")):
-        return Passed(reason="message_reaction")
+        return Ignored(reason="message_reaction")
     shown = [emoji_of(kind) for kind in objects(reaction.get("new_reaction"))]
     return Reaction(
         message_id=message_id, sender_id=a_text(who.get("id")), emoji=shown[-1] if shown else "", channel_id=channel_of(reaction) or None
@@ -173,18 +173,18 @@ def emoji_of(kind: Mapping[str, Any]) -> str:
     return a_text(kind.get("emoji")) or ("⭐" if kind.get("type") == "paid" else "\N{REPLACEMENT CHARACTER}")
 
 
-def membership_read(change: Mapping[str, Any], here: Here) -> Happening:  # noqa: ARG001 - all readers are called alike
+def membership_read(change: Mapping[str, Any], here: Here) -> InboundEvent:  # noqa: ARG001 - all readers are called alike
     """The bot's own standing in a chat. For a person the chat's number is theirs; a group is reached, or not, as a whole."""
     chat_id = a_text(an_object(change.get("chat")).get("id"))
     member = an_object(change.get("new_chat_member"))
     status = a_text(member.get("status"))
     if not chat_id or not status:
-        return Passed(reason="my_chat_member")
+        return Ignored(reason="my_chat_member")
     is_mute = status == "restricted" and (member.get("is_member") is False or member.get("can_send_messages") is False)
-    return Reach(sender_id=chat_id, is_reachable=status not in ("kicked", "left") and not is_mute)
+    return ReachabilityChanged(sender_id=chat_id, is_reachable=status not in ("kicked", "left") and not is_mute)
 
 
-READERS: Mapping[str, Callable[[Mapping[str, Any], Here], Happening]] = {
+READERS: Mapping[str, Callable[[Mapping[str, Any], Here], InboundEvent]] = {
     "message": message_read,
     "business_message": message_read,
     "callback_query": callback_read,

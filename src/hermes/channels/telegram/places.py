@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes.channels.meta import a_count, a_text, an_object
-from hermes.ports.channels import To
+from hermes.ports.channels import Destination
 
 
 def channel_of(message: Mapping[str, Any]) -> str:
@@ -24,7 +24,7 @@ def thread_of(message: Mapping[str, Any]) -> str | None:
     return a_text(message.get("message_thread_id")) or None if message.get("is_topic_message") is True else None
 
 
-def recipient(to: To) -> Mapping[str, Any]:
+def recipient(to: Destination) -> Mapping[str, Any]:
     """The parameters that say where a call goes."""
     chat, _, connection = to.channel_id.partition("@")
     number = a_count(chat)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hermes.channels.meta import a_count, objects, parsed
-from hermes.ports.channels import Reply, Webhook
+from hermes.ports.channels import PlatformResponse, Webhook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Polled:
     forgotten; and it must be so, because after a quiet week Telegram goes on with any number, also with a smaller one."""
 
 
-def polled(reply: Reply) -> Polled | None:
+def polled(reply: PlatformResponse) -> Polled | None:
     """The updates in an answer; None where it is no such answer, and `classify` says why. Then the same offset is asked for again."""
     body = parsed(reply.body)
     if reply.status != 200 or body is None or body.get("ok") is not True or not isinstance(body.get("result"), list):

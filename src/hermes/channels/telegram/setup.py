@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from hermes.channels.meta import a_count, a_text, an_object, moment, parsed
-from hermes.ports.channels import Reply
+from hermes.ports.channels import PlatformResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class WebhookState:
     last_error_at: datetime | None
 
 
-def profile_in(reply: Reply) -> Profile | None:
+def profile_in(reply: PlatformResponse) -> Profile | None:
     """The bot that an answer to `me` names; None where it names none."""
     found = _result(reply)
     if not a_text(found.get("id")) or not a_text(found.get("username")):
@@ -46,7 +46,7 @@ def profile_in(reply: Reply) -> Profile | None:
     )
 
 
-def webhook_in(reply: Reply, *, now: datetime) -> WebhookState | None:
+def webhook_in(reply: PlatformResponse, *, now: datetime) -> WebhookState | None:
     """What an answer to `webhook_info` says; None where it says nothing."""
     found = _result(reply)
     if not isinstance(found.get("url"), str):
@@ -59,6 +59,6 @@ def webhook_in(reply: Reply, *, now: datetime) -> WebhookState | None:
     )
 
 
-def _result(reply: Reply) -> Mapping[str, Any]:
+def _result(reply: PlatformResponse) -> Mapping[str, Any]:
     body = parsed(reply.body)
     return an_object(body.get("result")) if body is not None and body.get("ok") is True else {}

@@ -15,7 +15,7 @@ from hermes.channels.whatsapp.parse import happenings
 from hermes.channels.whatsapp.providers import Provider
 from hermes.channels.whatsapp.subcodes import SUBCODES
 from hermes.channels.whatsapp.template import template, value
-from hermes.ports.channels import Call, Happening, Reply, To, Verdict, Webhook
+from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, PlatformResponse, SendResult, Webhook
 from hermes.turn import Platform
 
 LIMIT = 4096
@@ -45,7 +45,7 @@ class WhatsApp:
         """What to answer to Meta's GET, as plain text. Raises NotAuthentic; always so at 360dialog, which never asks."""
         return self.provider.challenge(query)
 
-    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+    def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
         return self._happenings(webhook, now, self.provider.phone_number_id)
 
     @property
@@ -53,11 +53,13 @@ class WhatsApp:
         """The port SharesWebhook. At 360dialog every number has a URL and a secret of its own."""
         return self.provider.phone_number_id if self.provider.is_signed else None
 
-    def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[Happening]:
+    def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
         """The port SharesWebhook."""
         return self._happenings(webhook, now, self.webhook_id, is_shared=True)
 
-    def _happenings(self, webhook: Webhook, now: datetime, phone_number_id: str | None, *, is_shared: bool = False) -> Sequence[Happening]:
+    def _happenings(
+        self, webhook: Webhook, now: datetime, phone_number_id: str | None, *, is_shared: bool = False
+    ) -> Sequence[InboundEvent]:
         return happenings(
             webhook.body,
             account=self.account,
@@ -80,7 +82,7 @@ class WhatsApp:
         filled = value(text)
         return None if filled is None else template(name, language, [filled], text=text)
 
-    def encode(self, body: Mapping[str, Any], to: To) -> Call:
+    def encode(self, body: Mapping[str, Any], to: Destination) -> PlatformRequest:
         """The call that sends one rendered message, or a `template`."""
         if "template" in body:
             message = {"type": "template", "template": body["template"]}
@@ -92,13 +94,13 @@ class WhatsApp:
         named = {"biz_opaque_callback_data": to.reference} if to.reference and self.provider.is_signed else {}
         return self.provider.post({**PRODUCT, **recipient(to.channel_id), **answered, **named, **message})
 
-    def typing(self, to: To, *, message_id: str | None) -> Call | None:
+    def typing(self, to: Destination, *, message_id: str | None) -> PlatformRequest | None:
         """Marks the message as read, and shows for 25 seconds that somebody types. There is none without a message, and none in groups."""
         if message_id is None or is_group(to.channel_id):
             return None
         return self.provider.post({**PRODUCT, "status": "read", "message_id": message_id, "typing_indicator": {"type": "text"}})
 
-    def classify(self, reply: Reply) -> Verdict:
+    def classify(self, reply: PlatformResponse) -> SendResult:
         return meta.classify(reply, taken, SUBCODES, self.provider.secrets)
 
 

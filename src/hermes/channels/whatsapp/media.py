@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hermes.channels.meta import a_count, a_text, parsed
 from hermes.channels.whatsapp.providers import Provider
-from hermes.ports.channels import Call, Reply
+from hermes.ports.channels import PlatformRequest, PlatformResponse
 
 SCHEME = "whatsapp:"
 
@@ -19,20 +19,20 @@ SCHEME = "whatsapp:"
 class File:
     """A file that can be fetched."""
 
-    call: Call
+    call: PlatformRequest
     """For the bytes. No redirect is followed: the key would go along."""
     mime_type: str | None = None
     bytes: int | None = None
     """As the platform says; whoever fetches counts for themselves."""
 
 
-def look_up(provider: Provider, reference: str) -> Call | None:
+def look_up(provider: Provider, reference: str) -> PlatformRequest | None:
     """The call that asks where a file is; None for a reference that is not WhatsApp's."""
     media_id = reference.removeprefix(SCHEME)
     return provider.look_up(media_id) if reference.startswith(SCHEME) and media_id.strip("./") else None
 
 
-def file_in(provider: Provider, reply: Reply) -> File | None:
+def file_in(provider: Provider, reply: PlatformResponse) -> File | None:
     """The file that an answer names; None where it names none, or one at a place where our key may not go."""
     body = parsed(reply.body) if 200 <= reply.status < 300 else None
     call = provider.download(a_text(body.get("url"))) if body is not None else None

@@ -15,10 +15,16 @@ from hermes.channels.references import reference_of
 from hermes.channels.whatsapp.addresses import group
 from hermes.channels.whatsapp.said import Said, said_in
 from hermes.channels.whatsapp.subcodes import SUBCODES
-from hermes.ports.channels import Happening, Heard, Passed, Rank, Reaction, Receipt, Renamed
+from hermes.ports.channels import DeliveryReceipt, IdChanged, Ignored, InboundEvent, InboundMessage, Reaction, ReceiptRank
 from hermes.turn import Envelope, MessageEvent, Platform
 
-RANKS = {"sent": Rank.SENT, "delivered": Rank.DELIVERED, "read": Rank.READ, "played": Rank.READ, "failed": Rank.FAILED}
+RANKS = {
+    "sent": ReceiptRank.SENT,
+    "delivered": ReceiptRank.DELIVERED,
+    "read": ReceiptRank.READ,
+    "played": ReceiptRank.READ,
+    "failed": ReceiptRank.FAILED,
+}
 ECHOES = {"smb_message_echoes", "message_echoes"}
 
 
@@ -48,30 +54,30 @@ def happenings(
     now: datetime,
     is_shared: bool = False,
     repeats_references: bool = False,
-) -> Sequence[Happening]:
+) -> Sequence[InboundEvent]:
     """Everything in a webhook's body, in its order; of one that is shared with other numbers, only what names this one."""
     payload = parsed(body)
     if payload is None:
-        return [Passed(reason="not_json")]
+        return [Ignored(reason="not_json")]
     if payload.get("object", "whatsapp_business_account") != "whatsapp_business_account":
-        return [Passed(reason="other_object")]
+        return [Ignored(reason="other_object")]
     number = Number(account=account, phone_number_id=phone_number_id, now=now, repeats_references=repeats_references)
     changes = [change for entry in objects(payload.get("entry")) for change in objects(entry.get("changes"))]
     if is_shared:
         changes = [change for change in changes if phone_number_id and number_in(an_object(change.get("value"))) == phone_number_id]
-    return once(happening for change in changes for happening in in_change(change, number)) or [Passed(reason="empty")]
+    return once(happening for change in changes for happening in in_change(change, number)) or [Ignored(reason="empty")]
 
 
-def in_change(change: Mapping[str, Any], number: Number) -> Iterator[Happening]:
+def in_change(change: Mapping[str, Any], number: Number) -> Iterator[InboundEvent]:
     value, kind = an_object(change.get("value")), a_text(change.get("field"))
     if kind in ECHOES:
-        yield from (Passed(reason="echo") for _ in objects(value.get("message_echoes")) or [value])
+        yield from (Ignored(reason="echo") for _ in objects(value.get("message_echoes")) or [value])
     elif kind == "standby":
-        yield Passed(reason="standby")
+        yield Ignored(reason="standby")
     elif kind not in {"messages", "user_id_update"}:
-        yield Passed(reason="other_field")
+        yield Ignored(reason="other_field")
     elif (ours := introduced(value, number)) is None:
-        yield Passed(reason="other_account", meant_for=number_in(value))
+        yield Ignored(reason="other_account", meant_for=number_in(value))
     else:
         yield from in_value(value, ours)
 
@@ -99,36 +105,36 @@ def introduced(value: Mapping[str, Any], number: Number) -> Number | None:
     return replace(number, phone_number_id=number.phone_number_id or named, own=own, names=names, user_ids=user_ids)
 
 
-def in_value(value: Mapping[str, Any], number: Number) -> Iterator[Happening]:
+def in_value(value: Mapping[str, Any], number: Number) -> Iterator[InboundEvent]:
     for message in objects(value.get("messages")):
         yield from in_message(message, number)
     yield from (receipt(status, number) for status in objects(value.get("statuses")))
-    yield from (Passed(reason="error") for _ in objects(value.get("errors")))
+    yield from (Ignored(reason="error") for _ in objects(value.get("errors")))
     for update in objects(value.get("user_id_update")):
         ids = an_object(update.get("user_id"))
         yield from renamed((ids.get("previous"), ids.get("current")))
 
 
-def in_message(message: Mapping[str, Any], number: Number) -> Iterator[Happening]:
+def in_message(message: Mapping[str, Any], number: Number) -> Iterator[InboundEvent]:
     phone, user_id, kind = a_text(message.get("from")), a_text(message.get("from_user_id")), a_text(message.get("type"))
     sender = phone or user_id
     if kind == "system":
         yield from in_system(an_object(message.get("system")), phone)
     elif kind in {"edit", "revoke"}:
-        yield Passed(reason=kind)
+        yield Ignored(reason=kind)
     elif not sender or not a_text(message.get("id")):
-        yield Passed(reason="incomplete")
+        yield Ignored(reason="incomplete")
     elif sender == number.own:
-        yield Passed(reason="echo")
+        yield Ignored(reason="echo")
     elif kind == "reaction":
         yield reaction(an_object(message.get("reaction")), sender)
     elif (said := said_in(message)) is None:
-        yield Passed(reason="unknown_kind")
+        yield Ignored(reason="unknown_kind")
     else:
         yield heard(message, said, sender, number)
 
 
-def heard(message: Mapping[str, Any], said: Said, sender: str, number: Number) -> Heard:
+def heard(message: Mapping[str, Any], said: Said, sender: str, number: Number) -> InboundMessage:
     message_id, group_id = a_text(message.get("id")), a_text(message.get("group_id"))
     user_id = a_text(message.get("from_user_id")) or number.user_ids.get(sender, "")
     event = MessageEvent(
@@ -138,7 +144,7 @@ def heard(message: Mapping[str, Any], said: Said, sender: str, number: Number) -
         media_url=reference_of(said.media, number.account),
         media_type=said.media_type,
     )
-    return Heard(
+    return InboundMessage(
         envelope=Envelope(
             event=event,
             account=number.account,
@@ -155,14 +161,14 @@ def heard(message: Mapping[str, Any], said: Said, sender: str, number: Number) -
     )
 
 
-def reaction(part: Mapping[str, Any], sender: str) -> Happening:
+def reaction(part: Mapping[str, Any], sender: str) -> InboundEvent:
     message_id = a_text(part.get("message_id"))
     if not message_id:
-        return Passed(reason="incomplete")
+        return Ignored(reason="incomplete")
     return Reaction(message_id=message_id, sender_id=sender, emoji=a_text(part.get("emoji")))
 
 
-def in_system(system: Mapping[str, Any], phone: str) -> Iterator[Happening]:
+def in_system(system: Mapping[str, Any], phone: str) -> Iterator[InboundEvent]:
     """Somebody has another number, and with it another user id; or only the user id is told, because the number is not shown.
 
     Where the new number is not shown either, who had the old one goes by the user id from now on."""
@@ -173,26 +179,26 @@ def in_system(system: Mapping[str, Any], phone: str) -> Iterator[Happening]:
     yield from renamed(*changes)
 
 
-def renamed(*changes: tuple[Any, Any]) -> Sequence[Happening]:
+def renamed(*changes: tuple[Any, Any]) -> Sequence[InboundEvent]:
     """The changes that are some; at least one happening, so that nothing goes uncounted."""
     ids = [(a_text(old), a_text(new)) for old, new in changes]
-    return [Renamed(old=old, new=new) for old, new in ids if old and new and old != new] or [Passed(reason="system")]
+    return [IdChanged(old=old, new=new) for old, new in ids if old and new and old != new] or [Ignored(reason="system")]
 
 
-def receipt(status: Mapping[str, Any], number: Number) -> Happening:
+def receipt(status: Mapping[str, Any], number: Number) -> InboundEvent:
     message_id, rank = a_text(status.get("id")), RANKS.get(a_text(status.get("status")))
     if not message_id or rank is None:
-        return Passed(reason="status")
-    errors = objects(status.get("errors")) if rank is Rank.FAILED else []
+        return Ignored(reason="status")
+    errors = objects(status.get("errors")) if rank is ReceiptRank.FAILED else []
     complaint = complaint_of(errors[0]) if errors else Complaint()
     reference = a_text(status.get("biz_opaque_callback_data")) or None
     # Meta tells every app of a number what became of the messages of all of them.
     is_ours = reference is not None or not number.repeats_references
-    return Receipt(
+    return DeliveryReceipt(
         message_id=message_id,
         rank=rank,
         at=moment(status.get("timestamp"), now=number.now),
-        error=outcome_of(complaint, FAILED_STATUS, SUBCODES) if rank is Rank.FAILED else None,
+        error=outcome_of(complaint, FAILED_STATUS, SUBCODES) if rank is ReceiptRank.FAILED else None,
         detail=described(complaint, None, ()),
         channel_id=recipient_of(status) if is_ours else None,
         reference=reference,

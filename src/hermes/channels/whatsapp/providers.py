@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from hermes.channels import meta
-from hermes.ports.channels import Call, NotAuthentic, Webhook
+from hermes.ports.channels import PlatformRequest, Webhook, WebhookNotAuthentic
 
 LOOKASIDE = "lookaside.fbsbx.com"
 """Where Meta keeps the files."""
@@ -43,15 +43,15 @@ class Provider(Protocol):
 
     def challenge(self, query: Mapping[str, str]) -> str: ...
 
-    def post(self, message: Mapping[str, Any]) -> Call:
+    def post(self, message: Mapping[str, Any]) -> PlatformRequest:
         """The call that sends a message, or marks one as read."""
         ...
 
-    def look_up(self, media_id: str) -> Call:
+    def look_up(self, media_id: str) -> PlatformRequest:
         """The call that asks where a file is."""
         ...
 
-    def download(self, url: str) -> Call | None:
+    def download(self, url: str) -> PlatformRequest | None:
         """The call for the bytes at an address; None where the key may not go."""
         ...
 
@@ -81,18 +81,18 @@ class Dialog360:
         meta.check_secret(given, self.webhook_secrets)
 
     def challenge(self, query: Mapping[str, str]) -> str:  # noqa: ARG002  # the port's signature
-        raise NotAuthentic  # 360dialog never asks
+        raise WebhookNotAuthentic  # 360dialog never asks
 
-    def post(self, message: Mapping[str, Any]) -> Call:
+    def post(self, message: Mapping[str, Any]) -> PlatformRequest:
         # No id of the number in the path: the key says whose it is, and with the id it is an error.
-        return Call(method="POST", url=f"{self.base_url}/messages", headers=self._headers(), json=message)
+        return PlatformRequest(method="POST", url=f"{self.base_url}/messages", headers=self._headers(), json=message)
 
-    def look_up(self, media_id: str) -> Call:
-        return Call(method="GET", url=f"{self.base_url}/{quote(media_id, safe='')}", headers=self._headers())
+    def look_up(self, media_id: str) -> PlatformRequest:
+        return PlatformRequest(method="GET", url=f"{self.base_url}/{quote(media_id, safe='')}", headers=self._headers())
 
-    def download(self, url: str) -> Call | None:
+    def download(self, url: str) -> PlatformRequest | None:
         rest = rest_of(url, {f"https://{LOOKASIDE}", self.base_url})
-        return None if rest is None else Call(method="GET", url=f"{self.base_url}{rest}", headers=self._headers())
+        return None if rest is None else PlatformRequest(method="GET", url=f"{self.base_url}{rest}", headers=self._headers())
 
     def _headers(self) -> Mapping[str, str]:
         return {"D360-API-KEY": self.api_key}
@@ -126,18 +126,18 @@ class CloudApi:
     def challenge(self, query: Mapping[str, str]) -> str:
         return meta.challenge(query, self.verify_tokens)
 
-    def post(self, message: Mapping[str, Any]) -> Call:
+    def post(self, message: Mapping[str, Any]) -> PlatformRequest:
         url = f"{self.base_url}/{self.version}/{quote(self.phone_number_id, safe='')}/messages"
-        return Call(method="POST", url=url, headers=self._headers(), json=message)
+        return PlatformRequest(method="POST", url=url, headers=self._headers(), json=message)
 
-    def look_up(self, media_id: str) -> Call:
+    def look_up(self, media_id: str) -> PlatformRequest:
         # With the number: a file of another one is then not found, instead of fetched.
         number = quote(self.phone_number_id, safe="")
         url = f"{self.base_url}/{self.version}/{quote(media_id, safe='')}?phone_number_id={number}"
-        return Call(method="GET", url=url, headers=self._headers())
+        return PlatformRequest(method="GET", url=url, headers=self._headers())
 
-    def download(self, url: str) -> Call | None:
-        return None if rest_of(url, self.media_urls) is None else Call(method="GET", url=url, headers=self._headers())
+    def download(self, url: str) -> PlatformRequest | None:
+        return None if rest_of(url, self.media_urls) is None else PlatformRequest(method="GET", url=url, headers=self._headers())
 
     def _headers(self) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {self.access_token}"}

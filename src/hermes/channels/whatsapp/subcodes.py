@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hermes.ports.channels import Outcome
+from hermes.ports.channels import SendOutcome
 
-SUBCODES: Mapping[int, Outcome] = {
-    33: Outcome.UNAUTHORIZED,  # the number in the path is none of ours
+SUBCODES: Mapping[int, SendOutcome] = {
+    33: SendOutcome.UNAUTHORIZED,  # the number in the path is none of ours
 }

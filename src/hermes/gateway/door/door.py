@@ -14,14 +14,14 @@ from hermes.gateway.door.recording import Recording
 from hermes.gateway.door.request import DoorRequest
 from hermes.gateway.gateway import Gateway
 from hermes.ports.api_keys import ApiKey
-from hermes.ports.backends import Ask, Delta
-from hermes.ports.calls import Source
-from hermes.ports.chats import Chats
+from hermes.ports.backends import Delta, ModelRequest
+from hermes.ports.client_chats import ClientChats
 from hermes.ports.errors import PortError
 from hermes.ports.graphs import Graphs
-from hermes.ports.models import Answer, Began, Caller
-from hermes.ports.people import People, User, UserState
+from hermes.ports.model_calls import CallSource
+from hermes.ports.models import Answer, AnswerStarted, Caller
 from hermes.ports.transactions import Transactions
+from hermes.ports.users import User, Users, UserState
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
 
@@ -49,7 +49,7 @@ class Said:
     """A piece of one of the answers: who began, deltas, and last of all the answer itself."""
 
     choice: int
-    piece: Began | Delta | Answer
+    piece: AnswerStarted | Delta | Answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +57,8 @@ class Door:
     """Chat completions for programs that send the whole chat each time."""
 
     gateway: Gateway
-    people: People
-    chats: Chats
+    people: Users
+    chats: ClientChats
     graphs: Graphs
     transactions: Transactions
     tier: str
@@ -74,7 +74,9 @@ class Door:
         if known is not None and time.monotonic() < known[0]:
             return known[1]
         async with self.transactions.begin() as tx:
-            user, is_new = await self.people.meet(tx, key.account, Platform.DOOR, f"{key.id}/{name}", state=UserState.ACTIVE)
+            user, is_new = await self.people.find_or_create(
+                tx, key.account, Platform.COMPLETIONS, f"{key.id}/{name}", state=UserState.ACTIVE
+            )
             if is_new and key.trains:
                 await self.people.allow_training(tx, user.id, trains=True)
         while len(self._guests) >= MOST_REMEMBERED:
@@ -132,7 +134,7 @@ class Door:
             async for said in merged:
                 yield said
 
-    async def _together(self, choices: int, ask: Ask, caller: Caller, recording: Recording) -> AsyncGenerator[Said]:
+    async def _together(self, choices: int, ask: ModelRequest, caller: Caller, recording: Recording) -> AsyncGenerator[Said]:
         """Several streams as one."""
         # A queue of one: who reads slowly is answered slowly, and nothing piles up.
         queue: asyncio.Queue[Said | BaseException | None] = asyncio.Queue(1)
@@ -166,7 +168,7 @@ class Door:
             user_id=guest.user.id,
             account=guest.account,
             tier=guest.tier,
-            source=Source.DOOR,
+            source=CallSource.COMPLETIONS,
             takes_copies=False,  # samples are independent
             models=self.chain(request.model, guest.tier),
             deadline_s=self.deadline_s,

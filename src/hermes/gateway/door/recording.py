@@ -18,9 +18,9 @@ from hermes.graph import CallRecord, MessageGraph, Overlay, Turn
 from hermes.graph.context import KeepReasoning
 from hermes.graph.message import canonical
 from hermes.ports.backends import LOGPROBS, Completion, Usage
-from hermes.ports.calls import Call
-from hermes.ports.chats import Chats, Found, Mark
-from hermes.ports.graphs import Entry, Graphs
+from hermes.ports.client_chats import ChatFingerprint, ChatMatch, ClientChats
+from hermes.ports.graphs import GraphEntry, Graphs
+from hermes.ports.model_calls import ModelCall
 from hermes.ports.transactions import Transaction
 
 
@@ -30,7 +30,7 @@ class Recording:
     def __init__(
         self,
         request: DoorRequest,
-        chats: Chats,
+        chats: ClientChats,
         graphs: Graphs,
         *,
         account: str,
@@ -56,7 +56,7 @@ class Recording:
         if self._session_id is not None:
             await self._chats.drop_empty(tx, self._user_id, self._session_id)
 
-    async def at_once(self, call: Call, completion: Completion) -> UUID | None:
+    async def at_once(self, call: ModelCall, completion: Completion) -> UUID | None:
         if self._session_id is not None or self._name is not None:
             return None
         found = await self._chats.look(self._user_id, self._marker.marks) if self._marker.marks else None
@@ -66,7 +66,7 @@ class Recording:
         entries = self._entries(found, message, call, completion)
         return await self._chats.add(self._user_id, found, entries, self._mark(found, message), call)
 
-    async def write(self, tx: Transaction, call: Call, completion: Completion) -> UUID:
+    async def write(self, tx: Transaction, call: ModelCall, completion: Completion) -> UUID:
         message, found = normal(completion.message), await self._chat(tx)
         if self._session_id is None and self._goes_on(found):
             entries, mark = self._entries(found, message, call, completion), self._mark(found, message)
@@ -77,12 +77,12 @@ class Recording:
             await self._chats.note(tx, self._user_id, found.session_id, head, mark)
         return found.session_id
 
-    def _mark(self, found: Found | None, message: Message) -> Mark | None:
+    def _mark(self, found: ChatMatch | None, message: Message) -> ChatFingerprint | None:
         """What the list that goes on will be known by. Of reasoning that the client did not show, nobody here knows what it is."""
         mark = self._marker.behind(message)
         return replace(mark, whole=os.urandom(32)) if mark is not None and found is not None and found.hides_reasoning else mark
 
-    async def _chat(self, tx: Transaction) -> Found:
+    async def _chat(self, tx: Transaction) -> ChatMatch:
         marks = self._marker.marks
         if self._session_id is not None:
             found = await self._chats.get(tx, self._user_id, self._session_id, marks)
@@ -92,24 +92,24 @@ class Recording:
             found = await self._chats.find(tx, self._user_id, marks)
         return found if found is not None else await self._chats.begin(tx, self._account, self._user_id)
 
-    def _goes_on(self, found: Found) -> bool:
+    def _goes_on(self, found: ChatMatch) -> bool:
         """Whether the list is what the client showed, up to its new messages, and shown with all of its reasoning or with none."""
         if found.known is None:
             return found.is_new
         return found.has_reasoning or not shows_reasoning(self._request.messages[found.known.length :])
 
-    def _entries(self, found: Found | None, message: Message, call: Call, completion: Completion) -> list[Entry]:
+    def _entries(self, found: ChatMatch | None, message: Message, call: ModelCall, completion: Completion) -> list[GraphEntry]:
         """What a chat that goes on grows by: the client's new messages, and the answer."""
         known = found.known.length if found is not None and found.known is not None else 0
         new = self._request.messages[known:]
         is_whole = (found is not None and found.has_reasoning) or shows_reasoning(new)
         keep: KeepReasoning = "all" if is_whole and completion.is_reasoning_sent else "none"
         record = record_of(self._request, call, completion, self._limits)
-        return [*map(Entry, new), Entry(message, is_sampled=True, call=record, keep_reasoning=keep)]
+        return [*map(GraphEntry, new), GraphEntry(message, is_sampled=True, call=record, keep_reasoning=keep)]
 
     async def _commit(
-        self, tx: Transaction, found: Found, message: Message, call: Call, completion: Completion
-    ) -> tuple[str | None, Mark | None]:
+        self, tx: Transaction, found: ChatMatch, message: Message, call: ModelCall, completion: Completion
+    ) -> tuple[str | None, ChatFingerprint | None]:
         """Make the list what the client showed, whatever it was, and record the answer to that. Return the list's head, if it ends with
         the answer, and what the list is known by."""
         graph = await self._graphs.load(tx, found.session_id)
@@ -170,7 +170,7 @@ def shows_reasoning(messages: Sequence[Message]) -> bool:
     return any("reasoning" in message for message in messages)
 
 
-def record_of(request: DoorRequest, call: Call, completion: Completion, limits: Mapping[str, int] | None = None) -> CallRecord:
+def record_of(request: DoorRequest, call: ModelCall, completion: Completion, limits: Mapping[str, int] | None = None) -> CallRecord:
     """The call as the graph keeps it: what was asked for, what came back, what it cost."""
     about = {
         "call_id": str(call.id),

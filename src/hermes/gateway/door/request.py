@@ -15,7 +15,7 @@ from hermes.gateway.matching import normal
 from hermes.graph import MessageError
 from hermes.graph.call import freeze_tools
 from hermes.graph.message import FrozenDict, check_message, freeze_items
-from hermes.ports.backends import Ask
+from hermes.ports.backends import ModelRequest
 
 MOST_MESSAGES = 100_000
 LONGEST_NAME = 512
@@ -68,9 +68,9 @@ class DoorRequest:
     metadata: Mapping[str, Any]
     """The client's own words about the call, kept with it. `policy_version` names the weights that answer."""
 
-    def ask(self, end_user: str) -> Ask:
+    def ask(self, end_user: str) -> ModelRequest:
         """The same to a backend. Token ids are always asked for: whoever trains on it later cannot ask any more."""
-        return Ask(
+        return ModelRequest(
             messages=self.messages,
             max_tokens=self.max_tokens or NO_LIMIT,
             tools=self.tools,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes.graph.context import KeepReasoning, Overlay
-from hermes.ports.images import Picture
+from hermes.ports.images import ImagePrompt
 from hermes.ports.inbox import Claim
 from hermes.ports.souls import Soul
 from hermes.router.speakers import labelled, speaker_id
@@ -68,7 +68,7 @@ class Prompt:
         return json.dumps({name: getattr(self, name) for name in self.__slots__}, separators=(",", ":")).encode()
 
 
-def build_messages(claim: Claim, soul: Soul, past: Past, picture: Picture | None) -> Prompt:
+def build_messages(claim: Claim, soul: Soul, past: Past, picture: ImagePrompt | None) -> Prompt:
     """Put history, the note of this turn, the message and its picture together."""
     words = words_of(claim)
     text = "\n\n".join(part for part in (soul.note, picture.question if picture else "", words) if part)

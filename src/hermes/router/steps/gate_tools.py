@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from hermes.ports.inbox import Claim
-from hermes.ports.tools import Gated, Tools
+from hermes.ports.tools import GatedTools, Tools
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import Prompt
 from hermes.router.steps.load_history import Past
@@ -46,17 +46,17 @@ def tools_for(claim: Claim, services: Services) -> Tools:
     return services.tools.for_room() if claim.envelope.is_shared else services.tools
 
 
-def with_picture(gated: Gated, prompt: Prompt, warm: str | None, everything: Gated) -> Gated:
+def with_picture(gated: GatedTools, prompt: Prompt, warm: str | None, everything: GatedTools) -> GatedTools:
     """The tools for a picture and its words. Those that nobody has here are not missed."""
     wanted, is_decided = set(prompt.picture_tools) & names(everything), prompt.tool_choice is not None
     if not wanted or (wanted <= names(gated) and (gated.name == warm or not is_decided)):
         return gated
     if gated.schemas and not is_decided:
         return everything
-    return Gated(PICTURE, [schema for schema in everything.schemas if schema["function"]["name"] in wanted])
+    return GatedTools(PICTURE, [schema for schema in everything.schemas if schema["function"]["name"] in wanted])
 
 
-def names(gated: Gated) -> set[str]:
+def names(gated: GatedTools) -> set[str]:
     return {str(schema["function"]["name"]) for schema in gated.schemas}
 
 

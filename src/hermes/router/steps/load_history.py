@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from hermes.ports.errors import Damaged, NotThere
-from hermes.ports.histories import History
+from hermes.ports.errors import DataDamaged, NotFound
+from hermes.ports.histories import RecentHistory
 from hermes.ports.inbox import Claim
 from hermes.ports.sessions import Session
 from hermes.router.asking import caller_of
@@ -24,7 +24,7 @@ class Past:
     """The session, and the end of its list that the model is shown."""
 
     session: Session
-    history: History
+    history: RecentHistory
     is_missing: bool = False
     """It could not be read; the model is asked without it, and what comes of it goes behind all that is there."""
 
@@ -58,24 +58,24 @@ def shortened(past: Past, compaction: Compaction, tier: str) -> Past:
     while kept and not (kept[0].get("role") == "user" and compaction.fits(kept, tier)):
         kept.pop(0)
     left_out = len(history.messages) - len(kept)
-    return replace(past, history=History(tuple(kept), history.head, history.offset + left_out), is_compacted=True)
+    return replace(past, history=RecentHistory(tuple(kept), history.head, history.offset + left_out), is_compacted=True)
 
 
 async def read_past(claim: Claim, services: Services) -> Past:
     """Return the session's past as it is."""
     async with services.transactions.once() as tx:
-        session = await services.sessions.go_on(tx, claim.conversation_id, is_shared=claim.envelope.is_shared)
+        session = await services.sessions.find_current(tx, claim.conversation_id, is_shared=claim.envelope.is_shared)
     if session is None:
         async with services.transactions.begin() as tx:
             session = await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=claim.envelope.is_shared)
     try:
-        return Past(session, await services.histories.read(claim.envelope.scope, session))
-    except NotThere:
+        return Past(session, await services.histories.read(claim.envelope.conversation_key, session))
+    except NotFound:
         log.warning("history_missing", session_id=str(session.id))
-        return Past(session, History((), session.head, session.length), is_missing=True)
-    except Damaged:
+        return Past(session, RecentHistory((), session.head, session.length), is_missing=True)
+    except DataDamaged:
         # Nothing can be added to a list that nobody can read; the conversation goes on in a new one, and somebody should look at it.
         services.alerts.alert("history_damaged", session_id=str(session.id))
         async with services.transactions.begin() as tx:
             session = await services.sessions.begin(tx, session, claim.user_id)
-        return Past(session, History((), session.head), is_missing=True)
+        return Past(session, RecentHistory((), session.head), is_missing=True)

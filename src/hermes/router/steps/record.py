@@ -11,10 +11,10 @@ from typing import Any
 from uuid import UUID
 
 from hermes.graph.context import KeepReasoning
-from hermes.ports.errors import Forgotten, StaleHead
-from hermes.ports.graphs import Appended, Entry
+from hermes.ports.errors import StaleHead, UserErased
+from hermes.ports.graphs import AppendResult, GraphEntry
 from hermes.ports.inbox import Claim
-from hermes.ports.outbox import Parcel
+from hermes.ports.outbox import OutboxMessage
 from hermes.ports.sessions import Session
 from hermes.ports.transactions import Transaction
 from hermes.router.asking import MICRO, Answered
@@ -58,8 +58,8 @@ class Ended:
 class Recorded:
     """What the end of a turn leaves to do."""
 
-    parcel: Parcel | None
-    appended: Appended | None
+    parcel: OutboxMessage | None
+    appended: AppendResult | None
 
 
 async def record(claim: Claim, ended: Ended, services: Services) -> Recorded:
@@ -89,7 +89,7 @@ async def warm_history(claim: Claim, ended: Ended, recorded: Recorded, services:
     if exchange is None or past is None or appended is None or exchange.prompt.offset or exchange.prompt.head != past.history.head:
         return
     said = [entry.message for entry in entries_of(exchange)]
-    await services.histories.append(claim.envelope.scope, past.session, past.history, said, head=appended.head)
+    await services.histories.append(claim.envelope.conversation_key, past.session, past.history, said, head=appended.head)
 
 
 async def current(tx: Transaction, claim: Claim, ended: Ended, services: Services) -> Session:
@@ -98,7 +98,7 @@ async def current(tx: Transaction, claim: Claim, ended: Ended, services: Service
     return await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=claim.envelope.is_shared)
 
 
-async def write_graph(tx: Transaction, claim: Claim, exchange: Exchange, services: Services) -> tuple[UUID, Appended]:
+async def write_graph(tx: Transaction, claim: Claim, exchange: Exchange, services: Services) -> tuple[UUID, AppendResult]:
     """Append to the list that the model was shown, also where another session has begun since; return its session.
 
     What the model was not shown of it is first taken off, so that its answer stands under what it saw. A list whose owner was deleted
@@ -107,13 +107,13 @@ async def write_graph(tx: Transaction, claim: Claim, exchange: Exchange, service
     session_id = UUID(prompt.session_id)
     try:
         if prompt.offset:
-            return session_id, await services.graphs.shorten(tx, session_id, prompt.head, prompt.offset, entries)
+            return session_id, await services.graphs.compact(tx, session_id, prompt.head, prompt.offset, entries)
         return session_id, await services.graphs.append(tx, session_id, prompt.head, entries)
-    except (Forgotten, StaleHead):
+    except (UserErased, StaleHead):
         # What the model was shown of a private list stays out of a room's, also where the conversation became a room meanwhile.
         is_shared = (await services.sessions.get(tx, session_id)).is_shared
         session = await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=is_shared)
-        said = [Entry({**entry.message, "metadata": {"cut_from": "a list that was erased"}}) for entry in entries]
+        said = [GraphEntry({**entry.message, "metadata": {"cut_from": "a list that was erased"}}) for entry in entries]
         return session.id, await services.graphs.append(tx, session.id, session.head, said)
 
 
@@ -124,7 +124,7 @@ async def keep_language(tx: Transaction, claim: Claim, person: Person, services:
         await services.people.set_language(tx, claim.user_id, settled)
 
 
-def told(ended: Ended, appended: Appended | None) -> dict[str, Any]:
+def told(ended: Ended, appended: AppendResult | None) -> dict[str, Any]:
     """All that `interactions.meta` says of a turn."""
     meta = {**PROVENANCE, **provenance(ended.exchange), **ended.meta, "outcome": ended.outcome, "language": ended.person.language}
     if appended is not None:
@@ -132,30 +132,30 @@ def told(ended: Ended, appended: Appended | None) -> dict[str, Any]:
     return meta
 
 
-def entries_of(exchange: Exchange | None) -> list[Entry]:
+def entries_of(exchange: Exchange | None) -> list[GraphEntry]:
     """What a turn adds to the list: the question, and all that was said after it, each sample with its call."""
     if exchange is None:
         return []
     prompt, first = exchange.prompt, exchange.first
-    entries = [Entry(prompt.question), sampled(first, prompt)]
-    entries += [Entry(message_of(result)) for result in exchange.results]
+    entries = [GraphEntry(prompt.question), sampled(first, prompt)]
+    entries += [GraphEntry(message_of(result)) for result in exchange.results]
     if exchange.second is not None:
         entries.append(sampled(exchange.second, prompt, SECOND_KEEPS))
     elif exchange.raw is not None:
-        entries.append(Entry({"role": "assistant", "content": exchange.raw}))
+        entries.append(GraphEntry({"role": "assistant", "content": exchange.raw}))
     return entries
 
 
-def sampled(answered: Answered, prompt: Prompt, keep_reasoning: KeepReasoning = "none") -> Entry:
+def sampled(answered: Answered, prompt: Prompt, keep_reasoning: KeepReasoning = "none") -> GraphEntry:
     """An answer as a sample, under exactly what was sent. One that was copied out of the cache is context, and names its sample; so is one
     that calls tools again, which nobody will run: without those calls, because no vendor takes a list with a call that has no result."""
     if answered.copy_of is not None:
-        return Entry({**answered.message, "metadata": {"copy_of": answered.copy_of}})
+        return GraphEntry({**answered.message, "metadata": {"copy_of": answered.copy_of}})
     if keep_reasoning == SECOND_KEEPS and answered.tool_calls:
         kept = {name: value for name, value in answered.message.items() if name != "tool_calls"}
-        return Entry({**kept, "metadata": {"cut_from": answered.call_id}})
+        return GraphEntry({**kept, "metadata": {"cut_from": answered.call_id}})
     call = answered.record(prompt.tools)
-    return Entry(answered.message, is_sampled=True, call=call, ephemeral=prompt.system, keep_reasoning=keep_reasoning)
+    return GraphEntry(answered.message, is_sampled=True, call=call, ephemeral=prompt.system, keep_reasoning=keep_reasoning)
 
 
 def provenance(exchange: Exchange | None) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from datetime import UTC, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from hermes.ports.agents import Agent
-from hermes.ports.errors import Forgotten, PortError
+from hermes.ports.errors import PortError, UserErased
 from hermes.ports.inbox import Claim
-from hermes.ports.people import User, UserState
+from hermes.ports.users import User, UserState
 from hermes.router.services import Services
 from hermes.turn import Platform
 
@@ -52,7 +52,7 @@ async def find_user(claim: Claim, services: Services) -> Person:
     async with services.transactions.once() as tx:
         user = await services.people.get(tx, claim.user_id)
     if user.state is UserState.DELETED:
-        raise Forgotten
+        raise UserErased
     agent = services.agent_on(claim.envelope.account)
     language = services.languages.of(user, claim.envelope.event.text)
     return Person(user, agent, language, agent.tier or user.tier)

@@ -5,12 +5,12 @@ what goes wrong with the decision costs the decision, and not the answer. Only w
 
 from __future__ import annotations
 
-from hermes.ports.images import Picture
+from hermes.ports.images import ImagePrompt
 from hermes.ports.inbox import Claim
 from hermes.router.services import Services
 
 
-async def route_image(claim: Claim, services: Services) -> Picture | None:
+async def route_image(claim: Claim, services: Services) -> ImagePrompt | None:
     """Look at the picture. Raises ImageTooLarge and ImageUnreadable.
 
     Not again where the model was asked already: what it was shown is in the journal, and its address may be gone by now."""

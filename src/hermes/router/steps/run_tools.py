@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from hermes.ports.backends import BackendError
-from hermes.ports.budgets import BudgetSpent, Paused
+from hermes.ports.budgets import BudgetSpent, CallsPaused
 from hermes.ports.inbox import Claim
 from hermes.ports.models import NoAnswer
 from hermes.ports.tools import ToolCall, ToolResult, ToolUser
@@ -75,7 +75,7 @@ async def run_tools(claim: Claim, asked: tuple[Prompt, Answered], person: Person
         # What is sent follows from the first request, its answer and the results, which the journal has word for word; not once more here.
         request = json.dumps({"after": answered.call_id}).encode()
         concluded = await effects.once(claim, "call_model", 1, request, conclude, is_repeatable=True)
-    except (NoAnswer, BackendError, BudgetSpent, Paused, TimeoutError):
+    except (NoAnswer, BackendError, BudgetSpent, CallsPaused, TimeoutError):
         return Exchange(prompt, answered, results, raw=raw_output(results, person.language))
     return Exchange(prompt, answered, results, Answered.from_bytes(concluded))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from uuid import UUID
 
-from hermes.ports.people import User
+from hermes.ports.users import User
 from hermes.soul.language.detect import detect_language
 from hermes.soul.language.preference import Preference
 

@@ -13,15 +13,15 @@ from typing import Any, cast
 from uuid import UUID, uuid4
 
 from hermes.ports.agents import Agent
-from hermes.ports.errors import NotThere
+from hermes.ports.answer_signals import AnswerSignals
+from hermes.ports.errors import NotFound
 from hermes.ports.images import Images
 from hermes.ports.inbox import Claim
 from hermes.ports.models import Models
-from hermes.ports.people import User, UserState
-from hermes.ports.replies import Replies
 from hermes.ports.souls import Souls
 from hermes.ports.tools import Tools
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import User, UserState
 from hermes.router.courier import Courier
 from hermes.router.services import Links, Services
 from hermes.stores.memory.ledger import MemoryCredits
@@ -77,7 +77,7 @@ class MemoryHouse:
             graphs=self.graphs,
             journal=cast("Any", self.journal),
             interactions=self.interactions,
-            courier=Courier(transactions, outbox, cast("Replies", Silence()), senders={}),
+            courier=Courier(transactions, outbox, cast("AnswerSignals", Silence()), senders={}),
             souls=self.souls,
             images=self.images,
             tools=self.tools,
@@ -109,7 +109,7 @@ class OneUser:
 
     async def get(self, _: Transaction, user_id: UUID) -> User:
         if user_id != self.house.user.id:
-            raise NotThere(f"there is no user {user_id}")
+            raise NotFound(f"there is no user {user_id}")
         return self.house.user
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from hermes.ports.credits import Balance
-from hermes.ports.errors import NotThere, OutOfCredit
+from hermes.ports.errors import NotFound, OutOfCredit
 from hermes.ports.transactions import Transaction
 
 
@@ -42,7 +42,7 @@ class MemoryCredits:
         if state in ("posted", "refunded"):
             return False
         if state != "reserved":
-            raise NotThere(f"turn {turn_id} has nothing reserved")
+            raise NotFound(f"turn {turn_id} has nothing reserved")
         self.turns[turn_id] = (user_id, "posted")
         return True
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from uuid import UUID
 
-from hermes.ports.errors import Forgotten, NotThere
-from hermes.ports.people import Channel, ChannelTaken, Kept, Linked, NewUser, User, UserState
+from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
 from hermes.router.signup import spoken
 from hermes.stores.memory.ledger import MemoryCredits
 from hermes.turn import Platform
@@ -25,12 +25,12 @@ class MemoryPeople:
     credits: MemoryCredits = field(default_factory=MemoryCredits)
     """Whose ledger tells whether a stranger was ever given or charged anything."""
     users: dict[UUID, User] = field(default_factory=dict)
-    addresses: dict[Channel, UUID] = field(default_factory=dict)
+    addresses: dict[UserChannel, UUID] = field(default_factory=dict)
 
-    async def meet(
+    async def find_or_create(
         self, _: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState, alias: str | None = None
     ) -> tuple[User, bool]:
-        channels = [Channel(account, platform, name) for name in (sender_id, alias) if name is not None]
+        channels = [UserChannel(account, platform, name) for name in (sender_id, alias) if name is not None]
         known = next((self.addresses[channel] for channel in channels if channel in self.addresses), None)
         user = self._add(NewUser(state=state)) if known is None else self.users[known]
         for channel in channels:
@@ -45,10 +45,10 @@ class MemoryPeople:
 
     async def get(self, _: Transaction, user_id: UUID) -> User:
         if user_id not in self.users:
-            raise NotThere(f"there is no user {user_id}")
+            raise NotFound(f"there is no user {user_id}")
         return self.users[user_id]
 
-    async def find(self, _: Transaction, channel: Channel) -> User | None:
+    async def find(self, _: Transaction, channel: UserChannel) -> User | None:
         return self.users[self.addresses[channel]] if channel in self.addresses else None
 
     async def by_code(self, _: Transaction, referral_code: str) -> User | None:
@@ -61,27 +61,27 @@ class MemoryPeople:
         wanted = {state} if state else {*UserState} - {UserState.DELETED}
         return [user for user in reversed(self.users.values()) if user.state in wanted][:limit]
 
-    async def channels(self, _: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[Channel]]:
-        found: dict[UUID, list[Channel]] = {}
+    async def channels(self, _: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[UserChannel]]:
+        found: dict[UUID, list[UserChannel]] = {}
         for channel, user_id in self.addresses.items():
             if user_id in user_ids:
                 found.setdefault(user_id, []).append(channel)
         return found
 
-    async def link(self, tx: Transaction, user_id: UUID, channel: Channel) -> Linked:
+    async def link(self, tx: Transaction, user_id: UUID, channel: UserChannel) -> LinkResult:
         await self._there(tx, user_id)
         holder = self.addresses.get(channel)
         if holder == user_id:
-            return Linked(is_new=False)
+            return LinkResult(is_new=False)
         if holder is not None and self.users[holder].state is not UserState.STRANGER:
             raise ChannelTaken(f"{channel} is the channel of another user, {holder}")
         if holder in self.credits.available:
             raise ChannelTaken(f"{channel} is the channel of a stranger who has an account of credits; activate that one, {holder}")
         self.addresses[channel] = user_id
         if holder is None or holder in self.addresses.values():
-            return Linked(is_new=True)
+            return LinkResult(is_new=True)
         await self.forget(tx, holder)
-        return Linked(is_new=True, replaced=holder)
+        return LinkResult(is_new=True, replaced=holder)
 
     async def activate(self, tx: Transaction, user_id: UUID) -> bool:
         user = await self._there(tx, user_id)
@@ -105,8 +105,8 @@ class MemoryPeople:
     async def allow_training(self, tx: Transaction, user_id: UUID, *, trains: bool) -> None:
         self.users[user_id] = replace(await self._there(tx, user_id), trains=trains)
 
-    async def kept(self, _: Transaction, __: UUID, *, account: str | None = None) -> Kept:  # noqa: ARG002  # the port's
-        return Kept()
+    async def kept(self, _: Transaction, __: UUID, *, account: str | None = None) -> UserDataCounts:  # noqa: ARG002  # the port's
+        return UserDataCounts()
 
     async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
         """Nothing happens at once here."""
@@ -133,5 +133,5 @@ class MemoryPeople:
     async def _there(self, tx: Transaction, user_id: UUID) -> User:
         user = await self.get(tx, user_id)
         if user.state is UserState.DELETED:
-            raise Forgotten
+            raise UserErased
         return user

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 
 from hermes.graph import MessageGraph
 from hermes.graph.edit import COMPACTION
-from hermes.ports.errors import NotThere, StaleHead
-from hermes.ports.graphs import Appended, Entry
-from hermes.ports.histories import History
+from hermes.ports.errors import NotFound, StaleHead
+from hermes.ports.graphs import AppendResult, GraphEntry
+from hermes.ports.histories import RecentHistory
 from hermes.ports.sessions import Session
 from hermes.ports.transactions import Transaction
 
@@ -22,16 +22,16 @@ class MemoryGraphs:
 
     graphs: dict[UUID, MessageGraph] = field(default_factory=dict)
 
-    async def append(self, _: Transaction, session_id: UUID, head: str, entries: Sequence[Entry]) -> Appended:
+    async def append(self, _: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry]) -> AppendResult:
         graph = self._at(session_id, head)
         extend(graph, entries)
-        return Appended.to(graph, len(entries))
+        return AppendResult.to(graph, len(entries))
 
-    async def shorten(self, _: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[Entry]) -> Appended:
+    async def compact(self, _: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[GraphEntry]) -> AppendResult:
         graph = self._at(session_id, head)
         graph.replace(slice(0, count), [], kind=COMPACTION)
         extend(graph, entries)
-        return Appended.to(graph, len(entries))
+        return AppendResult.to(graph, len(entries))
 
     async def load(self, _: Transaction, session_id: UUID) -> MessageGraph:
         return self._known(session_id).copy()
@@ -43,7 +43,7 @@ class MemoryGraphs:
 
     def _known(self, session_id: UUID) -> MessageGraph:
         if session_id not in self.graphs:
-            raise NotThere(f"there is no session {session_id}")
+            raise NotFound(f"there is no session {session_id}")
         return self.graphs[session_id]
 
     def _at(self, session_id: UUID, head: str) -> MessageGraph:
@@ -53,7 +53,7 @@ class MemoryGraphs:
         return graph
 
 
-def extend(graph: MessageGraph, entries: Sequence[Entry]) -> None:
+def extend(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
     for entry in entries:
         if entry.call is not None:
             turn = graph.prepare(entry.call.tools, entry.ephemeral, entry.keep_reasoning)
@@ -69,7 +69,7 @@ class MemorySessions:
     graphs: MemoryGraphs
     sessions: dict[UUID, Session] = field(default_factory=dict)
 
-    async def go_on(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
+    async def find_current(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
         session = self.sessions.get(conversation_id)
         if session is None or session.is_shared != is_shared:
             return None
@@ -78,7 +78,7 @@ class MemorySessions:
     async def get(self, _: Transaction, session_id: UUID) -> Session:
         found = next((session for session in self.sessions.values() if session.id == session_id), None)
         if found is None:
-            raise NotThere(f"there is no session {session_id}")
+            raise NotFound(f"there is no session {session_id}")
         return found
 
     async def begin(self, tx: Transaction, session: Session, user_id: UUID) -> Session:
@@ -110,13 +110,15 @@ class MemoryHistories:
     graphs: MemoryGraphs
     keep: int = 100
 
-    async def read(self, _: str, session: Session) -> History:
+    async def read(self, _: str, session: Session) -> RecentHistory:
         graph = self.graphs.graphs[session.id]
         offset = max(0, (len(graph) // self.keep - 1) * self.keep)
         messages = tuple({name: value for name, value in message.items() if name != "metadata"} for message in graph[offset:])
-        return History(messages, graph.head, offset)
+        return RecentHistory(messages, graph.head, offset)
 
-    async def append(self, scope: str, session: Session, before: History, messages: Sequence[Mapping[str, Any]], *, head: str) -> None:
+    async def append(
+        self, scope: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
+    ) -> None:
         """The list itself is the history."""
 
     async def drop(self, session_ids: Sequence[UUID]) -> None:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from hermes.ports.inbox import Claim, Said
-from hermes.ports.journal import Effect, Progress
-from hermes.ports.outbox import Answer, Body, News, Parcel, ParcelState, Sending, words_of
+from hermes.ports.inbox import Claim, InboxMessage
+from hermes.ports.journal import Effect, EffectProgress
+from hermes.ports.outbox import DeliveryResult, MessageBody, OutboxAnswer, OutboxMessage, OutboxState, ProactiveMessage, readable_text
 from hermes.ports.transactions import Transaction
 from hermes.turn import Platform
 
@@ -31,7 +31,7 @@ class MemoryInbox:
     """Of the port Inbox what a turn's end needs, and whoever comes back to it."""
 
     finished: list[UUID] = field(default_factory=list)
-    messages: dict[UUID, Said] = field(default_factory=dict)
+    messages: dict[UUID, InboxMessage] = field(default_factory=dict)
     """What was said, by turn; whoever makes a claim without an intake puts it here."""
 
     async def hold(self, _: Transaction, __: Claim) -> None:
@@ -40,10 +40,10 @@ class MemoryInbox:
     async def finish(self, _: Transaction, claim: Claim) -> None:
         self.finished.append(claim.turn_id)
 
-    async def said(self, _: Transaction, turn_id: UUID) -> Said | None:
+    async def said(self, _: Transaction, turn_id: UUID) -> InboxMessage | None:
         return self.messages.get(turn_id)
 
-    async def private(self, _: Transaction, user_id: UUID, account: str) -> Said | None:
+    async def last_private(self, _: Transaction, user_id: UUID, account: str) -> InboxMessage | None:
         theirs = [said for said in self.messages.values() if (said.user_id, said.envelope.account) == (user_id, account)]
         return max((said for said in theirs if not said.envelope.is_shared), key=lambda said: said.received_at, default=None)
 
@@ -60,9 +60,9 @@ class MemoryJournal:
         place = (claim.turn_id, step, index)
         if place not in self.requests:
             self.requests[place] = request
-            return Effect(Progress.NEW, request, None)
+            return Effect(EffectProgress.NEW, request, None)
         result = self.results.get(place)
-        return Effect(Progress.STARTED if result is None else Progress.DONE, self.requests[place], result)
+        return Effect(EffectProgress.STARTED if result is None else EffectProgress.DONE, self.requests[place], result)
 
     async def finish(self, _: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
         self.notes.append((step, facts))
@@ -82,7 +82,7 @@ class MemoryJournal:
         if place not in self.requests:
             return None
         result = self.results.get(place)
-        return Effect(Progress.STARTED if result is None else Progress.DONE, self.requests[place], result)
+        return Effect(EffectProgress.STARTED if result is None else EffectProgress.DONE, self.requests[place], result)
 
 
 @dataclass(slots=True)
@@ -100,28 +100,28 @@ class MemoryOutbox:
     """Of the port Outbox what a promise needs, and a courier, and news. A parcel that was put back waits until
     `is_due` is set again."""
 
-    said: dict[UUID, list[Body]] = field(default_factory=dict)
-    parcels: list[Parcel] = field(default_factory=list)
+    said: dict[UUID, list[MessageBody]] = field(default_factory=dict)
+    parcels: list[OutboxMessage] = field(default_factory=list)
     """What is to be sent, in order."""
-    settled: list[tuple[Parcel, Sending]] = field(default_factory=list)
-    told: list[tuple[Said, News, ParcelState]] = field(default_factory=list)
+    settled: list[tuple[OutboxMessage, DeliveryResult]] = field(default_factory=list)
+    told: list[tuple[InboxMessage, ProactiveMessage, OutboxState]] = field(default_factory=list)
     """The news, each with the message that asked for it."""
     recorded: set[int] = field(default_factory=set)
     is_due: bool = True
     """False: the first parcel waits for its time."""
 
-    async def put(self, _: Transaction, claim: Claim, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING) -> None:
+    async def put(self, _: Transaction, claim: Claim, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING) -> None:
         if claim.turn_id in self.said:
             return
         self.said[claim.turn_id] = [*parts]
-        if state is ParcelState.PENDING:
+        if state is OutboxState.PENDING:
             envelope = claim.envelope
             where = (envelope.account, envelope.event.platform, envelope.channel_id)
             for part, body in enumerate(parts):
                 place = (len(self.parcels) + len(self.settled), claim.turn_id, claim.conversation_id, claim.seq, part)
-                self.parcels.append(Parcel(*place, *where, body, 0, thread=envelope.thread, last_inbound_at=datetime.now(UTC)))
+                self.parcels.append(OutboxMessage(*place, *where, body, 0, thread=envelope.thread, last_inbound_at=datetime.now(UTC)))
 
-    async def take(self, _: Transaction, conversation_id: UUID) -> Parcel | None:
+    async def take(self, _: Transaction, conversation_id: UUID) -> OutboxMessage | None:
         for place, parcel in enumerate(self.parcels):
             if parcel.conversation_id == conversation_id:
                 if not self.is_due:
@@ -130,10 +130,10 @@ class MemoryOutbox:
                 return self.parcels[place]
         return None
 
-    async def settle(self, _: Transaction, parcel: Parcel, sending: Sending) -> ParcelState | None:
+    async def settle(self, _: Transaction, parcel: OutboxMessage, sending: DeliveryResult) -> OutboxState | None:
         if parcel not in self.parcels:
             return None
-        if sending.state is ParcelState.PENDING:
+        if sending.state is OutboxState.PENDING:
             place = self.parcels.index(parcel)
             failures, doubts = parcel.failures + sending.is_failure, parcel.doubts + sending.is_doubtful
             self.parcels[place] = replace(parcel, failures=failures, doubts=doubts)
@@ -143,31 +143,31 @@ class MemoryOutbox:
             self.settled.append((parcel, sending))
         return sending.state
 
-    async def answer(self, _: Transaction, turn_id: UUID) -> Answer | None:
-        return Answer(turn_id, words_of(self.said[turn_id]), {}) if turn_id in self.said else None
+    async def answer(self, _: Transaction, turn_id: UUID) -> OutboxAnswer | None:
+        return OutboxAnswer(turn_id, readable_text(self.said[turn_id]), {}) if turn_id in self.said else None
 
     async def waiting(self, _: Transaction) -> int:
         return len(self.parcels)
 
     async def put_news(
-        self, _: Transaction, said: Said, name: str, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING
+        self, _: Transaction, said: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
     ) -> None:
         if all((news.turn_id, news.name) != (said.turn_id, name) for _, news, _ in self.told):
-            news = News(len(self.told) + 1, said.turn_id, said.user_id, name, words_of(parts), datetime.now(UTC))
+            news = ProactiveMessage(len(self.told) + 1, said.turn_id, said.user_id, name, readable_text(parts), datetime.now(UTC))
             self.told.append((said, news, state))
 
-    async def take_news(self, _: Transaction, conversation_id: UUID) -> Sequence[News]:
+    async def take_news(self, _: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
         found = [news for said, news, _ in self.told if said.conversation_id == conversation_id and news.id not in self.recorded]
         self.recorded |= {news.id for news in found}
         return found
 
     async def news(
         self, _: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
-    ) -> Sequence[News]:
+    ) -> Sequence[ProactiveMessage]:
         where = (account, platform, channel_id)
         theirs = [news for said, news, _ in self.told if channel_of(said) == where and news.id > after]
         return theirs[:limit]
 
 
-def channel_of(said: Said) -> tuple[str, Platform, str]:
+def channel_of(said: InboxMessage) -> tuple[str, Platform, str]:
     return said.envelope.account, said.envelope.event.platform, said.envelope.channel_id

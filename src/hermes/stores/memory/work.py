@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from hermes.ports.rota import Duty
+from hermes.ports.chores import ChoreLease
 from hermes.ports.transactions import Transaction
 
 
@@ -50,27 +50,27 @@ class MemoryRota:
     clock: Callable[[], float] = time.monotonic
     rows: dict[str, Row] = field(default_factory=dict)
 
-    async def take(self, _: Transaction, chore: str, slot: int, *, lease_s: float) -> Duty | None:
+    async def take(self, _: Transaction, chore: str, slot: int, *, lease_s: float) -> ChoreLease | None:
         row = self.rows.setdefault(chore, Row(held_until=self.clock()))
         if row.done_slot >= slot or row.held_until > self.clock():
             return None
         row.epoch, row.held_until = row.epoch + 1, self.clock() + lease_s
-        return Duty(chore, slot, row.epoch)
+        return ChoreLease(chore, slot, row.epoch)
 
-    async def keep(self, _: Transaction, duty: Duty, *, lease_s: float) -> bool:
+    async def keep(self, _: Transaction, duty: ChoreLease, *, lease_s: float) -> bool:
         if (row := self._held(duty)) is None:
             return False
         row.held_until = self.clock() + lease_s
         return True
 
-    async def end(self, _: Transaction, duty: Duty) -> None:
+    async def end(self, _: Transaction, duty: ChoreLease) -> None:
         if (row := self._held(duty)) is not None:
             row.done_slot, row.held_until = duty.slot, self.clock()
 
-    async def give_back(self, _: Transaction, duty: Duty, *, pause_s: float = 0.0) -> None:
+    async def give_back(self, _: Transaction, duty: ChoreLease, *, pause_s: float = 0.0) -> None:
         if (row := self._held(duty)) is not None:
             row.held_until = self.clock() + pause_s
 
-    def _held(self, duty: Duty) -> Row | None:
+    def _held(self, duty: ChoreLease) -> Row | None:
         row = self.rows.get(duty.chore)
         return row if row is not None and row.epoch == duty.epoch and row.done_slot < duty.slot else None

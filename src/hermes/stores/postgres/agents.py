@@ -8,9 +8,9 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from hermes.ports.agents import Agent, Because, FleetEvent, FleetEventKind, PointerMoved, Tone
-from hermes.ports.backends import Check, CheckLevel
-from hermes.ports.errors import NotThere
+from hermes.ports.agents import Agent, AgentChanged, FleetEvent, FleetEventKind, SwapReason, Tone
+from hermes.ports.backends import BackendFinding, FindingLevel
+from hermes.ports.errors import NotFound
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.queries import load
@@ -31,26 +31,26 @@ class PostgresAgents:
     async def get(self, tx: Transaction, name: str) -> Agent:
         found = await rows(tx, "get", {"name": name})
         if not found:
-            raise NotThere(f"there is no agent {name}")
+            raise NotFound(f"there is no agent {name}")
         return as_agent(found[0])
 
     async def list(self, tx: Transaction) -> Sequence[Agent]:
         return [as_agent(row) for row in await rows(tx, "list", {})]
 
     async def point(
-        self, tx: Transaction, name: str, *, adapter: str | None, cwd: str | None, expected_epoch: int, because: Because
+        self, tx: Transaction, name: str, *, adapter: str | None, cwd: str | None, expected_epoch: int, because: SwapReason
     ) -> Agent:
         agent_id, old, epoch = await self._lock(tx, name)
         if await rows(tx, "is_noted", {"id": because.id}):  # the answer to its commit was lost; it was done all the same
             return replace(await self.get(tx, name), adapter=adapter, cwd=cwd, epoch=expected_epoch + 1)
         if epoch != expected_epoch:
-            raise PointerMoved
+            raise AgentChanged
         await on(tx).execute(SQL["point"], {"agent_id": agent_id, "adapter": adapter, "cwd": cwd})
         event = as_row(because) | {"agent_id": agent_id, "old": old, "new": adapter, "epoch": epoch + 1}
         await on(tx).execute(SQL["note"], event)
         return await self.get(tx, name)
 
-    async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: Because) -> None:
+    async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: SwapReason) -> None:
         agent_id, old, epoch = await self._lock(tx, name)
         await on(tx).execute(SQL["note"], as_row(because) | {"agent_id": agent_id, "old": old, "new": adapter, "epoch": epoch})
 
@@ -62,7 +62,7 @@ class PostgresAgents:
         """Hold an agent's row; return its id, adapter and epoch. The history is then written in the order of what happened."""
         found = await rows(tx, "lock", {"name": name})
         if not found:
-            raise NotThere(f"there is no agent {name}")
+            raise NotFound(f"there is no agent {name}")
         agent_id, adapter, epoch = found[0]
         return agent_id, adapter, epoch
 
@@ -77,7 +77,7 @@ def as_agent(row: Any) -> Agent:
     return Agent(name=name, tone=Tone(tone), role=role, tier=tier, adapter=adapter, cwd=cwd, epoch=epoch, accounts=tuple(accounts))
 
 
-def as_row(because: Because) -> dict[str, Any]:
+def as_row(because: SwapReason) -> dict[str, Any]:
     checks = Jsonb([{name: storable(value) for name, value in asdict(check).items()} for check in because.checks])
     return {"id": because.id, "kind": because.kind, "reason": storable(because.reason), "by": storable(because.by), "checks": checks}
 
@@ -89,6 +89,6 @@ def storable(text: str) -> str:
 
 def as_event(row: Any) -> FleetEvent:
     event_id, agent, kind, old, new, reason, by, checks, epoch, at = row
-    found = tuple(Check(check["code"], CheckLevel(check["level"]), check["message"], check["hint"]) for check in checks)
+    found = tuple(BackendFinding(check["code"], FindingLevel(check["level"]), check["message"], check["hint"]) for check in checks)
     kind = FleetEventKind(kind)
     return FleetEvent(id=event_id, agent=agent, kind=kind, old=old, new=new, reason=reason, by=by, checks=found, epoch=epoch, at=at)

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from hermes.ports.api_keys import ApiKey
-from hermes.ports.errors import KeyReused, NotThere
+from hermes.ports.errors import IdempotencyKeyReused, NotFound
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.queries import load
@@ -64,7 +64,7 @@ class PostgresApiKeys:
         rows = await (await on(tx).execute(SQL["matching"], {"wanted": wanted})).fetchall()
         if len(rows) != 1:
             known = f"{len(rows)} API keys are called" if rows else "there is no API key"
-            raise NotThere(f"{known} {wanted!r}; `hermes keys list` shows their ids")
+            raise NotFound(f"{known} {wanted!r}; `hermes keys list` shows their ids")
         return as_key(await (await on(tx).execute(SQL["revoke"], {"id": rows[0][0]})).fetchone())
 
 
@@ -83,7 +83,7 @@ class PostgresPromises:
         kept = await (await on(tx).execute(SQL["kept"], row)).fetchone()
         assert kept is not None  # noqa: S101  # it was the conflict, and its row is not younger than this statement
         if not hmac.compare_digest(kept[0], digest):
-            raise KeyReused
+            raise IdempotencyKeyReused
         first: UUID = kept[1]
         return first
 

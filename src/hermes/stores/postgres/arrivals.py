@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from hermes.ports.arrivals import Sent, Spoken, Standing
-from hermes.ports.channels import Outcome, Rank, Receipt
+from hermes.ports.channels import DeliveryReceipt, ReceiptRank, SendOutcome
 from hermes.ports.dead_letters import DeadLetter
-from hermes.ports.errors import Forgotten
-from hermes.ports.outbox import words_of
+from hermes.ports.delivery_tracking import AnswerSource, DeliveryStatus, SentMessage
+from hermes.ports.errors import UserErased
+from hermes.ports.outbox import readable_text
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.dead_letters import as_letter
@@ -33,22 +33,22 @@ class PostgresArrivals:
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
-    async def receive(self, tx: Transaction, account: str, platform: Platform, receipt: Receipt) -> DeadLetter | None:
+    async def receive(self, tx: Transaction, account: str, platform: Platform, receipt: DeliveryReceipt) -> DeadLetter | None:
         row: dict[str, Any] = {"account": account, "platform": platform, "message_id": receipt.message_id, "rank": receipt.rank}
-        row |= {"channel_id": receipt.channel_id, "outcome": receipt.error, "reason": receipt.detail, "delivered": Rank.DELIVERED}
+        row |= {"channel_id": receipt.channel_id, "outcome": receipt.error, "reason": receipt.detail, "delivered": ReceiptRank.DELIVERED}
         row["parcel_id"] = await self._parcel_of(tx, row, receipt)
         if row["parcel_id"] is None and (receipt.text is not None or receipt.reference is not None):
             row["channel_id"] = None  # of a person of ours, or of what was dropped: it confirms nothing
         died = []
-        if receipt.rank is Rank.FAILED:
+        if receipt.rank is ReceiptRank.FAILED:
             await on(tx).execute(SQL["hold_conversations"], row)
-            row["outcome"] = receipt.error or Outcome.REJECTED
+            row["outcome"] = receipt.error or SendOutcome.REJECTED
             died = await (await on(tx).execute(SQL["fail"], row)).fetchall()
         await on(tx).execute(SQL["receive"], row)
         return as_letter(died[0]) if died else None
 
     async def take_arrived(self, tx: Transaction, account: str, platform: Platform, message_id: str) -> DeadLetter | None:
-        row: dict[str, Any] = {"account": account, "platform": platform, "message_id": message_id, "failed": Rank.FAILED}
+        row: dict[str, Any] = {"account": account, "platform": platform, "message_id": message_id, "failed": ReceiptRank.FAILED}
         for *columns, doubted_at in await rows(tx, "in_doubt", row):
             letter = as_letter(columns)
             await on(tx).execute(SQL["hold_conversation"], {"conversation_id": letter.conversation_id})
@@ -68,7 +68,7 @@ class PostgresArrivals:
         listed = await rows(tx, "list_left_in_doubt", {"id": parcel_id})
         return as_letter(listed[0]) if listed else None
 
-    async def _parcel_of(self, tx: Transaction, row: dict[str, Any], receipt: Receipt) -> int | None:
+    async def _parcel_of(self, tx: Transaction, row: dict[str, Any], receipt: DeliveryReceipt) -> int | None:
         """The parcel that a receipt is about, where the platform repeats its name or its words."""
         if receipt.reference is not None:
             named = named_in(receipt.reference)
@@ -81,21 +81,21 @@ class PostgresArrivals:
         for parcel_id, user_id, turn_id, part, news, body, is_message in await rows(tx, "on_their_way", row):
             try:
                 keys = await self._keyring.of(tx, user_id)
-                said = words_of([unsealed(keys, turn_id, part, news, body, is_message=is_message)])
-            except (Forgotten, SealBroken):
+                said = readable_text([unsealed(keys, turn_id, part, news, body, is_message=is_message)])
+            except (UserErased, SealBroken):
                 continue  # it will be given up
             if said.split() == text.split():
                 return int(parcel_id)
         return None
 
-    async def take_found(self, tx: Transaction) -> tuple[str, Platform, Receipt] | None:
+    async def take_early_receipt(self, tx: Transaction) -> tuple[str, Platform, DeliveryReceipt] | None:
         taken = await rows(tx, "take_found", {})
         if not taken:
             await on(tx).execute(SQL["forget_old"], {"keep_s": KEEP_EARLY_S})
             return None
         [[account, platform, message_id, channel_id, rank, outcome, reason]] = taken
-        error = Outcome(outcome) if outcome else None
-        receipt = Receipt(message_id=message_id, rank=Rank(rank), error=error, detail=reason, channel_id=channel_id)
+        error = SendOutcome(outcome) if outcome else None
+        receipt = DeliveryReceipt(message_id=message_id, rank=ReceiptRank(rank), error=error, detail=reason, channel_id=channel_id)
         return account, Platform(platform), receipt
 
     async def reach(
@@ -114,19 +114,19 @@ class PostgresArrivals:
 
     async def answered(
         self, tx: Transaction, account: str, platform: Platform, message_id: str, *, channel_id: str | None = None
-    ) -> Spoken | None:
+    ) -> AnswerSource | None:
         where = {"account": account, "platform": platform, "message_id": message_id, "channel_id": channel_id}
         found = await rows(tx, "answered", where)
-        return None if not found else Spoken(turn_id=found[0][0], session_id=found[0][1], calls=tuple(found[0][2]))
+        return None if not found else AnswerSource(turn_id=found[0][0], session_id=found[0][1], calls=tuple(found[0][2]))
 
-    async def newest(self, tx: Transaction, *, account: str | None = None, limit: int = 20) -> Sequence[Sent]:
+    async def newest(self, tx: Transaction, *, account: str | None = None, limit: int = 20) -> Sequence[SentMessage]:
         found = await rows(tx, "newest", {"account": account, "limit": limit})
         return [
-            Sent(turn_id=turn_id, account=name, platform=Platform(platform), channel_id=channel_id, standing=as_standing(standing))
+            SentMessage(turn_id=turn_id, account=name, platform=Platform(platform), channel_id=channel_id, status=as_standing(standing))
             for turn_id, name, platform, channel_id, *standing in found
         ]
 
-    async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[Standing]:
+    async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[DeliveryStatus]:
         return [as_standing(row) for row in await rows(tx, "standings", {"turn_id": turn_id})]
 
 
@@ -145,7 +145,7 @@ class Whereabouts:
 
 async def confirmed_by(tx: Transaction, where: Whereabouts) -> str | None:
     """The platform's id of the message that a receipt told of, and that must be this parcel; None while nothing is proven."""
-    found = await rows(tx, "confirmed", {**asdict(where), "failed": Rank.FAILED})
+    found = await rows(tx, "confirmed", {**asdict(where), "failed": ReceiptRank.FAILED})
     return found[0][0] if found else None
 
 
@@ -163,15 +163,15 @@ async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> Any:
     return await (await on(tx).execute(SQL[query], values)).fetchall()
 
 
-def as_standing(row: Any) -> Standing:
+def as_standing(row: Any) -> DeliveryStatus:
     part, news, state, rank, ranked_at, outcome, reason, tries, doubts, is_late, promised_at = row
-    return Standing(
+    return DeliveryStatus(
         part=part,
         news=news,
         state=state,
-        rank=Rank(rank) if rank else None,
+        rank=ReceiptRank(rank) if rank else None,
         ranked_at=ranked_at,
-        outcome=Outcome(outcome) if outcome else None,
+        outcome=SendOutcome(outcome) if outcome else None,
         reason=reason,
         tries=tries,
         doubts=doubts,

@@ -11,8 +11,8 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from hermes.ports.backends import Usage
-from hermes.ports.budgets import Latch
-from hermes.ports.calls import Attempt, Call, Spent, SpentOn
+from hermes.ports.budgets import KillSwitchRecord
+from hermes.ports.model_calls import CallAttempt, CallTotals, DayTotals, ModelCall
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.queries import load
@@ -20,30 +20,32 @@ from hermes.stores.postgres.queries import load
 SQL = load("calls")
 
 COUNTS = tuple(field.name for field in fields(Usage))
-ATTEMPT = tuple(field.name for field in fields(Attempt))
+ATTEMPT = tuple(field.name for field in fields(CallAttempt))
 PLAIN = tuple(
-    field.name for field in fields(Call) if field.name not in {"id", "turn_id", "user_id", "session_id", "usage", "day", "attempts", "rate"}
+    field.name
+    for field in fields(ModelCall)
+    if field.name not in {"id", "turn_id", "user_id", "session_id", "usage", "day", "attempts", "rate"}
 )
 
 
 class PostgresCalls:
     """The port Calls."""
 
-    async def add(self, tx: Transaction, call: Call) -> bool:
+    async def add(self, tx: Transaction, call: ModelCall) -> bool:
         return bool(await rows(tx, "add", as_row(call)))
 
-    async def spent(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> Spent:
+    async def spent(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
         query = "spent" if user_id is None else "spent_by_user"
         [row] = await rows(tx, query, {"since": since, "until": until, "user_id": user_id})
-        return Spent(*row)
+        return CallTotals(*row)
 
-    async def by_day(self, tx: Transaction, user_id: UUID, *, since: date, until: date, ids_since: date) -> Sequence[SpentOn]:
+    async def by_day(self, tx: Transaction, user_id: UUID, *, since: date, until: date, ids_since: date) -> Sequence[DayTotals]:
         window = {"user_id": user_id, "since": since, "until": until, "ids_since": ids_since}
-        return [SpentOn(day, Spent(*sums), ids) for day, *sums, ids in await rows(tx, "by_day", window)]
+        return [DayTotals(day, CallTotals(*sums), ids) for day, *sums, ids in await rows(tx, "by_day", window)]
 
-    async def on_day(self, tx: Transaction, day: date, *, recent_s: float) -> SpentOn:
+    async def on_day(self, tx: Transaction, day: date, *, recent_s: float) -> DayTotals:
         [(calls, tokens, micro_usd, ids)] = await rows(tx, "on_day", {"day": day, "recent_s": recent_s})
-        return SpentOn(day, Spent(calls, tokens, micro_usd), ids)
+        return DayTotals(day, CallTotals(calls, tokens, micro_usd), ids)
 
     async def alerted(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
         return bool(await rows(tx, "alerted", {"subject": subject, "period": period, "percent": percent}))
@@ -52,11 +54,11 @@ class PostgresCalls:
 class PostgresLatches:
     """The port Latches. That there is one at most, an index knows."""
 
-    async def engaged(self, tx: Transaction) -> Latch | None:
+    async def engaged(self, tx: Transaction) -> KillSwitchRecord | None:
         found = await rows(tx, "engaged", {})
-        return Latch(*found[0]) if found else None
+        return KillSwitchRecord(*found[0]) if found else None
 
-    async def engage(self, tx: Transaction, by: str, reason: str) -> Latch:
+    async def engage(self, tx: Transaction, by: str, reason: str) -> KillSwitchRecord:
         while True:
             await on(tx).execute(SQL["engage"], {"by": by, "reason": reason})
             latch = await self.engaged(tx)
@@ -67,7 +69,7 @@ class PostgresLatches:
         return bool(await rows(tx, "release", {"by": by}))
 
 
-def as_row(call: Call) -> dict[str, Any]:
+def as_row(call: ModelCall) -> dict[str, Any]:
     """The call as the one value that its row is made of."""
     row: dict[str, Any] = {name: getattr(call, name) for name in PLAIN}
     for name in ("id", "turn_id", "user_id", "session_id"):

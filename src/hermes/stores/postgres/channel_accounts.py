@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from hermes.ports.channel_accounts import ChannelAccount
-from hermes.ports.errors import Forgotten, NotThere
+from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.keyring import Keyring
@@ -42,7 +42,7 @@ class PostgresChannelAccounts:
     async def get(self, tx: Transaction, platform: Platform, account: str) -> ChannelAccount:
         row = await (await on(tx).execute(SQL["get"], {"platform": platform, "account": account})).fetchone()
         if row is None:
-            raise NotThere(f"there is no {platform} account {account}")
+            raise NotFound(f"there is no {platform} account {account}")
         return await self._read(tx, row)
 
     async def list(self, tx: Transaction) -> Sequence[ChannelAccount]:
@@ -50,7 +50,7 @@ class PostgresChannelAccounts:
         for row in await (await on(tx).execute(SQL["list"])).fetchall():
             try:
                 found.append(await self._read(tx, row))
-            except (SealError, Forgotten) as error:
+            except (SealError, UserErased) as error:
                 log.warning("channel_account_unreadable", platform=row[1], account=row[2], error=type(error).__name__)
         return found
 

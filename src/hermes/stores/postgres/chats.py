@@ -11,9 +11,9 @@ from uuid import UUID, uuid4
 
 from hermes.graph.node import root_id
 from hermes.graph.revive import continued
-from hermes.ports.calls import Call
-from hermes.ports.chats import Found, Mark
-from hermes.ports.graphs import Entry
+from hermes.ports.client_chats import ChatFingerprint, ChatMatch
+from hermes.ports.graphs import GraphEntry
+from hermes.ports.model_calls import ModelCall
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.calls import SQL as CALLS
 from hermes.stores.postgres.calls import as_row
@@ -47,14 +47,16 @@ class PostgresChats:
     def __init__(self, database: Database, keyring: Keyring) -> None:
         self._database, self._keyring = database, keyring
 
-    async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[Mark]) -> Found | None:
+    async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
         return await self._find(tx, FIND, user_id, marks)
 
-    async def look(self, user_id: UUID, marks: Sequence[Mark]) -> Found | None:
+    async def look(self, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
         async with self._database.once() as tx:
             return await self._find(tx, SQL["look"], user_id, marks)
 
-    async def add(self, user_id: UUID, found: Found | None, entries: Sequence[Entry], mark: Mark | None, call: Call) -> UUID | None:
+    async def add(
+        self, user_id: UUID, found: ChatMatch | None, entries: Sequence[GraphEntry], mark: ChatFingerprint | None, call: ModelCall
+    ) -> UUID | None:
         async with self._database.once() as tx:
             keys = await self._keyring.of(tx, user_id)
             place = new_chat(keys) if found is None else found
@@ -72,7 +74,7 @@ class PostgresChats:
             self._keyring.note_owner(place.session_id, user_id)
         return place.session_id if is_written else None
 
-    async def _find(self, tx: Transaction, query: bytes, user_id: UUID, marks: Sequence[Mark]) -> Found | None:
+    async def _find(self, tx: Transaction, query: bytes, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
         keyed = keyed_by(await self._keyring.of(tx, user_id))
         if not marks:
             return None
@@ -86,11 +88,11 @@ class PostgresChats:
         mark = by_list.get(shown) if is_list and known_head == head else None
         return found(session_id, head, mark if mark and mark.length == length else None, whole, keyed)
 
-    async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, marks: Sequence[Mark] = ()) -> Found | None:
+    async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, marks: Sequence[ChatFingerprint] = ()) -> ChatMatch | None:
         row = await (await on(tx).execute(SQL["get"], {"user_id": user_id, "session_id": session_id})).fetchone()
         return None if row is None else await self._stand(tx, user_id, row, marks)
 
-    async def named(self, tx: Transaction, account: str, user_id: UUID, name: str, marks: Sequence[Mark]) -> Found:
+    async def named(self, tx: Transaction, account: str, user_id: UUID, name: str, marks: Sequence[ChatFingerprint]) -> ChatMatch:
         with suppress(ValueError):
             if (by_id := await self.get(tx, user_id, UUID(name), marks)) is not None:
                 return by_id
@@ -102,34 +104,34 @@ class PostgresChats:
             return await self._begin(tx, account, user_id, uuid4(), channel_id)
         return await self._stand(tx, user_id, row, marks)
 
-    async def begin(self, tx: Transaction, account: str, user_id: UUID) -> Found:
+    async def begin(self, tx: Transaction, account: str, user_id: UUID) -> ChatMatch:
         session_id = uuid4()
         return await self._begin(tx, account, user_id, session_id, f"{user_id}/{session_id}")
 
-    async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, mark: Mark) -> None:
+    async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, mark: ChatFingerprint) -> None:
         noted = digests(mark, keyed_by(await self._keyring.of(tx, user_id)))
         await on(tx).execute(SQL["note"], {"user_id": user_id, "session_id": session_id, "head": head, **noted})
 
     async def drop_empty(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
         await on(tx).execute(SQL["drop_empty"], {"user_id": user_id, "session_id": session_id})
 
-    async def _stand(self, tx: Transaction, user_id: UUID, row: tuple[UUID, str], marks: Sequence[Mark]) -> Found:
+    async def _stand(self, tx: Transaction, user_id: UUID, row: tuple[UUID, str], marks: Sequence[ChatFingerprint]) -> ChatMatch:
         """Whether the chat stands where the request shows it."""
         keyed = keyed_by(await self._keyring.of(tx, user_id))
         session_id, head = row
         by_list = {keyed(mark.shown): mark for mark in marks}
         if not by_list:
-            return Found(session_id, head)
+            return ChatMatch(session_id, head)
         at = {"session_id": session_id, "head": head, "shown": list(by_list)}
         stood = await (await on(tx).execute(SQL["stood"], at)).fetchone()
-        return Found(session_id, head) if stood is None else found(session_id, head, by_list[stood[0]], stood[1], keyed)
+        return ChatMatch(session_id, head) if stood is None else found(session_id, head, by_list[stood[0]], stood[1], keyed)
 
-    async def _begin(self, tx: Transaction, account: str, user_id: UUID, session_id: UUID, channel_id: str) -> Found:
+    async def _begin(self, tx: Transaction, account: str, user_id: UUID, session_id: UUID, channel_id: str) -> ChatMatch:
         begun = new_chat(await self._keyring.of(tx, user_id), session_id)
         row = {"account": account, "channel_id": channel_id, "user_id": user_id, **begun._asdict()}
         await on(tx).execute(SQL["begin"], row)
         self._keyring.note_owner(session_id, user_id)
-        return Found(session_id, begun.head, is_new=True)
+        return ChatMatch(session_id, begun.head, is_new=True)
 
 
 class NewChat(NamedTuple):
@@ -148,7 +150,7 @@ def new_chat(keys: DataKeys, session_id: UUID | None = None) -> NewChat:
 NOTHING_SAID = {"length": None, "shown": b"", "whole": b"", "echo": b""}
 
 
-def digests(mark: Mark, keyed: Callable[[bytes], bytes]) -> dict[str, Any]:
+def digests(mark: ChatFingerprint, keyed: Callable[[bytes], bytes]) -> dict[str, Any]:
     """A mark as it is stored."""
     return {"length": mark.length, "shown": keyed(mark.shown), "whole": keyed(mark.whole), "echo": keyed(mark.echo)}
 
@@ -158,10 +160,10 @@ def keyed_by(keys: DataKeys) -> Callable[[bytes], bytes]:
     return lambda digest: keys.digest("door", digest)[:DIGEST_BYTES]
 
 
-def found(session_id: UUID, head: str, mark: Mark | None, whole: bytes, keyed: Callable[[bytes], bytes]) -> Found:
+def found(session_id: UUID, head: str, mark: ChatFingerprint | None, whole: bytes, keyed: Callable[[bytes], bytes]) -> ChatMatch:
     """The chat, with the mark up to which the client shows its list exactly: with all of its reasoning, or with none."""
     if mark is None:
-        return Found(session_id, head)
+        return ChatMatch(session_id, head)
     if mark.whole == mark.shown:
-        return Found(session_id, head, mark, hides_reasoning=keyed(mark.shown) != whole)
-    return Found(session_id, head, mark, has_reasoning=True) if keyed(mark.whole) == whole else Found(session_id, head)
+        return ChatMatch(session_id, head, mark, hides_reasoning=keyed(mark.shown) != whole)
+    return ChatMatch(session_id, head, mark, has_reasoning=True) if keyed(mark.whole) == whole else ChatMatch(session_id, head)

@@ -12,8 +12,8 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from hermes.ports.concierge import Booking, BookingState, Eaten, Food, Order, OrderKind, Reminder, Venue, Watcher
-from hermes.ports.errors import Forgotten, NotThere
+from hermes.ports.concierge import Booking, BookingState, Food, MealItem, Order, OrderKind, PriceWatcher, Reminder, Venue
+from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.concierge_effects import with_new_code
 from hermes.stores.postgres.concierge_shelf import WORD, as_product, as_venue, counted, put
@@ -65,7 +65,7 @@ class PostgresBookings(Sealed):
     async def get(self, tx: Transaction, user_id: UUID, code: str) -> Booking:
         found = await rows(tx, "get_booking", {"user_id": user_id, "code": code})
         if not found:
-            raise NotThere(f"there is no booking {code}")
+            raise NotFound(f"there is no booking {code}")
         return await self._booking(tx, user_id, found[0])
 
     async def of(self, tx: Transaction, user_id: UUID, *, since: datetime | None = None, limit: int = 10) -> Sequence[Booking]:
@@ -106,7 +106,7 @@ class PostgresReminders(Sealed):
         for user_id, code, turn_id, at, sealed in await rows(tx, "due_reminders", {"now": now, "limit": limit}):
             try:
                 words = await self._open(tx, user_id, f"reminders/{code}", sealed)
-            except Forgotten:
+            except UserErased:
                 continue
             except SealBroken:
                 # One that nobody can read any more must not keep all others from being said.
@@ -119,22 +119,22 @@ class PostgresReminders(Sealed):
 class PostgresWatchers:
     """The port Watchers. There are no words in them, so nothing is sealed."""
 
-    async def add(self, tx: Transaction, user_id: UUID, turn_id: UUID, product_id: str, target: float) -> Watcher:
+    async def add(self, tx: Transaction, user_id: UUID, turn_id: UUID, product_id: str, target: float) -> PriceWatcher:
         row = {"user_id": user_id, "turn_id": turn_id, "product_id": product_id, "target": target}
         found = await rows(tx, "product", row)
         if not found:
-            raise NotThere(f"there is no product {product_id}")
+            raise NotFound(f"there is no product {product_id}")
         await on(tx).execute(SQL["end_watcher"], row)
 
         async def add(code: str) -> bool:
             return bool(await rows(tx, "add_watcher", {**row, "code": code}))
 
         code = await with_new_code(add)
-        return Watcher(code=code, user_id=user_id, turn_id=turn_id, product=as_product(found[0]), target=target)
+        return PriceWatcher(code=code, user_id=user_id, turn_id=turn_id, product=as_product(found[0]), target=target)
 
-    async def take_due(self, tx: Transaction, *, limit: int = 100) -> Sequence[Watcher]:
+    async def take_due(self, tx: Transaction, *, limit: int = 100) -> Sequence[PriceWatcher]:
         return [
-            Watcher(user_id=user_id, code=code, turn_id=turn_id, target=float(target), product=as_product(product))
+            PriceWatcher(user_id=user_id, code=code, turn_id=turn_id, target=float(target), product=as_product(product))
             for user_id, code, turn_id, target, *product in await rows(tx, "due_watchers", {"limit": limit})
         ]
 
@@ -154,16 +154,16 @@ class PostgresNutrition(Sealed):
             found = await shelf_rows(tx, "food_like", {"padded": padded, "words": words, "count": len(words)})
         return as_food(found[0]) if found else None
 
-    async def log(self, tx: Transaction, user_id: UUID, portions: Sequence[Eaten]) -> None:
+    async def log(self, tx: Transaction, user_id: UUID, portions: Sequence[MealItem]) -> None:
         for portion in portions:
             plain = {**asdict(portion), "at": portion.at.isoformat()}
             sealed = await self._seal(tx, user_id, "meals", plain)
             await on(tx).execute(SQL["log_meal"], {"user_id": user_id, "at": portion.at, "eaten": sealed})
 
-    async def eaten(self, tx: Transaction, user_id: UUID, since: datetime, until: datetime) -> Sequence[Eaten]:
+    async def meal_items(self, tx: Transaction, user_id: UUID, since: datetime, until: datetime) -> Sequence[MealItem]:
         found = await rows(tx, "meals", {"user_id": user_id, "since": since, "until": until})
         opened = [await self._open(tx, user_id, "meals", sealed) for [sealed] in found]
-        return [Eaten(**{**plain, "at": datetime.fromisoformat(plain["at"])}) for plain in opened]
+        return [MealItem(**{**plain, "at": datetime.fromisoformat(plain["at"])}) for plain in opened]
 
     async def count(self, tx: Transaction) -> int:
         return await counted(tx, "count_foods")
@@ -191,7 +191,7 @@ class PostgresOrders(Sealed):
     async def get(self, tx: Transaction, user_id: UUID, code: str) -> Order:
         found = await rows(tx, "get_order", {"user_id": user_id, "code": code})
         if not found:
-            raise NotThere(f"there is no order {code}")
+            raise NotFound(f"there is no order {code}")
         code, kind, provider, reference, price, currency, sealed = found[0]
         details = await self._open(tx, user_id, f"orders/{code}", sealed)
         return Order(

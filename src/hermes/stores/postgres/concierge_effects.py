@@ -6,8 +6,8 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable
 
-from hermes.ports.errors import NotThere
-from hermes.ports.tools import Outcome, Pending, ToolUser
+from hermes.ports.errors import NotFound
+from hermes.ports.tools import EffectRecord, PendingOffer, ToolUser
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.keyring import Keyring
@@ -25,15 +25,15 @@ class PostgresOutcomes:
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
-    async def begin(self, tx: Transaction, user: ToolUser, index: int, name: str) -> Outcome:
+    async def begin(self, tx: Transaction, user: ToolUser, index: int, name: str) -> EffectRecord:
         keys = await self._keyring.of(tx, user.user_id)
         row = {"turn_id": user.turn_id, "index": index, "user_id": user.user_id, "tool": name}
         if await (await on(tx).execute(SQL["begin"], row)).fetchone() is not None:
-            return Outcome(is_new=True, text=None)
+            return EffectRecord(is_new=True, text=None)
         known = await (await on(tx).execute(SQL["known"], row)).fetchone()
         if known is None:
-            raise NotThere(f"turn {user.turn_id} is another user's")
-        return Outcome(is_new=False, text=None if known[0] is None else keys.open(scope(user, index), known[0]).decode())
+            raise NotFound(f"turn {user.turn_id} is another user's")
+        return EffectRecord(is_new=False, text=None if known[0] is None else keys.open(scope(user, index), known[0]).decode())
 
     async def finish(self, tx: Transaction, user: ToolUser, index: int, text: str) -> None:
         keys = await self._keyring.of(tx, user.user_id)
@@ -47,7 +47,7 @@ class PostgresOffers:
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
-    async def put(self, tx: Transaction, user: ToolUser, pending: Pending, *, valid_s: float) -> str:
+    async def put(self, tx: Transaction, user: ToolUser, pending: PendingOffer, *, valid_s: float) -> str:
         keys = await self._keyring.of(tx, user.user_id)
 
         async def add(code: str) -> bool:
@@ -57,21 +57,21 @@ class PostgresOffers:
 
         return await with_new_code(add)
 
-    async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> Pending:
+    async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> PendingOffer:
         row = {"user_id": user.user_id, "code": code.strip().upper(), "turn_id": user.turn_id, "now": user.now}
         found = await (await on(tx).execute(SQL["find"], row)).fetchone()
         if found is None or found[0] != tool:
-            raise NotThere(f"there is no offer {code[:12]!r} of {tool}; make a new one by calling it without a code")
+            raise NotFound(f"there is no offer {code[:12]!r} of {tool}; make a new one by calling it without a code")
         _, terms, is_same_turn, is_taken, is_old = found
         if is_same_turn:
-            raise NotThere(f"the user has not answered to offer {code} yet; ask them, and wait for their next message")
+            raise NotFound(f"the user has not answered to offer {code} yet; ask them, and wait for their next message")
         if is_taken:
-            raise NotThere(f"offer {code} was carried out before; do not repeat it")
+            raise NotFound(f"offer {code} was carried out before; do not repeat it")
         if is_old:
-            raise NotThere(f"offer {code} is too old; make a new one by calling {tool} without a code")
+            raise NotFound(f"offer {code} is too old; make a new one by calling {tool} without a code")
         await on(tx).execute(SQL["take"], row)
         keys = await self._keyring.of(tx, user.user_id)
-        return Pending(tool, json.loads(keys.open(f"offers/{row['code']}", terms)))
+        return PendingOffer(tool, json.loads(keys.open(f"offers/{row['code']}", terms)))
 
 
 def scope(user: ToolUser, index: int) -> str:

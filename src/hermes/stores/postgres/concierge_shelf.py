@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hermes.ports.concierge import FoundProduct, FoundVenue, Point, Product, Venue, Wanted
+from hermes.ports.concierge import FoundProduct, FoundVenue, GeoPoint, Product, Venue, VenueQuery
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.queries import load
@@ -24,7 +24,7 @@ class PostgresVenues:
     async def put(self, tx: Transaction, venues: Sequence[Venue]) -> int:
         return await put(tx, "put_venue", [venue_row(venue) for venue in venues])
 
-    async def search(self, tx: Transaction, wanted: Wanted) -> Sequence[FoundVenue]:
+    async def search(self, tx: Transaction, wanted: VenueQuery) -> Sequence[FoundVenue]:
         near, within = wanted.near, wanted.within_km
         row = {
             "words": [fold(word) for word in wanted.words],
@@ -47,8 +47,8 @@ class PostgresVenues:
         row = {"id": folded.replace(" ", "-"), "name": folded, "limit": limit}
         return [as_venue(found) for found in await rows(tx, "venues_named", row)]
 
-    async def areas(self, tx: Transaction) -> Mapping[str, Point]:
-        return {key: Point(latitude, longitude) for key, latitude, longitude in await rows(tx, "areas", {})}
+    async def areas(self, tx: Transaction) -> Mapping[str, GeoPoint]:
+        return {key: GeoPoint(latitude, longitude) for key, latitude, longitude in await rows(tx, "areas", {})}
 
     async def list(self, tx: Transaction, *, area: str | None = None, limit: int = 100) -> Sequence[Venue]:
         return [as_venue(row) for row in await rows(tx, "list_venues", {"area": fold(area) if area else None, "limit": limit})]
@@ -113,7 +113,7 @@ def as_venue(row: Sequence[Any]) -> Venue:
         category=category,
         area=area,
         city=city,
-        at=Point(latitude, longitude),
+        at=GeoPoint(latitude, longitude),
         timezone=timezone,
         hours=hours,
         price_level=price_level,

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from hermes.ports.credits import Balance
-from hermes.ports.errors import NotThere, OutOfCredit
+from hermes.ports.errors import NotFound, OutOfCredit
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.queries import load
@@ -23,7 +23,7 @@ class PostgresCredits:
     async def grant(self, tx: Transaction, user_id: UUID, amount: int, event: str) -> bool:
         grant = {"user_id": user_id, "amount": positive(amount), "event": event}
         if await first(tx, "lock_receiver", grant) is None:
-            raise NotThere(f"there is no user {user_id}")
+            raise NotFound(f"there is no user {user_id}")
         if await first(tx, "grant", grant) is not None:
             return True
         receiver = await first(tx, "granted_to", grant)
@@ -43,7 +43,7 @@ class PostgresCredits:
     async def post(self, tx: Transaction, turn_id: UUID) -> bool:
         outcome = await first(tx, "post", {"turn_id": turn_id})
         if outcome is None:
-            raise NotThere(f"the turn {turn_id} has no open reserve")
+            raise NotFound(f"the turn {turn_id} has no open reserve")
         return bool(outcome == "posted")
 
     async def void(self, tx: Transaction, turn_id: UUID) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hermes.ports.channels import Outcome
-from hermes.ports.dead_letters import ALL, DeadLetter, Wanted
-from hermes.ports.errors import NotThere
-from hermes.ports.outbox import words_of
+from hermes.ports.channels import SendOutcome
+from hermes.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetter, DeadLetterQuery
+from hermes.ports.errors import NotFound
+from hermes.ports.outbox import readable_text
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.keyring import Keyring
@@ -25,27 +25,27 @@ class PostgresDeadLetters:
     def __init__(self, keyring: Keyring, *, keep_s: float) -> None:
         self._keyring, self._keep_s = keyring, keep_s
 
-    async def list(self, tx: Transaction, wanted: Wanted = ALL, *, limit: int = 100) -> Sequence[DeadLetter]:
+    async def list(self, tx: Transaction, wanted: DeadLetterQuery = ALL_DEAD_LETTERS, *, limit: int = 100) -> Sequence[DeadLetter]:
         return [as_letter(row) for row in await rows(tx, "list", {**columns(wanted), "limit": limit})]
 
     async def text(self, tx: Transaction, letter_id: int) -> str:
         found = await rows(tx, "text", {"id": letter_id})
         if not found:
-            raise NotThere(f"there is no dead letter {letter_id}")
+            raise NotFound(f"there is no dead letter {letter_id}")
         [[user_id, turn_id, part, news, body, is_message]] = found
         keys = await self._keyring.of(tx, user_id)
-        return words_of([unsealed(keys, turn_id, part, news, body, is_message=is_message)])
+        return readable_text([unsealed(keys, turn_id, part, news, body, is_message=is_message)])
 
-    async def requeue(self, tx: Transaction, wanted: Wanted) -> Sequence[DeadLetter]:
+    async def requeue(self, tx: Transaction, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
         return await self._take_off(tx, "requeue", wanted)
 
-    async def drop(self, tx: Transaction, wanted: Wanted) -> Sequence[DeadLetter]:
+    async def drop(self, tx: Transaction, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
         return await self._take_off(tx, "drop", wanted)
 
     async def purge(self, tx: Transaction) -> int:
         return (await on(tx).execute(SQL["purge"], {"keep_s": self._keep_s})).rowcount
 
-    async def _take_off(self, tx: Transaction, query: str, wanted: Wanted) -> Sequence[DeadLetter]:
+    async def _take_off(self, tx: Transaction, query: str, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
         held = [row[0] for row in await rows(tx, "hold_conversations", columns(wanted))]
         # Statements of their own: what was requeued or put while we waited for the conversations counts too.
         chosen = {**columns(wanted), "held": held}
@@ -57,7 +57,7 @@ async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> Any:
     return await (await on(tx).execute(SQL[query], values)).fetchall()
 
 
-def columns(wanted: Wanted) -> dict[str, Any]:
+def columns(wanted: DeadLetterQuery) -> dict[str, Any]:
     ids = None if wanted.ids is None else [*wanted.ids]
     return {"ids": ids, "platform": wanted.platform, "account": wanted.account, "outcome": wanted.outcome}
 
@@ -75,7 +75,7 @@ def as_letter(row: Any) -> DeadLetter:
         channel_id=channel_id,
         part=part,
         news=news,
-        outcome=Outcome(outcome) if outcome else None,
+        outcome=SendOutcome(outcome) if outcome else None,
         reason=reason,
         tries=tries,
         doubts=doubts,

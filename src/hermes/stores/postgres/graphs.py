@@ -10,8 +10,8 @@ from uuid import UUID, uuid4
 from hermes.graph import CallRecord, MessageGraph
 from hermes.graph.edit import COMPACTION
 from hermes.graph.revive import continued, history_of
-from hermes.ports.errors import Damaged, NotThere, StaleHead
-from hermes.ports.graphs import Appended, Entry
+from hermes.ports.errors import DataDamaged, NotFound, StaleHead
+from hermes.ports.graphs import AppendResult, GraphEntry
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.graph_rows import (
@@ -40,7 +40,7 @@ class PostgresGraphs:
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
-    async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry]) -> Appended:
+    async def append(self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry]) -> AppendResult:
         owner = self._keyring.owner_of(session_id)
         if owner is not None and entries:
             done = await self._append_at_once(tx, session_id, head, entries, await self._keyring.of(tx, owner))
@@ -50,7 +50,7 @@ class PostgresGraphs:
         self._keyring.note_owner(session_id, user_id)
         vault = Vault(await self._keyring.of(tx, user_id), session_id)
         if not entries:
-            return Appended(head)
+            return AppendResult(head)
         # The entries are appended to a graph that starts where the stored list ends: what append means is decided there, not here.
         graph = continued(head, before.live)
         extend(graph, entries)
@@ -59,43 +59,43 @@ class PostgresGraphs:
             whole = await self.load(tx, session_id)
             extend(whole, entries)
             await self.save(tx, session_id, head, whole)
-            return Appended.to(whole, len(entries))
+            return AppendResult.to(whole, len(entries))
         history = history_of(graph)
         chats = 0
         if any(node.chat is not None for node in history.nodes):
             [[chats]] = await (await on(tx).execute(SQL["count_chats"], {"session_id": session_id})).fetchall()
         changes = appended(history, before.length, chats, vault)
         await write(tx, session_id, changes, Standing(graph.head, before.length + len(graph), before.live, uuid4()))
-        return Appended.to(graph, len(graph))
+        return AppendResult.to(graph, len(graph))
 
     async def _append_at_once(
-        self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[Entry], keys: DataKeys
-    ) -> Appended | None:
+        self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry], keys: DataKeys
+    ) -> AppendResult | None:
         """Append in one statement; None where that cannot be: the list has moved, a sample is known, or a chat is attached."""
         graph = continued(head, 0)
         row = appended_row(session_id, head, graph, entries, keys)
         if row is None or await (await on(tx).execute(APPEND, row)).fetchone() is None:
             return None
-        return Appended.to(graph, len(graph))
+        return AppendResult.to(graph, len(graph))
 
-    async def shorten(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[Entry]) -> Appended:
+    async def compact(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[GraphEntry]) -> AppendResult:
         await lock(tx, session_id, head)
         whole = await self.load(tx, session_id)
         whole.replace(slice(0, count), [], kind=COMPACTION)
         extend(whole, entries)
         await self.save(tx, session_id, head, whole)
-        return Appended.to(whole, len(entries))
+        return AppendResult.to(whole, len(entries))
 
     async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
         row = await (await on(tx).cursor(binary=True).execute(SQL["load"], {"session_id": session_id})).fetchone()
         if row is None:
-            raise NotThere(f"there is no session {session_id}")
+            raise NotFound(f"there is no session {session_id}")
         user_id, *rows = row
         vault = Vault(await self._keyring.of(tx, user_id), session_id)
         try:
             return graph_from(GraphRows(*rows), session_id, vault)
         except SealBroken as error:
-            raise Damaged(str(error)) from error
+            raise DataDamaged(str(error)) from error
 
     async def save(self, tx: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:
         history = history_of(graph)
@@ -120,7 +120,7 @@ class PostgresGraphs:
         return standing.head
 
 
-def appended_row(session_id: UUID, head: str, graph: MessageGraph, entries: Sequence[Entry], keys: DataKeys) -> dict[str, Any] | None:
+def appended_row(session_id: UUID, head: str, graph: MessageGraph, entries: Sequence[GraphEntry], keys: DataKeys) -> dict[str, Any] | None:
     """What one statement needs to append to a list of which only the head is known; None where a chat is attached to a message.
 
     `graph` goes on from that head, and is empty; the entries are in it afterwards."""
@@ -162,7 +162,7 @@ async def lock(tx: Transaction, session_id: UUID, head: str) -> tuple[UUID, Stan
     """Lock a session that still is at this head; return whose it is, and where it stands."""
     row = await (await on(tx).execute(SQL["lock"], {"session_id": session_id})).fetchone()
     if row is None:
-        raise NotThere(f"there is no session {session_id}")
+        raise NotFound(f"there is no session {session_id}")
     user_id, *rest = row
     standing = Standing(*rest)
     if standing.head != head:
@@ -170,7 +170,7 @@ async def lock(tx: Transaction, session_id: UUID, head: str) -> tuple[UUID, Stan
     return user_id, standing
 
 
-def extend(graph: MessageGraph, entries: Sequence[Entry]) -> None:
+def extend(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
     for entry in entries:
         call = call_of(entry)
         if call is not None and (entry.keep_reasoning != "none" or entry.ephemeral):
@@ -181,7 +181,7 @@ def extend(graph: MessageGraph, entries: Sequence[Entry]) -> None:
             graph.append(entry.message, sampled=entry.is_sampled)
 
 
-def call_of(entry: Entry) -> CallRecord | None:
+def call_of(entry: GraphEntry) -> CallRecord | None:
     """The call with the sample id of the entry, which says the same as the call's own or is the only one."""
     if entry.sample_id is None:
         return entry.call
@@ -191,7 +191,7 @@ def call_of(entry: Entry) -> CallRecord | None:
     return replace(call, sample_id=entry.sample_id)
 
 
-async def is_sampled_before(tx: Transaction, session_id: UUID, entries: Sequence[Entry], vault: Vault) -> bool:
+async def is_sampled_before(tx: Transaction, session_id: UUID, entries: Sequence[GraphEntry], vault: Vault) -> bool:
     """Whether one of these sample ids is in the session's graph already."""
     names = [sample_name(call.sample_id, vault) for call in map(call_of, entries) if call is not None and call.sample_id]
     if not names:

@@ -11,10 +11,10 @@ from uuid import UUID
 
 import structlog
 
-from hermes.ports.errors import Fenced, Forgotten, InboxFull
-from hermes.ports.inbox import Claim, Origin, Receipt, Said, Unreadable
-from hermes.ports.people import User
+from hermes.ports.errors import ClaimLost, InboxFull, UserErased
+from hermes.ports.inbox import AcceptedMessage, Claim, InboxMessage, TurnOrigin, UnreadableMessage
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import User
 from hermes.router.joining import joined
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.keyring import Keyring
@@ -33,7 +33,7 @@ class PostgresInbox:
     def __init__(self, keyring: Keyring, *, cap: int = 10_000) -> None:
         self._keyring, self._cap = keyring, cap
 
-    async def accept(self, tx: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> Receipt:
+    async def accept(self, tx: Transaction, envelope: Envelope, user: User, turn_id: UUID) -> AcceptedMessage:
         row: dict[str, Any] = {
             "turn_id": turn_id,
             "account": envelope.account,
@@ -58,38 +58,38 @@ class PostgresInbox:
             first, _ = await self._look(tx, row)
             assert first is not None  # noqa: S101  # it was the conflict
             return first
-        return Receipt(turn_id, row["conversation_id"], row["seq"], is_new=True)
+        return AcceptedMessage(turn_id, row["conversation_id"], row["seq"], is_new=True)
 
-    async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | Unreadable | None:
+    async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | UnreadableMessage | None:
         row = await (await on(tx).execute(SQL["claim"], {"turn_id": turn_id})).fetchone()
         if row is None:
             return None
         conversation_id, user_id, seq, epoch, attempt, age_s, recent, is_shared, *sealed = row
         try:
             envelope = opened(await self._keyring.of(tx, user_id), turn_id, *sealed)
-        except (Forgotten, SealError) as error:
+        except (UserErased, SealError) as error:
             is_damaged = isinstance(error, SealBroken)
-            return Unreadable(turn_id, attempt, age_s, str(error), is_forgotten=isinstance(error, Forgotten), is_damaged=is_damaged)
+            return UnreadableMessage(turn_id, attempt, age_s, str(error), is_forgotten=isinstance(error, UserErased), is_damaged=is_damaged)
         return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, in_room(envelope, is_shared=is_shared), age_s, recent)
 
-    async def behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[Said]:
+    async def behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
         wanted = {"conversation_id": claim.conversation_id, "seq": claim.seq, "limit": limit}
         found = [await self._said(tx, row) for row in await (await on(tx).execute(SQL["behind"], wanted)).fetchall()]
         return [said for said in found if said is not None]
 
-    async def join(self, tx: Transaction, claim: Claim, others: Sequence[Said]) -> Claim:
+    async def join(self, tx: Transaction, claim: Claim, others: Sequence[InboxMessage]) -> Claim:
         await self.hold(tx, claim)
         await on(tx).execute(SQL["join"], {"turn_id": claim.turn_id, "turns": [said.turn_id for said in others]})
         return replace(claim, envelope=joined([claim.envelope, *(said.envelope for said in others)]))
 
-    async def excuse(self, tx: Transaction, claim: Claim) -> None:
+    async def uncount_attempt(self, tx: Transaction, claim: Claim) -> None:
         row = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "epoch": claim.epoch}
         await on(tx).execute(SQL["excuse"], row)
 
     async def hold(self, tx: Transaction, claim: Claim) -> None:
         row = {"conversation_id": claim.conversation_id, "epoch": claim.epoch}
         if await (await on(tx).execute(SQL["hold"], row)).fetchone() is None:
-            raise Fenced
+            raise ClaimLost
 
     async def finish(self, tx: Transaction, claim: Claim) -> None:
         await on(tx).execute(SQL["finish"], {"turn_id": claim.turn_id})
@@ -100,41 +100,41 @@ class PostgresInbox:
     async def bury_unread(self, tx: Transaction, turn_id: UUID, reason: str) -> None:
         await on(tx).execute(SQL["bury"], {"turn_id": turn_id, "reason": reason})
 
-    async def origin(self, tx: Transaction, turn_id: UUID) -> Origin | None:
+    async def origin(self, tx: Transaction, turn_id: UUID) -> TurnOrigin | None:
         row = await (await on(tx).execute(SQL["origin"], {"turn_id": turn_id})).fetchone()
-        return None if row is None else Origin(row[0], Platform(row[1]), row[2], row[3])
+        return None if row is None else TurnOrigin(row[0], Platform(row[1]), row[2], row[3])
 
-    async def said(self, tx: Transaction, turn_id: UUID) -> Said | None:
+    async def said(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
         row = await (await on(tx).execute(SQL["said"], {"turn_id": turn_id})).fetchone()
         return None if row is None else await self._said(tx, row)
 
-    async def private(self, tx: Transaction, user_id: UUID, account: str) -> Said | None:
+    async def last_private(self, tx: Transaction, user_id: UUID, account: str) -> InboxMessage | None:
         row = await (await on(tx).execute(SQL["private"], {"user_id": user_id, "account": account})).fetchone()
         return None if row is None else await self._said(tx, row)
 
-    async def newest(self, tx: Transaction, account: str, platform: Platform) -> Said | None:
+    async def newest(self, tx: Transaction, account: str, platform: Platform) -> InboxMessage | None:
         row = await (await on(tx).execute(SQL["newest"], {"account": account, "platform": platform})).fetchone()
         return None if row is None else await self._said(tx, row)
 
-    async def _said(self, tx: Transaction, row: Any) -> Said | None:
+    async def _said(self, tx: Transaction, row: Any) -> InboxMessage | None:
         turn_id, conversation_id, user_id, received_at, is_shared, *sealed = row
         try:
             envelope = opened(await self._keyring.of(tx, user_id), turn_id, *sealed)
-        except (Forgotten, SealError) as error:
+        except (UserErased, SealError) as error:
             log.info("message_not_opened", turn_id=str(turn_id), error=type(error).__name__)
             return None
-        return Said(turn_id, conversation_id, user_id, in_room(envelope, is_shared=is_shared), received_at)
+        return InboxMessage(turn_id, conversation_id, user_id, in_room(envelope, is_shared=is_shared), received_at)
 
     async def waiting(self, tx: Transaction) -> int:
         row = await (await on(tx).execute(SQL["waiting"])).fetchone()
         return int(row[0]) if row else 0
 
-    async def _look(self, tx: Transaction, row: dict[str, Any]) -> tuple[Receipt | None, bool]:
+    async def _look(self, tx: Transaction, row: dict[str, Any]) -> tuple[AcceptedMessage | None, bool]:
         """Return what the event became when it came before, and whether the account's inbox is full."""
         found = await (await on(tx).execute(SQL["look"], {**row, "cap": self._cap})).fetchone()
         assert found is not None  # noqa: S101  # one row, always
         turn_id, conversation_id, seq, is_full = found
-        return None if turn_id is None else Receipt(turn_id, conversation_id, seq, is_new=False), is_full
+        return None if turn_id is None else AcceptedMessage(turn_id, conversation_id, seq, is_new=False), is_full
 
 
 def opened(keys: DataKeys, turn_id: UUID, sealed: bytes, turns: Sequence[UUID] | None, others: Sequence[bytes] | None) -> Envelope:

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from hermes.ports.errors import Fenced, NotThere
+from hermes.ports.errors import ClaimLost, NotFound
 from hermes.ports.inbox import Claim
-from hermes.ports.journal import Effect, Progress, RunEvent
+from hermes.ports.journal import Effect, EffectProgress, JournalEvent
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.keyring import Keyring
@@ -33,17 +33,17 @@ class PostgresJournal:
         row = {**place(claim, step, index), "conversation_id": claim.conversation_id, "epoch": claim.epoch, "attempt": claim.attempt}
         row["request"] = keys.seal(scope(claim.turn_id, step, index, "request"), request)
         if await (await on(tx).execute(SQL["begin"], row)).fetchone() is not None:
-            return Effect(Progress.NEW, request, None)
+            return Effect(EffectProgress.NEW, request, None)
         known = await (await on(tx).execute(SQL["known"], row)).fetchone()
         if known is None:
-            raise Fenced  # nothing was inserted, and nothing stood in the way: the claim does not hold
+            raise ClaimLost  # nothing was inserted, and nothing stood in the way: the claim does not hold
         sealed_request, sealed_result = known
         first_request = keys.open(scope(claim.turn_id, step, index, "request"), sealed_request)
         if sealed_result is None:
             # A fenced worker must not try again what its successor may be doing right now.
             await self._hold(tx, claim)
-            return Effect(Progress.STARTED, first_request, None)
-        return Effect(Progress.DONE, first_request, keys.open(scope(claim.turn_id, step, index, "result"), sealed_result))
+            return Effect(EffectProgress.STARTED, first_request, None)
+        return Effect(EffectProgress.DONE, first_request, keys.open(scope(claim.turn_id, step, index, "result"), sealed_result))
 
     async def finish(self, tx: Transaction, claim: Claim, step: str, index: int, result: bytes, *, facts: Mapping[str, Any]) -> bytes:
         keys = await self._keyring.of(tx, claim.user_id)
@@ -53,7 +53,7 @@ class PostgresJournal:
             return result
         known = await (await on(tx).execute(SQL["known"], row)).fetchone()
         if known is None:
-            raise NotThere(f"{step}[{index}] was never begun")
+            raise NotFound(f"{step}[{index}] was never begun")
         return keys.open(scope(claim.turn_id, step, index, "result"), known[1])
 
     async def has_result(self, tx: Transaction, claim: Claim, step: str, index: int) -> bool:
@@ -75,17 +75,19 @@ class PostgresJournal:
         keys = await self._keyring.of(tx, user_id)
         asked = keys.open(scope(turn_id, step, index, "request"), request)
         if result is None:
-            return Effect(Progress.STARTED, asked, None)
-        return Effect(Progress.DONE, asked, keys.open(scope(turn_id, step, index, "result"), result))
+            return Effect(EffectProgress.STARTED, asked, None)
+        return Effect(EffectProgress.DONE, asked, keys.open(scope(turn_id, step, index, "result"), result))
 
-    async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[RunEvent]:
+    async def read(self, tx: Transaction, turn_id: UUID) -> Sequence[JournalEvent]:
         rows = await (await on(tx).execute(SQL["read"], {"turn_id": turn_id})).fetchall()
-        return [RunEvent(step, index, EFFECTS.get(step, EFFECT) if type_ == EFFECT else type_, *rest) for step, index, type_, *rest in rows]
+        return [
+            JournalEvent(step, index, EFFECTS.get(step, EFFECT) if type_ == EFFECT else type_, *rest) for step, index, type_, *rest in rows
+        ]
 
     async def _hold(self, tx: Transaction, claim: Claim) -> None:
         row = {"conversation_id": claim.conversation_id, "epoch": claim.epoch}
         if await (await on(tx).execute(SQL["hold"], row)).fetchone() is None:
-            raise Fenced
+            raise ClaimLost
 
 
 def place(claim: Claim, step: str, index: int) -> dict[str, Any]:

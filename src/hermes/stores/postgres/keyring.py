@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from uuid import UUID
 
-from hermes.ports.errors import Forgotten
+from hermes.ports.errors import UserErased
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.queries import load
@@ -44,7 +44,7 @@ class Keyring:
         rows = await (await on(tx).execute(SQL["keys_of"], {"user_id": user_id})).fetchall()
         if not rows:
             self._known.pop(user_id, None)
-            raise Forgotten
+            raise UserErased
         keys = DataKeys({generation: self._masters.unwrap(Wrapped(master, blob), user_id) for generation, master, blob in rows})
         if self._is_discarded(user_id):
             return keys  # for whoever reads while the deletion is not committed yet, this once

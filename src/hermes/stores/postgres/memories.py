@@ -15,20 +15,20 @@ from uuid import UUID
 import structlog
 
 from hermes.ports.embeddings import Embedding
-from hermes.ports.errors import Damaged, Forgotten
+from hermes.ports.errors import DataDamaged, UserErased
 from hermes.ports.memories import (
-    Candidate,
-    Candidates,
-    Change,
-    Depth,
     Dream,
+    DreamDepth,
     DreamKind,
+    DreamReview,
     Fact,
-    ForgottenMark,
+    FactChange,
+    FactOrigin,
+    ForgetMark,
     NewFact,
-    Origin,
-    Review,
-    Unembedded,
+    RecallCandidate,
+    RecallCandidates,
+    UnembeddedFact,
 )
 from hermes.ports.souls import PastMessage
 from hermes.ports.transactions import Transaction
@@ -72,24 +72,24 @@ class PostgresMemories:
 
     async def candidates(
         self, tx: Transaction, user_id: UUID, embedding: Embedding | None, terms: Sequence[str], *, now: datetime
-    ) -> Candidates:
+    ) -> RecallCandidates:
         keys = await self._keyring.of(tx, user_id)
         asked = {"user_id": user_id, "now": now, "model": None, "vector": None}
         if embedding is not None:
             asked |= {"model": embedding.model, "vector": as_vector(embedding.vector)}
         cursor = await on(tx).execute(SQL["candidates"], asked, binary=True)
-        found: list[Candidate] = []
+        found: list[RecallCandidate] = []
         while rows := await cursor.fetchmany(AT_ONCE):
-            found += [Candidate(id_, None if distance is None else 1 - distance, unpacked(packed)) for id_, distance, packed in rows]
+            found += [RecallCandidate(id_, None if distance is None else 1 - distance, unpacked(packed)) for id_, distance, packed in rows]
             if len(rows) == AT_ONCE:
                 await asyncio.sleep(0)  # reading thousands takes a while, and others want to go on
-        return Candidates(unpacked(packed_terms(keys, user_id, terms)), found)
+        return RecallCandidates(unpacked(packed_terms(keys, user_id, terms)), found)
 
     async def read(self, tx: Transaction, user_id: UUID, fact_ids: Sequence[UUID]) -> Sequence[Fact]:
         found = {fact.id: fact for fact in await self._facts(tx, "read", user_id, {"ids": list(fact_ids)})}
         return [found[fact_id] for fact_id in fact_ids if fact_id in found]
 
-    async def change(self, tx: Transaction, user_id: UUID, changes: Sequence[Change], *, now: datetime) -> Sequence[Fact]:
+    async def change(self, tx: Transaction, user_id: UUID, changes: Sequence[FactChange], *, now: datetime) -> Sequence[Fact]:
         keys = await self._keyring.of(tx, user_id)
         await on(tx).execute(SQL["expire"], {"user_id": user_id, "now": now})
         added = []
@@ -127,14 +127,14 @@ class PostgresMemories:
         for key, terms in marks:
             await on(tx).execute(SQL["mark"], {**asked, "key": key, "terms": packed_terms(keys, user_id, terms)})
 
-    async def forgotten_after(self, tx: Transaction, user_id: UUID, turn_id: UUID) -> Sequence[ForgottenMark]:
+    async def forgotten_after(self, tx: Transaction, user_id: UUID, turn_id: UUID) -> Sequence[ForgetMark]:
         rows = await (await on(tx).execute(SQL["marks"], {"user_id": user_id, "turn_id": turn_id})).fetchall()
-        return [ForgottenMark(key, unpacked(packed), is_same_turn) for key, packed, is_same_turn in rows]
+        return [ForgetMark(key, unpacked(packed), is_same_turn) for key, packed, is_same_turn in rows]
 
     async def digests(self, tx: Transaction, user_id: UUID, terms: Sequence[str]) -> Sequence[int]:
         return unpacked(packed_terms(await self._keyring.of(tx, user_id), user_id, terms))
 
-    async def unembedded(self, tx: Transaction, model: str, *, after: UUID | None = None, limit: int = 100) -> Sequence[Unembedded]:
+    async def unembedded(self, tx: Transaction, model: str, *, after: UUID | None = None, limit: int = 100) -> Sequence[UnembeddedFact]:
         last = after or FIRST
         while True:
             rows = await (await on(tx).execute(SQL["unembedded"], {"model": model, "after": last, "limit": limit})).fetchall()
@@ -144,13 +144,13 @@ class PostgresMemories:
                 return found
             last = rows[-1][0]
 
-    async def _unembedded(self, tx: Transaction, fact_id: UUID, user_id: UUID, value: bytes) -> Unembedded | None:
+    async def _unembedded(self, tx: Transaction, fact_id: UUID, user_id: UUID, value: bytes) -> UnembeddedFact | None:
         try:
             [text] = opened(await self._keyring.of(tx, user_id), user_id, [(fact_id, value)])
-        except (Forgotten, Damaged) as error:
+        except (UserErased, DataDamaged) as error:
             log.warning("fact_not_opened", user_id=str(user_id), fact_id=str(fact_id), error=type(error).__name__)
             return None
-        return Unembedded(user_id, fact_id, text)
+        return UnembeddedFact(user_id, fact_id, text)
 
     async def embed(self, tx: Transaction, user_id: UUID, fact_id: UUID, embedding: Embedding) -> None:
         await on(tx).execute(SQL["embed"], {"user_id": user_id, "id": fact_id, **vector_columns(embedding)})
@@ -168,11 +168,11 @@ class PostgresDreams:
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
-    async def due(self, tx: Transaction, depth: Depth, period: date, *, limit: int = 100) -> Sequence[UUID]:
+    async def due(self, tx: Transaction, depth: DreamDepth, period: date, *, limit: int = 100) -> Sequence[UUID]:
         rows = await (await on(tx).execute(SQL["due"], {"depth": depth, "period": period, "limit": limit})).fetchall()
         return [user_id for (user_id,) in rows]
 
-    async def add(self, tx: Transaction, user_id: UUID, depth: Depth, period: date, dreams: Sequence[Dream], *, now: datetime) -> bool:
+    async def add(self, tx: Transaction, user_id: UUID, depth: DreamDepth, period: date, dreams: Sequence[Dream], *, now: datetime) -> bool:
         keys = await self._keyring.of(tx, user_id)
         night = {"user_id": user_id, "depth": depth, "period": period}
         if await (await on(tx).execute(SQL["begin_night"], {**night, "now": now})).fetchone() is None:
@@ -190,7 +190,7 @@ class PostgresDreams:
             await on(tx).execute(SQL["add_dream"], {**night, **row})
         return True
 
-    async def newest(self, tx: Transaction, user_id: UUID, depth: Depth) -> Sequence[Dream]:
+    async def newest(self, tx: Transaction, user_id: UUID, depth: DreamDepth) -> Sequence[Dream]:
         return await self._dreams(tx, "newest_dream", {"user_id": user_id, "depth": depth})
 
     async def all(self, tx: Transaction, user_id: UUID) -> Sequence[Dream]:
@@ -199,7 +199,7 @@ class PostgresDreams:
     async def delete(self, tx: Transaction, user_id: UUID, dream_ids: Sequence[UUID]) -> None:
         await on(tx).execute(SQL["delete_dreams"], {"user_id": user_id, "ids": list(dream_ids)})
 
-    async def review(self, tx: Transaction, user_id: UUID, dream_id: UUID, review: Review, *, reason: str = "") -> bool:
+    async def review(self, tx: Transaction, user_id: UUID, dream_id: UUID, review: DreamReview, *, reason: str = "") -> bool:
         row = {"user_id": user_id, "id": dream_id, "review": review, "reason": reason}
         return await (await on(tx).execute(SQL["review_dream"], row)).fetchone() is not None
 
@@ -229,7 +229,7 @@ class PostgresPastMessages:
         try:
             texts = [decode(keys.open(inbox_scope(turn_id), envelope)).event.text for turn_id, envelope, _ in rows]
         except SealError as error:
-            raise Damaged from error
+            raise DataDamaged from error
         return [PastMessage(text, at) for text, (_, _, at) in zip(texts, rows, strict=True) if text.strip()]
 
 
@@ -244,9 +244,9 @@ def opened(keys: DataKeys, user_id: UUID, rows: Iterable[tuple[UUID, bytes]]) ->
     try:
         plain = keys.open_all(scope(user_id), [value for _, value in listed])
     except SealError as error:
-        raise Damaged from error
+        raise DataDamaged from error
     if any(each[:16] != row_id.bytes for each, (row_id, _) in zip(plain, listed, strict=True)):
-        raise Damaged
+        raise DataDamaged
     return [each[16:].decode() for each in plain]
 
 
@@ -314,7 +314,7 @@ def read_fact(row: Any, text: str) -> Fact:
         id=fact_id,
         text=text,
         key=key,
-        origin=Origin(origin),
+        origin=FactOrigin(origin),
         source_turn=source_turn,
         confidence=round(confidence, 6),  # stored as a float of four bytes
         valid_from=valid_from,
@@ -331,9 +331,9 @@ def read_dream(row: Any, text: str) -> Dream:
         text=text,
         key=key,
         evidence=tuple(evidence),
-        review=Review(review),
+        review=DreamReview(review),
         reason=reason,
-        depth=Depth(depth),
+        depth=DreamDepth(depth),
         period=period,
         id=dream_id,
     )

@@ -10,12 +10,21 @@ from uuid import UUID
 import structlog
 from psycopg.types.json import Jsonb
 
-from hermes.ports.arrivals import Arrivals
-from hermes.ports.channels import Outcome, Rank
+from hermes.ports.channels import ReceiptRank, SendOutcome
 from hermes.ports.dead_letters import DeadLetters
-from hermes.ports.errors import Forgotten
-from hermes.ports.inbox import Claim, Said
-from hermes.ports.outbox import Answer, Body, Lengths, News, Parcel, ParcelState, Sending, words_of
+from hermes.ports.delivery_tracking import DeliveryTracking
+from hermes.ports.errors import UserErased
+from hermes.ports.inbox import Claim, InboxMessage
+from hermes.ports.outbox import (
+    DeliveryResult,
+    MessageBody,
+    OutboxAnswer,
+    OutboxLengths,
+    OutboxMessage,
+    OutboxState,
+    ProactiveMessage,
+    readable_text,
+)
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.arrivals import PostgresArrivals, Whereabouts, confirmed_by
 from hermes.stores.postgres.database import on
@@ -40,65 +49,65 @@ class PostgresOutbox:
     def __init__(self, keyring: Keyring, *, cut_off_s: float = 120.0, cap: int = 5_000, keep_dead_s: float = WEEK_S) -> None:
         self._keyring, self._cut_off_s, self._cap = keyring, cut_off_s, cap
         self.dead_letters: DeadLetters = PostgresDeadLetters(keyring, keep_s=keep_dead_s)
-        self.arrivals: Arrivals = PostgresArrivals(keyring)
+        self.tracking: DeliveryTracking = PostgresArrivals(keyring)
 
-    async def put(self, tx: Transaction, claim: Claim, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING) -> None:
+    async def put(self, tx: Transaction, claim: Claim, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING) -> None:
         row: dict[str, Any] = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "user_id": claim.user_id}
         row |= {"seq": claim.seq, "thread": claim.envelope.thread, "state": state, "news": ""}
         row["reply_to"] = claim.envelope.message_id or None if claim.envelope.is_shared else None
         await self._put(tx, "put", row, parts)
 
     async def put_news(
-        self, tx: Transaction, said: Said, name: str, parts: Sequence[Body], state: ParcelState = ParcelState.PENDING
+        self, tx: Transaction, said: InboxMessage, name: str, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING
     ) -> None:
         row: dict[str, Any] = {"turn_id": said.turn_id, "conversation_id": said.conversation_id, "user_id": said.user_id}
         row |= {"thread": said.envelope.thread, "state": state, "news": name}
         await on(tx).execute(SQL["hold_conversation"], row)
         await self._put(tx, "put_news", row, parts)
 
-    async def _put(self, tx: Transaction, query: str, row: dict[str, Any], parts: Sequence[Body]) -> None:
+    async def _put(self, tx: Transaction, query: str, row: dict[str, Any], parts: Sequence[MessageBody]) -> None:
         keys = await self._keyring.of(tx, row["user_id"])
         for part, body in enumerate(parts):
             values = {**row, **sealed(keys, row["turn_id"], part, row["news"], body)}
             if await (await on(tx).execute(SQL[query], values)).fetchone() is None:
                 return  # it was promised before
 
-    async def take_news(self, tx: Transaction, conversation_id: UUID) -> Sequence[News]:
+    async def take_news(self, tx: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
         rows = await (await on(tx).execute(SQL["take_news"], {"conversation_id": conversation_id})).fetchall()
         return await self._opened(tx, sorted(rows))
 
     async def news(
         self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
-    ) -> Sequence[News]:
+    ) -> Sequence[ProactiveMessage]:
         wanted = {"account": account, "platform": platform, "channel_id": channel_id, "after": after, "limit": limit}
         return await self._opened(tx, await (await on(tx).execute(SQL["news"], wanted)).fetchall())
 
-    async def _opened(self, tx: Transaction, rows: Sequence[Any]) -> list[News]:
+    async def _opened(self, tx: Transaction, rows: Sequence[Any]) -> list[ProactiveMessage]:
         found = []
         for (turn_id, user_id, name), parts in groupby(rows, key=lambda row: row[1:4]):
             try:
                 keys = await self._keyring.of(tx, user_id)
-            except Forgotten:
+            except UserErased:
                 continue
             ids, bodies, times = zip(
                 *((row[0], unsealed(keys, turn_id, row[4], name, row[5], is_message=row[6]), row[7]) for row in parts), strict=True
             )
-            found.append(News(ids[0], turn_id, user_id, name, words_of(bodies), times[0]))
+            found.append(ProactiveMessage(ids[0], turn_id, user_id, name, readable_text(bodies), times[0]))
         return found
 
-    async def take(self, tx: Transaction, conversation_id: UUID) -> Parcel | None:
+    async def take(self, tx: Transaction, conversation_id: UUID) -> OutboxMessage | None:
         wanted = {"conversation_id": conversation_id, "cut_off_s": self._cut_off_s}
         while (row := await (await on(tx).execute(SQL["take"], wanted)).fetchone()) is not None:
             try:
                 return await self._parcel(tx, conversation_id, row)
-            except (Forgotten, SealBroken) as error:
+            except (UserErased, SealBroken) as error:
                 # It would hold back for ever what is behind it.
-                reason = "its user was deleted" if isinstance(error, Forgotten) else "what is stored of it is damaged"
+                reason = "its user was deleted" if isinstance(error, UserErased) else "what is stored of it is damaged"
                 log.warning("parcel_not_opened", turn_id=str(row[2]), reason=reason)
                 await on(tx).execute(SQL["give_up"], {"id": row[0], "reason": reason})
         return None
 
-    async def _parcel(self, tx: Transaction, conversation_id: UUID, row: Any) -> Parcel:
+    async def _parcel(self, tx: Transaction, conversation_id: UUID, row: Any) -> OutboxMessage:
         parcel_id, user_id, turn_id, seq, part, account, platform, channel_id, body, is_message, tries, doubts, news, failures, *more = row
         thread, reply_to, is_late, taken_at, doubted_at, last_inbound_at, unreachable_since = more
         keys = await self._keyring.of(tx, user_id)
@@ -107,7 +116,7 @@ class PostgresOutbox:
         if doubts:
             where = Whereabouts(parcel_id, conversation_id, account, Platform(platform), channel_id, doubted_at)
             confirming = await confirmed_by(tx, where)
-        return Parcel(
+        return OutboxMessage(
             *(parcel_id, turn_id, conversation_id, seq, part, account, Platform(platform), channel_id),
             unsealed(keys, turn_id, part, news, body, is_message=is_message),
             tries,
@@ -123,19 +132,19 @@ class PostgresOutbox:
             confirmed_by=confirming,
         )
 
-    async def settle(self, tx: Transaction, parcel: Parcel, sending: Sending) -> ParcelState | None:
+    async def settle(self, tx: Transaction, parcel: OutboxMessage, sending: DeliveryResult) -> OutboxState | None:
         state, reason = sending.state, sending.reason
         line: dict[str, Any] = {"account": parcel.account, "platform": parcel.platform, "cap": self._cap}
-        if state is not ParcelState.SENT:
+        if state is not OutboxState.SENT:
             await on(tx).execute(SQL["hold_conversation"], {"conversation_id": parcel.conversation_id})
-        if state is ParcelState.PENDING and await self._is_full(tx, line):
-            state, reason = ParcelState.DEAD, f"{self._cap} others wait to be tried again; {reason}"
+        if state is OutboxState.PENDING and await self._is_full(tx, line):
+            state, reason = OutboxState.DEAD, f"{self._cap} others wait to be tried again; {reason}"
         row = {**line, "id": parcel.id, "tries": parcel.tries, "state": state, "outcome": sending.outcome, "reason": reason}
         row |= {"retry_in_s": sending.retry_in_s, "failures": int(sending.is_failure), "doubts": int(sending.is_doubtful)}
-        row |= {"message_id": sending.message_id, "failed": Rank.FAILED}
+        row |= {"message_id": sending.message_id, "failed": ReceiptRank.FAILED}
         if await (await on(tx).execute(SQL["settle"], row)).fetchone() is None:
             return None
-        if sending.outcome is Outcome.INVALID_RECIPIENT and state is ParcelState.DEAD:
+        if sending.outcome is SendOutcome.INVALID_RECIPIENT and state is OutboxState.DEAD:
             gone = {"conversation_id": parcel.conversation_id, "taken_at": parcel.taken_at}
             await on(tx).execute(SQL["mark_unreachable"], gone)
         return state
@@ -150,21 +159,21 @@ class PostgresOutbox:
         rows = await (await on(tx).execute(SQL["stranded"], limits)).fetchall()
         return [row[0] for row in rows]
 
-    async def answer(self, tx: Transaction, turn_id: UUID) -> Answer | None:
+    async def answer(self, tx: Transaction, turn_id: UUID) -> OutboxAnswer | None:
         rows = await (await on(tx).execute(SQL["answer"], {"turn_id": turn_id})).fetchall()
         if not rows:
             return None
         keys = await self._keyring.of(tx, rows[0][0])
         bodies = [unsealed(keys, turn_id, part, "", body, is_message=is_message) for _, part, body, is_message, _ in rows]
-        return Answer(turn_id, words_of(bodies), rows[0][4] or {})
+        return OutboxAnswer(turn_id, readable_text(bodies), rows[0][4] or {})
 
     async def waiting(self, tx: Transaction) -> int:
         row = await (await on(tx).execute(SQL["waiting"])).fetchone()
         return int(row[0]) if row else 0
 
-    async def lengths(self, tx: Transaction) -> Lengths:
+    async def lengths(self, tx: Transaction) -> OutboxLengths:
         row = await (await on(tx).execute(SQL["lengths"])).fetchone()
-        return Lengths(*row) if row else Lengths(0, 0)
+        return OutboxLengths(*row) if row else OutboxLengths(0, 0)
 
 
 class PostgresInteractions:

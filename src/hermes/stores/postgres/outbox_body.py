@@ -6,18 +6,18 @@ import json
 from typing import Any
 from uuid import UUID
 
-from hermes.ports.outbox import Body
+from hermes.ports.outbox import MessageBody
 from hermes.stores.seal import DataKeys
 
 
-def sealed(keys: DataKeys, turn_id: UUID, part: int, news: str, body: Body) -> dict[str, Any]:
+def sealed(keys: DataKeys, turn_id: UUID, part: int, news: str, body: MessageBody) -> dict[str, Any]:
     """The columns of a part: its number, its body, and whether that is a platform's message."""
     is_message = not isinstance(body, str)
     text = json.dumps(body, separators=(",", ":")) if is_message else body
     return {"part": part, "body": keys.seal(scope(turn_id, part, news), str(text).encode()), "is_message": is_message}
 
 
-def unsealed(keys: DataKeys, turn_id: UUID, part: int, news: str, body: bytes, *, is_message: bool) -> Body:
+def unsealed(keys: DataKeys, turn_id: UUID, part: int, news: str, body: bytes, *, is_message: bool) -> MessageBody:
     """The body again."""
     text = keys.open(scope(turn_id, part, news), body).decode()
     if not is_message:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
-from hermes.ports.errors import Forgotten, NotThere
-from hermes.ports.people import Channel, ChannelBusy, ChannelTaken, Kept, Linked, NewUser, User, UserState
+from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transaction
+from hermes.ports.users import ChannelBusy, ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
 from hermes.router.signup import spoken
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.keyring import Keyring
@@ -48,23 +48,23 @@ class PostgresPeople:
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
 
-    async def meet(
+    async def find_or_create(
         self, tx: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState, alias: str | None = None
     ) -> tuple[User, bool]:
         user, is_new = await self._meet(tx, account, platform, (sender_id, alias) if alias else (sender_id,), state)
         if alias is not None:
-            await on(tx).execute(SQL["also_known_as"], {**address_of(Channel(account, platform, alias)), "user_id": user.id})
+            await on(tx).execute(SQL["also_known_as"], {**address_of(UserChannel(account, platform, alias)), "user_id": user.id})
         return user, is_new
 
     async def _meet(self, tx: Transaction, account: str, platform: Platform, names: Sequence[str], state: UserState) -> tuple[User, bool]:
-        address = address_of(Channel(account, platform, names[0]))
+        address = address_of(UserChannel(account, platform, names[0]))
         known = await self._user(tx, "find_by_channel", address)
         if known is not None:
             return known, False
         for name in sorted(names):  # in one order, so that nobody waits for somebody who waits for them
-            await on(tx).execute(SQL["lock_newcomer"], address_of(Channel(account, platform, name)))
+            await on(tx).execute(SQL["lock_newcomer"], address_of(UserChannel(account, platform, name)))
         for name in names:
-            known = await self._user(tx, "find_by_channel", address_of(Channel(account, platform, name)))
+            known = await self._user(tx, "find_by_channel", address_of(UserChannel(account, platform, name)))
             if known is not None:
                 await on(tx).execute(SQL["also_known_as"], {**address, "user_id": known.id})
                 return known, False
@@ -82,10 +82,10 @@ class PostgresPeople:
     async def get(self, tx: Transaction, user_id: UUID) -> User:
         user = await self._user(tx, "get", {"user_id": user_id})
         if user is None:
-            raise NotThere(f"there is no user {user_id}")
+            raise NotFound(f"there is no user {user_id}")
         return user
 
-    async def find(self, tx: Transaction, channel: Channel) -> User | None:
+    async def find(self, tx: Transaction, channel: UserChannel) -> User | None:
         return await self._user(tx, "find", address_of(channel))
 
     async def by_code(self, tx: Transaction, referral_code: str) -> User | None:
@@ -98,13 +98,13 @@ class PostgresPeople:
         query = "list" if state is None else "list_in_state"
         return [as_user(row) for row in await rows(tx, query, {"state": state, "limit": limit})]
 
-    async def channels(self, tx: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[Channel]]:
-        found: dict[UUID, list[Channel]] = {}
+    async def channels(self, tx: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[UserChannel]]:
+        found: dict[UUID, list[UserChannel]] = {}
         for user_id, account, platform, sender_id in await rows(tx, "channels", {"user_ids": [*user_ids]}):
-            found.setdefault(user_id, []).append(Channel(account, Platform(platform), sender_id))
+            found.setdefault(user_id, []).append(UserChannel(account, Platform(platform), sender_id))
         return found
 
-    async def link(self, tx: Transaction, user_id: UUID, channel: Channel) -> Linked:
+    async def link(self, tx: Transaction, user_id: UUID, channel: UserChannel) -> LinkResult:
         await self._refuse_deleted(tx, user_id)
         address = {**address_of(channel), "user_id": user_id}
         await on(tx).execute(SQL["lock_newcomer"], address)
@@ -112,10 +112,10 @@ class PostgresPeople:
         if not held:
             await on(tx).execute(SQL["add_account"], address)
             await on(tx).execute(SQL["link_channel"], address)
-            return Linked(is_new=True)
+            return LinkResult(is_new=True)
         [[holder]] = held
         if holder == user_id:
-            return Linked(is_new=False)
+            return LinkResult(is_new=False)
         # A statement of its own: what was committed while we waited for the channel counts too.
         [[state, is_paid, is_waiting, count]] = await rows(tx, "holder", {"holder": holder})
         if state != UserState.STRANGER:
@@ -126,9 +126,9 @@ class PostgresPeople:
             raise ChannelBusy(f"a message from {channel} waits for its answer; link it when that was given")
         await on(tx).execute(SQL["move_channel"], address)
         if count > 1:
-            return Linked(is_new=True)
+            return LinkResult(is_new=True)
         await self.forget(tx, holder)
-        return Linked(is_new=True, replaced=holder)
+        return LinkResult(is_new=True, replaced=holder)
 
     async def activate(self, tx: Transaction, user_id: UUID) -> bool:
         return await self._changes(tx, "activate", {"user_id": user_id})
@@ -146,10 +146,10 @@ class PostgresPeople:
     async def allow_training(self, tx: Transaction, user_id: UUID, *, trains: bool) -> None:
         await self._changes(tx, "allow_training", {"user_id": user_id, "trains": trains})
 
-    async def kept(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Kept:
+    async def kept(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> UserDataCounts:
         [counts] = await rows(tx, "kept" if account is None else "kept_in", {"user_id": user_id, "account": account})
         names = ("facts", "conversations", "messages", "bookings", "reminders", "price_watchers", "meals", "orders")
-        return Kept(**dict(zip(names, counts, strict=True)))
+        return UserDataCounts(**dict(zip(names, counts, strict=True)))
 
     async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
         # Channels before conversations, as whoever takes a message in.
@@ -190,14 +190,14 @@ class PostgresPeople:
 
     async def _refuse_deleted(self, tx: Transaction, user_id: UUID) -> None:
         if (await self.get(tx, user_id)).state is UserState.DELETED:
-            raise Forgotten
+            raise UserErased
 
 
 async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
     return await (await on(tx).execute(SQL[query], values)).fetchall()
 
 
-def address_of(channel: Channel) -> dict[str, str]:
+def address_of(channel: UserChannel) -> dict[str, str]:
     """A channel's columns, and the name of the lock under which it begins."""
     return {
         "account": channel.account,

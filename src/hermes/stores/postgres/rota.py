@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hermes.ports.rota import Duty
+from hermes.ports.chores import ChoreLease
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.queries import load
@@ -15,19 +15,19 @@ SQL = load("rota")
 class PostgresRota:
     """The port Rota."""
 
-    async def take(self, tx: Transaction, chore: str, slot: int, *, lease_s: float) -> Duty | None:
+    async def take(self, tx: Transaction, chore: str, slot: int, *, lease_s: float) -> ChoreLease | None:
         row = await (await on(tx).execute(SQL["take"], {"name": chore, "slot": slot, "lease_s": lease_s})).fetchone()
-        return None if row is None else Duty(chore, slot, row[0])
+        return None if row is None else ChoreLease(chore, slot, row[0])
 
-    async def keep(self, tx: Transaction, duty: Duty, *, lease_s: float) -> bool:
+    async def keep(self, tx: Transaction, duty: ChoreLease, *, lease_s: float) -> bool:
         return await (await on(tx).execute(SQL["keep"], {**place(duty), "lease_s": lease_s})).fetchone() is not None
 
-    async def end(self, tx: Transaction, duty: Duty) -> None:
+    async def end(self, tx: Transaction, duty: ChoreLease) -> None:
         await on(tx).execute(SQL["end"], place(duty))
 
-    async def give_back(self, tx: Transaction, duty: Duty, *, pause_s: float = 0.0) -> None:
+    async def give_back(self, tx: Transaction, duty: ChoreLease, *, pause_s: float = 0.0) -> None:
         await on(tx).execute(SQL["give_back"], {**place(duty), "pause_s": pause_s})
 
 
-def place(duty: Duty) -> dict[str, Any]:
+def place(duty: ChoreLease) -> dict[str, Any]:
     return {"name": duty.chore, "slot": duty.slot, "epoch": duty.epoch}

@@ -8,8 +8,8 @@ from contextlib import suppress
 from uuid import UUID, uuid4
 
 from hermes.graph.node import root_id
-from hermes.ports.errors import Forgotten, NotThere
-from hermes.ports.sessions import Session, Spoken, Wanted
+from hermes.ports.errors import NotFound, UserErased
+from hermes.ports.sessions import Session, SessionQuery, UserNodes
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.graph_rows import Kind, Vault
@@ -26,20 +26,22 @@ class PostgresSessions:
         self._keyring, self._idle_s = keyring, idle_s
 
     async def current(self, tx: Transaction, conversation_id: UUID, user_id: UUID, *, is_shared: bool = False) -> Session:
-        session = await self.go_on(tx, conversation_id, is_shared=is_shared)
+        session = await self.find_current(tx, conversation_id, is_shared=is_shared)
         if session is not None:
             return session
         wanted = {"conversation_id": conversation_id}
         conversation = await (await on(tx).execute(SQL["lock_conversation"], wanted)).fetchone()
         if conversation is None:
-            raise NotThere(f"there is no conversation {conversation_id}")
-        session = await self.go_on(tx, conversation_id, is_shared=is_shared)  # another worker may have begun it while this one waited
+            raise NotFound(f"there is no conversation {conversation_id}")
+        session = await self.find_current(
+            tx, conversation_id, is_shared=is_shared
+        )  # another worker may have begun it while this one waited
         if session is not None:
             return session
         owner_id, account_id = conversation
         try:
             keys = await self._keyring.of(tx, owner_id)
-        except Forgotten:
+        except UserErased:
             owner_id, keys = user_id, await self._keyring.of(tx, user_id)
             await on(tx).execute(SQL["take_over"], {**wanted, "user_id": user_id})
         row = await (await on(tx).execute(SQL["newest"], wanted)).fetchone()
@@ -59,7 +61,7 @@ class PostgresSessions:
         self._keyring.note_owner(session_id, owner_id)
         return session
 
-    async def go_on(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
+    async def find_current(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
         wanted = {"conversation_id": conversation_id, "idle_s": self._idle_s, "is_shared": is_shared}
         row = await (await on(tx).execute(SQL["go_on"], wanted)).fetchone()
         if row is None:
@@ -67,7 +69,7 @@ class PostgresSessions:
         session = Session(*row)
         try:
             await self._keyring.of(tx, session.user_id)
-        except Forgotten:
+        except UserErased:
             return None  # nobody can read it any more, so nobody can go on with it
         self._keyring.note_owner(session.id, session.user_id)
         return session
@@ -75,14 +77,14 @@ class PostgresSessions:
     async def get(self, tx: Transaction, session_id: UUID) -> Session:
         row = await (await on(tx).execute(SQL["get"], {"session_id": session_id})).fetchone()
         if row is None:
-            raise NotThere(f"there is no session {session_id}")
+            raise NotFound(f"there is no session {session_id}")
         return Session(*row)
 
-    async def find(self, tx: Transaction, wanted: Wanted) -> Sequence[UUID]:
+    async def find(self, tx: Transaction, wanted: SessionQuery) -> Sequence[UUID]:
         if wanted.account is not None:
             known = await (await on(tx).execute(SQL["has_account"], {"account": wanted.account})).fetchone()
             if known is None:
-                raise NotThere(f"there is no account {wanted.account!r}")
+                raise NotFound(f"there is no account {wanted.account!r}")
         among = {session_id for name in wanted.names for session_id in await self._named(tx, name)}
         narrowed = {"among": list(among) if wanted.names else None, "since": wanted.since, "account": wanted.account}
         return [session_id for (session_id,) in await (await on(tx).execute(SQL["find"], narrowed)).fetchall()]
@@ -94,7 +96,7 @@ class PostgresSessions:
             as_id = UUID(name)
         rows = await (await on(tx).execute(SQL["named"], {"name": name, "id": as_id})).fetchall()
         if not rows:
-            raise NotThere(f"there is no conversation or session {name!r}")
+            raise NotFound(f"there is no conversation or session {name!r}")
         return [session_id for (session_id,) in rows]
 
     async def begin(self, tx: Transaction, session: Session, user_id: UUID) -> Session:
@@ -107,9 +109,9 @@ class PostgresSessions:
         await on(tx).execute(SQL["show_from_now"], {"user_id": user_id})
         return [session_id for (session_id,) in ended]
 
-    async def spoken(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[Spoken]:
+    async def spoken(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[UserNodes]:
         rows = await (await on(tx).execute(SQL["spoken"], {"user_id": user_id, "account": account})).fetchall()
-        return [Spoken(session_id, *map(frozenset, named)) for session_id, *named in rows]
+        return [UserNodes(session_id, *map(frozenset, named)) for session_id, *named in rows]
 
     async def note_erased(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
         await on(tx).execute(SQL["note_erased"], {"user_id": user_id, "session_id": session_id})
@@ -117,8 +119,8 @@ class PostgresSessions:
     async def may_train(self, tx: Transaction, session_id: UUID) -> bool:
         row = await (await on(tx).execute(SQL["may_train"], {"session_id": session_id})).fetchone()
         if row is None:
-            raise NotThere(f"there is no session {session_id}")
+            raise NotFound(f"there is no session {session_id}")
         is_deleted, trains = row
         if is_deleted:
-            raise Forgotten
+            raise UserErased
         return bool(trains)

@@ -22,12 +22,12 @@ from procrastinate.connector import BaseConnector
 from procrastinate.job_context import JobContext
 from procrastinate.worker import Worker
 
-from hermes.ports.errors import Fenced, StoreUnavailable
+from hermes.ports.errors import ClaimLost, StoreUnavailable
+from hermes.ports.job_queue import JobHandlers
 from hermes.ports.transactions import Transaction
-from hermes.ports.work import Hands
 from hermes.stores.postgres.database import UNAVAILABLE, Database, on
 from hermes.stores.postgres.queries import load
-from hermes.tasks import end_tasks, frames_of, stop_if_cancelled
+from hermes.tasks import end_tasks, stack_frames, stop_if_cancelled
 
 log = structlog.get_logger()
 
@@ -101,7 +101,7 @@ class PostgresWork:
         """How many jobs wait, by queue."""
         return {TURNS: 0, DELIVERIES: 0, MEMORY: 0, **dict(await (await on(tx).execute(SQL["waiting"])).fetchall())}
 
-    async def run(self, hands: Hands, pace: Pace, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def run(self, hands: JobHandlers, pace: Pace, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
         """Work until cancelled; then take no new job, and let those under way end for `drain_s`.
 
         `sweeps` is called now and then, beside the sweep of stalled jobs."""
@@ -306,12 +306,12 @@ class Shift:
                 self.running.add(job.id)
             try:
                 await work(UUID(id))
-            except Fenced:
+            except ClaimLost:
                 log.warning("job_fenced", task=job.task_name, id=id)
                 raise
             except Exception as error:  # the worker loop: noted once, and tried again
                 log.warning(
-                    "job_failed", task=job.task_name, id=id, tries=job.attempts + 1, error=type(error).__name__, at=frames_of(error)
+                    "job_failed", task=job.task_name, id=id, tries=job.attempts + 1, error=type(error).__name__, at=stack_frames(error)
                 )
                 if not is_given_up(job, job.attempts + 1):
                     raise

@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from hermes.delivery import breaker as rules
-from hermes.delivery.breaker import CLOSED, USUAL, Breaker, BreakerLimits
-from hermes.ports.breakers import Admission, Change, Changed, Line
+from hermes.delivery.breaker import CLOSED, DEFAULT_LIMITS, Breaker, BreakerLimits
+from hermes.ports.breakers import Admission, BreakerChange, BreakerTransition, ChannelName
 from hermes.ports.clock import Clock
 
 log = structlog.get_logger()
@@ -36,35 +36,35 @@ return 1"""
 class RedisBreakers:
     """The port Breakers."""
 
-    def __init__(self, redis: Redis, clock: Clock, limits: BreakerLimits = USUAL) -> None:
+    def __init__(self, redis: Redis, clock: Clock, limits: BreakerLimits = DEFAULT_LIMITS) -> None:
         self._redis, self._clock, self._limits = redis, clock, limits
         self._swap = redis.register_script(SWAP)
         self._is_blind = False
 
-    async def admit(self, line: Line) -> Admission:
+    async def admit(self, line: ChannelName) -> Admission:
         return await self._change(line, lambda breaker, now: rules.admit(breaker, now, self._limits)) or Admission()
 
-    async def succeeded(self, line: Line) -> Changed | None:
+    async def succeeded(self, line: ChannelName) -> BreakerChange | None:
         try:
             before = read(await self._redis.getdel(place(line)))
         except UNREACHABLE as error:
             self._see(error)
             return None
         self._see(None)
-        return rules.succeeded(before)[1]
+        return rules.record_success(before)[1]
 
-    async def failed(self, line: Line, admission: Admission) -> Changed | None:
-        return await self._change(line, lambda breaker, now: rules.failed(breaker, now, self._limits, is_probe=admission.is_probe))
+    async def failed(self, line: ChannelName, admission: Admission) -> BreakerChange | None:
+        return await self._change(line, lambda breaker, now: rules.record_failure(breaker, now, self._limits, is_probe=admission.is_probe))
 
-    async def gave_no_sign(self, line: Line, admission: Admission) -> None:
+    async def release_probe(self, line: ChannelName, admission: Admission) -> None:
         if admission.is_probe:
-            await self._change(line, lambda breaker, _: (rules.gave_no_sign(breaker, is_probe=True), None))
+            await self._change(line, lambda breaker, _: (rules.release_probe(breaker, is_probe=True), None))
 
-    async def stop(self, line: Line) -> Changed | None:
-        changed = await self._change(line, lambda breaker, now: rules.stopped(breaker, now, self._limits))
-        return changed if changed is not None and changed.change is Change.OPENED else None
+    async def stop(self, line: ChannelName) -> BreakerChange | None:
+        changed = await self._change(line, lambda breaker, now: rules.record_unauthorized(breaker, now, self._limits))
+        return changed if changed is not None and changed.change is BreakerTransition.OPENED else None
 
-    async def _change(self, line: Line, change: Callable[[Breaker, float], tuple[Breaker, T]]) -> T | None:
+    async def _change(self, line: ChannelName, change: Callable[[Breaker, float], tuple[Breaker, T]]) -> T | None:
         """Change a line's state as nobody else can in between; None without Redis."""
         key, keep_ms = place(line), round(self._limits.keep_s * 1_000)
         try:
@@ -90,7 +90,7 @@ class RedisBreakers:
         self._is_blind = error is not None
 
 
-def place(line: Line) -> str:
+def place(line: ChannelName) -> str:
     return f"hermes:breaker:{line.platform}:{line.account}"
 
 

@@ -17,10 +17,10 @@ import structlog
 from redis.asyncio import Redis
 
 from hermes.ports.alerts import Alerts
-from hermes.ports.budgets import BudgetSpent, Hold, Used, Window
-from hermes.ports.calls import Calls
+from hermes.ports.budgets import BudgetHold, BudgetSpent, BudgetUsage, BudgetWindow
 from hermes.ports.clock import Clock
 from hermes.ports.errors import StoreUnavailable
+from hermes.ports.model_calls import ModelCalls
 from hermes.ports.transactions import Transactions
 from hermes.stores.redis.batch import Batch
 from hermes.stores.redis.counters import (
@@ -47,7 +47,7 @@ log = structlog.get_logger()
 class Charge(NamedTuple):
     """What a hold is settled with."""
 
-    hold: Hold
+    hold: BudgetHold
     tokens: int
     micro_usd: int
 
@@ -59,7 +59,7 @@ class RedisBudgets:
         self,
         redis: Redis,
         transactions: Transactions,
-        calls: Calls,
+        calls: ModelCalls,
         *,
         alerts: Alerts,
         clock: Clock,
@@ -73,13 +73,13 @@ class RedisBudgets:
         self._counters, self._wait_s = Counters(batch or Batch(redis), redis, wait_s), wait_s
         self._transactions, self._calls, self._alerts, self._clock = transactions, calls, alerts, clock
         self._owed_max, self._longest_pause_s = owed_max, longest_pause_s
-        self._open: dict[UUID, Hold] = {}
+        self._open: dict[UUID, BudgetHold] = {}
         self._owed: dict[UUID, Charge] = {}
         self._replayer: asyncio.Task[None] | None = None
 
-    async def reserve(self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float) -> Hold:
+    async def reserve(self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float) -> BudgetHold:
         now = self._clock.now().astimezone(UTC)
-        hold = Hold(
+        hold = BudgetHold(
             id=uuid4(),
             user_id=user_id,
             day=now.date(),
@@ -98,13 +98,13 @@ class RedisBudgets:
         if outcome != b"reserved" and tries > 1:
             self._give_up(hold)
         if outcome == b"month":
-            raise BudgetSpent(Window.MONTH, midnight(next_month(hold.day)))
+            raise BudgetSpent(BudgetWindow.MONTH, midnight(next_month(hold.day)))
         if outcome == b"day":
-            raise BudgetSpent(Window.DAY, midnight(next_day(hold.day)))
+            raise BudgetSpent(BudgetWindow.DAY, midnight(next_day(hold.day)))
         self._remember(hold, now)
         return hold
 
-    async def settle(self, hold: Hold, *, tokens: int, micro_usd: int) -> None:
+    async def settle(self, hold: BudgetHold, *, tokens: int, micro_usd: int) -> None:
         charge = Charge(hold, whole(tokens), whole(micro_usd))
         self._open.pop(hold.id, None)
         try:
@@ -116,19 +116,21 @@ class RedisBudgets:
             self._owe(charge)  # who is cancelled has still used what was used
             raise
 
-    async def release(self, hold: Hold) -> None:
+    async def release(self, hold: BudgetHold) -> None:
         self._open.pop(hold.id, None)
         try:
             await self._counters.run("release", user_keys(hold.user_id, hold.day), [lease_of(hold)])
         except UNREACHABLE as error:
             log.warning("hold_not_released", hold_id=str(hold.id), expires_at=hold.expires_at.isoformat(), error=type(error).__name__)
 
-    async def used(self, user_id: UUID) -> Used:
+    async def used(self, user_id: UUID) -> BudgetUsage:
         now = self._clock.now().astimezone(UTC)
         with reachable():
             _, *numbers = await self._counted("used", user_id, now.date(), (in_ms(now), now.day))
         day_tokens, day_held, day_micro_usd, month_tokens, month_held = map(int, numbers)
-        return Used(day_tokens=day_tokens, day_held=day_held, day_micro_usd=day_micro_usd, month_tokens=month_tokens, month_held=month_held)
+        return BudgetUsage(
+            day_tokens=day_tokens, day_held=day_held, day_micro_usd=day_micro_usd, month_tokens=month_tokens, month_held=month_held
+        )
 
     @property
     def owed(self) -> int:
@@ -141,7 +143,7 @@ class RedisBudgets:
             replayer, self._replayer = self._replayer, None
             await end_tasks(replayer)
 
-    async def _answer_to(self, hold: Hold, args: Sequence[Any]) -> tuple[bytes, int]:
+    async def _answer_to(self, hold: BudgetHold, args: Sequence[Any]) -> tuple[bytes, int]:
         """Try to reserve until Redis answers, or `wait_s` have passed: what it says, and at which try. Raises StoreUnavailable.
 
         At least twice: on a busy machine the time may pass while this process is not let run. No try reserves what another one did."""
@@ -158,11 +160,11 @@ class RedisBudgets:
                     return outcome, tries
         raise AssertionError
 
-    def _give_up(self, hold: Hold) -> None:
+    def _give_up(self, hold: BudgetHold) -> None:
         """Settle a hold with nothing as soon as Redis can be reached: a try that is still on its way would reserve for its whole lease."""
         self._owe(Charge(hold, 0, 0))
 
-    def _remember(self, hold: Hold, now: datetime) -> None:
+    def _remember(self, hold: BudgetHold, now: datetime) -> None:
         """Keep a hold as long as its lease, so that it can be reserved again if Redis loses it meanwhile."""
         self._open[hold.id] = hold
         for oldest in tuple(itertools.islice(self._open.values(), 2)):  # two out for one in: those of callers that died do not pile up
@@ -182,11 +184,11 @@ class RedisBudgets:
         with reachable():
             _, *passed = await self._counted("settle", hold.user_id, hold.day, args)
         for label, percent in zip(passed[::2], passed[1::2], strict=True):
-            await self._warn(hold, Window.MONTH if label == b"month" else Window.DAY, percent)
+            await self._warn(hold, BudgetWindow.MONTH if label == b"month" else BudgetWindow.DAY, percent)
 
-    async def _warn(self, hold: Hold, window: Window, percent: int) -> None:
-        period = f"{hold.day:%Y-%m}" if window is Window.MONTH else hold.day.isoformat()
-        limit = hold.month_limit if window is Window.MONTH else hold.day_limit
+    async def _warn(self, hold: BudgetHold, window: BudgetWindow, percent: int) -> None:
+        period = f"{hold.day:%Y-%m}" if window is BudgetWindow.MONTH else hold.day.isoformat()
+        limit = hold.month_limit if window is BudgetWindow.MONTH else hold.day_limit
         if await is_first(self._transactions, self._calls, str(hold.user_id), period, percent):
             facts = {"user_id": str(hold.user_id), "window": str(window), "period": period, "percent": percent, "limit_tokens": limit}
             self._alerts.alert("budget_threshold", **facts)

@@ -9,14 +9,14 @@ import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from hermes.ports.errors import Forgotten, StoreUnavailable
+from hermes.ports.errors import StoreUnavailable, UserErased
 from hermes.ports.transactions import Transactions
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.seal import SealError, Tokens
 
 log = structlog.get_logger()
 
-UNREACHABLE = (RedisError, OSError, TimeoutError, Forgotten, StoreUnavailable, SealError)
+UNREACHABLE = (RedisError, OSError, TimeoutError, UserErased, StoreUnavailable, SealError)
 
 
 class RedisCache:

@@ -21,9 +21,9 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
-from hermes.ports.budgets import Hold
-from hermes.ports.calls import Calls
+from hermes.ports.budgets import BudgetHold
 from hermes.ports.errors import StoreUnavailable
+from hermes.ports.model_calls import ModelCalls
 from hermes.ports.transactions import Transactions
 from hermes.stores.redis.batch import Batch
 
@@ -75,7 +75,7 @@ class Counters:
         return list(reply)
 
 
-async def is_first(transactions: Transactions, calls: Calls, subject: str, period: str, percent: int) -> bool:
+async def is_first(transactions: Transactions, calls: ModelCalls, subject: str, period: str, percent: int) -> bool:
     """Whether a person was not told of this threshold before, as SQL remembers it: the flag in Redis may have been lost.
 
     Rather twice than never: True where SQL cannot say."""
@@ -109,7 +109,7 @@ def global_keys(day: date) -> list[str]:
     return [GENERATION, f"agnt:global_spend:{day.isoformat()}", state, f"{state}:counted"]
 
 
-def lease_of(hold: Hold) -> str:
+def lease_of(hold: BudgetHold) -> str:
     return f"{hold.id.hex}:{hold.day.day}:{hold.tokens}"
 
 

@@ -17,9 +17,9 @@ from redis.exceptions import RedisError
 
 from hermes.graph import MessageError
 from hermes.graph.message import SIDE, check_message, compact_json, thaw
-from hermes.ports.errors import Forgotten, StoreUnavailable
+from hermes.ports.errors import StoreUnavailable, UserErased
 from hermes.ports.graphs import Graphs
-from hermes.ports.histories import History
+from hermes.ports.histories import RecentHistory
 from hermes.ports.sessions import Session
 from hermes.ports.transactions import Transactions
 from hermes.stores.postgres.keyring import Keyring
@@ -43,9 +43,9 @@ class RedisHistories:
         self._ttl_s, self._keep = ttl_s, keep_messages
         self._extension = redis.register_script(EXTEND)
 
-    async def read(self, scope: str, session: Session) -> History:
+    async def read(self, scope: str, session: Session) -> RecentHistory:
         if session.length == 0:
-            return History((), session.head)
+            return RecentHistory((), session.head)
         tokens = (await self._keys(session.user_id)).history(scope)
         hot = decode(await self._stored(session.id), tokens, session, self._keep)
         if hot is not None:
@@ -53,17 +53,19 @@ class RedisHistories:
         async with self._transactions.begin() as tx:
             graph = await self._graphs.load(tx, session.id)
         start = first_kept(len(graph), self._keep)
-        history = History(tuple(plain(message) for message in graph[start:]), graph.head, start)
+        history = RecentHistory(tuple(plain(message) for message in graph[start:]), graph.head, start)
         await self._replace(session.id, encode(history.messages, start, history.head, tokens, session.id))
         return history
 
-    async def append(self, scope: str, session: Session, before: History, messages: Sequence[Mapping[str, Any]], *, head: str) -> None:
+    async def append(
+        self, scope: str, session: Session, before: RecentHistory, messages: Sequence[Mapping[str, Any]], *, head: str
+    ) -> None:
         if not messages:
             return
         try:
             tokens = (await self._keys(session.user_id)).history(scope)
             await self._extend(session.id, before, [checked(message) for message in messages], head, tokens)
-        except (Forgotten, MessageError, StoreUnavailable, *UNREACHABLE) as error:
+        except (UserErased, MessageError, StoreUnavailable, *UNREACHABLE) as error:
             # Not at its session's head any more, the copy is not believed: to leave it is as good as to drop it.
             log.warning("hot_history_not_extended", session_id=str(session.id), error=type(error).__name__)
 
@@ -106,7 +108,7 @@ class RedisHistories:
         except UNREACHABLE as error:
             log.warning("hot_history_not_written", session_id=str(session_id), error=type(error).__name__)
 
-    async def _extend(self, session_id: UUID, before: History, messages: Sequence[Plain], head: str, tokens: Tokens) -> None:
+    async def _extend(self, session_id: UUID, before: RecentHistory, messages: Sequence[Plain], head: str, tokens: Tokens) -> None:
         """Add to the copy if it leads to `before.head`, else drop it: all at once, and not at all if somebody else writes meanwhile."""
         key = key_of(session_id)
         async with self._redis.pipeline(transaction=False) as pipe:
@@ -156,7 +158,7 @@ def encode(messages: Sequence[Mapping[str, Any]], start: int, head: str, tokens:
     return [tokens.encode(compact_json(piece).encode("ascii")) for piece in pieces]
 
 
-def decode(stored: Sequence[bytes], tokens: Tokens, session: Session, keep: int) -> History | None:
+def decode(stored: Sequence[bytes], tokens: Tokens, session: Session, keep: int) -> RecentHistory | None:
     """Read a copy; None unless it is whole, of this session and at its head."""
     length = length_at(stored[-1], session.head, tokens, session.id) if stored else None
     if length is None or length - len(stored) != first_kept(length, keep):
@@ -165,7 +167,7 @@ def decode(stored: Sequence[bytes], tokens: Tokens, session: Session, keep: int)
     expected = [(session.id.hex, place) for place in range(length - len(stored), length)]
     if [(piece.get("session"), piece.get("place")) for piece in pieces] != expected:
         return None
-    return History(tuple(piece["message"] for piece in pieces), session.head, length - len(stored))
+    return RecentHistory(tuple(piece["message"] for piece in pieces), session.head, length - len(stored))
 
 
 def length_at(last: bytes | None, head: str, tokens: Tokens, session_id: UUID) -> int | None:

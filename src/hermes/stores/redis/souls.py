@@ -13,8 +13,8 @@ import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from hermes.ports.errors import Forgotten, StoreUnavailable
-from hermes.ports.souls import Cached
+from hermes.ports.errors import StoreUnavailable, UserErased
+from hermes.ports.souls import CachedSoul
 from hermes.ports.transactions import Transactions
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.seal import SealError, Tokens
@@ -22,7 +22,7 @@ from hermes.stores.seal import SealError, Tokens
 log = structlog.get_logger()
 
 DOWN = (RedisError, OSError, TimeoutError)
-UNREADABLE = (*DOWN, Forgotten, StoreUnavailable, SealError)
+UNREADABLE = (*DOWN, UserErased, StoreUnavailable, SealError)
 NO_MARK = b"-"
 
 
@@ -37,15 +37,15 @@ class RedisBases:
     def ttl_s(self) -> int:
         return self._ttl_s
 
-    async def get(self, user_id: UUID) -> Cached:
+    async def get(self, user_id: UUID) -> CachedSoul:
         mark: bytes | None = None
         try:
             found: list[Any] = await self._redis.mget(base_of(user_id), mark_of(user_id))
             token, mark = found[0], found[1] or NO_MARK
-            return Cached(None if token is None else (await self._tokens(user_id)).decode(token), mark)
+            return CachedSoul(None if token is None else (await self._tokens(user_id)).decode(token), mark)
         except UNREADABLE as error:
             log.info("soul_not_read", user_id=str(user_id), error=type(error).__name__)
-            return Cached(None, mark)
+            return CachedSoul(None, mark)
 
     async def put(self, user_id: UUID, value: bytes, mark: bytes | None) -> None:
         if mark is None:

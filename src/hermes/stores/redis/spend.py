@@ -15,10 +15,10 @@ import structlog
 from redis.asyncio import Redis
 
 from hermes.ports.alerts import Alerts
-from hermes.ports.budgets import Latch, Latches, Paused, PauseReason
-from hermes.ports.calls import Calls
+from hermes.ports.budgets import CallsPaused, KillSwitchRecord, KillSwitchRecords, PauseReason
 from hermes.ports.clock import Clock
 from hermes.ports.errors import StoreUnavailable
+from hermes.ports.model_calls import ModelCalls
 from hermes.ports.transactions import Transactions
 from hermes.stores.redis.batch import Batch
 from hermes.stores.redis.counters import (
@@ -46,9 +46,9 @@ class RedisSpend:
         self,
         redis: Redis,
         transactions: Transactions,
-        calls: Calls,
+        calls: ModelCalls,
         *,
-        latches: Latches,
+        latches: KillSwitchRecords,
         alerts: Alerts,
         clock: Clock,
         batch: Batch | None = None,
@@ -59,8 +59,8 @@ class RedisSpend:
         self._counters = Counters(batch or Batch(redis), redis, wait_s)
         self._transactions, self._calls, self._latches = transactions, calls, latches
         self._alerts, self._clock, self._poll_s = alerts, clock, poll_s
-        self._latch: Latch | None = None
-        self._unsaved: Latch | None = None
+        self._latch: KillSwitchRecord | None = None
+        self._unsaved: KillSwitchRecord | None = None
         self._looked_at: float | None = None
         self._looking = asyncio.Lock()
         self._changes = 0
@@ -68,8 +68,8 @@ class RedisSpend:
         self._is_blind = False
 
     async def admit(self, cap_micro_usd: int | None) -> None:
-        if await self.latched() is not None:
-            raise Paused(PauseReason.KILL_SWITCH, None)
+        if await self.kill_switch_record() is not None:
+            raise CallsPaused(PauseReason.KILL_SWITCH, None)
         day = self._today()
         try:
             spent, *passed = await self._counted("admit", day, [0 if cap_micro_usd is None else whole(cap_micro_usd)])
@@ -81,9 +81,9 @@ class RedisSpend:
             await self._warn(day, percent, int(spent), cap_micro_usd)
         if int(spent) >= CEILING_MICRO_USD:
             await self._look(not_before=time.monotonic())
-            raise Paused(PauseReason.KILL_SWITCH, None if self._latch else midnight(next_day(day)))
+            raise CallsPaused(PauseReason.KILL_SWITCH, None if self._latch else midnight(next_day(day)))
         if cap_micro_usd is not None and int(spent) >= cap_micro_usd:
-            raise Paused(PauseReason.CAP, midnight(next_day(day)))
+            raise CallsPaused(PauseReason.CAP, midnight(next_day(day)))
 
     async def add(self, micro_usd: int, *, day: date | None = None, call_id: UUID | None = None) -> None:
         today = self._today()
@@ -96,7 +96,7 @@ class RedisSpend:
 
     async def kill_switch(self, reason: str, by: str) -> None:
         # Also where a latch is known already: it may have been released a moment ago, elsewhere.
-        self._unsaved = Latch(self._clock.now(), by, reason)
+        self._unsaved = KillSwitchRecord(self._clock.now(), by, reason)
         self._latch = self._latch or self._unsaved
         self._changes += 1
         log.warning("kill_switch_engaged", by=by, reason=reason)
@@ -117,7 +117,7 @@ class RedisSpend:
         with reachable():  # the lock, too: who is rebuilding right now may have read the latch before
             await self._counters.run("forget", [GENERATION, state, counter, f"{state}:rebuild"], [])
 
-    async def latched(self) -> Latch | None:
+    async def kill_switch_record(self) -> KillSwitchRecord | None:
         due = time.monotonic() - self._poll_s
         # While one looks, the others go by what was seen last; only the very first answer has to be waited for.
         if self._looked_at is None or (self._looked_at < due and not self._looking.locked()):

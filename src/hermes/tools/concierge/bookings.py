@@ -8,7 +8,7 @@ from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, Literal
 
 from hermes.ports.concierge import Booking, BookingState, Venue
-from hermes.ports.errors import NotThere
+from hermes.ports.errors import NotFound
 from hermes.tools.concierge.desk import Concierge, spoken, zone
 from hermes.tools.concierge.hours import parse_hours
 from hermes.tools.parameters import AtMost, Between
@@ -125,7 +125,7 @@ async def one_venue(concierge: Concierge, errand: Errand, name: str) -> Venue:
 async def known(concierge: Concierge, errand: Errand, code: str) -> Booking:
     try:
         return await concierge.bookings.get(errand.tx, errand.user.user_id, code.strip(" []").upper())
-    except NotThere:
+    except NotFound:
         raise ToolProblem(f"the user has no booking {code[:12]!r}; get_user_bookings lists them") from None
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from hermes.ports.concierge import Bookings, Cards, Nutrition, Orders, Products, Reminders, Transport, Venues, Watchers
+from hermes.ports.concierge import Bookings, Cards, Nutrition, Orders, PriceWatchers, Products, Reminders, Transport, Venues
 from hermes.ports.tools import Notebook
 from hermes.tools.concierge.offline import Courier, PlainCards, Taxi
 
@@ -19,7 +19,7 @@ class Concierge:
     bookings: Bookings
     reminders: Reminders
     products: Products
-    watchers: Watchers
+    watchers: PriceWatchers
     nutrition: Nutrition
     orders: Orders
     notebook: Notebook

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from typing import Annotated, Literal
 
-from hermes.ports.concierge import Eaten, Food
+from hermes.ports.concierge import Food, MealItem
 from hermes.tools.concierge.desk import Concierge, zone
 from hermes.tools.parameters import AtMost, Between
 from hermes.tools.registry import Effect, Errand, ToolProblem, ToolReach, tool
@@ -70,7 +70,7 @@ async def get_nutrition_summary(
     local = errand.user.now.astimezone(zone(errand.user.timezone))
     midnight = datetime.combine(local.date(), time(), local.tzinfo)
     since = midnight - timedelta(days=DAYS[period] - 1)
-    eaten = await concierge.nutrition.eaten(errand.tx, errand.user.user_id, since, midnight + timedelta(days=1))
+    eaten = await concierge.nutrition.meal_items(errand.tx, errand.user.user_id, since, midnight + timedelta(days=1))
     if not eaten:
         return "The diary is empty for that time."
     days = len({each.at.astimezone(local.tzinfo).date() for each in eaten})
@@ -78,11 +78,11 @@ async def get_nutrition_summary(
     return f"{len(eaten)} entries, {period}: {totals(eaten)}.{average} Last: {', '.join(each.food for each in eaten[-5:])}."
 
 
-def portion(food: Food, item: Portion, at: datetime) -> Eaten:
+def portion(food: Food, item: Portion, at: datetime) -> MealItem:
     """What an amount of a food holds."""
     grams = item.grams or food.serving_g * (item.servings or 1.0)
     share = grams / 100
-    return Eaten(
+    return MealItem(
         food=food.name,
         grams=round(grams, 1),
         kcal=round(food.kcal * share, 1),
@@ -94,17 +94,17 @@ def portion(food: Food, item: Portion, at: datetime) -> Eaten:
     )
 
 
-def guess(item: Portion, kcal: float, at: datetime) -> Eaten:
+def guess(item: Portion, kcal: float, at: datetime) -> MealItem:
     """What somebody says of a food that the table does not have; the diary says that it was a guess."""
     nothing = {"protein_g": 0.0, "fat_g": 0.0, "carbs_g": 0.0, "fibre_g": 0.0}
-    return Eaten(food=f"{item.food}{GUESSED}", grams=item.grams or 0.0, kcal=round(kcal, 1), at=at, **nothing)
+    return MealItem(food=f"{item.food}{GUESSED}", grams=item.grams or 0.0, kcal=round(kcal, 1), at=at, **nothing)
 
 
-def amount(eaten: Eaten) -> str:
+def amount(eaten: MealItem) -> str:
     return f"{eaten.food}, {eaten.grams:.0f} g" if eaten.grams else eaten.food
 
 
-def totals(eaten: Sequence[Eaten]) -> str:
+def totals(eaten: Sequence[MealItem]) -> str:
     kcal, protein, fat = (sum(getattr(each, name) for each in eaten) for name in ("kcal", "protein_g", "fat_g"))
     carbs, fibre = (sum(getattr(each, name) for each in eaten) for name in ("carbs_g", "fibre_g"))
     return f"{kcal:.0f} kcal, protein {protein:.0f} g, fat {fat:.0f} g, carbohydrates {carbs:.0f} g, fibre {fibre:.0f} g"

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from xml.sax.saxutils import escape
 
-from hermes.ports.concierge import Card, Drawn, Placed, Point, Quote, Trip
+from hermes.ports.concierge import Card, DrawnCard, GeoPoint, PlacedOrder, Quote, Trip
 
 EARTH_KM = 6_371.0
 ROAD = 1.35
 """How much longer a road is than the straight line, on an island with few of them."""
 
 
-def distance_km(start: Point, end: Point) -> float:
+def distance_km(start: GeoPoint, end: GeoPoint) -> float:
     """The straight line between two points on the globe."""
     here, there = math.radians(start.latitude), math.radians(end.latitude)
     east = math.radians(end.longitude - start.longitude)
@@ -59,8 +59,8 @@ class Estimated:
         each = (fare.quote(service, self.provider, km, wait_minutes=self.wait_minutes) for service, fare in self.fares.items())
         return sorted(each, key=lambda quote: quote.price)
 
-    async def order(self, trip: Trip, quote: Quote, *, items: str = "", key: str) -> Placed:  # noqa: ARG002  # as above
-        return Placed(reference=sha256(key.encode()).hexdigest()[:10], is_taken=False)
+    async def order(self, trip: Trip, quote: Quote, *, items: str = "", key: str) -> PlacedOrder:  # noqa: ARG002  # as above
+        return PlacedOrder(reference=sha256(key.encode()).hexdigest()[:10], is_taken=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class PlainCards:
 
     name: str = "plain"
 
-    async def draw(self, card: Card, *, key: str) -> Drawn:  # noqa: ARG002  # the same card is the same drawing anyway
+    async def draw(self, card: Card, *, key: str) -> DrawnCard:  # noqa: ARG002  # the same card is the same drawing anyway
         lines = [card.title, "", *textwrap.wrap(card.message, WIDTH - 4), *(["", f"— {card.sender}"] if card.sender else [])]
         frame = "─" * (WIDTH - 2)
         text = "\n".join([f"┌{frame}┐", *(f"  {line}".rstrip() for line in lines), f"└{frame}┘"])
@@ -103,4 +103,4 @@ class PlainCards:
             f'<rect width="640" height="{height}" rx="24" fill="{colour}"/>'
             f'<text y="24" font-family="Georgia, serif" font-size="24" fill="#fff">{spans}</text></svg>'
         )
-        return Drawn(text, svg=svg)
+        return DrawnCard(text, svg=svg)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, TypeVar
 
-from hermes.ports.concierge import Food, Nutrition, Point, Product, Products, Venue, Venues
+from hermes.ports.concierge import Food, GeoPoint, Nutrition, Product, Products, Venue, Venues
 from hermes.ports.transactions import Transactions
 from hermes.tools.concierge.hours import parse_hours
 from hermes.tools.concierge.places import CATEGORIES, CATEGORY_WORDS
@@ -157,7 +157,7 @@ def middle(coordinates: Any) -> tuple[float, float]:
 def venue_of(row: Row) -> Venue:
     name = needed(row, "name")
     area, city = row.get("area") or row.get("city", ""), row.get("city") or row.get("area", "")
-    at = Point(numeric(row, "latitude", -90, 90), numeric(row, "longitude", -180, 180))
+    at = GeoPoint(numeric(row, "latitude", -90, 90), numeric(row, "longitude", -180, 180))
     level = row.get("price_level", "")
     hours = row.get("hours", "")
     return Venue(
@@ -235,7 +235,7 @@ def tag_of(text: str) -> str:
     return fold(text).replace(" ", "_")[:40]
 
 
-def zone_at(at: Point) -> str:
+def zone_at(at: GeoPoint) -> str:
     """A zone for a place whose file says none: Indonesia's by longitude, elsewhere the whole hours of the sun."""
     if -11 <= at.latitude <= 6 and 95 <= at.longitude <= 141:
         return "Asia/Jakarta" if at.longitude < 114.4 else "Asia/Makassar" if at.longitude < 127 else "Asia/Jayapura"

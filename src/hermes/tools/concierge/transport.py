@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from hermes.ports.concierge import OrderKind, Placed, Point, Quote, Trip
+from hermes.ports.concierge import GeoPoint, OrderKind, PlacedOrder, Quote, Trip
 from hermes.tools.concierge.desk import Concierge
 from hermes.tools.concierge.goods import money
 from hermes.tools.concierge.offline import distance_km
@@ -83,7 +83,9 @@ async def trip_of(concierge: Concierge, errand: Errand, pickup: str, dropoff: st
     return Trip(origin=pickup, destination=dropoff, start=start, end=end)
 
 
-async def noted(concierge: Concierge, errand: Errand, kind: OrderKind, *, trip: Trip, quote: Quote, placed: Placed, items: str = "") -> str:
+async def noted(
+    concierge: Concierge, errand: Errand, kind: OrderKind, *, trip: Trip, quote: Quote, placed: PlacedOrder, items: str = ""
+) -> str:
     """Keep an order, and say honestly whether somebody will come."""
     order = await concierge.orders.add(
         errand.tx,
@@ -108,7 +110,7 @@ def trip_terms(trip: Trip) -> dict[str, Any]:
 def agreed(terms: Mapping[str, Any]) -> tuple[Trip, Quote]:
     """The trip and its price as they were offered."""
     trip = terms["trip"]
-    start, end = Point(**trip["start"]), Point(**trip["end"])
+    start, end = GeoPoint(**trip["start"]), GeoPoint(**trip["end"])
     return Trip(origin=trip["origin"], destination=trip["destination"], start=start, end=end), Quote(**terms["quote"])
 
 

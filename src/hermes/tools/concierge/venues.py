@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
 
-from hermes.ports.concierge import FoundVenue, Point, Venue, Wanted
+from hermes.ports.concierge import FoundVenue, GeoPoint, Venue, VenueQuery
 from hermes.tools.concierge.desk import Concierge, zone
 from hermes.tools.concierge.hours import parse_hours
 from hermes.tools.concierge.places import AREA_WORDS, CATEGORY_WORDS, EMPTY, TAG_WORDS
@@ -55,7 +55,7 @@ async def venue_search(
     return "\n".join(line(each, errand.user.now) for each in shown)
 
 
-def understood(query: str, areas: Mapping[str, Point]) -> Wanted:
+def understood(query: str, areas: Mapping[str, GeoPoint]) -> VenueQuery:
     """Read a wish in any of the languages: categories, what it should be like, the area, and what is left as plain words.
 
     "find me a sunset bar in Canggu" is the categories bar and beach club, the tag sunset, the area canggu, and no further word."""
@@ -70,10 +70,10 @@ def understood(query: str, areas: Mapping[str, Point]) -> Wanted:
         rest = lexicon.without(rest)
     words = tuple(dict.fromkeys(word for word in WORD.findall(rest) if not word.isdigit()))[:8]
     wider = dict.fromkeys(each for category in categories for each in SIMILAR.get(category, (category,)))
-    return Wanted(words=words, categories=tuple(wider), tags=tags, area=area)
+    return VenueQuery(words=words, categories=tuple(wider), tags=tags, area=area)
 
 
-async def searched(concierge: Concierge, errand: Errand, wanted: Wanted, areas: Mapping[str, Point]) -> Sequence[FoundVenue]:
+async def searched(concierge: Concierge, errand: Errand, wanted: VenueQuery, areas: Mapping[str, GeoPoint]) -> Sequence[FoundVenue]:
     """Search, and look around the area where the area itself has little."""
     found = await concierge.venues.search(errand.tx, wanted)
     middle = areas.get(wanted.area or "")
@@ -84,19 +84,19 @@ async def searched(concierge: Concierge, errand: Errand, wanted: Wanted, areas: 
     return [*found, *(each for each in await concierge.venues.search(errand.tx, around) if each.venue.id not in known)]
 
 
-def best(found: Sequence[FoundVenue], wanted: Wanted) -> Sequence[FoundVenue]:
+def best(found: Sequence[FoundVenue], wanted: VenueQuery) -> Sequence[FoundVenue]:
     """Leave out what has nothing of the tags and words that were asked for, if anything has."""
     fitting = [each for each in found if each.score > 0]
     return fitting if fitting and (wanted.tags or wanted.words) else found
 
 
-async def place(concierge: Concierge, errand: Errand, text: str) -> Point:
+async def place(concierge: Concierge, errand: Errand, text: str) -> GeoPoint:
     """Where a place is: coordinates, a venue, or an area. Raises ToolProblem."""
     given = COORDINATES.match(text)
     if given:
         latitude, longitude = float(given[1]), float(given[2])
         if abs(latitude) <= 90 and abs(longitude) <= 180:
-            return Point(latitude, longitude)
+            return GeoPoint(latitude, longitude)
     areas = await concierge.venues.areas(errand.tx)
     folded = fold(text)
     if folded in areas:
@@ -111,22 +111,22 @@ async def place(concierge: Concierge, errand: Errand, text: str) -> Point:
     raise ToolProblem(f"{text[:60]!r} is not a place that is known here; ask the user for an area, a venue or 'latitude,longitude'")
 
 
-LANDMARKS: Mapping[str, Point] = {
-    "ngurah rai airport": Point(-8.7482, 115.1675),
-    "bali airport": Point(-8.7482, 115.1675),
-    "denpasar airport": Point(-8.7482, 115.1675),
-    "dps": Point(-8.7482, 115.1675),
-    "soekarno hatta airport": Point(-6.1256, 106.6559),
-    "jakarta airport": Point(-6.1256, 106.6559),
-    "cgk": Point(-6.1256, 106.6559),
-    "tanah lot": Point(-8.6212, 115.0868),
-    "kuta": Point(-8.7180, 115.1690),
-    "sanur": Point(-8.6930, 115.2630),
-    "denpasar": Point(-8.6560, 115.2160),
-    "nusa dua": Point(-8.8000, 115.2300),
-    "jimbaran": Point(-8.7900, 115.1600),
-    "monas": Point(-6.1754, 106.8272),
-    "kota tua": Point(-6.1352, 106.8133),
+LANDMARKS: Mapping[str, GeoPoint] = {
+    "ngurah rai airport": GeoPoint(-8.7482, 115.1675),
+    "bali airport": GeoPoint(-8.7482, 115.1675),
+    "denpasar airport": GeoPoint(-8.7482, 115.1675),
+    "dps": GeoPoint(-8.7482, 115.1675),
+    "soekarno hatta airport": GeoPoint(-6.1256, 106.6559),
+    "jakarta airport": GeoPoint(-6.1256, 106.6559),
+    "cgk": GeoPoint(-6.1256, 106.6559),
+    "tanah lot": GeoPoint(-8.6212, 115.0868),
+    "kuta": GeoPoint(-8.7180, 115.1690),
+    "sanur": GeoPoint(-8.6930, 115.2630),
+    "denpasar": GeoPoint(-8.6560, 115.2160),
+    "nusa dua": GeoPoint(-8.8000, 115.2300),
+    "jimbaran": GeoPoint(-8.7900, 115.1600),
+    "monas": GeoPoint(-6.1754, 106.8272),
+    "kota tua": GeoPoint(-6.1352, 106.8133),
 }
 """Where people start and go that is no venue."""
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from hermes.ports.images import Fetch, ImageIntent, ImageTooLarge, ImageUnreadable, Picture
+from hermes.ports.images import ImageIntent, ImagePrompt, ImageTooLarge, ImageUnreadable, MediaFetcher
 from hermes.tools.executor import Scan
 from hermes.tools.pictures.captions import intent_of
 from hermes.tools.pictures.headers import MAX_SIDE, image_of
@@ -41,13 +41,13 @@ TOOLS = (ImageIntent.DUPE_SEARCH.value, ImageIntent.CALORIE_SCAN.value)
 class Pictures:
     """The port Images."""
 
-    web: Fetch
+    web: MediaFetcher
     scan: Scan
     """A caption that it finds something in decides nothing; the user's words stay as they are."""
     max_bytes: int = MAX_BYTES
     max_side: int = MAX_SIDE
 
-    async def look(self, event: MessageEvent, *, more: Sequence[str] = (), is_shared: bool = False) -> Picture | None:
+    async def look(self, event: MessageEvent, *, more: Sequence[str] = (), is_shared: bool = False) -> ImagePrompt | None:
         declared = (event.media_type or "").partition(";")[0].strip().casefold()
         if not event.media_url and not declared:
             return None
@@ -59,12 +59,12 @@ class Pictures:
                 parts.append(part)
         told = album_of(len(parts), 1 + len(more)) if more else ""
         if is_shared:
-            return Picture(ImageIntent.GENERAL, parts, question(told + SHARED))
+            return ImagePrompt(ImageIntent.GENERAL, parts, question(told + SHARED))
         match self._intent(event.text):
             case None | ImageIntent.GENERAL:
-                return Picture(ImageIntent.GENERAL, parts, question(told + OPEN), TOOLS)
+                return ImagePrompt(ImageIntent.GENERAL, parts, question(told + OPEN), TOOLS)
             case intent:
-                return Picture(intent, parts, question(told + WANTED[intent]), (intent.value,), must_call=intent.value)
+                return ImagePrompt(intent, parts, question(told + WANTED[intent]), (intent.value,), must_call=intent.value)
 
     async def _part(self, reference: str) -> Part:
         """A picture as a model is shown it. Raises ImageTooLarge and ImageUnreadable."""
@@ -140,7 +140,7 @@ SHARED = (
 )
 
 
-def unseen(text: str, media_type: str) -> Picture:
+def unseen(text: str, media_type: str) -> ImagePrompt:
     """Something that no model here can see or hear. Words beside it are answered; without any there is nothing to answer."""
     noun = NOUNS.get(media_type.partition("/")[0], "a file")
     if not text.strip():
@@ -150,7 +150,7 @@ def unseen(text: str, media_type: str) -> Picture:
         f"With this message came {noun}{kind} that you cannot open. Answer the message. Where that needs what you cannot open, say so "
         "and ask for it as text or as a picture."
     )
-    return Picture(ImageIntent.GENERAL, (), f"<attachment>\n{told}\n</attachment>")
+    return ImagePrompt(ImageIntent.GENERAL, (), f"<attachment>\n{told}\n</attachment>")
 
 
 NOUNS = {"audio": "a sound or voice message", "video": "a video", "image": "a picture"}

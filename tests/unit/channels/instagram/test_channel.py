@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.channels.instagram import Instagram, Login
-from hermes.ports.channels import Call, NotAuthentic, Outcome, Reply, To, Verdict, Webhook
+from hermes.ports.channels import Destination, PlatformRequest, PlatformResponse, SendOutcome, SendResult, Webhook, WebhookNotAuthentic
 from hermes.turn import Platform
 from tests.unit.channels.instagram.account import INSTAGRAM, NOOR, OURS, TOKEN
 
@@ -26,8 +26,8 @@ BY_PAGE = Instagram(
 )
 
 
-def replied(status: int, body: Any) -> Reply:
-    return Reply(status=status, headers={}, body=body if isinstance(body, bytes) else json.dumps(body).encode())
+def replied(status: int, body: Any) -> PlatformResponse:
+    return PlatformResponse(status=status, headers={}, body=body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
 # --- whose webhooks it takes
@@ -38,14 +38,14 @@ def test_meta_signs_with_either_app(secret: str) -> None:
     body = '{"text": "¿Envían a Córdoba?"}'.encode()
     signature = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     BY_PAGE.verify(Webhook(headers={"x-hub-signature-256": f"sha256={signature}"}, body=body))
-    with pytest.raises(NotAuthentic):
+    with pytest.raises(WebhookNotAuthentic):
         BY_PAGE.verify(Webhook(headers={"x-hub-signature-256": f"sha256={signature}"}, body=json.dumps(json.loads(body)).encode()))
 
 
 def test_the_challenge_is_for_who_knows_the_token() -> None:
     query = {"hub.mode": "subscribe", "hub.verify_token": VERIFY, "hub.challenge": "42"}
     assert BY_PAGE.challenge(query) == "42"
-    with pytest.raises(NotAuthentic):
+    with pytest.raises(WebhookNotAuthentic):
         INSTAGRAM.challenge(query)
 
 
@@ -58,10 +58,10 @@ def test_the_challenge_is_for_who_knows_the_token() -> None:
 )
 def test_each_login_has_its_own_place_and_the_token_is_in_a_header(channel: Instagram, url: str) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
-    assert channel.encode({"text": "Hi"}, To(channel_id=NOOR)) == Call(
+    assert channel.encode({"text": "Hi"}, Destination(channel_id=NOOR)) == PlatformRequest(
         method="POST", url=url, headers=headers, json={"recipient": {"id": NOOR}, "message": {"text": "Hi"}}
     )
-    assert channel.typing(To(channel_id=NOOR), message_id=None) == Call(
+    assert channel.typing(Destination(channel_id=NOOR), message_id=None) == PlatformRequest(
         method="POST", url=url, headers=headers, json={"recipient": {"id": NOOR}, "sender_action": "typing_on"}
     )
 
@@ -75,7 +75,7 @@ def test_it_can_be_pointed_elsewhere() -> None:
         app_secrets=("s",),
         base_url="http://127.0.0.1:9",
     )
-    assert local.encode({"text": "Hi"}, To(channel_id=NOOR)).url == "http://127.0.0.1:9/v23.0/me/messages"
+    assert local.encode({"text": "Hi"}, Destination(channel_id=NOOR)).url == "http://127.0.0.1:9/v23.0/me/messages"
 
 
 # --- what it renders
@@ -123,53 +123,53 @@ def test_whatever_is_written_fits(markdown: str) -> None:
 
 
 def test_what_was_taken_has_an_id_and_typing_has_none() -> None:
-    assert INSTAGRAM.classify(replied(200, {"recipient_id": NOOR, "message_id": "mid.OURS"})) == Verdict(
-        outcome=Outcome.SENT, message_id="mid.OURS"
+    assert INSTAGRAM.classify(replied(200, {"recipient_id": NOOR, "message_id": "mid.OURS"})) == SendResult(
+        outcome=SendOutcome.SENT, message_id="mid.OURS"
     )
-    assert INSTAGRAM.classify(replied(200, {"recipient_id": NOOR})) == Verdict(outcome=Outcome.SENT)
-    assert INSTAGRAM.classify(replied(200, {})).outcome is Outcome.AMBIGUOUS
+    assert INSTAGRAM.classify(replied(200, {"recipient_id": NOOR})) == SendResult(outcome=SendOutcome.SENT)
+    assert INSTAGRAM.classify(replied(200, {})).outcome is SendOutcome.AMBIGUOUS
 
 
 @pytest.mark.parametrize(
     ("status", "error", "outcome"),
     [
-        (400, {"code": 10, "error_subcode": 2534022}, Outcome.WINDOW_CLOSED),
-        (400, {"code": 10, "error_subcode": 2018278}, Outcome.WINDOW_CLOSED),
-        (400, {"code": 10}, Outcome.UNAUTHORIZED),
-        (403, {"code": 10, "error_subcode": 2018300}, Outcome.REJECTED),
-        (403, {"code": 10, "error_subcode": 2018321}, Outcome.REJECTED),
-        (403, {"code": 200, "error_subcode": 2018028}, Outcome.REJECTED),
-        (400, {"code": 551, "error_subcode": 1545041}, Outcome.INVALID_RECIPIENT),
-        (400, {"code": 100, "error_subcode": 2534014}, Outcome.INVALID_RECIPIENT),
-        (400, {"code": 100, "error_subcode": 2018001}, Outcome.INVALID_RECIPIENT),
-        (403, {"code": 200, "error_subcode": 2018108}, Outcome.INVALID_RECIPIENT),
-        (400, {"code": 100, "error_subcode": 33}, Outcome.REJECTED),
-        (400, {"code": 100}, Outcome.REJECTED),
-        (403, {"code": 4}, Outcome.RATE_LIMITED),
-        (400, {"code": 17}, Outcome.RATE_LIMITED),
-        (400, {"code": 32}, Outcome.RATE_LIMITED),
-        (400, {"code": 613}, Outcome.RATE_LIMITED),
-        (429, {}, Outcome.RATE_LIMITED),
-        (400, {"code": 190, "error_subcode": 463}, Outcome.UNAUTHORIZED),
-        (403, {"code": 230}, Outcome.UNAUTHORIZED),
-        (400, {"code": 3}, Outcome.UNAUTHORIZED),
-        (500, {"code": 1}, Outcome.SERVICE_UNAVAILABLE),
-        (400, {"code": 2, "is_transient": True}, Outcome.SERVICE_UNAVAILABLE),
-        (400, {"code": 1200}, Outcome.SERVICE_UNAVAILABLE),
-        (400, {"code": 9_999, "is_transient": True}, Outcome.SERVICE_UNAVAILABLE),
+        (400, {"code": 10, "error_subcode": 2534022}, SendOutcome.WINDOW_CLOSED),
+        (400, {"code": 10, "error_subcode": 2018278}, SendOutcome.WINDOW_CLOSED),
+        (400, {"code": 10}, SendOutcome.UNAUTHORIZED),
+        (403, {"code": 10, "error_subcode": 2018300}, SendOutcome.REJECTED),
+        (403, {"code": 10, "error_subcode": 2018321}, SendOutcome.REJECTED),
+        (403, {"code": 200, "error_subcode": 2018028}, SendOutcome.REJECTED),
+        (400, {"code": 551, "error_subcode": 1545041}, SendOutcome.INVALID_RECIPIENT),
+        (400, {"code": 100, "error_subcode": 2534014}, SendOutcome.INVALID_RECIPIENT),
+        (400, {"code": 100, "error_subcode": 2018001}, SendOutcome.INVALID_RECIPIENT),
+        (403, {"code": 200, "error_subcode": 2018108}, SendOutcome.INVALID_RECIPIENT),
+        (400, {"code": 100, "error_subcode": 33}, SendOutcome.REJECTED),
+        (400, {"code": 100}, SendOutcome.REJECTED),
+        (403, {"code": 4}, SendOutcome.RATE_LIMITED),
+        (400, {"code": 17}, SendOutcome.RATE_LIMITED),
+        (400, {"code": 32}, SendOutcome.RATE_LIMITED),
+        (400, {"code": 613}, SendOutcome.RATE_LIMITED),
+        (429, {}, SendOutcome.RATE_LIMITED),
+        (400, {"code": 190, "error_subcode": 463}, SendOutcome.UNAUTHORIZED),
+        (403, {"code": 230}, SendOutcome.UNAUTHORIZED),
+        (400, {"code": 3}, SendOutcome.UNAUTHORIZED),
+        (500, {"code": 1}, SendOutcome.SERVICE_UNAVAILABLE),
+        (400, {"code": 2, "is_transient": True}, SendOutcome.SERVICE_UNAVAILABLE),
+        (400, {"code": 1200}, SendOutcome.SERVICE_UNAVAILABLE),
+        (400, {"code": 9_999, "is_transient": True}, SendOutcome.SERVICE_UNAVAILABLE),
     ],
 )
-def test_errors_of_instagram(status: int, error: dict[str, Any], outcome: Outcome) -> None:
+def test_errors_of_instagram(status: int, error: dict[str, Any], outcome: SendOutcome) -> None:
     assert INSTAGRAM.classify(replied(status, {"error": error})).outcome is outcome
 
 
 @given(status=st.integers(100, 599), body=st.binary())
 def test_no_answer_raises(status: int, body: bytes) -> None:
-    assert INSTAGRAM.classify(replied(status, body)).outcome is not Outcome.SENT
+    assert INSTAGRAM.classify(replied(status, body)).outcome is not SendOutcome.SENT
 
 
 def test_no_secret_is_shown() -> None:
-    call = BY_PAGE.encode({"text": "Hi"}, To(channel_id=NOOR))
+    call = BY_PAGE.encode({"text": "Hi"}, Destination(channel_id=NOOR))
     verdict = BY_PAGE.classify(replied(401, {"error": {"code": 190, "message": f"Bad {TOKEN} app-hush {VERIFY}"}}))
     assert verdict.detail == "190: Bad *** *** ***"
     for secret in (TOKEN, "app-hush", "other-hush", VERIFY):

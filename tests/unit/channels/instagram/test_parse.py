@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.channels.instagram import Instagram, Login
-from hermes.ports.channels import Happening, Heard, Media, Passed, Rank, Reaction, Receipt, Webhook
+from hermes.ports.channels import DeliveryReceipt, Ignored, InboundEvent, InboundMessage, Media, Reaction, ReceiptRank, Webhook
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.unit.channels.instagram.account import INSTAGRAM, NOOR, OURS, TOKEN
 from tests.unit.channels.meta.shaken import ANYTHING, shaken
@@ -19,7 +19,7 @@ NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 SENT_AT = datetime(2026, 5, 4, 11, 59, 30, 250000, tzinfo=UTC)
 STAMP = int(SENT_AT.timestamp() * 1000)
 
-HELLO = Heard(
+HELLO = InboundMessage(
     envelope=Envelope(
         event=MessageEvent(platform=Platform.INSTAGRAM, sender_id=NOOR, text="hello"),
         account="shop",
@@ -31,7 +31,7 @@ HELLO = Heard(
 )
 
 
-def hello(*media: Media, attachments: tuple[str, ...] = (), reply_to: str | None = None, **event: Any) -> Heard:
+def hello(*media: Media, attachments: tuple[str, ...] = (), reply_to: str | None = None, **event: Any) -> InboundMessage:
     """Noor's message with another content."""
     envelope = replace(HELLO.envelope, event=replace(HELLO.envelope.event, **event), attachments=attachments)
     return replace(HELLO, envelope=envelope, media=media, reply_to=reply_to)
@@ -53,12 +53,12 @@ def payload(*items: dict[str, Any], key: str = "messaging", account: str = OURS)
     return {"object": "instagram", "entry": [{"id": account, "time": STAMP, key: list(items)}]}
 
 
-def happened(content: Any) -> list[Happening]:
+def happened(content: Any) -> list[InboundEvent]:
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     return list(INSTAGRAM.parse(Webhook(headers={}, body=body), now=NOW))
 
 
-def heard(*items: dict[str, Any]) -> list[Happening]:
+def heard(*items: dict[str, Any]) -> list[InboundEvent]:
     return happened(payload(*items))
 
 
@@ -73,22 +73,22 @@ def test_every_level_is_walked() -> None:
     content = payload(message(mid="mid.1", text="1"), item(read={"mid": "mid.OURS"}), message(mid="mid.2", text="2"))
     content["entry"] += payload(message(mid="mid.3", text="3"))["entry"] + payload(message(mid="mid.4", text="4"), account="other")["entry"]
     found = happened(content)
-    assert [happening.message_id for happening in found if isinstance(happening, Heard)] == ["mid.1", "mid.2", "mid.3"]
-    assert [type(happening) for happening in found] == [Heard, Receipt, Heard, Heard, Passed]
+    assert [happening.message_id for happening in found if isinstance(happening, InboundMessage)] == ["mid.1", "mid.2", "mid.3"]
+    assert [type(happening) for happening in found] == [InboundMessage, DeliveryReceipt, InboundMessage, InboundMessage, Ignored]
 
 
 def test_the_same_message_twice_in_one_post_is_heard_once() -> None:
-    assert heard(message(text="hello"), message(text="hello")) == [HELLO, Passed(reason="duplicate")]
+    assert heard(message(text="hello"), message(text="hello")) == [HELLO, Ignored(reason="duplicate")]
 
 
 def test_the_same_person_at_another_account_is_another_conversation() -> None:
     other = Instagram(account="bar", instagram_id="1784", login=Login.PAGE, access_token=TOKEN, app_secrets=("a",))
     body = json.dumps(payload(message(text="hello"), account="1784")).encode()
     [found] = other.parse(Webhook(headers={}, body=body), now=NOW)
-    assert isinstance(found, Heard)
-    assert found.envelope.scope == f"instagram:channel:bar/{NOOR}"
+    assert isinstance(found, InboundMessage)
+    assert found.envelope.conversation_key == f"instagram:channel:bar/{NOOR}"
     assert found.envelope.event_key == "1784:mid.1"
-    assert HELLO.envelope.scope == f"instagram:channel:shop/{NOOR}"
+    assert HELLO.envelope.conversation_key == f"instagram:channel:shop/{NOOR}"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_what_is_said_without_typing_is_text_too(written: dict[str, Any], said: 
 
 def test_a_postback_without_an_id_is_known_by_who_and_when() -> None:
     [found] = heard(item(postback={"title": "Start"}))
-    assert isinstance(found, Heard)
+    assert isinstance(found, InboundMessage)
     assert found.envelope.event_key == f"{OURS}:{NOOR}/{STAMP}"
 
 
@@ -196,11 +196,11 @@ def test_what_nobody_can_read_is_heard_so_that_the_user_is_told(written: dict[st
     ],
 )
 def test_nothing_else_starts_a_turn(written: dict[str, Any], reason: str) -> None:
-    assert heard(written) == [Passed(reason=reason)]
+    assert heard(written) == [Ignored(reason=reason)]
 
 
 def test_what_another_app_answers_is_not_ours_to_answer() -> None:
-    assert happened(payload(message(text="hello"), message(text="hi"), key="standby")) == [Passed(reason="standby")] * 2
+    assert happened(payload(message(text="hello"), message(text="hi"), key="standby")) == [Ignored(reason="standby")] * 2
 
 
 @pytest.mark.parametrize(
@@ -215,24 +215,24 @@ def test_what_another_app_answers_is_not_ours_to_answer() -> None:
     ],
 )
 def test_what_is_not_for_us_is_passed_over(content: Any, reason: str) -> None:
-    assert happened(content) == [Passed(reason=reason)]
+    assert happened(content) == [Ignored(reason=reason)]
 
 
 def test_what_names_another_account_is_passed_over_with_its_id() -> None:
     content = payload(message(text="hello"), account="17841499999999999")
-    assert happened(content) == [Passed(reason="other_account", meant_for="17841499999999999")]
+    assert happened(content) == [Ignored(reason="other_account", meant_for="17841499999999999")]
 
 
 def test_of_a_webhook_of_the_whole_app_an_account_takes_only_what_names_it() -> None:
     content = payload(message(mid="mid.9", text="hi"), account="17841499999999999")
     content["entry"] += payload(message(text="hello"), item(read={"mid": "mid.OURS"}))["entry"] + payload(account="0")["entry"]
     heard_here, receipt = INSTAGRAM.parse_shared(Webhook(headers={}, body=json.dumps(content).encode()), now=NOW)
-    assert (heard_here, type(receipt), INSTAGRAM.webhook_id) == (HELLO, Receipt, OURS)
+    assert (heard_here, type(receipt), INSTAGRAM.webhook_id) == (HELLO, DeliveryReceipt, OURS)
 
 
 def test_the_test_button_is_passed_over() -> None:
     value = {"sender": {"id": "12334"}, "recipient": {"id": "23245"}, "timestamp": "1527459824", "message": {"mid": "m", "text": "t"}}
-    assert happened(payload({"field": "messages", "value": value}, key="changes", account="0")) == [Passed(reason="test")]
+    assert happened(payload({"field": "messages", "value": value}, key="changes", account="0")) == [Ignored(reason="test")]
 
 
 def test_a_message_that_comes_as_a_change_is_heard_and_its_time_is_text() -> None:
@@ -240,7 +240,7 @@ def test_a_message_that_comes_as_a_change_is_heard_and_its_time_is_text() -> Non
     assert happened(payload({"field": "messages", "value": value}, key="changes")) == [HELLO]
     seconds = message(text="hello") | {"timestamp": str(STAMP // 1000)}
     [found] = happened(payload({"field": "messages", "value": seconds}, key="changes"))
-    assert isinstance(found, Heard)
+    assert isinstance(found, InboundMessage)
     assert found.envelope.sent_at == SENT_AT.replace(microsecond=0)
 
 
@@ -250,20 +250,20 @@ def test_a_message_that_comes_as_a_change_is_heard_and_its_time_is_text() -> Non
 @pytest.mark.parametrize("mark", [{"is_echo": True}, {}])
 def test_an_echo_confirms_what_we_sent_and_is_never_answered(mark: dict[str, bool]) -> None:
     echo = item(sender={"id": OURS}, recipient={"id": NOOR}, message={"mid": "mid.OURS", "text": "hi", "app_id": 5} | mark)
-    assert heard(echo) == [Receipt(message_id="mid.OURS", rank=Rank.SENT, at=SENT_AT, channel_id=NOOR, text="hi")]
+    assert heard(echo) == [DeliveryReceipt(message_id="mid.OURS", rank=ReceiptRank.SENT, at=SENT_AT, channel_id=NOOR, text="hi")]
 
 
 def test_an_echo_without_words_is_of_a_picture_that_we_have_not_sent_and_confirms_nothing() -> None:
     picture = {"type": "image", "payload": {"url": "https://lookaside.example/1"}}
     echo = item(sender={"id": OURS}, recipient={"id": NOOR}, message={"mid": "mid.THEIRS", "attachments": [picture], "is_echo": True})
-    assert heard(echo) == [Receipt(message_id="mid.THEIRS", rank=Rank.SENT, at=SENT_AT)]
+    assert heard(echo) == [DeliveryReceipt(message_id="mid.THEIRS", rank=ReceiptRank.SENT, at=SENT_AT)]
 
 
 def test_what_was_seen_and_what_arrived_are_receipts() -> None:
     assert heard(item(read={"mid": "mid.OURS"}), item(delivery={"mids": ["mid.A", "mid.B"], "watermark": 5})) == [
-        Receipt(message_id="mid.OURS", rank=Rank.READ, at=SENT_AT),
-        Receipt(message_id="mid.A", rank=Rank.DELIVERED, at=SENT_AT),
-        Receipt(message_id="mid.B", rank=Rank.DELIVERED, at=SENT_AT),
+        DeliveryReceipt(message_id="mid.OURS", rank=ReceiptRank.READ, at=SENT_AT),
+        DeliveryReceipt(message_id="mid.A", rank=ReceiptRank.DELIVERED, at=SENT_AT),
+        DeliveryReceipt(message_id="mid.B", rank=ReceiptRank.DELIVERED, at=SENT_AT),
     ]
 
 
@@ -299,7 +299,7 @@ def test_nothing_raises_and_all_that_is_heard_can_be_stored(content: Any) -> Non
     found = happened(content)
     assert found
     for happening in found:
-        if isinstance(happening, Heard):
+        if isinstance(happening, InboundMessage):
             envelope = happening.envelope
             assert envelope.channel_id
             assert envelope.event.text.strip() or envelope.event.media_type or envelope.event.media_url

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.channels.meta import CODES, Complaint, a_text, challenge, check_secret, check_signature, classify, described, moment, parsed
-from hermes.ports.channels import NotAuthentic, Outcome, Reply, Verdict, Webhook
+from hermes.ports.channels import PlatformResponse, SendOutcome, SendResult, Webhook, WebhookNotAuthentic
 from tests.unit.channels.meta.shaken import ANYTHING
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 BODY = '{"text": "Grüße aus Köln"}'.encode()
-SUBCODES = {2534022: Outcome.WINDOW_CLOSED}
+SUBCODES = {2534022: SendOutcome.WINDOW_CLOSED}
 
 
 def signed(body: bytes, secret: str) -> Webhook:
@@ -28,9 +28,9 @@ def taken(body: Any) -> str | None:
     return a_text(body.get("id")) or None
 
 
-def answered(status: int, body: Any, headers: dict[str, str] | None = None) -> Verdict:
+def answered(status: int, body: Any, headers: dict[str, str] | None = None) -> SendResult:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return classify(Reply(status=status, headers=headers or {}, body=content), taken, SUBCODES, ("hush",))
+    return classify(PlatformResponse(status=status, headers=headers or {}, body=content), taken, SUBCODES, ("hush",))
 
 
 # --- whose webhook it is
@@ -58,20 +58,20 @@ def test_any_live_secret_signs(secret: str) -> None:
     ids=["other secret", "cut", "written anew", "empty secret", "none", "empty", "no digest", "no prefix", "no ASCII", "other header"],
 )
 def test_what_is_not_signed_as_it_is_is_not_authentic(webhook: Webhook) -> None:
-    with pytest.raises(NotAuthentic):
+    with pytest.raises(WebhookNotAuthentic):
         check_signature(webhook, ["old", "", "new"])
 
 
 def test_nothing_is_authentic_where_no_secret_is_set() -> None:
-    with pytest.raises(NotAuthentic):
+    with pytest.raises(WebhookNotAuthentic):
         check_signature(signed(BODY, ""), [])
     for given_secret in (None, "", "x"):
-        with pytest.raises(NotAuthentic):
+        with pytest.raises(WebhookNotAuthentic):
             check_secret(given_secret, ["", ""])
 
 
 def test_says_nothing_of_what_was_expected() -> None:
-    with pytest.raises(NotAuthentic) as caught:
+    with pytest.raises(WebhookNotAuthentic) as caught:
         check_secret("guess", ["hush"])
     assert "hush" not in str(caught.value)
     assert "guess" not in str(caught.value)
@@ -94,7 +94,7 @@ def test_gives_a_challenge_back_to_who_knows_the_token() -> None:
     ],
 )
 def test_gives_no_challenge_back_to_anybody_else(query: dict[str, str]) -> None:
-    with pytest.raises(NotAuthentic):
+    with pytest.raises(WebhookNotAuthentic):
         challenge(query, ["mine", ""])
 
 
@@ -273,13 +273,13 @@ def test_answers_without_a_code(status: int, body: Any, outcome: str) -> None:
 
 
 def test_what_was_taken_is_sent() -> None:
-    assert answered(200, {"id": "m1"}) == Verdict(outcome=Outcome.SENT, message_id="m1")
-    assert classify(Reply(status=201, headers={}, body=b"{}"), lambda _: "", {}, ()) == Verdict(outcome=Outcome.SENT)
+    assert answered(200, {"id": "m1"}) == SendResult(outcome=SendOutcome.SENT, message_id="m1")
+    assert classify(PlatformResponse(status=201, headers={}, body=b"{}"), lambda _: "", {}, ()) == SendResult(outcome=SendOutcome.SENT)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"[]", b'"ok"', b'{"id": ""}'])
 def test_a_success_that_names_nothing_may_have_sent_it(body: bytes) -> None:
-    assert answered(200, body).outcome is Outcome.AMBIGUOUS
+    assert answered(200, body).outcome is SendOutcome.AMBIGUOUS
 
 
 @given(
@@ -288,8 +288,8 @@ def test_a_success_that_names_nothing_may_have_sent_it(body: bytes) -> None:
 def test_no_answer_raises(status: int, body: bytes, usage: str, after: str) -> None:
     headers = {"x-business-use-case-usage": usage, "retry-after": after, "date": after}
     found = answered(status, body, headers)
-    assert found.outcome in Outcome
-    assert found.outcome is not Outcome.SENT or found.message_id
+    assert found.outcome in SendOutcome
+    assert found.outcome is not SendOutcome.SENT or found.message_id
 
 
 @given(error=ANYTHING)
@@ -299,7 +299,7 @@ def test_no_error_raises_whatever_it_is_made_of(error: Any) -> None:
         {"error": {"code": error, "error_subcode": error, "message": error, "error_data": error}},
         {"meta": error},
     ):
-        assert answered(400, body).outcome in Outcome
+        assert answered(400, body).outcome in SendOutcome
 
 
 # --- how long to wait, and what people are told

@@ -21,7 +21,7 @@ from hermes.channels.telegram import (
     profile_in,
     webhook_in,
 )
-from hermes.ports.channels import Call, Channel, Outcome, Reply, To, Verdict, Webhook
+from hermes.ports.channels import Channel, Destination, PlatformRequest, PlatformResponse, SendOutcome, SendResult, Webhook
 from tests.unit.channels.meta.shaken import ANYTHING
 from tests.unit.channels.telegram.updates import API, BOT, GROUP, NINA, NOW, SAMPLES, SECRET, SENT_AT, STAMP, TELEGRAM, TOKEN, US, update
 
@@ -29,11 +29,11 @@ ADDRESS = f"https://api.telegram.org/bot{TOKEN}"
 CHANNEL: Channel = TELEGRAM
 
 
-def reply(body: Any, status: int = 200, **headers: str) -> Reply:
-    return Reply(status=status, headers=headers, body=body if isinstance(body, bytes) else json.dumps(body).encode())
+def reply(body: Any, status: int = 200, **headers: str) -> PlatformResponse:
+    return PlatformResponse(status=status, headers=headers, body=body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
-def refusal(code: int, words: str, **parameters: Any) -> Reply:
+def refusal(code: int, words: str, **parameters: Any) -> PlatformResponse:
     more = {"parameters": parameters} if parameters else {}
     return reply({"ok": False, "error_code": code, "description": words} | more, code)
 
@@ -42,7 +42,7 @@ def refusal(code: int, words: str, **parameters: Any) -> Reply:
 
 
 def test_a_message_is_sent_with_its_entities_and_without_a_preview() -> None:
-    call = TELEGRAM.encode({"text": "hi", "entities": [{"type": "bold", "offset": 0, "length": 2}]}, To(channel_id=str(NINA)))
+    call = TELEGRAM.encode({"text": "hi", "entities": [{"type": "bold", "offset": 0, "length": 2}]}, Destination(channel_id=str(NINA)))
     assert (call.method, call.url, call.headers) == ("POST", f"{ADDRESS}/sendMessage", {})
     assert call.json == {
         "chat_id": NINA,
@@ -53,7 +53,7 @@ def test_a_message_is_sent_with_its_entities_and_without_a_preview() -> None:
 
 
 def test_a_topic_is_answered_in_itself_and_a_message_as_a_reply() -> None:
-    call = TELEGRAM.encode({"text": "hi"}, To(channel_id=str(GROUP), thread="7", reply_to="41"))
+    call = TELEGRAM.encode({"text": "hi"}, Destination(channel_id=str(GROUP), thread="7", reply_to="41"))
     assert call.json == {
         "chat_id": GROUP,
         "message_thread_id": 7,
@@ -64,7 +64,7 @@ def test_a_topic_is_answered_in_itself_and_a_message_as_a_reply() -> None:
 
 
 def test_a_business_customer_is_answered_in_the_business_name() -> None:
-    call = TELEGRAM.encode({"text": "hi"}, To(channel_id=f"{NINA}@Cx_9", reply_to="callback:1"))
+    call = TELEGRAM.encode({"text": "hi"}, Destination(channel_id=f"{NINA}@Cx_9", reply_to="callback:1"))
     assert call.json == {
         "chat_id": NINA,
         "business_connection_id": "Cx_9",
@@ -74,13 +74,15 @@ def test_a_business_customer_is_answered_in_the_business_name() -> None:
 
 
 def test_typing_is_shown_where_the_answer_will_be() -> None:
-    call = TELEGRAM.typing(To(channel_id=str(GROUP), thread="7"), message_id="41")
-    assert call == Call(method="POST", url=f"{ADDRESS}/sendChatAction", json={"chat_id": GROUP, "message_thread_id": 7, "action": "typing"})
+    call = TELEGRAM.typing(Destination(channel_id=str(GROUP), thread="7"), message_id="41")
+    assert call == PlatformRequest(
+        method="POST", url=f"{ADDRESS}/sendChatAction", json={"chat_id": GROUP, "message_thread_id": 7, "action": "typing"}
+    )
 
 
 def test_a_pressed_button_is_answered_instead() -> None:
-    call = TELEGRAM.typing(To(channel_id=str(NINA)), message_id="callback:4382")
-    assert call == Call(method="POST", url=f"{ADDRESS}/answerCallbackQuery", json={"callback_query_id": "4382"})
+    call = TELEGRAM.typing(Destination(channel_id=str(NINA)), message_id="callback:4382")
+    assert call == PlatformRequest(method="POST", url=f"{ADDRESS}/answerCallbackQuery", json={"callback_query_id": "4382"})
 
 
 @pytest.mark.parametrize(
@@ -105,8 +107,8 @@ def test_a_pressed_button_is_answered_instead() -> None:
         (look_up(API, "telegram:F1"), "getFile", {"file_id": "F1"}),
     ],
 )
-def test_every_other_call(call: Call, method: str, parameters: dict[str, Any]) -> None:
-    assert call == Call(method="POST", url=f"{ADDRESS}/{method}", json=parameters)
+def test_every_other_call(call: PlatformRequest, method: str, parameters: dict[str, Any]) -> None:
+    assert call == PlatformRequest(method="POST", url=f"{ADDRESS}/{method}", json=parameters)
 
 
 def test_a_server_of_ones_own_is_called_instead() -> None:
@@ -127,7 +129,7 @@ def test_what_is_no_token_is_refused_and_not_quoted(token: str) -> None:
 
 
 def test_no_secret_is_shown() -> None:
-    shown = repr([TELEGRAM, API, API.me(), TELEGRAM.typing(To(channel_id="1"), message_id=None), API.download("a/b")])
+    shown = repr([TELEGRAM, API, API.me(), TELEGRAM.typing(Destination(channel_id="1"), message_id=None), API.download("a/b")])
     assert TOKEN.partition(":")[2] not in shown
     assert SECRET not in shown
 
@@ -140,76 +142,80 @@ OK = {"ok": True, "result": {"message_id": 92, "chat": {"id": NINA}, "date": STA
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
-        (reply(OK), Verdict(outcome=Outcome.SENT, message_id="92")),
-        (reply({"ok": True, "result": True}), Verdict(outcome=Outcome.SENT)),
+        (reply(OK), SendResult(outcome=SendOutcome.SENT, message_id="92")),
+        (reply({"ok": True, "result": True}), SendResult(outcome=SendOutcome.SENT)),
         (
             refusal(429, "Too Many Requests: retry after 14", retry_after=14),
-            Verdict(outcome=Outcome.RATE_LIMITED, retry_after_s=14.0, detail="429: Too Many Requests: retry after 14"),
+            SendResult(outcome=SendOutcome.RATE_LIMITED, retry_after_s=14.0, detail="429: Too Many Requests: retry after 14"),
         ),
         (
             reply(b"<html>429</html>", 429, **{"retry-after": "8"}),
-            Verdict(outcome=Outcome.RATE_LIMITED, retry_after_s=8.0, detail="HTTP 429: not an answer of the Bot API"),
+            SendResult(outcome=SendOutcome.RATE_LIMITED, retry_after_s=8.0, detail="HTTP 429: not an answer of the Bot API"),
         ),
         (
             refusal(400, "Bad Request: group chat was upgraded to a supergroup chat", migrate_to_chat_id=GROUP),
-            Verdict(outcome=Outcome.REJECTED, moved_to=str(GROUP), detail="400: Bad Request: group chat was upgraded to a supergroup chat"),
+            SendResult(
+                outcome=SendOutcome.REJECTED, moved_to=str(GROUP), detail="400: Bad Request: group chat was upgraded to a supergroup chat"
+            ),
         ),
         (
             refusal(400, "Bad Request: can't parse entities: Can't find end of the entity starting at byte offset 4"),
-            Verdict(
-                outcome=Outcome.REJECTED,
+            SendResult(
+                outcome=SendOutcome.REJECTED,
                 plain_might_help=True,
                 detail="400: Bad Request: can't parse entities: Can't find end of the entity starting at byte offset 4",
             ),
         ),
         (
             reply(b"<html><h1>502 Bad Gateway</h1></html>", 502),
-            Verdict(outcome=Outcome.SERVICE_UNAVAILABLE, detail="HTTP 502: not an answer of the Bot API"),
+            SendResult(outcome=SendOutcome.SERVICE_UNAVAILABLE, detail="HTTP 502: not an answer of the Bot API"),
         ),
-        (reply(b"", 200), Verdict(outcome=Outcome.AMBIGUOUS, detail="HTTP 200: an answer that does not say whether it was sent")),
-        (reply(b"", 500), Verdict(outcome=Outcome.SERVICE_UNAVAILABLE, detail="HTTP 500: not an answer of the Bot API")),
+        (reply(b"", 200), SendResult(outcome=SendOutcome.AMBIGUOUS, detail="HTTP 200: an answer that does not say whether it was sent")),
+        (reply(b"", 500), SendResult(outcome=SendOutcome.SERVICE_UNAVAILABLE, detail="HTTP 500: not an answer of the Bot API")),
     ],
 )
-def test_an_answer_is_classified(answer: Reply, verdict: Verdict) -> None:
+def test_an_answer_is_classified(answer: PlatformResponse, verdict: SendResult) -> None:
     assert CHANNEL.classify(answer) == verdict
 
 
 @pytest.mark.parametrize(
     ("code", "words", "outcome"),
     [
-        (400, "Bad Request: chat not found", Outcome.INVALID_RECIPIENT),
-        (400, "Bad Request: PEER_ID_INVALID", Outcome.INVALID_RECIPIENT),
-        (400, "Bad Request: not enough rights to send text messages to the chat", Outcome.INVALID_RECIPIENT),
-        (400, "Bad Request: need administrator rights in the channel chat", Outcome.INVALID_RECIPIENT),
-        (400, "Bad Request: message is too long", Outcome.REJECTED),
-        (400, "Bad Request: message text is empty", Outcome.REJECTED),
-        (400, "Bad Request: message thread not found", Outcome.REJECTED),
-        (401, "Unauthorized", Outcome.UNAUTHORIZED),
-        (403, "Forbidden: bot was blocked by the user", Outcome.INVALID_RECIPIENT),
-        (403, "Forbidden: user is deactivated", Outcome.INVALID_RECIPIENT),
-        (403, "Forbidden: bot can't initiate conversation with a user", Outcome.INVALID_RECIPIENT),
-        (403, "Forbidden: bot was kicked from the supergroup chat", Outcome.INVALID_RECIPIENT),
-        (404, "Not Found", Outcome.UNAUTHORIZED),
-        (409, "Conflict: terminated by other getUpdates request", Outcome.SERVICE_UNAVAILABLE),
-        (413, "Request Entity Too Large", Outcome.REJECTED),
-        (420, "Flood", Outcome.RATE_LIMITED),
-        (429, "Too Many Requests", Outcome.RATE_LIMITED),
-        (500, "Internal Server Error", Outcome.SERVICE_UNAVAILABLE),
-        (503, "", Outcome.SERVICE_UNAVAILABLE),
+        (400, "Bad Request: chat not found", SendOutcome.INVALID_RECIPIENT),
+        (400, "Bad Request: PEER_ID_INVALID", SendOutcome.INVALID_RECIPIENT),
+        (400, "Bad Request: not enough rights to send text messages to the chat", SendOutcome.INVALID_RECIPIENT),
+        (400, "Bad Request: need administrator rights in the channel chat", SendOutcome.INVALID_RECIPIENT),
+        (400, "Bad Request: message is too long", SendOutcome.REJECTED),
+        (400, "Bad Request: message text is empty", SendOutcome.REJECTED),
+        (400, "Bad Request: message thread not found", SendOutcome.REJECTED),
+        (401, "Unauthorized", SendOutcome.UNAUTHORIZED),
+        (403, "Forbidden: bot was blocked by the user", SendOutcome.INVALID_RECIPIENT),
+        (403, "Forbidden: user is deactivated", SendOutcome.INVALID_RECIPIENT),
+        (403, "Forbidden: bot can't initiate conversation with a user", SendOutcome.INVALID_RECIPIENT),
+        (403, "Forbidden: bot was kicked from the supergroup chat", SendOutcome.INVALID_RECIPIENT),
+        (404, "Not Found", SendOutcome.UNAUTHORIZED),
+        (409, "Conflict: terminated by other getUpdates request", SendOutcome.SERVICE_UNAVAILABLE),
+        (413, "Request Entity Too Large", SendOutcome.REJECTED),
+        (420, "Flood", SendOutcome.RATE_LIMITED),
+        (429, "Too Many Requests", SendOutcome.RATE_LIMITED),
+        (500, "Internal Server Error", SendOutcome.SERVICE_UNAVAILABLE),
+        (503, "", SendOutcome.SERVICE_UNAVAILABLE),
     ],
 )
-def test_which_refusal_it_is(code: int, words: str, outcome: Outcome) -> None:
+def test_which_refusal_it_is(code: int, words: str, outcome: SendOutcome) -> None:
     verdict = CHANNEL.classify(refusal(code, words))
     assert (verdict.outcome, verdict.detail) == (outcome, f"{code}: {words}" if words else str(code))
 
 
 def test_a_body_that_says_otherwise_than_the_status_is_believed() -> None:
-    assert CHANNEL.classify(reply({"ok": False, "error_code": 403, "description": "Forbidden"}, 200)).outcome is Outcome.INVALID_RECIPIENT
+    assert (
+        CHANNEL.classify(reply({"ok": False, "error_code": 403, "description": "Forbidden"}, 200)).outcome is SendOutcome.INVALID_RECIPIENT
+    )
 
 
 @pytest.mark.parametrize("status", [301, 400, 403, 404])
 def test_a_page_of_somebody_in_between_is_an_outage(status: int) -> None:
-    assert CHANNEL.classify(reply(b"<html>blocked</html>", status)).outcome is Outcome.SERVICE_UNAVAILABLE
+    assert CHANNEL.classify(reply(b"<html>blocked</html>", status)).outcome is SendOutcome.SERVICE_UNAVAILABLE
 
 
 @pytest.mark.parametrize("token", [TOKEN, TOKEN.replace(":", "%3A"), SECRET, "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"])
@@ -224,13 +230,13 @@ def test_long_words_are_cut() -> None:
 
 @given(ANYTHING, st.integers(100, 599))
 def test_whatever_the_answer_is_it_is_classified(body: Any, status: int) -> None:
-    assert CHANNEL.classify(reply(body, status)).outcome in Outcome
+    assert CHANNEL.classify(reply(body, status)).outcome in SendOutcome
 
 
 @given(st.dictionaries(st.sampled_from(["ok", "result", "error_code", "description", "parameters"]), ANYTHING))
 def test_also_when_it_looks_like_one_of_theirs(body: Any) -> None:
     found = reply(body)
-    assert CHANNEL.classify(found).outcome in Outcome
+    assert CHANNEL.classify(found).outcome in SendOutcome
     polled(found)
     profile_in(found)
     webhook_in(found, now=NOW)
@@ -262,7 +268,7 @@ def test_an_empty_answer_forgets_the_offset() -> None:
 
 
 @pytest.mark.parametrize("answer", [refusal(409, "Conflict"), reply(b"<html>", 502), reply({"ok": True}), reply(OK)])
-def test_what_is_no_answer_moves_nothing(answer: Reply) -> None:
+def test_what_is_no_answer_moves_nothing(answer: PlatformResponse) -> None:
     assert polled(answer) is None
 
 
@@ -271,7 +277,7 @@ def test_what_is_no_answer_moves_nothing(answer: Reply) -> None:
 
 def test_a_file_is_fetched_by_its_path() -> None:
     found = file_in(API, reply({"ok": True, "result": {"file_id": "F", "file_path": "photos/file 1.jpg", "file_size": 77}}))
-    assert found == File(call=Call(method="GET", url=f"https://api.telegram.org/file/bot{TOKEN}/photos/file%201.jpg"), bytes=77)
+    assert found == File(call=PlatformRequest(method="GET", url=f"https://api.telegram.org/file/bot{TOKEN}/photos/file%201.jpg"), bytes=77)
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../bot", "a/../b", "a//b", "a\\b", "a\nb", None])

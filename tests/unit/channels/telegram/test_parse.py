@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.channels.telegram import Telegram
-from hermes.ports.channels import Heard, Media, NotAuthentic, Passed, Reach, Reaction, Renamed
+from hermes.ports.channels import IdChanged, Ignored, InboundMessage, Media, ReachabilityChanged, Reaction, WebhookNotAuthentic
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.unit.channels.meta.shaken import ANYTHING, shaken
 from tests.unit.channels.telegram.updates import (
@@ -36,7 +36,7 @@ from tests.unit.channels.telegram.updates import (
     webhook,
 )
 
-HELLO = Heard(
+HELLO = InboundMessage(
     envelope=Envelope(
         event=MessageEvent(platform=Platform.TELEGRAM, sender_id=str(NINA), text="hello"),
         account="bali",
@@ -49,7 +49,7 @@ HELLO = Heard(
 )
 
 
-def hello(*, channel_id: str = str(NINA), **event: Any) -> Heard:
+def hello(*, channel_id: str = str(NINA), **event: Any) -> InboundMessage:
     """Nina's message with another content."""
     envelope = replace(HELLO.envelope, channel_id=channel_id, event=replace(HELLO.envelope.event, **event))
     return replace(HELLO, envelope=envelope)
@@ -65,13 +65,13 @@ def test_the_secret_makes_it_authentic() -> None:
 @pytest.mark.parametrize("given", [None, "", "hush_hush-2", "hush_hush", f"{SECRET} ", "\udcff"])
 def test_any_other_does_not(given: str | None) -> None:
     headers = {} if given is None else {"x-telegram-bot-api-secret-token": given}
-    with pytest.raises(NotAuthentic) as error:
+    with pytest.raises(WebhookNotAuthentic) as error:
         TELEGRAM.verify(webhook(update(), **headers))
     assert SECRET not in str(error.value)
 
 
 def test_a_bot_without_a_webhook_takes_none() -> None:
-    with pytest.raises(NotAuthentic):
+    with pytest.raises(WebhookNotAuthentic):
         Telegram(account="bali", api=API).verify(webhook(update(), **{"x-telegram-bot-api-secret-token": ""}))
 
 
@@ -120,7 +120,7 @@ def test_a_file_is_heard_by_its_id(field: str, file: dict[str, Any], media: Medi
 
 def test_an_animation_is_one_although_it_comes_as_a_document_too() -> None:
     [heard] = happened(update(part=message(animation={"file_id": "A"}, document={"file_id": "D"})))
-    assert isinstance(heard, Heard)
+    assert isinstance(heard, InboundMessage)
     assert [media.reference for media in heard.media] == ["telegram:A"]
 
 
@@ -170,7 +170,7 @@ def test_a_business_customer_is_answered_through_the_connection() -> None:
 
 def test_what_the_business_says_itself_is_passed() -> None:
     owner = message(text="we are", business_connection_id="Cx_9", **{"from": {"id": 99, "is_bot": False, "first_name": "Boss"}})
-    assert happened(update("business_message", owner)) == [Passed(reason="from the business itself")]
+    assert happened(update("business_message", owner)) == [Ignored(reason="from the business itself")]
 
 
 # --- groups
@@ -190,7 +190,7 @@ def test_what_the_business_says_itself_is_passed() -> None:
 )
 def test_in_a_group_it_hears_what_is_for_it(part: dict[str, Any]) -> None:
     [heard] = happened(update(part=in_group(**part)))
-    assert isinstance(heard, Heard)
+    assert isinstance(heard, InboundMessage)
     assert (heard.envelope.channel_id, heard.envelope.event.sender_id) == (str(GROUP), str(NINA))
 
 
@@ -207,12 +207,12 @@ def test_in_a_group_it_hears_what_is_for_it(part: dict[str, Any]) -> None:
     ],
 )
 def test_and_nothing_else(part: dict[str, Any]) -> None:
-    assert happened(update(part=in_group(**part))) == [Passed(reason="not addressed")]
+    assert happened(update(part=in_group(**part))) == [Ignored(reason="not addressed")]
 
 
 def test_without_its_name_a_bot_hears_no_mention() -> None:
     nameless = replace(TELEGRAM, username=None)
-    assert nameless.parse(webhook(SAMPLES["mention"]), now=NOW) == [Passed(reason="not addressed")]
+    assert nameless.parse(webhook(SAMPLES["mention"]), now=NOW) == [Ignored(reason="not addressed")]
 
 
 # --- what starts no turn
@@ -248,7 +248,7 @@ def test_without_its_name_a_bot_hears_no_mention() -> None:
     ],
 )
 def test_what_is_nothing_to_us_is_passed(payload: Any, reason: str) -> None:
-    assert happened(payload) == [Passed(reason=reason)]
+    assert happened(payload) == [Ignored(reason=reason)]
 
 
 def test_a_pressed_button_says_its_data() -> None:
@@ -286,11 +286,11 @@ def test_a_reaction_is_a_sign(shown: list[Any], emoji: str) -> None:
 )
 def test_who_blocks_or_unblocks_the_bot_is_noted(member: dict[str, Any], is_reachable: bool) -> None:
     changed = SAMPLES["blocked"]["my_chat_member"] | {"new_chat_member": member}
-    assert happened(update("my_chat_member", changed)) == [Reach(sender_id=str(NINA), is_reachable=is_reachable)]
+    assert happened(update("my_chat_member", changed)) == [ReachabilityChanged(sender_id=str(NINA), is_reachable=is_reachable)]
 
 
 def test_a_group_that_becomes_a_supergroup_has_another_number() -> None:
-    moved = Renamed(old="-555", new=str(GROUP))
+    moved = IdChanged(old="-555", new=str(GROUP))
     assert happened(SAMPLES["moved"]) == [moved]
     assert happened(update(part=in_group(migrate_from_chat_id=-555))) == [moved]
 
@@ -302,7 +302,7 @@ def test_a_group_that_becomes_a_supergroup_has_another_number() -> None:
 def test_one_strange_value_is_no_error(payload: Any) -> None:
     for found in happened(payload):
         assert TOKEN not in repr(found)
-        json.dumps(found.envelope.event.text if isinstance(found, Heard) else "").encode()
+        json.dumps(found.envelope.event.text if isinstance(found, InboundMessage) else "").encode()
 
 
 @given(
@@ -310,9 +310,9 @@ def test_one_strange_value_is_no_error(payload: Any) -> None:
     | st.builds(lambda kind, part: {"update_id": 1, kind: part}, st.sampled_from(["message", "callback_query", "my_chat_member"]), ANYTHING)
 )
 def test_anything_at_all_is_passed(payload: Any) -> None:
-    assert all(isinstance(found, Passed) for found in happened(payload))
+    assert all(isinstance(found, Ignored) for found in happened(payload))
 
 
 @given(st.binary(max_size=50))
 def test_bytes_that_are_no_json_are_passed(body: bytes) -> None:
-    assert all(isinstance(found, Passed) for found in happened(body))
+    assert all(isinstance(found, Ignored) for found in happened(body))

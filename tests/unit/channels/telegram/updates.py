@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hermes.channels.telegram import BotApi, Telegram
-from hermes.ports.channels import Happening, Webhook
+from hermes.ports.channels import InboundEvent, Webhook
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 SENT_AT = datetime(2026, 5, 4, 11, 59, 30, tzinfo=UTC)
@@ -42,7 +42,7 @@ def webhook(payload: Any, **headers: str) -> Webhook:
     return Webhook(headers=headers, body=payload if isinstance(payload, bytes) else json.dumps(payload).encode())
 
 
-def happened(payload: Any) -> list[Happening]:
+def happened(payload: Any) -> list[InboundEvent]:
     return list(TELEGRAM.parse(webhook(payload), now=NOW))
 
 

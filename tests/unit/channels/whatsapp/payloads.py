@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hermes.channels.whatsapp import Dialog360, WhatsApp
-from hermes.ports.channels import Happening, Webhook
+from hermes.ports.channels import InboundEvent, Webhook
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 SENT_AT = datetime(2026, 5, 4, 11, 59, 30, tzinfo=UTC)
@@ -48,10 +48,10 @@ def webhook(content: Any) -> Webhook:
     return Webhook(headers={}, body=body)
 
 
-def happened(content: Any, channel: WhatsApp = WHATSAPP) -> list[Happening]:
+def happened(content: Any, channel: WhatsApp = WHATSAPP) -> list[InboundEvent]:
     return list(channel.parse(webhook(content), now=NOW))
 
 
-def heard(*messages: dict[str, Any]) -> list[Happening]:
+def heard(*messages: dict[str, Any]) -> list[InboundEvent]:
     """What comes of messages in one change."""
     return happened(payload(change(messages=list(messages))))

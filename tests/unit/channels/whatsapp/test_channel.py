@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.channels.whatsapp import CloudApi, Dialog360, File, WhatsApp, file_in, look_up, template
-from hermes.ports.channels import Call, NotAuthentic, Outcome, Reply, Templated, To, Verdict, Webhook
+from hermes.ports.channels import (
+    Destination,
+    PlatformRequest,
+    PlatformResponse,
+    SendOutcome,
+    SendResult,
+    SupportsTemplates,
+    Webhook,
+    WebhookNotAuthentic,
+)
 from hermes.turn import Platform
 from tests.unit.channels.whatsapp.payloads import GROUP_ID, MINA, MINA_ID, NUMBER_ID, THROUGH_360DIALOG, WHATSAPP
 
@@ -27,8 +36,8 @@ def through(provider: Dialog360 | CloudApi) -> WhatsApp:
     return WhatsApp(account="berlin", provider=provider)
 
 
-def replied(status: int, body: Any) -> Reply:
-    return Reply(status=status, headers={}, body=body if isinstance(body, bytes) else json.dumps(body).encode())
+def replied(status: int, body: Any) -> PlatformResponse:
+    return PlatformResponse(status=status, headers={}, body=body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
 # --- whose webhooks it takes
@@ -51,28 +60,28 @@ def test_360dialog_proves_itself_by_a_secret_in_the_path_or_in_a_header(secret: 
 )
 def test_nobody_else_does(webhook: Webhook) -> None:
     for provider in (THROUGH_360DIALOG, BY_HEADER):
-        with pytest.raises(NotAuthentic):
+        with pytest.raises(WebhookNotAuthentic):
             through(provider).verify(webhook)
 
 
 def test_where_the_secret_is_in_a_header_the_path_is_not_asked_and_the_other_way_round() -> None:
-    with pytest.raises(NotAuthentic):
+    with pytest.raises(WebhookNotAuthentic):
         through(BY_HEADER).verify(Webhook(headers={}, body=b"", path_secret=OLD))
-    with pytest.raises(NotAuthentic):
+    with pytest.raises(WebhookNotAuthentic):
         through(THROUGH_360DIALOG).verify(Webhook(headers={"x-hermes-secret": "old"}, body=b""))
 
 
 def test_meta_signs() -> None:
     signature = hmac.new(b"app-hush", b"{}", hashlib.sha256).hexdigest()
     CLOUD.verify(Webhook(headers={"x-hub-signature-256": f"sha256={signature}"}, body=b"{}"))
-    with pytest.raises(NotAuthentic):
+    with pytest.raises(WebhookNotAuthentic):
         CLOUD.verify(Webhook(headers={"x-hub-signature-256": f"sha256={signature}"}, body=b"{ }", path_secret=APP))
 
 
 def test_meta_asks_and_360dialog_does_not() -> None:
     query = {"hub.mode": "subscribe", "hub.verify_token": "verify-hush", "hub.challenge": "42"}
     assert CLOUD.challenge(query) == "42"
-    with pytest.raises(NotAuthentic):
+    with pytest.raises(WebhookNotAuthentic):
         WHATSAPP.challenge(query | {"hub.verify_token": "old"})
 
 
@@ -80,8 +89,8 @@ def test_meta_asks_and_360dialog_does_not() -> None:
 
 
 def test_through_360dialog_the_key_is_in_a_header_and_the_number_nowhere() -> None:
-    call = WHATSAPP.encode({"text": "*Hi*", "plain": "Hi"}, To(channel_id=MINA))
-    assert call == Call(
+    call = WHATSAPP.encode({"text": "*Hi*", "plain": "Hi"}, Destination(channel_id=MINA))
+    assert call == PlatformRequest(
         method="POST",
         url="https://waba-v2.360dialog.io/messages",
         headers=SENT_360DIALOG,
@@ -97,10 +106,10 @@ def test_through_360dialog_the_key_is_in_a_header_and_the_number_nowhere() -> No
 
 def test_at_meta_the_number_is_in_the_path_and_the_version_a_setting() -> None:
     provider = CloudApi(access_token=TOKEN, phone_number_id=NUMBER_ID, app_secrets=("s",), version="v26.0")
-    call = through(provider).encode({"text": "Hi"}, To(channel_id=MINA))
+    call = through(provider).encode({"text": "Hi"}, Destination(channel_id=MINA))
     assert call.url == f"https://graph.facebook.com/v26.0/{NUMBER_ID}/messages"
     assert call.headers == SENT_CLOUD
-    assert call.json == WHATSAPP.encode({"text": "Hi"}, To(channel_id=MINA)).json
+    assert call.json == WHATSAPP.encode({"text": "Hi"}, Destination(channel_id=MINA)).json
 
 
 @pytest.mark.parametrize(
@@ -114,18 +123,18 @@ def test_at_meta_the_number_is_in_the_path_and_the_version_a_setting() -> None:
     ],
 )
 def test_a_channel_id_says_how_it_is_reached(channel_id: str, recipient: dict[str, str]) -> None:
-    message = WHATSAPP.encode({"text": "Hi"}, To(channel_id=channel_id)).json
+    message = WHATSAPP.encode({"text": "Hi"}, Destination(channel_id=channel_id)).json
     assert message == {"messaging_product": "whatsapp", "type": "text", "text": {"body": "Hi", "preview_url": False}} | recipient
 
 
 def test_an_answer_names_what_it_answers() -> None:
-    message = WHATSAPP.encode({"text": "Hi"}, To(channel_id=MINA, reply_to="wamid.M1")).json
+    message = WHATSAPP.encode({"text": "Hi"}, Destination(channel_id=MINA, reply_to="wamid.M1")).json
     assert message is not None
     assert message["context"] == {"message_id": "wamid.M1"}
 
 
 def test_meta_is_told_what_we_call_a_message_and_360dialog_is_not() -> None:
-    to = To(channel_id=MINA, reference="turn/0/")
+    to = Destination(channel_id=MINA, reference="turn/0/")
     directly, through_360dialog = CLOUD.encode({"text": "Hi"}, to).json, WHATSAPP.encode({"text": "Hi"}, to).json
     assert directly is not None
     assert through_360dialog is not None
@@ -133,7 +142,7 @@ def test_meta_is_told_what_we_call_a_message_and_360dialog_is_not() -> None:
 
 
 def test_typing_marks_as_read_and_needs_a_message() -> None:
-    call = WHATSAPP.typing(To(channel_id=MINA), message_id="wamid.M1")
+    call = WHATSAPP.typing(Destination(channel_id=MINA), message_id="wamid.M1")
     assert call is not None
     assert (call.url, call.headers) == ("https://waba-v2.360dialog.io/messages", SENT_360DIALOG)
     assert call.json == {
@@ -142,13 +151,13 @@ def test_typing_marks_as_read_and_needs_a_message() -> None:
         "message_id": "wamid.M1",
         "typing_indicator": {"type": "text"},
     }
-    assert WHATSAPP.typing(To(channel_id=MINA), message_id=None) is None
-    assert WHATSAPP.typing(To(channel_id=f"group:{GROUP_ID}"), message_id="wamid.M1") is None
+    assert WHATSAPP.typing(Destination(channel_id=MINA), message_id=None) is None
+    assert WHATSAPP.typing(Destination(channel_id=f"group:{GROUP_ID}"), message_id="wamid.M1") is None
 
 
 def test_a_template_is_sent_as_one() -> None:
     body = template("order_ready", "de", ["Mina", "12"], components=[{"type": "header", "parameters": []}], text="Dear Mina …")
-    message = WHATSAPP.encode(body, To(channel_id=MINA)).json
+    message = WHATSAPP.encode(body, Destination(channel_id=MINA)).json
     assert message == {
         "messaging_product": "whatsapp",
         "recipient_type": "individual",
@@ -167,7 +176,7 @@ def test_a_template_is_sent_as_one() -> None:
 
 
 def test_an_answer_becomes_the_one_value_of_a_template_if_it_fits() -> None:
-    assert isinstance(WHATSAPP, Templated)
+    assert isinstance(WHATSAPP, SupportsTemplates)
     assert WHATSAPP.template("news", "en", "two\nlines\t and    more ") == template(
         "news", "en", ["two lines and more"], text="two\nlines\t and    more "
     )
@@ -179,7 +188,7 @@ def test_an_answer_becomes_the_one_value_of_a_template_if_it_fits() -> None:
 # --- files
 
 
-def found(url: str) -> Reply:
+def found(url: str) -> PlatformResponse:
     return replied(200, {"url": url, "mime_type": "image/jpeg", "file_size": "512", "sha256": "x", "id": "601"})
 
 
@@ -187,8 +196,10 @@ LOOKASIDE = "https://lookaside.fbsbx.com/whatsapp_business/attachments/?mid=601&
 
 
 def test_a_file_is_looked_up_by_its_id() -> None:
-    assert look_up(THROUGH_360DIALOG, "whatsapp:601") == Call(method="GET", url="https://waba-v2.360dialog.io/601", headers=SENT_360DIALOG)
-    assert look_up(DIRECTLY, "whatsapp:601") == Call(
+    assert look_up(THROUGH_360DIALOG, "whatsapp:601") == PlatformRequest(
+        method="GET", url="https://waba-v2.360dialog.io/601", headers=SENT_360DIALOG
+    )
+    assert look_up(DIRECTLY, "whatsapp:601") == PlatformRequest(
         method="GET", url=f"https://graph.facebook.com/v23.0/601?phone_number_id={NUMBER_ID}", headers=SENT_CLOUD
     )
 
@@ -205,13 +216,13 @@ def test_what_is_no_file_of_whatsapp_is_not_looked_up(reference: str) -> None:
 
 
 def test_through_360dialog_the_host_is_replaced_and_the_rest_stays_word_for_word() -> None:
-    call = Call(method="GET", url=LOOKASIDE.replace("lookaside.fbsbx.com", "waba-v2.360dialog.io"), headers=SENT_360DIALOG)
+    call = PlatformRequest(method="GET", url=LOOKASIDE.replace("lookaside.fbsbx.com", "waba-v2.360dialog.io"), headers=SENT_360DIALOG)
     assert file_in(THROUGH_360DIALOG, found(LOOKASIDE)) == File(call=call, mime_type="image/jpeg", bytes=512)
     assert file_in(THROUGH_360DIALOG, found(call.url)) == File(call=call, mime_type="image/jpeg", bytes=512)
 
 
 def test_at_meta_the_token_goes_to_meta() -> None:
-    call = Call(method="GET", url=LOOKASIDE, headers=SENT_CLOUD)
+    call = PlatformRequest(method="GET", url=LOOKASIDE, headers=SENT_CLOUD)
     assert file_in(DIRECTLY, found(LOOKASIDE)) == File(call=call, mime_type="image/jpeg", bytes=512)
 
 
@@ -249,7 +260,7 @@ def test_no_key_goes_anywhere_else(url: str) -> None:
 @pytest.mark.parametrize(
     "reply", [replied(404, {"url": LOOKASIDE}), replied(200, b""), replied(200, []), replied(200, {}), replied(200, {"url": 5})]
 )
-def test_an_answer_that_names_no_file_is_none(reply: Reply) -> None:
+def test_an_answer_that_names_no_file_is_none(reply: PlatformResponse) -> None:
     assert file_in(THROUGH_360DIALOG, reply) is None
 
 
@@ -264,20 +275,20 @@ def test_whatever_the_address_the_key_goes_to_360dialog_or_nowhere(host: str) ->
 
 def test_what_was_taken_has_an_id() -> None:
     body = {"contacts": [{"input": MINA, "wa_id": MINA}], "messages": [{"id": "wamid.OURS", "message_status": "accepted"}]}
-    assert WHATSAPP.classify(replied(200, body)) == Verdict(outcome=Outcome.SENT, message_id="wamid.OURS")
-    assert WHATSAPP.classify(replied(200, {"success": True})) == Verdict(outcome=Outcome.SENT)
-    assert WHATSAPP.classify(replied(200, {"success": False})).outcome is Outcome.AMBIGUOUS
-    assert WHATSAPP.classify(replied(200, {"messages": [{"id": ""}]})).outcome is Outcome.AMBIGUOUS
+    assert WHATSAPP.classify(replied(200, body)) == SendResult(outcome=SendOutcome.SENT, message_id="wamid.OURS")
+    assert WHATSAPP.classify(replied(200, {"success": True})) == SendResult(outcome=SendOutcome.SENT)
+    assert WHATSAPP.classify(replied(200, {"success": False})).outcome is SendOutcome.AMBIGUOUS
+    assert WHATSAPP.classify(replied(200, {"messages": [{"id": ""}]})).outcome is SendOutcome.AMBIGUOUS
 
 
 def test_a_number_in_the_path_that_is_not_ours_stops_the_channel() -> None:
     error = {"code": 100, "error_subcode": 33, "message": "Unsupported post request. Object with ID '1' does not exist"}
-    assert CLOUD.classify(replied(400, {"error": error})).outcome is Outcome.UNAUTHORIZED
+    assert CLOUD.classify(replied(400, {"error": error})).outcome is SendOutcome.UNAUTHORIZED
 
 
 @given(status=st.integers(100, 599), body=st.binary())
 def test_no_answer_raises(status: int, body: bytes) -> None:
-    assert WHATSAPP.classify(replied(status, body)).outcome is not Outcome.SENT
+    assert WHATSAPP.classify(replied(status, body)).outcome is not SendOutcome.SENT
 
 
 # --- secrets
@@ -285,7 +296,7 @@ def test_no_answer_raises(status: int, body: bytes) -> None:
 
 def test_no_secret_is_shown() -> None:
     for channel in (WHATSAPP, through(BY_HEADER), CLOUD):
-        call = channel.encode({"text": "Hi"}, To(channel_id=MINA))
+        call = channel.encode({"text": "Hi"}, Destination(channel_id=MINA))
         error = {"code": 190, "message": "Bad token d360-hush EAA-hush app-hush verify-hush"}
         verdict = channel.classify(replied(401, {"error": error}))
         assert verdict.detail.startswith("190: Bad token")

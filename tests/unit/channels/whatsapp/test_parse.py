@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
-from hermes.ports.channels import Heard, Media, Outcome, Passed, Rank, Reaction, Receipt, Renamed
+from hermes.ports.channels import DeliveryReceipt, IdChanged, Ignored, InboundMessage, Media, Reaction, ReceiptRank, SendOutcome
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.unit.channels.meta.shaken import ANYTHING, shaken
 from tests.unit.channels.whatsapp.payloads import (
@@ -34,7 +34,7 @@ from tests.unit.channels.whatsapp.payloads import (
 )
 
 CLOUD = WhatsApp(account="berlin", provider=CloudApi(access_token=NUMBER_ID, phone_number_id=NUMBER_ID, app_secrets=("s",)))
-HELLO = Heard(
+HELLO = InboundMessage(
     envelope=Envelope(
         event=MessageEvent(platform=Platform.WHATSAPP, sender_id=MINA, text="hello"),
         account="berlin",
@@ -47,7 +47,7 @@ HELLO = Heard(
 )
 
 
-def hello(**event: Any) -> Heard:
+def hello(**event: Any) -> InboundMessage:
     """Mina's message with another content."""
     return replace(HELLO, envelope=replace(HELLO.envelope, event=replace(HELLO.envelope.event, **event)))
 
@@ -61,7 +61,7 @@ def status(state: str, **more: Any) -> dict[str, Any]:
 
 def test_a_status_repeats_what_we_called_the_message() -> None:
     [found] = happened(payload(change(statuses=[status("sent", biz_opaque_callback_data="turn/0/")])))
-    assert isinstance(found, Receipt)
+    assert isinstance(found, DeliveryReceipt)
     assert found.reference == "turn/0/"
 
 
@@ -69,7 +69,7 @@ def test_a_status_repeats_what_we_called_the_message() -> None:
 def test_at_meta_a_status_without_a_name_of_ours_is_of_another_apps_message(channel: WhatsApp, channel_id: str | None) -> None:
     """It says nothing of a message whose id was lost. 360dialog repeats no name, so there it may."""
     [found] = happened(payload(change(statuses=[status("delivered")])), channel)
-    assert isinstance(found, Receipt)
+    assert isinstance(found, DeliveryReceipt)
     assert found.channel_id == channel_id
 
 
@@ -88,14 +88,19 @@ def test_every_level_is_walked() -> None:
     )
     content["entry"] += payload(change(messages=[text(id="wamid.4")], errors=[{"code": 1}, {"code": 2}]))["entry"]
     found = happened(content)
-    assert [happening.message_id for happening in found if isinstance(happening, Heard)] == ["wamid.1", "wamid.2", "wamid.3", "wamid.4"]
-    assert [happening.rank for happening in found if isinstance(happening, Receipt)] == [Rank.SENT, Rank.READ]
-    assert [happening.reason for happening in found if isinstance(happening, Passed)] == ["error", "other_field", "error", "error"]
+    assert [happening.message_id for happening in found if isinstance(happening, InboundMessage)] == [
+        "wamid.1",
+        "wamid.2",
+        "wamid.3",
+        "wamid.4",
+    ]
+    assert [happening.rank for happening in found if isinstance(happening, DeliveryReceipt)] == [ReceiptRank.SENT, ReceiptRank.READ]
+    assert [happening.reason for happening in found if isinstance(happening, Ignored)] == ["error", "other_field", "error", "error"]
 
 
 def test_the_same_message_twice_in_one_post_is_heard_once() -> None:
-    assert heard(text(), text()) == [HELLO, Passed(reason="duplicate")]
-    assert happened(payload(change(messages=[text()]), change(messages=[text()]))) == [HELLO, Passed(reason="duplicate")]
+    assert heard(text(), text()) == [HELLO, Ignored(reason="duplicate")]
+    assert happened(payload(change(messages=[text()]), change(messages=[text()]))) == [HELLO, Ignored(reason="duplicate")]
 
 
 def test_what_it_answers_is_known_and_what_was_forwarded_answers_nothing() -> None:
@@ -142,13 +147,13 @@ def test_everybody_in_a_batch_has_their_own_name() -> None:
     contacts = [{"profile": {"name": "Mina"}, "wa_id": MINA}, {"profile": {"name": "Tom"}, "wa_id": "4915700000002"}, {"wa_id": "3"}]
     messages = [text(id=f"wamid.{sender}", **{"from": sender}) for sender in ("4915700000002", MINA, "3", "4")]
     found = happened(payload(change(messages=messages, contacts=contacts)))
-    assert [happening.name for happening in found if isinstance(happening, Heard)] == ["Tom", "Mina", None, None]
+    assert [happening.name for happening in found if isinstance(happening, InboundMessage)] == ["Tom", "Mina", None, None]
 
 
 def test_a_message_to_another_number_is_not_ours() -> None:
     other = value(messages=[text()]) | {"metadata": {"display_phone_number": "1", "phone_number_id": "999"}}
     found = happened(payload({"field": "messages", "value": other}, change(messages=[text()])))
-    assert found == [Passed(reason="other_account", meant_for="999"), HELLO]
+    assert found == [Ignored(reason="other_account", meant_for="999"), HELLO]
 
 
 def test_of_a_webhook_of_the_whole_app_a_number_takes_only_what_names_it() -> None:
@@ -161,9 +166,9 @@ def test_of_a_webhook_of_the_whole_app_a_number_takes_only_what_names_it() -> No
         change("account_update"),
     )
     heard_here, receipt, passed = CLOUD.parse_shared(webhook(content), now=NOW)
-    assert (heard_here, type(receipt), passed) == (HELLO, Receipt, Passed(reason="other_field"))
+    assert (heard_here, type(receipt), passed) == (HELLO, DeliveryReceipt, Ignored(reason="other_field"))
     assert (CLOUD.webhook_id, WHATSAPP.webhook_id) == (NUMBER_ID, None)
-    assert WHATSAPP.parse_shared(webhook(content), now=NOW) == [Passed(reason="empty")], "at 360dialog every number has its own URL"
+    assert WHATSAPP.parse_shared(webhook(content), now=NOW) == [Ignored(reason="empty")], "at 360dialog every number has its own URL"
 
 
 def test_a_message_that_names_no_number_came_to_ours() -> None:
@@ -176,7 +181,7 @@ def test_without_a_number_in_the_settings_all_are_taken_and_kept_apart() -> None
     assert happened(payload(change(messages=[text()])), channel) == [HELLO]
     other = value(messages=[text()]) | {"metadata": {"phone_number_id": "999"}}
     [found] = happened(payload({"field": "messages", "value": other}), channel)
-    assert isinstance(found, Heard)
+    assert isinstance(found, InboundMessage)
     assert found.envelope.event_key == "999:wamid.M1"
 
 
@@ -288,7 +293,7 @@ def test_what_nobody_can_read_is_heard_so_that_the_user_is_told(written: dict[st
     ],
 )
 def test_nothing_else_starts_a_turn(written: dict[str, Any], reason: str) -> None:
-    assert heard(written) == [Passed(reason=reason)]
+    assert heard(written) == [Ignored(reason=reason)]
 
 
 @pytest.mark.parametrize(
@@ -304,7 +309,7 @@ def test_nothing_else_starts_a_turn(written: dict[str, Any], reason: str) -> Non
     ],
 )
 def test_other_news_start_none_either(field: str, more: dict[str, Any], reasons: list[str]) -> None:
-    assert happened(payload(change(field, **more))) == [Passed(reason=reason) for reason in reasons or ["empty"]]
+    assert happened(payload(change(field, **more))) == [Ignored(reason=reason) for reason in reasons or ["empty"]]
 
 
 @pytest.mark.parametrize(
@@ -319,7 +324,7 @@ def test_other_news_start_none_either(field: str, more: dict[str, Any], reasons:
     ],
 )
 def test_what_is_no_webhook_of_whatsapp_is_passed_over(content: Any, reason: str) -> None:
-    assert happened(content) == [Passed(reason=reason)]
+    assert happened(content) == [Ignored(reason=reason)]
 
 
 # --- reactions, receipts, new names
@@ -333,15 +338,16 @@ def test_a_reaction_is_kept_and_an_empty_one_takes_it_back(part: dict[str, str],
 
 
 @pytest.mark.parametrize(
-    ("state", "rank"), [("sent", Rank.SENT), ("delivered", Rank.DELIVERED), ("read", Rank.READ), ("played", Rank.READ)]
+    ("state", "rank"),
+    [("sent", ReceiptRank.SENT), ("delivered", ReceiptRank.DELIVERED), ("read", ReceiptRank.READ), ("played", ReceiptRank.READ)],
 )
-def test_a_status_is_a_receipt(state: str, rank: Rank) -> None:
-    expected = Receipt(message_id="wamid.OURS", rank=rank, at=SENT_AT, channel_id=MINA)
+def test_a_status_is_a_receipt(state: str, rank: ReceiptRank) -> None:
+    expected = DeliveryReceipt(message_id="wamid.OURS", rank=rank, at=SENT_AT, channel_id=MINA)
     assert happened(payload(change(statuses=[status(state, conversation={"id": "c"}, pricing={"billable": True})]))) == [expected]
 
 
 def test_ranks_only_rise() -> None:
-    assert Rank.SENT < Rank.DELIVERED < Rank.READ < Rank.FAILED
+    assert ReceiptRank.SENT < ReceiptRank.DELIVERED < ReceiptRank.READ < ReceiptRank.FAILED
 
 
 @pytest.mark.parametrize(
@@ -354,29 +360,33 @@ def test_ranks_only_rise() -> None:
     ],
 )
 def test_a_receipt_knows_the_channel(more: dict[str, Any], channel_id: str | None) -> None:
-    expected = Receipt(message_id="wamid.OURS", rank=Rank.SENT, at=SENT_AT, channel_id=channel_id)
+    expected = DeliveryReceipt(message_id="wamid.OURS", rank=ReceiptRank.SENT, at=SENT_AT, channel_id=channel_id)
     assert happened(payload(change(statuses=[status("sent", **more)]))) == [expected]
 
 
 @pytest.mark.parametrize(
     ("errors", "error", "detail"),
     [
-        ([{"code": 131047, "title": "Re-engagement message"}], Outcome.WINDOW_CLOSED, "131047: Re-engagement message"),
-        ([{"code": 131026, "message": "Message undeliverable"}, {"code": 4}], Outcome.INVALID_RECIPIENT, "131026: Message undeliverable"),
-        ([{"code": 131049, "title": "T", "message": "T", "error_data": {"details": "D"}}], Outcome.REJECTED, "131049: T: D"),
-        ([{"code": 131000}], Outcome.SERVICE_UNAVAILABLE, "131000"),
-        ([], Outcome.REJECTED, ""),
-        (None, Outcome.REJECTED, ""),
+        ([{"code": 131047, "title": "Re-engagement message"}], SendOutcome.WINDOW_CLOSED, "131047: Re-engagement message"),
+        (
+            [{"code": 131026, "message": "Message undeliverable"}, {"code": 4}],
+            SendOutcome.INVALID_RECIPIENT,
+            "131026: Message undeliverable",
+        ),
+        ([{"code": 131049, "title": "T", "message": "T", "error_data": {"details": "D"}}], SendOutcome.REJECTED, "131049: T: D"),
+        ([{"code": 131000}], SendOutcome.SERVICE_UNAVAILABLE, "131000"),
+        ([], SendOutcome.REJECTED, ""),
+        (None, SendOutcome.REJECTED, ""),
     ],
 )
-def test_a_failed_one_says_why(errors: Any, error: Outcome, detail: str) -> None:
-    expected = Receipt(message_id="wamid.OURS", rank=Rank.FAILED, at=SENT_AT, error=error, detail=detail, channel_id=MINA)
+def test_a_failed_one_says_why(errors: Any, error: SendOutcome, detail: str) -> None:
+    expected = DeliveryReceipt(message_id="wamid.OURS", rank=ReceiptRank.FAILED, at=SENT_AT, error=error, detail=detail, channel_id=MINA)
     assert happened(payload(change(statuses=[status("failed", errors=errors)]))) == [expected]
 
 
 @pytest.mark.parametrize("odd", [status("warning"), status("deleted"), {"status": "sent"}, {}])
 def test_a_status_that_says_nothing_of_a_message_is_passed_over(odd: dict[str, Any]) -> None:
-    assert happened(payload(change(statuses=[odd]))) == [Passed(reason="status")]
+    assert happened(payload(change(statuses=[odd]))) == [Ignored(reason="status")]
 
 
 @pytest.mark.parametrize(
@@ -392,19 +402,19 @@ def test_a_status_that_says_nothing_of_a_message_is_passed_over(odd: dict[str, A
     ],
 )
 def test_a_new_number_is_a_new_name(system: dict[str, str], renamed: list[tuple[str, str]]) -> None:
-    assert heard(message("system", system)) == [Renamed(old=old, new=new) for old, new in renamed]
+    assert heard(message("system", system)) == [IdChanged(old=old, new=new) for old, new in renamed]
 
 
 def test_a_new_user_id_is_a_new_name_whichever_way_it_is_told() -> None:
     system = {"type": "user_changed_user_id", "user_id": "DE.2", "previous_user_id": MINA_ID}
-    assert heard({"id": "wamid.S", "timestamp": STAMP, "type": "system", "system": system}) == [Renamed(old=MINA_ID, new="DE.2")]
+    assert heard({"id": "wamid.S", "timestamp": STAMP, "type": "system", "system": system}) == [IdChanged(old=MINA_ID, new="DE.2")]
     update = {"wa_id": MINA, "user_id": {"previous": MINA_ID, "current": "DE.2"}, "parent_user_id": {"previous": "a", "current": "b"}}
-    assert happened(payload(change("user_id_update", user_id_update=[update]))) == [Renamed(old=MINA_ID, new="DE.2")]
+    assert happened(payload(change("user_id_update", user_id_update=[update]))) == [IdChanged(old=MINA_ID, new="DE.2")]
 
 
 @pytest.mark.parametrize("ids", [{}, {"previous": MINA_ID}, {"current": MINA_ID}, {"previous": MINA_ID, "current": MINA_ID}, None])
 def test_no_change_is_no_new_name(ids: Any) -> None:
-    assert happened(payload(change("user_id_update", user_id_update=[{"user_id": ids}]))) == [Passed(reason="system")]
+    assert happened(payload(change("user_id_update", user_id_update=[{"user_id": ids}]))) == [Ignored(reason="system")]
 
 
 # --- whatever comes
@@ -435,7 +445,7 @@ def test_nothing_raises_and_all_that_is_heard_can_be_stored(content: Any) -> Non
     found = happened(content)
     assert found
     for happening in found:
-        if isinstance(happening, Heard):
+        if isinstance(happening, InboundMessage):
             envelope = happening.envelope
             assert envelope.channel_id
             assert envelope.event.text.strip() or envelope.event.media_type
@@ -451,7 +461,7 @@ def test_a_webhook_of_three_megabytes_is_read_once() -> None:
     many = [text(f"message {number} " + "x" * 500, id=f"wamid.{number}") for number in range(5_000)]
     content = json.dumps(payload(change(messages=many))).encode()
     found = WHATSAPP.parse(webhook(content), now=NOW)
-    assert len({happening.envelope.event_key for happening in found if isinstance(happening, Heard)}) == 5_000
+    assert len({happening.envelope.event_key for happening in found if isinstance(happening, InboundMessage)}) == 5_000
 
 
 def test_a_clock_that_is_ahead_does_not_count() -> None:

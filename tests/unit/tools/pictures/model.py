@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import UUID, uuid4
 
-from hermes.ports.backends import Ask, Completion, Usage
-from hermes.ports.concierge import Eaten, Food, FoundProduct
-from hermes.ports.images import Fetched
+from hermes.ports.backends import Completion, ModelRequest, Usage
+from hermes.ports.concierge import Food, FoundProduct, MealItem
+from hermes.ports.images import FetchedMedia
 from hermes.ports.models import Answer, Caller
 from hermes.ports.souls import Soul
 from hermes.ports.transactions import Transaction
@@ -29,9 +29,9 @@ class OneAddress:
     media_type: str = "image/png"
     asked: list[str] = field(default_factory=list)
 
-    async def fetch(self, url: str) -> Fetched:
+    async def fetch(self, url: str) -> FetchedMedia:
         self.asked.append(url)
-        return Fetched(self.body, self.media_type)
+        return FetchedMedia(self.body, self.media_type)
 
 
 @dataclass
@@ -39,9 +39,9 @@ class Says:
     """The port Models."""
 
     answers: list[Any]
-    asked: list[Ask] = field(default_factory=list)
+    asked: list[ModelRequest] = field(default_factory=list)
 
-    async def complete(self, ask: Ask, caller: Caller) -> Answer:
+    async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
         self.asked.append(ask)
         answer = self.answers.pop(0)
         message = {"role": "assistant", **(answer if isinstance(answer, dict) else {"content": answer})}
@@ -75,7 +75,7 @@ class Foods:
     async def find(self, _: Transaction, name: str) -> Food | None:
         return next((food for food in sample_foods() if fold(name) in {fold(known) for known in (food.name, *food.also)}), None)
 
-    async def log(self, _: Transaction, user_id: UUID, portions: Sequence[Eaten]) -> None:
+    async def log(self, _: Transaction, user_id: UUID, portions: Sequence[MealItem]) -> None:
         self.diary += [(user_id, portion.food, portion.grams) for portion in portions]
 
 

@@ -5,8 +5,8 @@ from uuid import uuid4
 
 import pytest
 
-from hermes.ports.images import ImageIntent, ImageTooLarge, ImageUnreadable, Picture
-from hermes.ports.people import User, UserState
+from hermes.ports.images import ImageIntent, ImagePrompt, ImageTooLarge, ImageUnreadable
+from hermes.ports.users import User, UserState
 from hermes.soul.sanitize import scan
 from hermes.tools.pictures import MAX_BYTES, Pictures
 from hermes.tools.pictures.pictures import OPEN, WANTED, question
@@ -18,7 +18,7 @@ ADDRESS = "https://example.com/x"
 USER = User(uuid4(), UserState.ACTIVE, "free", "en", "friend-1", trains=False)
 
 
-async def look(pictures: Pictures, text: str = "", media_url: str | None = ADDRESS, media_type: str | None = None) -> Picture | None:
+async def look(pictures: Pictures, text: str = "", media_url: str | None = ADDRESS, media_type: str | None = None) -> ImagePrompt | None:
     event = MessageEvent(platform=Platform.REST, sender_id="u", text=text, media_url=media_url, media_type=media_type)
     return await pictures.look(event)
 
@@ -41,7 +41,7 @@ async def test_a_message_without_a_picture_passes() -> None:
     ("caption", "intent"), [("how many calories?", ImageIntent.CALORIE_SCAN), ("any dupes for this?", ImageIntent.DUPE_SEARCH)]
 )
 async def test_a_caption_that_decides_makes_the_model_call_the_tool(caption: str, intent: ImageIntent) -> None:
-    assert await look(pictures(), caption) == Picture(
+    assert await look(pictures(), caption) == ImagePrompt(
         intent, shown("image/png", PNG), question(WANTED[intent]), (intent.value,), must_call=intent.value
     )
 
@@ -56,7 +56,7 @@ async def test_a_caption_that_decides_makes_the_model_call_the_tool(caption: str
     ],
 )
 async def test_else_the_model_is_offered_both_tools_and_decides(caption: str) -> None:
-    assert await look(pictures(), caption) == Picture(
+    assert await look(pictures(), caption) == ImagePrompt(
         ImageIntent.GENERAL, shown("image/png", PNG), question(OPEN), ("dupe_search", "calorie_scan")
     )
 

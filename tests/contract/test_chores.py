@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from hermes.ports.rota import Duty, Rota
+from hermes.ports.chores import ChoreLease, Chores
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.stores.memory import MemoryRota, MemoryTransactions
 from hermes.stores.postgres.database import Database, on
@@ -18,18 +18,18 @@ from hermes.stores.postgres.rota import PostgresRota
 class House:
     """A rota, and a way to let its leases run out."""
 
-    rota: Rota
+    rota: Chores
     transactions: Transactions
     run_out: Callable[[], Awaitable[None]]
 
     def begin(self) -> AbstractAsyncContextManager[Transaction]:
         return self.transactions.begin()
 
-    async def take(self, slot: int, chore: str = "dreams") -> Duty | None:
+    async def take(self, slot: int, chore: str = "dreams") -> ChoreLease | None:
         async with self.begin() as tx:
             return await self.rota.take(tx, chore, slot, lease_s=60)
 
-    async def taken(self, slot: int) -> Duty:
+    async def taken(self, slot: int) -> ChoreLease:
         duty = await self.take(slot)
         assert duty is not None
         return duty
@@ -56,8 +56,8 @@ def house(request: pytest.FixtureRequest) -> House:
 async def test_one_of_all_who_look_gets_a_chore(house: House) -> None:
     duties = await asyncio.gather(*(house.take(7) for _ in range(8)))
     [mine] = [duty for duty in duties if duty is not None]
-    assert mine == Duty("dreams", 7, 1)
-    assert await house.take(7, "reminders") == Duty("reminders", 7, 1), "each chore has its own"
+    assert mine == ChoreLease("dreams", 7, 1)
+    assert await house.take(7, "reminders") == ChoreLease("reminders", 7, 1), "each chore has its own"
 
 
 async def test_a_chore_is_done_once_in_a_slot_and_again_in_the_next(house: House) -> None:
@@ -66,7 +66,7 @@ async def test_a_chore_is_done_once_in_a_slot_and_again_in_the_next(house: House
         await house.rota.end(tx, duty)
     assert await house.take(7) is None
     assert await house.take(6) is None
-    assert await house.take(8) == Duty("dreams", 8, 2)
+    assert await house.take(8) == ChoreLease("dreams", 8, 2)
 
 
 async def test_slots_that_were_missed_are_not_made_up_for(house: House) -> None:
@@ -82,7 +82,7 @@ async def test_whoever_gives_no_sign_of_life_loses_the_chore_and_comes_too_late(
     lost = await house.taken(7)
     await house.run_out()
     mine = await house.taken(7)
-    assert mine == Duty("dreams", 7, 2)
+    assert mine == ChoreLease("dreams", 7, 2)
     async with house.begin() as tx:
         assert await house.rota.keep(tx, lost, lease_s=60) is False
         await house.rota.end(tx, lost)
@@ -108,4 +108,4 @@ async def test_what_was_given_back_is_taken_again_after_the_pause(house: House) 
     again = await house.taken(7)
     async with house.begin() as tx:
         await house.rota.give_back(tx, again)
-    assert await house.take(7) == Duty("dreams", 7, 3)
+    assert await house.take(7) == ChoreLease("dreams", 7, 3)

@@ -11,20 +11,20 @@ from datetime import datetime, timedelta
 
 from hermes.turn import Platform
 
-WINDOWS: Mapping[Platform, timedelta] = {Platform.WHATSAPP: timedelta(hours=24), Platform.INSTAGRAM: timedelta(hours=24)}
+SERVICE_WINDOWS: Mapping[Platform, timedelta] = {Platform.WHATSAPP: timedelta(hours=24), Platform.INSTAGRAM: timedelta(hours=24)}
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class MessageTemplate:
     """An approved message with one variable, for what is to be said outside the window."""
 
     name: str
     language: str = "en"
 
 
-def is_open(platform: Platform, last_inbound_at: datetime | None, now: datetime) -> bool:
+def is_window_open(platform: Platform, last_inbound_at: datetime | None, now: datetime) -> bool:
     """Whether free text may be sent now. A platform without a window is always open; nobody who never wrote has one."""
-    window = WINDOWS.get(platform)
+    window = SERVICE_WINDOWS.get(platform)
     if window is None:
         return True
     return last_inbound_at is not None and now - last_inbound_at < window

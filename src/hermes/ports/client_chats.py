@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
-from hermes.ports.calls import Call
-from hermes.ports.graphs import Entry
+from hermes.ports.graphs import GraphEntry
+from hermes.ports.model_calls import ModelCall
 from hermes.ports.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ChatFingerprint:
     """What a chat is recognised by just behind a response: digests, which the store keys with the user's own key."""
 
     length: int
@@ -27,13 +27,13 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ChatMatch:
     """A chat that a request belongs to. Its row is locked until the transaction ends, so nobody else writes in it meanwhile."""
 
     session_id: UUID
     head: str
     """The context id of its current list."""
-    known: Mark | None = None
+    known: ChatFingerprint | None = None
     """The place in the request up to which the current list is what the client shows; None where the list must be looked at."""
     is_new: bool = False
     has_reasoning: bool = False
@@ -42,10 +42,10 @@ class Found:
     """Whether the list has reasoning, and the client showed none of it."""
 
 
-class Chats(Protocol):
+class ClientChats(Protocol):
     """The chats of the OpenAI door. Fails closed."""
 
-    async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[Mark]) -> Found | None:
+    async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
         """Return the chat of this user's that a request with these marks belongs to; None for a new one. Locks it.
 
         A list that is known up to a response, word for word, is that chat; of several the longest, then the newest. Otherwise the newest
@@ -53,27 +53,29 @@ class Chats(Protocol):
         long as there is another. Raises Forgotten."""
         ...
 
-    async def look(self, user_id: UUID, marks: Sequence[Mark]) -> Found | None:
+    async def look(self, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
         """As `find`, at once and without a lock: what it says may be over when it is used."""
         ...
 
-    async def add(self, user_id: UUID, found: Found | None, entries: Sequence[Entry], mark: Mark | None, call: Call) -> UUID | None:
+    async def add(
+        self, user_id: UUID, found: ChatMatch | None, entries: Sequence[GraphEntry], mark: ChatFingerprint | None, call: ModelCall
+    ) -> UUID | None:
         """Append to a chat that was looked up, or begin one, and remember the response and its call: all of it at once, or nothing.
 
         Return the chat; None where it is no more as it was found. The call may be recorded then all the same."""
         ...
 
-    async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, marks: Sequence[Mark] = ()) -> Found | None:
+    async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, marks: Sequence[ChatFingerprint] = ()) -> ChatMatch | None:
         """Return one of the user's chats by its id; None if there is none. Locks it."""
         ...
 
-    async def named(self, tx: Transaction, account: str, user_id: UUID, name: str, marks: Sequence[Mark]) -> Found:
+    async def named(self, tx: Transaction, account: str, user_id: UUID, name: str, marks: Sequence[ChatFingerprint]) -> ChatMatch:
         """Return the chat that the client itself calls so, and begin it if there is none; whatever the request holds. Locks it.
 
         `name` may be the id of one of the user's chats."""
         ...
 
-    async def begin(self, tx: Transaction, account: str, user_id: UUID) -> Found:
+    async def begin(self, tx: Transaction, account: str, user_id: UUID) -> ChatMatch:
         """Begin a chat with an empty list. Raises Forgotten."""
         ...
 
@@ -81,6 +83,6 @@ class Chats(Protocol):
         """Take a chat away in which nothing was ever said; no change for any other."""
         ...
 
-    async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, mark: Mark) -> None:
+    async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, mark: ChatFingerprint) -> None:
         """Remember a response by its mark. `head` is that of the list that ends with it; None where the list does not."""
         ...

@@ -5,12 +5,12 @@ from uuid import uuid4
 
 import pytest
 
-from hermes.ports.arrivals import Spoken, Standing
-from hermes.ports.channels import Outcome, Rank, Receipt
-from hermes.ports.dead_letters import DeadLetter, Wanted
+from hermes.ports.channels import DeliveryReceipt, ReceiptRank, SendOutcome
+from hermes.ports.dead_letters import DeadLetter, DeadLetterQuery
+from hermes.ports.delivery_tracking import AnswerSource, DeliveryStatus
 from hermes.ports.inbox import Claim
-from hermes.ports.outbox import Parcel, ParcelState, Sending
-from hermes.ports.people import Channel
+from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
+from hermes.ports.users import UserChannel
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
@@ -26,7 +26,7 @@ def outbox(keyring: Keyring) -> PostgresOutbox:
     return PostgresOutbox(keyring, cut_off_s=60)
 
 
-async def promised(database: Database, keyring: Keyring, outbox: PostgresOutbox, *parts: str) -> tuple[Claim, Parcel]:
+async def promised(database: Database, keyring: Keyring, outbox: PostgresOutbox, *parts: str) -> tuple[Claim, OutboxMessage]:
     """An answer whose first part is being sent."""
     claim = await new_claim(database, keyring)
     async with database.begin() as tx:
@@ -36,34 +36,36 @@ async def promised(database: Database, keyring: Keyring, outbox: PostgresOutbox,
     return claim, parcel
 
 
-async def is_sent(database: Database, outbox: PostgresOutbox, parcel: Parcel, message_id: str | None = "wamid.1") -> None:
+async def is_sent(database: Database, outbox: PostgresOutbox, parcel: OutboxMessage, message_id: str | None = "wamid.1") -> None:
     async with database.begin() as tx:
-        await outbox.settle(tx, parcel, Sending(state=ParcelState.SENT, outcome=Outcome.SENT, message_id=message_id))
+        await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.SENT, outcome=SendOutcome.SENT, message_id=message_id))
 
 
-async def hear(database: Database, outbox: PostgresOutbox, rank: Rank, message_id: str = "wamid.1", **more: object) -> DeadLetter | None:
-    receipt = Receipt(message_id=message_id, rank=rank, **more)
+async def hear(
+    database: Database, outbox: PostgresOutbox, rank: ReceiptRank, message_id: str = "wamid.1", **more: object
+) -> DeadLetter | None:
+    receipt = DeliveryReceipt(message_id=message_id, rank=rank, **more)
     async with database.begin() as tx:
-        return await outbox.arrivals.receive(tx, "shop", Platform.REST, receipt)
+        return await outbox.tracking.receive(tx, "shop", Platform.REST, receipt)
 
 
-async def standing(database: Database, outbox: PostgresOutbox, claim: Claim) -> list[tuple[str, Rank | None]]:
+async def standing(database: Database, outbox: PostgresOutbox, claim: Claim) -> list[tuple[str, ReceiptRank | None]]:
     async with database.begin() as tx:
-        return [(each.state, each.rank) for each in await outbox.arrivals.standings(tx, claim.turn_id)]
+        return [(each.state, each.rank) for each in await outbox.tracking.standings(tx, claim.turn_id)]
 
 
 async def test_how_far_each_part_came_is_shown(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
     claim, parcel = await promised(database, keyring, outbox, "one", "two")
     await is_sent(database, outbox, parcel)
-    await hear(database, outbox, Rank.DELIVERED)
+    await hear(database, outbox, ReceiptRank.DELIVERED)
     async with database.begin() as tx:
-        first, second = await outbox.arrivals.standings(tx, claim.turn_id)
-        assert await outbox.arrivals.standings(tx, uuid4()) == []
+        first, second = await outbox.tracking.standings(tx, claim.turn_id)
+        assert await outbox.tracking.standings(tx, uuid4()) == []
     nothing = {"news": "", "reason": "", "doubts": 0, "is_late": False}
     times = {"ranked_at": first.ranked_at, "promised_at": first.promised_at}
-    assert first == Standing(part=0, state="sent", rank=Rank.DELIVERED, outcome=Outcome.SENT, tries=1, **nothing, **times)
+    assert first == DeliveryStatus(part=0, state="sent", rank=ReceiptRank.DELIVERED, outcome=SendOutcome.SENT, tries=1, **nothing, **times)
     times = {"ranked_at": None, "promised_at": second.promised_at}
-    assert second == Standing(part=1, state="pending", rank=None, outcome=None, tries=0, **nothing, **times)
+    assert second == DeliveryStatus(part=1, state="pending", rank=None, outcome=None, tries=0, **nothing, **times)
 
 
 @pytest.mark.parametrize("order", [(2, 3), (3, 2), (3, 3, 1), (1, 2, 3), (2, 1, 3, 2)])
@@ -73,18 +75,18 @@ async def test_receipts_come_in_any_order_and_only_a_higher_rank_counts(
     claim, parcel = await promised(database, keyring, outbox)
     await is_sent(database, outbox, parcel)
     for rank in order:
-        assert await hear(database, outbox, Rank(rank)) is None
-    assert await standing(database, outbox, claim) == [("sent", Rank.READ)]
+        assert await hear(database, outbox, ReceiptRank(rank)) is None
+    assert await standing(database, outbox, claim) == [("sent", ReceiptRank.READ)]
 
 
 async def test_a_receipt_that_comes_before_its_message_is_noted_waits_for_it(
     database: Database, keyring: Keyring, outbox: PostgresOutbox
 ) -> None:
     claim, parcel = await promised(database, keyring, outbox)
-    await hear(database, outbox, Rank.READ)
-    await hear(database, outbox, Rank.DELIVERED)
+    await hear(database, outbox, ReceiptRank.READ)
+    await hear(database, outbox, ReceiptRank.DELIVERED)
     await is_sent(database, outbox, parcel)
-    assert await standing(database, outbox, claim) == [("sent", Rank.READ)]
+    assert await standing(database, outbox, claim) == [("sent", ReceiptRank.READ)]
     async with database.begin() as tx:
         assert await (await on(tx).execute("select count(*) from early_receipts")).fetchone() == (0,)
 
@@ -92,11 +94,11 @@ async def test_a_receipt_that_comes_before_its_message_is_noted_waits_for_it(
 async def test_receipts_of_another_account_or_platform_are_nobodys(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
     claim, parcel = await promised(database, keyring, outbox)
     await is_sent(database, outbox, parcel)
-    receipt = Receipt(message_id="wamid.1", rank=Rank.READ)
+    receipt = DeliveryReceipt(message_id="wamid.1", rank=ReceiptRank.READ)
     async with database.begin() as tx:
-        await outbox.arrivals.receive(tx, "elsewhere", Platform.REST, receipt)
-        await outbox.arrivals.receive(tx, "shop", Platform.WEB, receipt)
-    assert await standing(database, outbox, claim) == [("sent", Rank.SENT)]
+        await outbox.tracking.receive(tx, "elsewhere", Platform.REST, receipt)
+        await outbox.tracking.receive(tx, "shop", Platform.WEB, receipt)
+    assert await standing(database, outbox, claim) == [("sent", ReceiptRank.SENT)]
 
 
 async def test_a_message_that_the_platform_gives_up_becomes_a_dead_letter_once(
@@ -104,11 +106,11 @@ async def test_a_message_that_the_platform_gives_up_becomes_a_dead_letter_once(
 ) -> None:
     claim, parcel = await promised(database, keyring, outbox)
     await is_sent(database, outbox, parcel)
-    letter = await hear(database, outbox, Rank.FAILED, error=Outcome.WINDOW_CLOSED, detail="131047")
+    letter = await hear(database, outbox, ReceiptRank.FAILED, error=SendOutcome.WINDOW_CLOSED, detail="131047")
     assert letter is not None
-    assert (letter.id, letter.outcome, letter.reason) == (parcel.id, Outcome.WINDOW_CLOSED, "131047")
-    assert await hear(database, outbox, Rank.FAILED) is None
-    assert await standing(database, outbox, claim) == [("dead", Rank.FAILED)]
+    assert (letter.id, letter.outcome, letter.reason) == (parcel.id, SendOutcome.WINDOW_CLOSED, "131047")
+    assert await hear(database, outbox, ReceiptRank.FAILED) is None
+    assert await standing(database, outbox, claim) == [("dead", ReceiptRank.FAILED)]
     async with database.begin() as tx:
         assert await outbox.dead_letters.list(tx) == [letter]
 
@@ -116,24 +118,24 @@ async def test_a_message_that_the_platform_gives_up_becomes_a_dead_letter_once(
 async def test_one_that_was_delivered_is_not_given_up(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
     claim, parcel = await promised(database, keyring, outbox)
     await is_sent(database, outbox, parcel)
-    await hear(database, outbox, Rank.DELIVERED)
-    assert await hear(database, outbox, Rank.FAILED) is None
-    assert await standing(database, outbox, claim) == [("sent", Rank.FAILED)]
+    await hear(database, outbox, ReceiptRank.DELIVERED)
+    assert await hear(database, outbox, ReceiptRank.FAILED) is None
+    assert await standing(database, outbox, claim) == [("sent", ReceiptRank.FAILED)]
 
 
 async def test_a_failure_that_came_too_early_is_found_later(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
     claim, parcel = await promised(database, keyring, outbox)
-    failed = Receipt(message_id="wamid.1", rank=Rank.FAILED, error=Outcome.REJECTED, detail="131051", channel_id="c1")
+    failed = DeliveryReceipt(message_id="wamid.1", rank=ReceiptRank.FAILED, error=SendOutcome.REJECTED, detail="131051", channel_id="c1")
     async with database.begin() as tx:
-        assert await outbox.arrivals.receive(tx, "shop", Platform.REST, failed) is None
-        assert await outbox.arrivals.take_found(tx) is None, "its message is not known yet"
+        assert await outbox.tracking.receive(tx, "shop", Platform.REST, failed) is None
+        assert await outbox.tracking.take_early_receipt(tx) is None, "its message is not known yet"
     await is_sent(database, outbox, parcel)
     async with database.begin() as tx:
-        assert await outbox.arrivals.take_found(tx) == ("shop", Platform.REST, failed)
-        letter = await outbox.arrivals.receive(tx, "shop", Platform.REST, failed)
-        assert await outbox.arrivals.take_found(tx) is None
+        assert await outbox.tracking.take_early_receipt(tx) == ("shop", Platform.REST, failed)
+        letter = await outbox.tracking.receive(tx, "shop", Platform.REST, failed)
+        assert await outbox.tracking.take_early_receipt(tx) is None
     assert letter is not None
-    assert await standing(database, outbox, claim) == [("dead", Rank.FAILED)]
+    assert await standing(database, outbox, claim) == [("dead", ReceiptRank.FAILED)]
 
 
 async def test_receipts_that_nobody_asks_for_are_thrown_away_after_a_day(
@@ -141,19 +143,19 @@ async def test_receipts_that_nobody_asks_for_are_thrown_away_after_a_day(
 ) -> None:
     await promised(database, keyring, outbox)
     for number in range(2):
-        await hear(database, outbox, Rank.READ, f"wamid.{number}")
+        await hear(database, outbox, ReceiptRank.READ, f"wamid.{number}")
     async with database.begin() as tx:
         await on(tx).execute("update early_receipts set received_at = now() - interval '25 h' where message_id = 'wamid.0'")
-        await outbox.arrivals.take_found(tx)
+        await outbox.tracking.take_early_receipt(tx)
         assert await (await on(tx).execute("select message_id from early_receipts")).fetchall() == [("wamid.1",)]
 
 
 # --- what was in doubt
 
 
-async def in_doubt(database: Database, outbox: PostgresOutbox, parcel: Parcel) -> Parcel:
+async def in_doubt(database: Database, outbox: PostgresOutbox, parcel: OutboxMessage) -> OutboxMessage:
     """The answer to a call was lost; its parcel is taken again."""
-    sending = Sending(state=ParcelState.PENDING, outcome=Outcome.AMBIGUOUS, is_doubtful=True)
+    sending = DeliveryResult(state=OutboxState.PENDING, outcome=SendOutcome.AMBIGUOUS, is_doubtful=True)
     async with database.begin() as tx:
         await outbox.settle(tx, parcel, sending)
     async with database.begin() as tx:
@@ -166,23 +168,23 @@ async def test_a_receipt_for_an_unknown_message_confirms_what_was_in_doubt(
     database: Database, keyring: Keyring, outbox: PostgresOutbox
 ) -> None:
     claim, parcel = await promised(database, keyring, outbox)
-    await hear(database, outbox, Rank.DELIVERED, "wamid.9", channel_id="c1")
+    await hear(database, outbox, ReceiptRank.DELIVERED, "wamid.9", channel_id="c1")
     again = await in_doubt(database, outbox, parcel)
     assert (again.doubts, again.confirmed_by) == (1, "wamid.9")
     await is_sent(database, outbox, again, again.confirmed_by)
-    assert await standing(database, outbox, claim) == [("sent", Rank.DELIVERED)]
+    assert await standing(database, outbox, claim) == [("sent", ReceiptRank.DELIVERED)]
 
 
-@pytest.mark.parametrize("more", [{"channel_id": "c2"}, {}, {"channel_id": "c1", "rank": Rank.FAILED}])
+@pytest.mark.parametrize("more", [{"channel_id": "c2"}, {}, {"channel_id": "c1", "rank": ReceiptRank.FAILED}])
 async def test_no_other_receipt_confirms_it(database: Database, keyring: Keyring, outbox: PostgresOutbox, more: dict[str, object]) -> None:
     _, parcel = await promised(database, keyring, outbox)
-    await hear(database, outbox, **{"rank": Rank.DELIVERED, "message_id": "wamid.9", **more})
+    await hear(database, outbox, **{"rank": ReceiptRank.DELIVERED, "message_id": "wamid.9", **more})
     assert (await in_doubt(database, outbox, parcel)).confirmed_by is None
 
 
 async def test_a_receipt_from_before_the_try_does_not_confirm_it(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
     claim = await new_claim(database, keyring)
-    await hear(database, outbox, Rank.DELIVERED, "wamid.0", channel_id="c1")
+    await hear(database, outbox, ReceiptRank.DELIVERED, "wamid.0", channel_id="c1")
     async with database.begin() as tx:
         await outbox.put(tx, claim, ["hello"])
     await asyncio.sleep(0.01)
@@ -194,7 +196,7 @@ async def test_a_receipt_from_before_the_try_does_not_confirm_it(database: Datab
 
 async def test_a_try_that_was_cut_off_is_confirmed_too(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
     claim, _ = await promised(database, keyring, outbox)
-    await hear(database, outbox, Rank.DELIVERED, "wamid.9", channel_id="c1")
+    await hear(database, outbox, ReceiptRank.DELIVERED, "wamid.9", channel_id="c1")
     async with database.begin() as tx:
         await on(tx).execute("update outbox set touched_at = now() - interval '61 s'")
         again = await outbox.take(tx, claim.conversation_id)
@@ -208,10 +210,10 @@ async def test_what_may_be_an_earlier_message_in_doubt_confirms_nothing(
     _, first = await promised(database, keyring, outbox)
     await is_sent(database, outbox, await in_doubt(database, outbox, first), "wamid.2")
     _, second = await promised(database, keyring, outbox)
-    await hear(database, outbox, Rank.SENT, "wamid.1", channel_id="c1")  # a copy of the first one that did arrive
+    await hear(database, outbox, ReceiptRank.SENT, "wamid.1", channel_id="c1")  # a copy of the first one that did arrive
     again = await in_doubt(database, outbox, second)
     assert again.confirmed_by is None
-    await hear(database, outbox, Rank.SENT, "wamid.3", channel_id="c1")
+    await hear(database, outbox, ReceiptRank.SENT, "wamid.3", channel_id="c1")
     assert (await in_doubt(database, outbox, again)).confirmed_by == "wamid.3", "of two messages one must be this one"
 
 
@@ -220,8 +222,8 @@ async def test_an_echo_confirms_only_what_says_the_same(
     database: Database, keyring: Keyring, outbox: PostgresOutbox, text: str, confirmed_by: str | None
 ) -> None:
     _, parcel = await promised(database, keyring, outbox, "hello there", "and more")
-    await hear(database, outbox, Rank.SENT, "wamid.9", channel_id="c1", text=text)
-    await hear(database, outbox, Rank.READ, "wamid.9")
+    await hear(database, outbox, ReceiptRank.SENT, "wamid.9", channel_id="c1", text=text)
+    await hear(database, outbox, ReceiptRank.READ, "wamid.9")
     assert (await in_doubt(database, outbox, parcel)).confirmed_by == confirmed_by
 
 
@@ -231,7 +233,7 @@ async def test_a_receipt_that_names_what_is_not_there_confirms_nothing(
 ) -> None:
     """It is about a dead letter that a person dropped, or about what another program on the same number sent."""
     _, parcel = await promised(database, keyring, outbox)
-    await hear(database, outbox, Rank.DELIVERED, "wamid.9", channel_id="c1", reference=reference)
+    await hear(database, outbox, ReceiptRank.DELIVERED, "wamid.9", channel_id="c1", reference=reference)
     assert (await in_doubt(database, outbox, parcel)).confirmed_by is None
 
 
@@ -248,16 +250,16 @@ async def test_a_receipt_for_a_message_that_is_known_by_now_confirms_no_other(
     assert (await in_doubt(database, outbox, second)).confirmed_by is None
 
 
-async def given_up_in_doubt(database: Database, outbox: PostgresOutbox, parcel: Parcel) -> None:
+async def given_up_in_doubt(database: Database, outbox: PostgresOutbox, parcel: OutboxMessage) -> None:
     again = await in_doubt(database, outbox, parcel)
-    sending = Sending(state=ParcelState.DEAD, outcome=Outcome.AMBIGUOUS, reason="no receipt", is_doubtful=True)
+    sending = DeliveryResult(state=OutboxState.DEAD, outcome=SendOutcome.AMBIGUOUS, reason="no receipt", is_doubtful=True)
     async with database.begin() as tx:
-        assert await outbox.settle(tx, again, sending) is ParcelState.DEAD
+        assert await outbox.settle(tx, again, sending) is OutboxState.DEAD
 
 
 async def arrived(database: Database, outbox: PostgresOutbox, message_id: str) -> int | None:
     async with database.begin() as tx:
-        letter = await outbox.arrivals.take_arrived(tx, "shop", Platform.REST, message_id)
+        letter = await outbox.tracking.take_arrived(tx, "shop", Platform.REST, message_id)
     return None if letter is None else letter.id
 
 
@@ -267,11 +269,11 @@ async def test_a_receipt_takes_what_was_given_up_in_doubt_off_the_list_once(
     claim, parcel = await promised(database, keyring, outbox)
     await given_up_in_doubt(database, outbox, parcel)
     assert await arrived(database, outbox, "wamid.9") is None, "nothing was heard yet"
-    await hear(database, outbox, Rank.DELIVERED, "wamid.9", channel_id="c1")
+    await hear(database, outbox, ReceiptRank.DELIVERED, "wamid.9", channel_id="c1")
     assert [await arrived(database, outbox, "wamid.9") for _ in range(2)] == [parcel.id, None]
-    assert await standing(database, outbox, claim) == [("sent", Rank.DELIVERED)]
-    await hear(database, outbox, Rank.READ, "wamid.9")
-    assert await standing(database, outbox, claim) == [("sent", Rank.READ)]
+    assert await standing(database, outbox, claim) == [("sent", ReceiptRank.DELIVERED)]
+    await hear(database, outbox, ReceiptRank.READ, "wamid.9")
+    assert await standing(database, outbox, claim) == [("sent", ReceiptRank.READ)]
     async with database.begin() as tx:
         assert await outbox.dead_letters.list(tx) == []
 
@@ -283,9 +285,9 @@ async def test_of_two_that_were_given_up_in_doubt_the_one_that_is_named_has_arri
     await given_up_in_doubt(database, outbox, first)
     _, second = await promised(database, keyring, outbox)
     await given_up_in_doubt(database, outbox, second)
-    await hear(database, outbox, Rank.READ, "wamid.7", channel_id="c1")
+    await hear(database, outbox, ReceiptRank.READ, "wamid.7", channel_id="c1")
     assert await arrived(database, outbox, "wamid.7") is None, "it may be a copy of either"
-    await hear(database, outbox, Rank.READ, "wamid.9", channel_id="c1", reference=second.reference)
+    await hear(database, outbox, ReceiptRank.READ, "wamid.9", channel_id="c1", reference=second.reference)
     assert await arrived(database, outbox, "wamid.9") == second.id
 
 
@@ -297,18 +299,18 @@ async def test_a_late_receipt_of_a_letter_that_was_requeued_or_dropped_confirms_
     await given_up_in_doubt(database, outbox, first)
     async with database.begin() as tx:
         if fate == "requeued":
-            await outbox.dead_letters.requeue(tx, Wanted(ids=[first.id]))
+            await outbox.dead_letters.requeue(tx, DeadLetterQuery(ids=[first.id]))
             again = await outbox.take(tx, first.conversation_id)
             assert again is not None
-            await outbox.settle(tx, again, Sending(state=ParcelState.SENT, outcome=Outcome.SENT, message_id="wamid.5"))
+            await outbox.settle(tx, again, DeliveryResult(state=OutboxState.SENT, outcome=SendOutcome.SENT, message_id="wamid.5"))
         else:
-            await outbox.dead_letters.drop(tx, Wanted(ids=[first.id]))
+            await outbox.dead_letters.drop(tx, DeadLetterQuery(ids=[first.id]))
     _, second = await promised(database, keyring, outbox)
     for message_id in ("wamid.1", "wamid.2"):  # the first one's two tries, which did arrive
-        await hear(database, outbox, Rank.DELIVERED, message_id, channel_id="c1")
+        await hear(database, outbox, ReceiptRank.DELIVERED, message_id, channel_id="c1")
     again = await in_doubt(database, outbox, second)
     assert again.confirmed_by is None
-    await hear(database, outbox, Rank.DELIVERED, "wamid.3", channel_id="c1")
+    await hear(database, outbox, ReceiptRank.DELIVERED, "wamid.3", channel_id="c1")
     assert (await in_doubt(database, outbox, again)).confirmed_by == "wamid.3", "of three messages one must be this one"
 
 
@@ -318,17 +320,17 @@ async def test_an_echo_of_what_is_being_sent_now_does_not_take_the_same_words_of
     _, first = await promised(database, keyring, outbox, "Hello!")
     await given_up_in_doubt(database, outbox, first)
     _, second = await promised(database, keyring, outbox, "Hello!")
-    await hear(database, outbox, Rank.SENT, "wamid.9", channel_id="c1", text="Hello!")
+    await hear(database, outbox, ReceiptRank.SENT, "wamid.9", channel_id="c1", text="Hello!")
     assert await arrived(database, outbox, "wamid.9") is None
     await is_sent(database, outbox, second, "wamid.9")
-    await hear(database, outbox, Rank.SENT, "wamid.8", channel_id="c1", text="Hello!")
+    await hear(database, outbox, ReceiptRank.SENT, "wamid.8", channel_id="c1", text="Hello!")
     assert await arrived(database, outbox, "wamid.8") == first.id
 
 
 async def test_an_echo_that_comes_behind_the_read_mark_confirms_too(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
     _, parcel = await promised(database, keyring, outbox, "hello there")
-    await hear(database, outbox, Rank.READ, "wamid.9")
-    await hear(database, outbox, Rank.SENT, "wamid.9", channel_id="c1", text="hello there")
+    await hear(database, outbox, ReceiptRank.READ, "wamid.9")
+    await hear(database, outbox, ReceiptRank.SENT, "wamid.9", channel_id="c1", text="hello there")
     again = await in_doubt(database, outbox, parcel)
     assert again.confirmed_by == "wamid.9"
     await is_sent(database, outbox, again, "wamid.9")
@@ -344,13 +346,13 @@ async def test_somebody_who_left_and_came_back(database: Database, keyring: Keyr
     seen = []
     for is_reachable in (False, True, False):
         async with database.begin() as tx:
-            await outbox.arrivals.reach(tx, "shop", Platform.REST, "c1", is_reachable=is_reachable)
-            await outbox.arrivals.reach(tx, "shop", Platform.REST, "nobody", is_reachable=is_reachable)
+            await outbox.tracking.reach(tx, "shop", Platform.REST, "c1", is_reachable=is_reachable)
+            await outbox.tracking.reach(tx, "shop", Platform.REST, "nobody", is_reachable=is_reachable)
         async with database.begin() as tx:
             parcel = await outbox.take(tx, claim.conversation_id)
             assert parcel is not None
             seen.append(parcel.is_reachable)
-            await outbox.settle(tx, parcel, Sending(state=ParcelState.PENDING))
+            await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.PENDING))
     assert seen == [False, True, False]
     await new_turn(database, keyring, "here I am")
     async with database.begin() as tx:
@@ -365,8 +367,8 @@ async def test_somebody_who_wrote_after_they_are_said_to_have_left_is_there(
     claim, parcel = await promised(database, keyring, outbox, "a", "b")
     await new_turn(database, keyring, "here I am")
     async with database.begin() as tx:
-        await outbox.arrivals.reach(tx, "shop", Platform.REST, "c1", is_reachable=False, since=parcel.taken_at)
-        await outbox.settle(tx, parcel, Sending(state=ParcelState.SENT))
+        await outbox.tracking.reach(tx, "shop", Platform.REST, "c1", is_reachable=False, since=parcel.taken_at)
+        await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.SENT))
     async with database.begin() as tx:
         following = await outbox.take(tx, claim.conversation_id)
     assert following is not None
@@ -377,12 +379,12 @@ async def test_whoever_has_another_id_stays_who_they_are(database: Database, key
     claim, parcel = await promised(database, keyring, outbox, "a", "b")
     for _ in range(2):
         async with database.begin() as tx:
-            await outbox.arrivals.move(tx, "shop", Platform.REST, "c1", "c9")
+            await outbox.tracking.move(tx, "shop", Platform.REST, "c1", "c9")
     async with database.begin() as tx:
-        await outbox.settle(tx, parcel, Sending(state=ParcelState.SENT))
+        await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.SENT))
         following = await outbox.take(tx, claim.conversation_id)
-        user = await PostgresPeople(keyring).find(tx, Channel("shop", Platform.REST, "c9"))
-        assert await PostgresPeople(keyring).find(tx, Channel("shop", Platform.REST, "c1")) is None
+        user = await PostgresPeople(keyring).find(tx, UserChannel("shop", Platform.REST, "c9"))
+        assert await PostgresPeople(keyring).find(tx, UserChannel("shop", Platform.REST, "c1")) is None
     assert following is not None
     assert user is not None
     assert (following.channel_id, user.id) == ("c9", claim.user_id)
@@ -396,10 +398,10 @@ async def test_where_the_new_id_is_known_both_stay_and_what_waits_goes_there(
     known = await new_claim(database, keyring, channel="c9")
     claim, parcel = await promised(database, keyring, outbox, "a", "b")
     async with database.begin() as tx:
-        await outbox.arrivals.move(tx, "shop", Platform.REST, "c1", "c9")
-        await outbox.settle(tx, parcel, Sending(state=ParcelState.SENT))
+        await outbox.tracking.move(tx, "shop", Platform.REST, "c1", "c9")
+        await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.SENT))
         following = await outbox.take(tx, claim.conversation_id)
-        user = await PostgresPeople(keyring).find(tx, Channel("shop", Platform.REST, "c9"))
+        user = await PostgresPeople(keyring).find(tx, UserChannel("shop", Platform.REST, "c9"))
     assert following is not None
     assert user is not None
     assert (following.channel_id, user.id) == ("c9", known.user_id)
@@ -408,12 +410,12 @@ async def test_where_the_new_id_is_known_both_stay_and_what_waits_goes_there(
 # --- which turn a message is of
 
 
-async def logged(database: Database, keyring: Keyring, claim: Claim, calls: list[str]) -> Spoken:
+async def logged(database: Database, keyring: Keyring, claim: Claim, calls: list[str]) -> AnswerSource:
     """The log of a turn that these calls answered."""
     async with database.begin() as tx:
         session = await PostgresSessions(keyring).current(tx, claim.conversation_id, claim.user_id)
         await PostgresInteractions().add(tx, claim, session.id, {"outcome": "answered", **({"calls": calls} if calls else {})})
-    return Spoken(turn_id=claim.turn_id, session_id=session.id, calls=tuple(calls))
+    return AnswerSource(turn_id=claim.turn_id, session_id=session.id, calls=tuple(calls))
 
 
 @pytest.mark.parametrize("calls", [["c1", "c2"], []])
@@ -428,7 +430,7 @@ async def test_the_turn_behind_a_message_is_found_by_any_of_its_parts(
     assert second is not None
     await is_sent(database, outbox, second, "wamid.2")
     async with database.begin() as tx:
-        find = outbox.arrivals.answered
+        find = outbox.tracking.answered
         for message_id in ("wamid.1", "wamid.2"):
             assert await find(tx, "shop", Platform.REST, message_id) == spoken
             assert await find(tx, "shop", Platform.REST, message_id, channel_id="c1") == spoken
@@ -450,4 +452,4 @@ async def test_news_are_no_answer(database: Database, keyring: Keyring, outbox: 
     assert news is not None
     await is_sent(database, outbox, news, "wamid.2")
     async with database.begin() as tx:
-        assert await outbox.arrivals.answered(tx, "shop", Platform.REST, "wamid.2") is None
+        assert await outbox.tracking.answered(tx, "shop", Platform.REST, "wamid.2") is None

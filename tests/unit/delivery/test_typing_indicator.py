@@ -12,27 +12,27 @@ from structlog.testing import capture_logs
 
 from hermes.channels.telegram import BotApi, Telegram
 from hermes.channels.whatsapp import Dialog360, WhatsApp
-from hermes.delivery.typing import MOST_AT_ONCE, MOST_KNOWN, Typing
-from hermes.ports.breakers import Line
-from hermes.ports.channels import Call, MaybeSent, NotSent, Reply
+from hermes.delivery.typing_indicator import MAX_CALLS, MAX_KNOWN_CHATS, TypingIndicator
+from hermes.ports.breakers import ChannelName
+from hermes.ports.channels import MaybeSent, NotSent, PlatformRequest, PlatformResponse
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.directory import Directory
 
 TELEGRAM = Telegram(account="bali", api=BotApi(token="12345:abcdefghijklmnop"))  # noqa: S106  # nobody's
 NUMBER = WhatsApp(account="bali", provider=Dialog360(api_key="k", webhook_secrets=("s",)))
-OK = Reply(status=200, headers={}, body=b'{"ok": true, "result": true}')
-TAKEN = Reply(status=200, headers={}, body=b'{"success": true}')
+OK = PlatformResponse(status=200, headers={}, body=b'{"ok": true, "result": true}')
+TAKEN = PlatformResponse(status=200, headers={}, body=b'{"success": true}')
 FLOOD = b'{"ok": false, "error_code": 429, "description": "Too Many Requests", "parameters": {"retry_after": 30}}'
-LIMITED = Reply(status=429, headers={}, body=FLOOD)
-DOWN = Reply(status=502, headers={}, body=b"<html>")
+LIMITED = PlatformResponse(status=429, headers={}, body=FLOOD)
+DOWN = PlatformResponse(status=502, headers={}, body=b"<html>")
 
 
 @dataclass
 class House:
     """Typing around a platform that answers as it is told to."""
 
-    answers: list[Reply | Exception] = field(default_factory=list)
-    usual: Reply = OK
+    answers: list[PlatformResponse | Exception] = field(default_factory=list)
+    usual: PlatformResponse = OK
     now: float = 0.0
     calls: list[tuple[float, Mapping[str, Any]]] = field(default_factory=list)
     """When each was made, and its body."""
@@ -43,9 +43,9 @@ class House:
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
-        self.typing = Typing(channels=Directory([TELEGRAM, NUMBER]), post=self, pause=self.pause, timer=lambda: self.now)
+        self.typing = TypingIndicator(channels=Directory([TELEGRAM, NUMBER]), post=self, pause=self.pause, timer=lambda: self.now)
 
-    async def send(self, call: Call, *, timeout_s: float) -> Reply:
+    async def send(self, call: PlatformRequest, *, timeout_s: float) -> PlatformResponse:
         assert call.json is not None
         self.calls.append((round(self.now, 3), call.json))
         self.most = max(self.most, len(self.typing.calling))
@@ -127,7 +127,7 @@ async def test_what_the_block_raises_is_what_is_raised() -> None:
 
 
 @pytest.mark.parametrize("answer", [LIMITED, DOWN, NotSent("cannot connect"), MaybeSent("the connection broke")])
-async def test_whatever_goes_wrong_ends_it_for_this_turn(answer: Reply | Exception) -> None:
+async def test_whatever_goes_wrong_ends_it_for_this_turn(answer: PlatformResponse | Exception) -> None:
     house = House(answers=[answer])
     with capture_logs() as logs:
         async with house.typing.shown(said()):
@@ -202,13 +202,13 @@ async def test_a_platform_that_hangs_holds_a_few_connections_only() -> None:
             turns.create_task(held(house, str(chat)))
             await house.passes(0.2)
         await house.passes(99)
-    assert (house.most, house.typing.calling) == (MOST_AT_ONCE, set())
+    assert (house.most, house.typing.calling) == (MAX_CALLS, set())
 
 
 async def test_what_is_remembered_of_chats_has_an_end() -> None:
     house = House()
-    line = Line(Platform.TELEGRAM, "bali")
-    house.typing.rests.update({(line, f"old {number}"): 0.0 for number in range(MOST_KNOWN)} | {(line, "busy"): 99.0})
+    line = ChannelName(Platform.TELEGRAM, "bali")
+    house.typing.rests.update({(line, f"old {number}"): 0.0 for number in range(MAX_KNOWN_CHATS)} | {(line, "busy"): 99.0})
     async with house.typing.shown(said()):
         await house.passes(1)
     assert set(house.typing.rests) == {(line, "busy"), (line, "42"), (line, "")}

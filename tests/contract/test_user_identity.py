@@ -6,8 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from hermes.ports.errors import Forgotten, NotThere
-from hermes.ports.people import User, UserState
+from hermes.ports.errors import NotFound, UserErased
+from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
@@ -26,7 +26,7 @@ def people(keyring: Keyring) -> PostgresPeople:
 async def meet(database: Database, people: PostgresPeople, sender: str = "77", **where: str) -> tuple[User, bool]:
     async with database.begin() as tx:
         account, platform = where.get("account", "bot"), Platform(where.get("platform", "telegram"))
-        return await people.meet(tx, account, platform, sender, state=UserState.STRANGER)
+        return await people.find_or_create(tx, account, platform, sender, state=UserState.STRANGER)
 
 
 async def test_a_sender_is_met_once(database: Database, people: PostgresPeople) -> None:
@@ -70,11 +70,11 @@ async def test_somebody_who_was_forgotten_is_gone_for_good(database: Database, p
         await people.forget(tx, user.id)
         await people.forget(tx, user.id)
         assert (await people.get(tx, user.id)).state is UserState.DELETED
-        with pytest.raises(Forgotten):
+        with pytest.raises(UserErased):
             await keyring.of(tx, user.id)
-        with pytest.raises(Forgotten):
+        with pytest.raises(UserErased):
             await people.activate(tx, user.id)
-        with pytest.raises(Forgotten):
+        with pytest.raises(UserErased):
             await people.allow_training(tx, user.id, trains=True)
     newcomer, is_new = await meet(database, people)
     assert is_new
@@ -88,7 +88,7 @@ async def test_somebody_who_was_forgotten_is_gone_for_good(database: Database, p
 async def test_there_is_no_such_user(database: Database, people: PostgresPeople) -> None:
     async with database.begin() as tx:
         for call in (people.get(tx, uuid4()), people.activate(tx, uuid4()), people.forget(tx, uuid4())):
-            with pytest.raises(NotThere):
+            with pytest.raises(NotFound):
                 await call
 
 
@@ -98,7 +98,7 @@ async def test_another_process_notices_within_its_cache_time(database: Database,
     async with database.begin() as tx:
         await elsewhere.of(tx, user.id)
         await people.forget(tx, user.id)
-        with pytest.raises(Forgotten):
+        with pytest.raises(UserErased):
             await elsewhere.of(tx, user.id)
 
 
@@ -118,7 +118,7 @@ async def test_a_group_goes_on_when_the_one_who_opened_it_is_forgotten(
 ) -> None:
     opener = await new_claim(database, keyring, channel="group")
     async with database.begin() as tx:
-        carol, _ = await people.meet(tx, "shop", Platform.REST, "carol", state=UserState.ACTIVE)
+        carol, _ = await people.find_or_create(tx, "shop", Platform.REST, "carol", state=UserState.ACTIVE)
         await PostgresInbox(keyring).accept(tx, replace(opener.envelope, event_key="c1"), carol, uuid4())
         await people.forget(tx, opener.user_id)
         assert await (await on(tx).execute("select channel_id from conversations")).fetchall() == [("group",)]
@@ -131,7 +131,7 @@ async def test_a_reader_during_the_deletion_does_not_keep_the_keys(database: Dat
         async with database.begin() as reader:  # the deletion is not committed: the keys are still there, for this once
             await keyring.of(reader, user.id)
     async with database.begin() as tx:
-        with pytest.raises(Forgotten):
+        with pytest.raises(UserErased):
             await keyring.of(tx, user.id)
 
 

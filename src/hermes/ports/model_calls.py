@@ -13,11 +13,11 @@ from hermes.ports.backends import Usage
 from hermes.ports.transactions import Transaction
 
 
-class Source(StrEnum):
+class CallSource(StrEnum):
     """Who wanted the answer."""
 
     ROUTER = "router"
-    DOOR = "door"
+    COMPLETIONS = "door"
     BATCH = "batch"
     MEMORY = "memory"
     REPLAY = "replay"
@@ -34,7 +34,7 @@ class CallOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class CallAttempt:
     """One backend that was asked, or passed over."""
 
     name: str
@@ -50,7 +50,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ModelCall:
     """One call with all of its attempts, as it is recorded when it has ended."""
 
     id: UUID
@@ -58,7 +58,7 @@ class Call:
     day: date
     """The UTC day that pays: the hold's day, also for a call that ended after midnight."""
     account_id: str
-    source: Source
+    source: CallSource
     tier: str
     model: str
     """What was asked for."""
@@ -74,7 +74,7 @@ class Call:
     """Who answered; None if nobody did."""
     answered_by: str | None = None
     """The model that answered, as it named itself."""
-    attempts: Sequence[Attempt] = ()
+    attempts: Sequence[CallAttempt] = ()
     usage: Usage = field(default_factory=Usage)
     micro_usd: int = 0
     rate: Mapping[str, Any] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class CallTotals:
     """Sums over calls."""
 
     calls: int
@@ -99,30 +99,30 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class SpentOn:
+class DayTotals:
     """The sums of one day, and the calls in them as far as they were asked for."""
 
     day: date
-    spent: Spent
+    spent: CallTotals
     ids: Sequence[UUID]
 
 
-class Calls(Protocol):
+class ModelCalls(Protocol):
     """The calls, as rows that are only ever added."""
 
-    async def add(self, tx: Transaction, call: Call) -> bool:
+    async def add(self, tx: Transaction, call: ModelCall) -> bool:
         """Record a call; False when its id was recorded before, and then that one stands."""
         ...
 
-    async def spent(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> Spent:
+    async def spent(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
         """Sum up the days from `since` to before `until`, of one user or of the platform."""
         ...
 
-    async def by_day(self, tx: Transaction, user_id: UUID, *, since: date, until: date, ids_since: date) -> Sequence[SpentOn]:
+    async def by_day(self, tx: Transaction, user_id: UUID, *, since: date, until: date, ids_since: date) -> Sequence[DayTotals]:
         """Return a user's days that have calls, oldest first, as of one moment; from `ids_since` on with the ids of their calls."""
         ...
 
-    async def on_day(self, tx: Transaction, day: date, *, recent_s: float) -> SpentOn:
+    async def on_day(self, tx: Transaction, day: date, *, recent_s: float) -> DayTotals:
         """Return the platform's day as of one moment, with the ids of the calls that were recorded within the last `recent_s`."""
         ...
 

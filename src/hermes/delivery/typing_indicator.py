@@ -15,23 +15,23 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from hermes.ports.breakers import Line
-from hermes.ports.channels import Channel, Channels, MaybeSent, NotSent, Outcome, Post, To, Verdict
+from hermes.ports.breakers import ChannelName
+from hermes.ports.channels import Channel, Channels, Destination, MaybeSent, NotSent, PlatformClient, SendOutcome, SendResult
 from hermes.tasks import stop_if_cancelled
 from hermes.turn import Envelope, Platform
 
 log = structlog.get_logger()
 
-FIRST_AFTER_S = 0.7
+FIRST_WAIT_S = 0.7
 """Many answers are there by then, and nobody has begun to wonder."""
 TIMEOUT_S = 3.0
-MOST_AT_ONCE = 8
+MAX_CALLS = 8
 """Calls under way in this process. A platform that hangs must not have all of its connections held by courtesies."""
-MOST_KNOWN = 10_000
+MAX_KNOWN_CHATS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
+class TypingRhythm:
     """How often it is shown."""
 
     every_s: float
@@ -42,24 +42,24 @@ class Rhythm:
     """In one account, over all of its chats: a quarter, or less, of what the platform takes."""
 
 
-RHYTHMS: Mapping[Platform, Rhythm] = {
-    Platform.TELEGRAM: Rhythm(4.0, 1.0, 1 / 7),  # lasts 5 s; 30 calls a second
-    Platform.WHATSAPP: Rhythm(25.0, 6.0, 1 / 20),  # lasts 25 s; one message in 6 s to one person, 80 a second
-    Platform.INSTAGRAM: Rhythm(15.0, 1.0, 1 / 75),  # lasts 20 s; 300 a second
+RHYTHMS: Mapping[Platform, TypingRhythm] = {
+    Platform.TELEGRAM: TypingRhythm(4.0, 1.0, 1 / 7),  # lasts 5 s; 30 calls a second
+    Platform.WHATSAPP: TypingRhythm(25.0, 6.0, 1 / 20),  # lasts 25 s; one message in 6 s to one person, 80 a second
+    Platform.INSTAGRAM: TypingRhythm(15.0, 1.0, 1 / 75),  # lasts 20 s; 300 a second
 }
-TELEGRAM_GROUP = Rhythm(15.0, 15.0, 1 / 7)
+TELEGRAM_GROUP_RHYTHM = TypingRhythm(15.0, 15.0, 1 / 7)
 """Twenty a minute for everything, so only now and then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Typing:
+class TypingIndicator:
     """Shows it on every platform that has such a thing. One for each process: it knows how often this one has shown it."""
 
     channels: Channels
-    post: Post
+    post: PlatformClient
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     timer: Callable[[], float] = time.monotonic
-    rests: dict[tuple[Line, str], float] = field(default_factory=dict)
+    rests: dict[tuple[ChannelName, str], float] = field(default_factory=dict)
     """Until when each chat, and under the empty name each account, is left alone."""
     showing: set[asyncio.Task[None]] = field(default_factory=set)
     calling: set[object] = field(default_factory=set)
@@ -80,10 +80,10 @@ class Typing:
         finally:
             task.cancel()
 
-    async def _show(self, channel: Channel, rhythm: Rhythm, envelope: Envelope) -> None:
-        line = Line(channel.platform, channel.account)
-        to = To(channel_id=envelope.channel_id, thread=envelope.thread)
-        wait_s = FIRST_AFTER_S
+    async def _show(self, channel: Channel, rhythm: TypingRhythm, envelope: Envelope) -> None:
+        line = ChannelName(channel.platform, channel.account)
+        to = Destination(channel_id=envelope.channel_id, thread=envelope.thread)
+        wait_s = FIRST_WAIT_S
         while True:
             await self.pause(wait_s)
             wait_s = rhythm.every_s
@@ -93,23 +93,23 @@ class Typing:
             stop_if_cancelled()
             if verdict is None:
                 return
-            if verdict.outcome is not Outcome.SENT:
+            if verdict.outcome is not SendOutcome.SENT:
                 log.info("typing_stopped", platform=str(line.platform), account=line.account, outcome=str(verdict.outcome))
                 self.rests[line, to.channel_id] = self.timer() + (verdict.retry_after_s or 0.0)
                 return
 
-    def _may_show(self, line: Line, channel_id: str, rhythm: Rhythm) -> bool:
+    def _may_show(self, line: ChannelName, channel_id: str, rhythm: TypingRhythm) -> bool:
         """Whether it is time, and there is room; whoever is told so has taken it."""
         now = self.timer()
-        if len(self.calling) >= MOST_AT_ONCE or any(self.rests.get((line, name), now) > now for name in (channel_id, "")):
+        if len(self.calling) >= MAX_CALLS or any(self.rests.get((line, name), now) > now for name in (channel_id, "")):
             return False
-        if len(self.rests) > MOST_KNOWN:
+        if len(self.rests) > MAX_KNOWN_CHATS:
             for key in [key for key, until in self.rests.items() if until <= now]:
                 del self.rests[key]
         self.rests[line, channel_id], self.rests[line, ""] = now + rhythm.apart_s, now + rhythm.account_apart_s
         return True
 
-    async def _call(self, channel: Channel, to: To, message_id: str | None) -> Verdict | None:
+    async def _call(self, channel: Channel, to: Destination, message_id: str | None) -> SendResult | None:
         """Show it once; None where the platform has no such thing here."""
         call, mark = channel.typing(to, message_id=message_id), object()
         if call is None:
@@ -118,7 +118,7 @@ class Typing:
         try:
             return channel.classify(await self.post.send(call, timeout_s=TIMEOUT_S))
         except (NotSent, MaybeSent) as error:
-            return Verdict(outcome=Outcome.NETWORK_TIMEOUT, detail=str(error))
+            return SendResult(outcome=SendOutcome.NETWORK_TIMEOUT, detail=str(error))
         finally:
             self.calling.discard(mark)
 
@@ -129,7 +129,7 @@ class Typing:
             log.error("typing_failed", exc_info=error)
 
 
-def rhythm_of(envelope: Envelope) -> Rhythm | None:
+def rhythm_of(envelope: Envelope) -> TypingRhythm | None:
     """How often it is shown there; None on platforms that have no such thing."""
     platform = envelope.event.platform
-    return TELEGRAM_GROUP if platform is Platform.TELEGRAM and envelope.channel_id.startswith("-") else RHYTHMS.get(platform)
+    return TELEGRAM_GROUP_RHYTHM if platform is Platform.TELEGRAM and envelope.channel_id.startswith("-") else RHYTHMS.get(platform)

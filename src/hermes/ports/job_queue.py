@@ -8,7 +8,7 @@ from uuid import UUID
 from hermes.ports.transactions import Transaction
 
 
-class Work(Protocol):
+class JobQueue(Protocol):
     """Durable jobs; their arguments are ids only. A job is there exactly when the transaction that deferred it committed.
 
     Turns of one conversation run one at a time, in the order in which they were deferred; so do its deliveries, and so does what is
@@ -34,7 +34,7 @@ class Work(Protocol):
         ...
 
 
-class Hands(Protocol):
+class JobHandlers(Protocol):
     """What a worker does with its jobs. Each may be called again for the same id at any time; they raise to be called again later."""
 
     async def turn(self, turn_id: UUID) -> None:

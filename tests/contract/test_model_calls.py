@@ -13,9 +13,9 @@ import pytest
 from psycopg.rows import dict_row
 
 from hermes.ports.backends import Usage
-from hermes.ports.budgets import Latch
-from hermes.ports.calls import Attempt, Call, CallOutcome, Source, Spent, SpentOn
-from hermes.ports.people import User
+from hermes.ports.budgets import KillSwitchRecord
+from hermes.ports.model_calls import CallAttempt, CallOutcome, CallSource, CallTotals, DayTotals, ModelCall
+from hermes.ports.users import User
 from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
 from hermes.stores.postgres.database import Database, on
 
@@ -23,16 +23,18 @@ SATURDAY, SUNDAY, MONDAY = date(2026, 11, 14), date(2026, 11, 15), date(2026, 11
 calls, latches = PostgresCalls(), PostgresLatches()
 
 
-def call(user_id: UUID | None, day: date = SUNDAY, *, tokens_in: int = 100, tokens_out: int = 20, micro_usd: int = 7, **more: Any) -> Call:
+def call(
+    user_id: UUID | None, day: date = SUNDAY, *, tokens_in: int = 100, tokens_out: int = 20, micro_usd: int = 7, **more: Any
+) -> ModelCall:
     """A short answer of Haiku."""
     usage = Usage(tokens_in=tokens_in, tokens_out=tokens_out)
-    plain = {"account_id": "bali", "source": Source.ROUTER, "tier": "free", "model": "claude-haiku", "outcome": CallOutcome.ANSWERED}
-    return Call(
+    plain = {"account_id": "bali", "source": CallSource.ROUTER, "tier": "free", "model": "claude-haiku", "outcome": CallOutcome.ANSWERED}
+    return ModelCall(
         **{"id": uuid4(), "day": day, "user_id": user_id, "usage": usage, "micro_usd": micro_usd, "latency_ms": 800, **plain, **more}
     )
 
 
-async def add(database: Database, *made: Call) -> list[bool]:
+async def add(database: Database, *made: ModelCall) -> list[bool]:
     async with database.begin() as tx:
         return [await calls.add(tx, each) for each in made]
 
@@ -50,12 +52,12 @@ async def test_a_call_is_stored_with_all_that_it_cost_and_nothing_that_was_said(
         turn_id=turn_id,
         session_id=session_id,
         response_id="ab12",
-        source=Source.DOOR,
+        source=CallSource.COMPLETIONS,
         backend="ollama",
         answered_by="llama3.2:3b",
         attempts=[
-            Attempt("claude-haiku", "anthropic", "claude-haiku-4-5", "Overloaded", 41, 529),
-            Attempt("ollama", "ollama", "llama3.2:3b", "answered", 700),
+            CallAttempt("claude-haiku", "anthropic", "claude-haiku-4-5", "Overloaded", 41, 529),
+            CallAttempt("ollama", "ollama", "llama3.2:3b", "answered", 700),
         ],
         usage=Usage(tokens_in=1_000, tokens_out=50, cache_read=600, cache_write=300, cache_write_1h=100, is_estimated=True),
         micro_usd=1_250,
@@ -107,12 +109,12 @@ async def test_a_call_that_is_added_again_stays_as_it_was(database: Database, us
 
 
 async def test_sums_are_those_of_a_user_or_of_everybody(database: Database, user: User) -> None:
-    await add(database, call(user.id, SATURDAY), call(user.id, SUNDAY), call(user.id, MONDAY), call(None, SUNDAY, source=Source.CANARY))
+    await add(database, call(user.id, SATURDAY), call(user.id, SUNDAY), call(user.id, MONDAY), call(None, SUNDAY, source=CallSource.CANARY))
     async with database.begin() as tx:
-        assert await calls.spent(tx, since=SUNDAY, until=MONDAY) == Spent(2, 240, 14)
-        assert await calls.spent(tx, since=SUNDAY, until=MONDAY, user_id=user.id) == Spent(1, 120, 7)
-        assert await calls.spent(tx, since=SATURDAY, until=date(2026, 12, 1), user_id=user.id) == Spent(3, 360, 21)
-        assert await calls.spent(tx, since=SATURDAY, until=date(2026, 12, 1), user_id=uuid4()) == Spent(0, 0, 0)
+        assert await calls.spent(tx, since=SUNDAY, until=MONDAY) == CallTotals(2, 240, 14)
+        assert await calls.spent(tx, since=SUNDAY, until=MONDAY, user_id=user.id) == CallTotals(1, 120, 7)
+        assert await calls.spent(tx, since=SATURDAY, until=date(2026, 12, 1), user_id=user.id) == CallTotals(3, 360, 21)
+        assert await calls.spent(tx, since=SATURDAY, until=date(2026, 12, 1), user_id=uuid4()) == CallTotals(0, 0, 0)
 
 
 async def test_what_a_cache_answered_uses_no_budget(database: Database, user: User) -> None:
@@ -120,7 +122,7 @@ async def test_what_a_cache_answered_uses_no_budget(database: Database, user: Us
     assert (hit.tokens, call(user.id).tokens) == (0, 120)
     await add(database, hit)
     async with database.begin() as tx:
-        assert await calls.spent(tx, since=SUNDAY, until=MONDAY, user_id=user.id) == Spent(1, 0, 0)
+        assert await calls.spent(tx, since=SUNDAY, until=MONDAY, user_id=user.id) == CallTotals(1, 0, 0)
     with pytest.raises(psycopg.errors.CheckViolation):
         await add(database, call(user.id, cache_hit=True, micro_usd=1))
 
@@ -131,8 +133,8 @@ async def test_days_come_with_the_calls_that_they_count(database: Database, user
     async with database.begin() as tx:
         saturday, sunday = await calls.by_day(tx, user.id, since=SATURDAY, until=MONDAY, ids_since=SUNDAY)
         assert await calls.by_day(tx, uuid4(), since=SATURDAY, until=MONDAY, ids_since=SUNDAY) == []
-    assert saturday == SpentOn(SATURDAY, Spent(1, 120, 7), [])
-    assert (sunday.day, sunday.spent, set(sunday.ids)) == (SUNDAY, Spent(2, 240, 2**40 + 2**41 + 1), {made[1].id, made[2].id})
+    assert saturday == DayTotals(SATURDAY, CallTotals(1, 120, 7), [])
+    assert (sunday.day, sunday.spent, set(sunday.ids)) == (SUNDAY, CallTotals(2, 240, 2**40 + 2**41 + 1), {made[1].id, made[2].id})
 
 
 async def test_a_day_of_the_platform_names_its_latest_calls(database: Database, user: User) -> None:
@@ -140,8 +142,8 @@ async def test_a_day_of_the_platform_names_its_latest_calls(database: Database, 
     await add(database, old, new, call(user.id, SATURDAY))
     async with database.begin() as tx:
         await on(tx).execute("update calls set created_at = now() - interval '10 minutes' where id = %s", [old.id])
-        assert await calls.on_day(tx, SUNDAY, recent_s=300) == SpentOn(SUNDAY, Spent(2, 240, 14), [new.id])
-        assert await calls.on_day(tx, MONDAY, recent_s=300) == SpentOn(MONDAY, Spent(0, 0, 0), [])
+        assert await calls.on_day(tx, SUNDAY, recent_s=300) == DayTotals(SUNDAY, CallTotals(2, 240, 14), [new.id])
+        assert await calls.on_day(tx, MONDAY, recent_s=300) == DayTotals(MONDAY, CallTotals(0, 0, 0), [])
 
 
 async def test_a_threshold_is_noted_once_per_subject_period_and_percent(database: Database) -> None:
@@ -175,7 +177,7 @@ async def test_the_first_reason_stands_until_somebody_releases_it(database: Data
 
 
 async def test_ten_who_pull_the_switch_at_once_engage_one_latch(database: Database) -> None:
-    async def pull(number: int) -> Latch:
+    async def pull(number: int) -> KillSwitchRecord:
         async with database.begin() as tx:
             return await latches.engage(tx, f"person {number}", "panic")
 

@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from hermes.ports.channels import Outcome, Rank, Receipt
+from hermes.ports.channels import DeliveryReceipt, ReceiptRank, SendOutcome
 from hermes.ports.dead_letters import DeadLetter
 from hermes.ports.transactions import Transaction
 from hermes.turn import Platform
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class DeliveryStatus:
     """How far one part of what was said has come."""
 
     part: int
@@ -23,11 +23,11 @@ class Standing:
     """What it is of, where it is no part of the turn's answer."""
     state: str
     """A ParcelState."""
-    rank: Rank | None
+    rank: ReceiptRank | None
     """None: no platform has taken it yet."""
     ranked_at: datetime | None
     """When that was heard."""
-    outcome: Outcome | None
+    outcome: SendOutcome | None
     """How the last try ended; None: it was not tried yet, or people fetch it."""
     reason: str
     tries: int
@@ -37,7 +37,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spoken:
+class AnswerSource:
     """The turn behind a message of ours."""
 
     turn_id: UUID
@@ -48,20 +48,20 @@ class Spoken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentMessage:
     """Something that was said on a platform, and how far it came; without a word of it."""
 
     turn_id: UUID
     account: str
     platform: Platform
     channel_id: str
-    standing: Standing
+    status: DeliveryStatus
 
 
-class Arrivals(Protocol):
+class DeliveryTracking(Protocol):
     """What platforms tell of our messages. Fails closed."""
 
-    async def receive(self, tx: Transaction, account: str, platform: Platform, receipt: Receipt) -> DeadLetter | None:
+    async def receive(self, tx: Transaction, account: str, platform: Platform, receipt: DeliveryReceipt) -> DeadLetter | None:
         """Note how far a message of ours came. Only a higher rank counts, so receipts may come in any order and more than once.
 
         A message that failed without ever having been delivered becomes a dead letter, which is returned, once. A receipt that comes
@@ -82,7 +82,7 @@ class Arrivals(Protocol):
         when there is no more. Holds its conversation."""
         ...
 
-    async def take_found(self, tx: Transaction) -> tuple[str, Platform, Receipt] | None:
+    async def take_early_receipt(self, tx: Transaction) -> tuple[str, Platform, DeliveryReceipt] | None:
         """Take a receipt that was kept and whose message is known by now, with account and platform, to be received again in the same
         transaction; None when there is none.
 
@@ -106,16 +106,16 @@ class Arrivals(Protocol):
 
     async def answered(
         self, tx: Transaction, account: str, platform: Platform, message_id: str, *, channel_id: str | None = None
-    ) -> Spoken | None:
+    ) -> AnswerSource | None:
         """Return the turn that a message of ours is an answer of, or a part of one; None for a message that nobody knows, and for news.
 
         `channel_id` is where it was sent to, for platforms that number the messages of each channel for themselves."""
         ...
 
-    async def newest(self, tx: Transaction, *, account: str | None = None, limit: int = 20) -> Sequence[Sent]:
+    async def newest(self, tx: Transaction, *, account: str | None = None, limit: int = 20) -> Sequence[SentMessage]:
         """Return what was promised last, on whatever account or on one, the newest first. Not what people fetch themselves."""
         ...
 
-    async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[Standing]:
+    async def standings(self, tx: Transaction, turn_id: UUID) -> Sequence[DeliveryStatus]:
         """Return how far all that a turn said has come, in its order."""
         ...

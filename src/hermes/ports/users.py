@@ -54,7 +54,7 @@ class NewUser:
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
+class UserChannel:
     """Where somebody writes from: who they are on a platform, to one of our accounts."""
 
     account: str
@@ -66,7 +66,7 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
-class Linked:
+class LinkResult:
     """What became of a channel."""
 
     is_new: bool
@@ -76,7 +76,7 @@ class Linked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class UserDataCounts:
     """How much is kept of somebody."""
 
     facts: int = 0
@@ -100,10 +100,10 @@ class ChannelBusy(PortError):
     """A message from this channel waits for its answer; link it when that was given."""
 
 
-class People(Protocol):
+class Users(Protocol):
     """Users and their channels. Fails closed."""
 
-    async def meet(
+    async def find_or_create(
         self, tx: Transaction, account: str, platform: Platform, sender_id: str, *, state: UserState, alias: str | None = None
     ) -> tuple[User, bool]:
         """Return the user behind a sender, and whether they are new. A new one gets a data key and the given state.
@@ -124,7 +124,7 @@ class People(Protocol):
         """Return a user; raise NotThere."""
         ...
 
-    async def find(self, tx: Transaction, channel: Channel) -> User | None:
+    async def find(self, tx: Transaction, channel: UserChannel) -> User | None:
         """Return who writes from a channel; None for nobody. Unlike `meet` it makes nobody, and no message is noted."""
         ...
 
@@ -140,11 +140,11 @@ class People(Protocol):
         """Return users, the newest first; without a state, all but the deleted ones."""
         ...
 
-    async def channels(self, tx: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[Channel]]:
+    async def channels(self, tx: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[UserChannel]]:
         """Return where these users write from, each user's in the order of linking; no entry for one without a channel."""
         ...
 
-    async def link(self, tx: Transaction, user_id: UUID, channel: Channel) -> Linked:
+    async def link(self, tx: Transaction, user_id: UUID, channel: UserChannel) -> LinkResult:
         """Let a channel be this user's. Repeating it changes nothing.
 
         A stranger who was met there, and was never given or charged a credit, makes room: the channel moves, and a stranger without any
@@ -178,7 +178,7 @@ class People(Protocol):
         """Record the user's word on training; Forgotten for a deleted one."""
         ...
 
-    async def kept(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Kept:
+    async def kept(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> UserDataCounts:
         """Count what is kept of a user; nothing for somebody who never was. With an account, what belongs to it: facts, conversations,
         messages, reminders and price watchers. Of bookings, meals and orders nobody knows where they were asked for: none are counted."""
         ...

@@ -21,23 +21,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hermes.ports.channels import Outcome, Verdict
+from hermes.ports.channels import SendOutcome, SendResult
 
-WAITS_S = (0.0, 1.0, 3.0, 9.0)
+RETRY_WAITS_S = (0.0, 1.0, 3.0, 9.0)
 """Before the first, second, … try of one call."""
-QUEUE_S = (60.0, 300.0, 1_500.0)
+QUEUE_WAITS_S = (60.0, 300.0, 1_500.0)
 """Before the parcel is taken out again, after its first, second and third failure."""
-LONGEST_WAIT_S = 10.0
+MAX_WAIT_S = 10.0
 """What waits longer does so in the queue."""
-LONGEST_CALL_S = 100.0
+MAX_CALL_S = 100.0
 """No try begins that could end later than this: the outbox gives a parcel to somebody else after two minutes."""
-RECEIPT_S = 60.0
+RECEIPT_WAIT_S = 60.0
 """How long a receipt may take, after the last try that may have arrived."""
-MOST_DOUBTS = 1
+MAX_DOUBTS = 1
 """How often something is sent again that may have arrived."""
 
 
-class Then(StrEnum):
+class RetryAction(StrEnum):
     """What to do next with a parcel."""
 
     DONE = "done"
@@ -53,7 +53,7 @@ class Then(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RetryRule:
     """One row of the table."""
 
     is_retried: bool = False
@@ -61,21 +61,21 @@ class Rule:
     """Whether the breaker counts it."""
 
 
-RULES: Mapping[Outcome, Rule] = {
-    Outcome.SENT: Rule(),
-    Outcome.RATE_LIMITED: Rule(is_retried=True),
-    Outcome.SERVICE_UNAVAILABLE: Rule(is_retried=True, counts=True),
-    Outcome.NETWORK_TIMEOUT: Rule(is_retried=True, counts=True),
-    Outcome.AMBIGUOUS: Rule(counts=True),
-    Outcome.UNAUTHORIZED: Rule(),
-    Outcome.INVALID_RECIPIENT: Rule(),
-    Outcome.WINDOW_CLOSED: Rule(),
-    Outcome.REJECTED: Rule(),
+RETRY_RULES: Mapping[SendOutcome, RetryRule] = {
+    SendOutcome.SENT: RetryRule(),
+    SendOutcome.RATE_LIMITED: RetryRule(is_retried=True),
+    SendOutcome.SERVICE_UNAVAILABLE: RetryRule(is_retried=True, counts=True),
+    SendOutcome.NETWORK_TIMEOUT: RetryRule(is_retried=True, counts=True),
+    SendOutcome.AMBIGUOUS: RetryRule(counts=True),
+    SendOutcome.UNAUTHORIZED: RetryRule(),
+    SendOutcome.INVALID_RECIPIENT: RetryRule(),
+    SendOutcome.WINDOW_CLOSED: RetryRule(),
+    SendOutcome.REJECTED: RetryRule(),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class TriesSoFar:
     """What was tried with a parcel so far, with the try that has just ended."""
 
     in_call: int
@@ -93,54 +93,54 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
-    then: Then
+class RetryPlan:
+    then: RetryAction
     wait_s: float = 0.0
 
 
-def what_next(
-    verdict: Verdict,
-    tried: Tried,
+def plan_retry(
+    verdict: SendResult,
+    tried: TriesSoFar,
     *,
     timeout_s: float = 10.0,
-    longest_s: float = LONGEST_CALL_S,
-    queue_s: Sequence[float] = QUEUE_S,
+    longest_s: float = MAX_CALL_S,
+    queue_s: Sequence[float] = QUEUE_WAITS_S,
     receipt_s: float = 0.0,
-) -> Next:
+) -> RetryPlan:
     """What follows. `timeout_s` is how long the next try may take, `longest_s` all of them; `queue_s`, when the queue tries again;
     `receipt_s`, how long a receipt may take, and 0 where the platform sends none."""
-    rule, has_time = RULES[verdict.outcome], tried.spent_s + timeout_s <= longest_s
-    if verdict.outcome is Outcome.SENT:
-        return Next(Then.DONE)
-    if has_time and (then := otherwise(verdict, tried)) is not None:
-        return Next(then)
-    if verdict.outcome is Outcome.AMBIGUOUS:
-        if tried.doubts < MOST_DOUBTS:
-            return Next(Then.LATER, queue_s[0])
-        return Next(Then.LATER, receipt_s) if receipt_s else Next(Then.GIVE_UP)
+    rule, has_time = RETRY_RULES[verdict.outcome], tried.spent_s + timeout_s <= longest_s
+    if verdict.outcome is SendOutcome.SENT:
+        return RetryPlan(RetryAction.DONE)
+    if has_time and (then := other_way(verdict, tried)) is not None:
+        return RetryPlan(then)
+    if verdict.outcome is SendOutcome.AMBIGUOUS:
+        if tried.doubts < MAX_DOUBTS:
+            return RetryPlan(RetryAction.LATER, queue_s[0])
+        return RetryPlan(RetryAction.LATER, receipt_s) if receipt_s else RetryPlan(RetryAction.GIVE_UP)
     if rule.is_retried:
-        return again_or_later(verdict, tried, longest_s - timeout_s, queue_s)
-    return Next(Then.GIVE_UP)
+        return retry_or_queue(verdict, tried, longest_s - timeout_s, queue_s)
+    return RetryPlan(RetryAction.GIVE_UP)
 
 
-def otherwise(verdict: Verdict, tried: Tried) -> Then | None:
+def other_way(verdict: SendResult, tried: TriesSoFar) -> RetryAction | None:
     """How else it may go, at once: each way is gone once."""
     if verdict.moved_to is not None and not tried.has_moved:
-        return Then.ELSEWHERE
-    if verdict.outcome is Outcome.REJECTED and verdict.plain_might_help and not tried.is_plain:
-        return Then.AS_PLAIN_TEXT
-    if verdict.outcome is Outcome.WINDOW_CLOSED and tried.has_template:
-        return Then.AS_TEMPLATE
+        return RetryAction.ELSEWHERE
+    if verdict.outcome is SendOutcome.REJECTED and verdict.plain_might_help and not tried.is_plain:
+        return RetryAction.AS_PLAIN_TEXT
+    if verdict.outcome is SendOutcome.WINDOW_CLOSED and tried.has_template:
+        return RetryAction.AS_TEMPLATE
     return None
 
 
-def again_or_later(verdict: Verdict, tried: Tried, latest_s: float, queue_s: Sequence[float]) -> Next:
+def retry_or_queue(verdict: SendResult, tried: TriesSoFar, latest_s: float, queue_s: Sequence[float]) -> RetryPlan:
     """What is proven not sent: soon, if that is soon enough for the platform and for us; else from the queue, as long as it has tries."""
     stated_s = verdict.retry_after_s or 0.0
-    if tried.in_call < len(WAITS_S):
-        wait_s = max(WAITS_S[tried.in_call], stated_s)
-        if wait_s <= LONGEST_WAIT_S and tried.spent_s + wait_s <= latest_s:
-            return Next(Then.AGAIN, wait_s)
+    if tried.in_call < len(RETRY_WAITS_S):
+        wait_s = max(RETRY_WAITS_S[tried.in_call], stated_s)
+        if wait_s <= MAX_WAIT_S and tried.spent_s + wait_s <= latest_s:
+            return RetryPlan(RetryAction.AGAIN, wait_s)
     if tried.failures < len(queue_s):
-        return Next(Then.LATER, max(queue_s[tried.failures], stated_s))
-    return Next(Then.GIVE_UP)
+        return RetryPlan(RetryAction.LATER, max(queue_s[tried.failures], stated_s))
+    return RetryPlan(RetryAction.GIVE_UP)

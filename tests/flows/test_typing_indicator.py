@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from hermes.channels.post import HttpPost, open_post
-from hermes.delivery.typing import Typing
+from hermes.delivery.typing_indicator import TypingIndicator
 from tests.flows.phones import NAMES, Phones, open_phones
 
 FASTER = 50.0
@@ -24,10 +24,10 @@ async def post() -> AsyncIterator[HttpPost]:
         yield post
 
 
-def typing_to(phones: Phones, post: HttpPost) -> Typing:
+def typing_to(phones: Phones, post: HttpPost) -> TypingIndicator:
     """Typing in the platforms' own time."""
     pace = phones.platforms.world.pace
-    return Typing(channels=phones.directory, post=post, pause=lambda seconds: asyncio.sleep(seconds / FASTER), timer=pace.now)
+    return TypingIndicator(channels=phones.directory, post=post, pause=lambda seconds: asyncio.sleep(seconds / FASTER), timer=pace.now)
 
 
 @pytest.mark.parametrize("name", NAMES)

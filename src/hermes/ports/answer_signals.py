@@ -7,7 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 
-class Bell(Protocol):
+class AnswerSignal(Protocol):
     """Rings when something happened to the turn."""
 
     async def ring(self, timeout_s: float) -> bool:
@@ -15,13 +15,13 @@ class Bell(Protocol):
         ...
 
 
-class Replies(Protocol):
+class AnswerSignals(Protocol):
     """Bells between processes. Fails open: without them, whoever waits looks again by themselves."""
 
     async def announce(self, turn_id: UUID) -> None:
         """Ring for the turn's answer. Never raises."""
         ...
 
-    def listen(self, turn_id: UUID) -> AbstractAsyncContextManager[Bell]:
+    def listen(self, turn_id: UUID) -> AbstractAsyncContextManager[AnswerSignal]:
         """Hear the rings of a turn from now on. Never raises; a bell that cannot be heard just never rings."""
         ...

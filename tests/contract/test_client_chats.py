@@ -9,11 +9,11 @@ import pytest
 
 from hermes.gateway.matching import Marker
 from hermes.graph import CallRecord
-from hermes.ports.calls import Call, CallOutcome, Source
-from hermes.ports.chats import Chats, Found, Mark
-from hermes.ports.errors import Forgotten
-from hermes.ports.graphs import Entry
-from hermes.ports.people import User, UserState
+from hermes.ports.client_chats import ChatFingerprint, ChatMatch, ClientChats
+from hermes.ports.errors import UserErased
+from hermes.ports.graphs import GraphEntry
+from hermes.ports.model_calls import CallOutcome, CallSource, ModelCall
+from hermes.ports.users import User, UserState
 from hermes.stores.postgres.chats import PostgresChats
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.graphs import PostgresGraphs
@@ -30,14 +30,14 @@ def said(text: str, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **more}
 
 
-def marks(*messages: dict[str, Any]) -> list[Mark]:
+def marks(*messages: dict[str, Any]) -> list[ChatFingerprint]:
     return Marker(messages).marks
 
 
 class House:
     """Chats of two users in one account."""
 
-    def __init__(self, database: Database, chats: Chats, alice: UUID, bob: UUID) -> None:
+    def __init__(self, database: Database, chats: ClientChats, alice: UUID, bob: UUID) -> None:
         self.database, self.chats, self.alice, self.bob = database, chats, alice, bob
 
     async def begin(self, *messages: dict[str, Any], user_id: UUID | None = None) -> UUID:
@@ -48,7 +48,7 @@ class House:
             await self.chats.note(tx, user_id or self.alice, found.session_id, found.head, marks(*messages)[-1])
             return found.session_id
 
-    async def find(self, *messages: dict[str, Any], user_id: UUID | None = None) -> Found | None:
+    async def find(self, *messages: dict[str, Any], user_id: UUID | None = None) -> ChatMatch | None:
         async with self.database.begin() as tx:
             return await self.chats.find(tx, user_id or self.alice, marks(*messages))
 
@@ -61,7 +61,7 @@ class House:
 @pytest.fixture
 async def house(database: Database, keyring: Keyring, user: User) -> House:
     async with database.begin() as tx:
-        other, _ = await PostgresPeople(keyring).meet(tx, "shop", Platform.DOOR, "bob", state=UserState.ACTIVE)
+        other, _ = await PostgresPeople(keyring).find_or_create(tx, "shop", Platform.COMPLETIONS, "bob", state=UserState.ACTIVE)
         await on(tx).execute("insert into accounts (id) values ('shop') on conflict do nothing")
     return House(database, PostgresChats(database, keyring), user.id, other.id)
 
@@ -186,9 +186,9 @@ async def test_for_a_deleted_user_there_is_nothing(house: House, keyring: Keyrin
     await house.begin(user("one"), said("1"))
     async with house.database.begin() as tx:
         await PostgresPeople(keyring).forget(tx, house.alice)
-    with pytest.raises(Forgotten):
+    with pytest.raises(UserErased):
         await house.find(user("one"), said("1"))
-    with pytest.raises(Forgotten):
+    with pytest.raises(UserErased):
         async with house.database.begin() as tx:
             await house.chats.begin(tx, "shop", house.alice)
 
@@ -198,12 +198,12 @@ async def test_an_unknown_chat_is_not_there(house: House) -> None:
         assert await house.chats.get(tx, house.alice, uuid4()) is None
 
 
-def call_of(house: House) -> Call:
-    return Call(
+def call_of(house: House) -> ModelCall:
+    return ModelCall(
         id=uuid4(),
         day=date(2026, 11, 15),
         account_id="shop",
-        source=Source.DOOR,
+        source=CallSource.COMPLETIONS,
         tier="pro",
         model="m",
         outcome=CallOutcome.ANSWERED,
@@ -213,9 +213,9 @@ def call_of(house: House) -> Call:
     )
 
 
-def entries(*messages: dict[str, Any], sample_id: str) -> list[Entry]:
+def entries(*messages: dict[str, Any], sample_id: str) -> list[GraphEntry]:
     *before, last = messages
-    return [*map(Entry, before), Entry(last, is_sampled=True, call=CallRecord(model="m"), sample_id=sample_id)]
+    return [*map(GraphEntry, before), GraphEntry(last, is_sampled=True, call=CallRecord(model="m"), sample_id=sample_id)]
 
 
 async def rows(house: House) -> list[tuple[Any, ...]]:

@@ -11,13 +11,13 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from hermes.delivery.books import Books
-from hermes.delivery.dispatch import Dispatch
-from hermes.delivery.window import Template
-from hermes.ports.breakers import Line
-from hermes.ports.channels import Call, Channel, MaybeSent, NotSent, Outcome, Reply
+from hermes.delivery.channel_sender import ChannelSender
+from hermes.delivery.service_window import MessageTemplate
+from hermes.delivery.settlement import SettlementWriter
+from hermes.ports.breakers import ChannelName
+from hermes.ports.channels import Channel, MaybeSent, NotSent, PlatformRequest, PlatformResponse, SendOutcome
 from hermes.ports.inbox import Claim
-from hermes.ports.outbox import Parcel, ParcelState, Sending
+from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
 from hermes.router.courier import Courier
 from hermes.stores.memory.breakers import MemoryBreakers
 from hermes.stores.memory.ledger import MemoryCredits
@@ -27,7 +27,7 @@ from tests.fakes.simple_channel import SimpleChannel, TemplateChannel
 from tests.flows.directory import Directory
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
-BOT = Line(Platform.TELEGRAM, "bali")
+BOT = ChannelName(Platform.TELEGRAM, "bali")
 
 Act = tuple[int, Mapping[str, Any]] | Exception
 OK: Act = (200, {"ok": True, "result": {"message_id": 7}})
@@ -62,14 +62,14 @@ class House:
         self.breakers = MemoryBreakers(self.clock)
         self.credits, self.journal = MemoryCredits(), MemoryJournal()
 
-    async def send(self, call: Call, *, timeout_s: float) -> Reply:
+    async def send(self, call: PlatformRequest, *, timeout_s: float) -> PlatformResponse:
         assert timeout_s == 10.0
         self.calls.append((self.now, call.json or {}))
         act = self.acts.pop(0) if self.acts else OK
         if isinstance(act, Exception):
             raise act
         status, body = act
-        return Reply(status=status, headers={}, body=json.dumps(body).encode())
+        return PlatformResponse(status=status, headers={}, body=json.dumps(body).encode())
 
     async def pause(self, seconds: float) -> None:
         assert 0 < seconds <= 10.0, "nobody sleeps for longer in a worker"
@@ -85,12 +85,12 @@ class House:
         self.alerted.append((event, facts))
 
     @property
-    def dispatch(self) -> Dispatch:
-        return Dispatch(
+    def dispatch(self) -> ChannelSender:
+        return ChannelSender(
             channels=Directory([self.channel]),
             post=self,
             breakers=self.breakers,
-            books=Books(self.credits, cast("Any", self.journal), self),
+            settlement=SettlementWriter(self.credits, cast("Any", self.journal), self),
             alerts=self,
             meter=self,
             clock=self.clock,
@@ -104,11 +104,11 @@ class House:
         return [at for at, _ in self.calls]
 
 
-def parcel(**fields: Any) -> Parcel:
+def parcel(**fields: Any) -> OutboxMessage:
     where = ("bali", fields.pop("platform", Platform.TELEGRAM), "42")
     body = fields.pop("body", {"text": "hello"})
     known = {"taken_at": NOON, "last_inbound_at": NOON - timedelta(minutes=1), **fields}
-    return Parcel(1, uuid4(), uuid4(), 1, 0, *where, body, 1, **known)
+    return OutboxMessage(1, uuid4(), uuid4(), 1, 0, *where, body, 1, **known)
 
 
 # --- the table
@@ -117,7 +117,7 @@ def parcel(**fields: Any) -> Parcel:
 async def test_what_the_platform_takes_is_sent_with_its_id() -> None:
     house = House()
     sending = await house.dispatch.send(parcel(thread="9"))
-    assert sending == Sending(state=ParcelState.SENT, outcome=Outcome.SENT, message_id="7")
+    assert sending == DeliveryResult(state=OutboxState.SENT, outcome=SendOutcome.SENT, message_id="7")
     assert house.calls == [(0.0, {"text": "hello", "chat_id": "42", "message_thread_id": "9"})]
     assert house.counted == [("telegram", "sent")]
 
@@ -127,23 +127,23 @@ async def test_what_is_proven_not_sent_is_tried_at_0_1_4_and_13_s_and_then_put_b
     house = House([failure] * 9)
     sending = await house.dispatch.send(parcel())
     assert house.times == [0.0, 1.0, 4.0, 13.0]
-    assert (sending.state, sending.retry_in_s, sending.is_failure, sending.is_doubtful) == (ParcelState.PENDING, 60.0, True, False)
+    assert (sending.state, sending.retry_in_s, sending.is_failure, sending.is_doubtful) == (OutboxState.PENDING, 60.0, True, False)
 
 
 @pytest.mark.parametrize(("failures", "retry_in_s"), [(0, 60.0), (1, 300.0), (2, 1_500.0)])
 async def test_the_queue_waits_longer_each_time(failures: int, retry_in_s: float) -> None:
     sending = await House([DOWN] * 4).dispatch.send(parcel(failures=failures))
-    assert (sending.state, sending.retry_in_s) == (ParcelState.PENDING, retry_in_s)
+    assert (sending.state, sending.retry_in_s) == (OutboxState.PENDING, retry_in_s)
 
 
 async def test_after_three_times_in_the_queue_it_is_given_up_with_the_platforms_words() -> None:
     sending = await House([DOWN] * 4).dispatch.send(parcel(failures=3))
-    assert sending == Sending(state=ParcelState.DEAD, outcome=Outcome.SERVICE_UNAVAILABLE, reason="502 Bad Gateway")
+    assert sending == DeliveryResult(state=OutboxState.DEAD, outcome=SendOutcome.SERVICE_UNAVAILABLE, reason="502 Bad Gateway")
 
 
 async def test_a_second_try_that_works_is_all_it_takes() -> None:
     house = House([DOWN, NOWHERE, OK])
-    assert (await house.dispatch.send(parcel())).state is ParcelState.SENT
+    assert (await house.dispatch.send(parcel())).state is OutboxState.SENT
     assert (house.times, house.counted) == (
         [0.0, 1.0, 4.0],
         [("telegram", "service_unavailable"), ("telegram", "network_timeout"), ("telegram", "sent")],
@@ -152,72 +152,73 @@ async def test_a_second_try_that_works_is_all_it_takes() -> None:
 
 async def test_a_short_stated_time_is_waited_for_here_and_a_long_one_in_the_queue() -> None:
     house = House([limited(5)])
-    assert (await house.dispatch.send(parcel())).state is ParcelState.SENT
+    assert (await house.dispatch.send(parcel())).state is OutboxState.SENT
     assert house.times == [0.0, 5.0]
     sending = await House([limited(77)]).dispatch.send(parcel())
-    assert (sending.state, sending.outcome, sending.retry_in_s) == (ParcelState.PENDING, Outcome.RATE_LIMITED, 77.0)
+    assert (sending.state, sending.outcome, sending.retry_in_s) == (OutboxState.PENDING, SendOutcome.RATE_LIMITED, 77.0)
 
 
 async def test_what_may_have_arrived_is_put_back_once_in_doubt_and_given_up_the_second_time() -> None:
     house = House([LOST])
     sending = await house.dispatch.send(parcel())
-    assert sending == Sending(
-        state=ParcelState.PENDING, outcome=Outcome.AMBIGUOUS, reason="the connection broke", retry_in_s=60.0, is_doubtful=True
+    assert sending == DeliveryResult(
+        state=OutboxState.PENDING, outcome=SendOutcome.AMBIGUOUS, reason="the connection broke", retry_in_s=60.0, is_doubtful=True
     )
     assert len(house.calls) == 1, "never at once"
     sending = await House([LOST]).dispatch.send(parcel(doubts=1))
-    assert (sending.state, sending.outcome, sending.is_doubtful) == (ParcelState.DEAD, Outcome.AMBIGUOUS, True)
+    assert (sending.state, sending.outcome, sending.is_doubtful) == (OutboxState.DEAD, SendOutcome.AMBIGUOUS, True)
 
 
 async def test_a_retry_that_is_proven_not_sent_does_not_count_as_one() -> None:
     sending = await House([DOWN] * 4).dispatch.send(parcel(doubts=1))
-    assert (sending.state, sending.is_failure) == (ParcelState.PENDING, True)
+    assert (sending.state, sending.is_failure) == (OutboxState.PENDING, True)
 
 
 async def test_two_doubts_are_enough_without_another_call() -> None:
     house = House()
     sending = await house.dispatch.send(parcel(doubts=2))
-    assert (sending.state, sending.outcome, sending.is_doubtful, house.calls) == (ParcelState.DEAD, Outcome.AMBIGUOUS, False, [])
+    assert (sending.state, sending.outcome, sending.is_doubtful, house.calls) == (OutboxState.DEAD, SendOutcome.AMBIGUOUS, False, [])
 
 
 async def test_what_a_receipt_told_of_is_not_sent_again() -> None:
     house = House()
     sending = await house.dispatch.send(parcel(doubts=1, confirmed_by="wamid.9"))
-    assert (sending.state, sending.message_id, house.calls) == (ParcelState.SENT, "wamid.9", [])
+    assert (sending.state, sending.message_id, house.calls) == (OutboxState.SENT, "wamid.9", [])
 
 
 @pytest.mark.parametrize(
-    ("act", "outcome"), [(BLOCKED, Outcome.INVALID_RECIPIENT), (WRONG_TOKEN, Outcome.UNAUTHORIZED), (TOO_LONG, Outcome.REJECTED)]
+    ("act", "outcome"),
+    [(BLOCKED, SendOutcome.INVALID_RECIPIENT), (WRONG_TOKEN, SendOutcome.UNAUTHORIZED), (TOO_LONG, SendOutcome.REJECTED)],
 )
-async def test_what_no_retry_can_mend_is_given_up_after_one_call(act: Act, outcome: Outcome) -> None:
+async def test_what_no_retry_can_mend_is_given_up_after_one_call(act: Act, outcome: SendOutcome) -> None:
     house = House([act])
     sending = await house.dispatch.send(parcel())
-    assert (sending.state, sending.outcome, len(house.calls)) == (ParcelState.DEAD, outcome, 1)
+    assert (sending.state, sending.outcome, len(house.calls)) == (OutboxState.DEAD, outcome, 1)
 
 
 async def test_markup_that_the_platform_cannot_read_is_left_out_once() -> None:
     house = House([UNPARSED])
     sending = await house.dispatch.send(parcel(body={"text": "hello", "entities": [{"type": "bold"}]}))
-    assert sending.state is ParcelState.SENT
+    assert sending.state is OutboxState.SENT
     assert [body for _, body in house.calls] == [
         {"text": "hello", "entities": [{"type": "bold"}], "chat_id": "42"},
         {"text": "hello", "chat_id": "42"},
     ]
-    assert (await House([UNPARSED] * 2).dispatch.send(parcel())).state is ParcelState.DEAD
+    assert (await House([UNPARSED] * 2).dispatch.send(parcel())).state is OutboxState.DEAD
 
 
 async def test_a_group_that_moved_is_followed_and_its_new_id_is_told() -> None:
     moved: Act = (400, {"ok": False, "description": "upgraded", "parameters": {"migrate_to_chat_id": -10042}})
     house = House([moved])
     sending = await house.dispatch.send(parcel())
-    assert (sending.state, sending.moved_to) == (ParcelState.SENT, "-10042")
+    assert (sending.state, sending.moved_to) == (OutboxState.SENT, "-10042")
     assert [body["chat_id"] for _, body in house.calls] == ["42", "-10042"]
 
 
 async def test_somebody_who_left_is_not_called_again() -> None:
     house = House()
     sending = await house.dispatch.send(parcel(is_reachable=False))
-    assert (sending.state, sending.outcome, house.calls) == (ParcelState.DEAD, Outcome.INVALID_RECIPIENT, [])
+    assert (sending.state, sending.outcome, house.calls) == (OutboxState.DEAD, SendOutcome.INVALID_RECIPIENT, [])
 
 
 # --- window
@@ -226,27 +227,27 @@ async def test_somebody_who_left_is_not_called_again() -> None:
 async def test_outside_the_window_nothing_is_sent_unless_there_is_a_template() -> None:
     house, late = House(channel=TemplateChannel()), parcel(platform=Platform.WHATSAPP, last_inbound_at=NOON - timedelta(hours=24))
     sending = await house.dispatch.send(late)
-    assert (sending.state, sending.outcome, house.calls) == (ParcelState.DEAD, Outcome.WINDOW_CLOSED, [])
-    with_template = replace(house.dispatch, templates={Platform.WHATSAPP: Template("news", "id")})
-    assert (await with_template.send(late)).state is ParcelState.SENT
+    assert (sending.state, sending.outcome, house.calls) == (OutboxState.DEAD, SendOutcome.WINDOW_CLOSED, [])
+    with_template = replace(house.dispatch, templates={Platform.WHATSAPP: MessageTemplate("news", "id")})
+    assert (await with_template.send(late)).state is OutboxState.SENT
     assert house.calls == [(0.0, {"template": "news", "language": "id", "text": "hello", "chat_id": "42"})]
     too_long = replace(late, body={"text": "x" * 100})
-    assert (await with_template.send(too_long)).outcome is Outcome.WINDOW_CLOSED
+    assert (await with_template.send(too_long)).outcome is SendOutcome.WINDOW_CLOSED
 
 
 async def test_where_only_the_platform_knows_that_the_window_is_closed_the_template_follows() -> None:
     house = House([CLOSED, OK], channel=TemplateChannel())
-    dispatch = replace(house.dispatch, templates={Platform.WHATSAPP: Template("news", "id")})
-    assert (await dispatch.send(parcel(platform=Platform.WHATSAPP))).state is ParcelState.SENT
+    dispatch = replace(house.dispatch, templates={Platform.WHATSAPP: MessageTemplate("news", "id")})
+    assert (await dispatch.send(parcel(platform=Platform.WHATSAPP))).state is OutboxState.SENT
     assert [body.get("template") for _, body in house.calls] == [None, "news"]
     twice = House([CLOSED, CLOSED, CLOSED], channel=TemplateChannel())
     sending = await replace(twice.dispatch, templates=dispatch.templates).send(parcel(platform=Platform.WHATSAPP))
-    assert (sending.state, sending.outcome, len(twice.calls)) == (ParcelState.DEAD, Outcome.WINDOW_CLOSED, 2)
+    assert (sending.state, sending.outcome, len(twice.calls)) == (OutboxState.DEAD, SendOutcome.WINDOW_CLOSED, 2)
 
 
 async def test_inside_the_window_the_template_is_not_used() -> None:
     house = House(channel=TemplateChannel())
-    dispatch = replace(house.dispatch, templates={Platform.WHATSAPP: Template("news")})
+    dispatch = replace(house.dispatch, templates={Platform.WHATSAPP: MessageTemplate("news")})
     await dispatch.send(parcel(platform=Platform.WHATSAPP))
     assert house.calls == [(0.0, {"text": "hello", "chat_id": "42"})]
 
@@ -260,9 +261,9 @@ async def test_ten_failures_open_the_breaker_and_what_comes_then_waits_without_u
     sendings = [await dispatch.send(replace(parcel(), channel_id=str(chat))) for chat in range(3)]
     assert len(house.calls) == 10
     assert [(sending.state, sending.is_failure) for sending in sendings] == [
-        (ParcelState.PENDING, True),
-        (ParcelState.PENDING, True),
-        (ParcelState.PENDING, False),
+        (OutboxState.PENDING, True),
+        (OutboxState.PENDING, True),
+        (OutboxState.PENDING, False),
     ]
     [(event, facts)] = house.alerted
     resets_at = NOON + timedelta(seconds=house.times[-1] + 120)
@@ -271,8 +272,8 @@ async def test_ten_failures_open_the_breaker_and_what_comes_then_waits_without_u
     assert sendings[2].events == (("breaker_opened", expected),)
     later = await dispatch.send(parcel())
     assert (later.state, later.outcome, later.is_failure, len(house.calls)) == (
-        ParcelState.PENDING,
-        Outcome.SERVICE_UNAVAILABLE,
+        OutboxState.PENDING,
+        SendOutcome.SERVICE_UNAVAILABLE,
         False,
         10,
     )
@@ -287,12 +288,12 @@ async def test_the_probe_that_succeeds_closes_it_and_the_one_that_fails_goes_bac
         await dispatch.send(replace(parcel(), channel_id=str(chat)))
     house.now += 120
     probe = await dispatch.send(parcel())
-    assert (probe.state, probe.is_failure, len(house.calls)) == (ParcelState.PENDING, False, 11)
+    assert (probe.state, probe.is_failure, len(house.calls)) == (OutboxState.PENDING, False, 11)
     assert [event for event, _ in house.alerted] == ["breaker_opened"], "told once"
     house.now += 120
     house.acts.clear()
-    assert (await dispatch.send(parcel())).state is ParcelState.SENT
-    assert (await dispatch.send(replace(parcel(), channel_id="1"))).state is ParcelState.SENT
+    assert (await dispatch.send(parcel())).state is OutboxState.SENT
+    assert (await dispatch.send(replace(parcel(), channel_id="1"))).state is OutboxState.SENT
     assert house.shown[-1] == 0.0
 
 
@@ -300,18 +301,18 @@ async def test_ten_people_who_left_open_no_breaker() -> None:
     house = House([BLOCKED] * 20)
     dispatch = house.dispatch
     for chat in range(20):
-        assert (await dispatch.send(replace(parcel(), channel_id=str(chat)))).outcome is Outcome.INVALID_RECIPIENT
+        assert (await dispatch.send(replace(parcel(), channel_id=str(chat)))).outcome is SendOutcome.INVALID_RECIPIENT
     assert (len(house.calls), house.alerted) == (20, [])
 
 
 async def test_a_wrong_token_stops_the_line_and_calls_a_person_once() -> None:
     house = House([WRONG_TOKEN] * 9)
     dispatch = house.dispatch
-    assert (await dispatch.send(parcel())).state is ParcelState.DEAD
+    assert (await dispatch.send(parcel())).state is OutboxState.DEAD
     waiting = await dispatch.send(replace(parcel(), channel_id="43"))
-    assert (waiting.state, waiting.is_failure, waiting.retry_in_s, len(house.calls)) == (ParcelState.PENDING, False, 300.0, 1)
+    assert (waiting.state, waiting.is_failure, waiting.retry_in_s, len(house.calls)) == (OutboxState.PENDING, False, 300.0, 1)
     house.now += 300
-    assert (await dispatch.send(replace(parcel(), channel_id="44"))).state is ParcelState.DEAD
+    assert (await dispatch.send(replace(parcel(), channel_id="44"))).state is OutboxState.DEAD
     assert [event for event, _ in house.alerted] == ["channel_unauthorized"]
 
 
@@ -327,7 +328,7 @@ async def test_a_chat_is_not_written_to_faster_than_it_may_be_and_long_waits_go_
     for _ in range(12):
         dispatch.pacer.turn(BOT, "42", house.now, longest_s=1_000)
     sending = await dispatch.send(parcel())
-    assert (sending.state, sending.outcome, sending.is_failure) == (ParcelState.PENDING, None, False)
+    assert (sending.state, sending.outcome, sending.is_failure) == (OutboxState.PENDING, None, False)
     assert sending.retry_in_s > 10.0
 
 
@@ -337,16 +338,16 @@ async def test_a_chat_is_not_written_to_faster_than_it_may_be_and_long_waits_go_
 async def test_an_account_that_is_not_set_up_has_its_tries_and_calls_a_person() -> None:
     house = House(channel=SimpleChannel(account="lombok"))
     sending = await house.dispatch.send(parcel())
-    assert (sending.state, sending.outcome, sending.retry_in_s) == (ParcelState.PENDING, Outcome.UNAUTHORIZED, 60.0)
-    assert (await house.dispatch.send(parcel(failures=3))).state is ParcelState.DEAD
+    assert (sending.state, sending.outcome, sending.retry_in_s) == (OutboxState.PENDING, SendOutcome.UNAUTHORIZED, 60.0)
+    assert (await house.dispatch.send(parcel(failures=3))).state is OutboxState.DEAD
     assert house.alerted[0] == ("channel_missing", {"platform": "telegram", "account": "bali"})
 
 
 async def test_what_was_promised_as_text_is_rendered_when_it_is_sent() -> None:
     house = House()
-    assert (await house.dispatch.send(parcel(body="*hello*"))).state is ParcelState.SENT
+    assert (await house.dispatch.send(parcel(body="*hello*"))).state is OutboxState.SENT
     assert house.calls[0][1]["text"] == "hello"
-    assert (await house.dispatch.send(parcel(body="one\n\ntwo"))).outcome is Outcome.REJECTED
+    assert (await house.dispatch.send(parcel(body="one\n\ntwo"))).outcome is SendOutcome.REJECTED
 
 
 def test_an_answer_is_rendered_as_its_platform_wants_it_and_never_vanishes() -> None:
@@ -399,7 +400,7 @@ async def test_an_answer_that_is_given_up_gives_its_credit_back_once_and_news_gi
 async def test_an_overflow_calls_a_person() -> None:
     house, each = House([DOWN] * 4), parcel()
     sending = await house.dispatch.send(each)
-    await house.dispatch.note(None, each, sending, ParcelState.DEAD)
+    await house.dispatch.note(None, each, sending, OutboxState.DEAD)
     facts = {"platform": "telegram", "account": "bali", "outcome": "service_unavailable"}
     assert house.alerted == [("failed_sends_overflowed", facts)]
 

@@ -30,9 +30,9 @@ import structlog
 from hermes.ports.embeddings import Embedding, Embeddings
 from hermes.ports.memories import FactChange, FactOrigin, NewFact, RecallCandidate, RecallCandidates
 from hermes.ports.users import User, UserState
-from hermes.soul.facts_same import canonical
-from hermes.soul.recall import FLOOR, Recall, ranked
+from hermes.soul.recall import MIN_SCORE, Recall, rank_facts
 from hermes.soul.recall_terms import terms
+from hermes.soul.similarity import canonical
 from hermes.stores import embedded
 from hermes.stores.embeddings import HashedEmbeddings, local_embeddings
 from hermes.stores.postgres.database import Database, open_database
@@ -81,13 +81,13 @@ async def accuracy(rows: Sequence[dict[str, Any]]) -> float:
         found = await candidates(messages, questions, embeddings)
         legs = {"words alone": 0.0, f"{embeddings.model} alone": 1.0, "fused": embeddings.weight}
         for name, weight in legs.items():
-            hits = score(questions, found, lambda each, weight=weight: ranked(each, vector_weight=weight, floor=-1.0, limit=10))
+            hits = score(questions, found, lambda each, weight=weight: rank_facts(each, vector_weight=weight, floor=-1.0, limit=10))
             print(f"{name if weight in {0.0, 1.0} else f'{name}, vectors {weight:g}':<44}" + "".join(f"{hits[k]:>8.3f}" for k in AT))
-        floored = score(questions, found, lambda each, weight=embeddings.weight: ranked(each, vector_weight=weight))
-        print(f"{f'fused, floor {FLOOR}':<44}" + "".join(f"{floored[k]:>8.3f}" for k in AT))
+        floored = score(questions, found, lambda each, weight=embeddings.weight: rank_facts(each, vector_weight=weight))
+        print(f"{f'fused, floor {MIN_SCORE}':<44}" + "".join(f"{floored[k]:>8.3f}" for k in AT))
         fused = fused or floored[10]
         own = {(question["id"], question["scenario"]) for question in questions}
-        given = [len(ranked(each, vector_weight=embeddings.weight)) for asked, each in found.items() if asked not in own]
+        given = [len(rank_facts(each, vector_weight=embeddings.weight)) for asked, each in found.items() if asked not in own]
         print(f"{'  asked of the wrong user':<44}{statistics.mean(given):>8.1f} facts given, none for {given.count(0) / len(given):.0%}\n")
     return fused
 
@@ -165,7 +165,7 @@ async def cost(url: str, rows: Sequence[dict[str, Any]], count: int) -> None:
         async def searched(user: User, question: str) -> None:
             async with database.begin() as tx:
                 found = await memories.candidates(tx, user.id, made[question], terms(question), now=NOW)
-                await memories.read(tx, user.id, ranked(found, vector_weight=embeddings.weight))
+                await memories.read(tx, user.id, rank_facts(found, vector_weight=embeddings.weight))
 
         async def opened_all(user: User, question: str) -> None:  # noqa: ARG001  # what is asked makes no difference to it
             """The other way: open every fact and read its words."""

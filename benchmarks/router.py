@@ -37,8 +37,8 @@ from hermes.ports.agents import Agent
 from hermes.ports.backends import Capabilities, Completion, Usage
 from hermes.ports.memories import FactChange, FactOrigin, NewFact
 from hermes.ports.users import UserState
-from hermes.soul.facts_same import canonical
 from hermes.soul.recall_terms import terms
+from hermes.soul.similarity import canonical
 from hermes.stores import embedded
 from hermes.turn import Envelope, MessageEvent, Platform
 

@@ -139,7 +139,11 @@ def languages(every: list[dict[str, Any]]) -> None:
 
 def loading() -> None:
     """What the first message would wait for."""
-    for name, warm in (("word lists", sanitize.warm), ("language model", language.warm), ("trivial words", lambda: is_trivial("hi"))):
+    for name, warm in (
+        ("word lists", sanitize.load_word_lists),
+        ("language model", language.load_language_model),
+        ("trivial words", lambda: is_trivial("hi")),
+    ):
         started = time.perf_counter()
         warm()
         print(f"loading the {name}: {(time.perf_counter() - started) * 1000:.0f} ms")

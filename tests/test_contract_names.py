@@ -15,7 +15,7 @@ from typer.main import get_command
 from hermes.cli import whole_app
 from hermes.config.known import known_settings
 from hermes.ops.metrics import Metrics
-from hermes.router.pipeline import NOTED
+from hermes.router.pipeline import STEP_EVENTS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "hermes"
@@ -41,7 +41,7 @@ def names() -> dict[str, set[str]]:
     return {
         "command": set(commands(get_command(whole_app()), "hermes")),
         "error": {code for tree in web for code in error_codes(tree)},
-        "event": {event for tree in trees.values() for event in events(tree)} | {event for event, _ in NOTED.values()},
+        "event": {event for tree in trees.values() for event in events(tree)} | {event for event, _ in STEP_EVENTS.values()},
         "metric": {metric.name for metric in Metrics().registry.collect() if metric.name.startswith("hermes_")},
         "route": {route for tree in web for route in routes(tree)},
         "setting": {setting.name for setting in known_settings()},

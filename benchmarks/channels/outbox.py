@@ -106,6 +106,6 @@ async def promised(hermes: Hermes, line: Line, chat: int) -> None:
             claim = await parts.inbox.claim(tx, receipt.turn_id)
             assert isinstance(claim, Claim)
             text = f"I heard m{number}. That sounds lovely, tell me more about it."
-            await parts.outbox.put(tx, claim, hermes.courier.render(envelope, text))
+            await parts.outbox.put(tx, claim, hermes.outbox_delivery.render(envelope, text))
             await parts.inbox.finish(tx, claim)
             await hermes.work.defer_delivery(tx, receipt.conversation_id)  # one job, however often

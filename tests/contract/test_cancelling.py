@@ -26,7 +26,7 @@ from hermes.channels.telegram import BotApi, Telegram
 from hermes.gateway.catalogue import Catalogue
 from hermes.gateway.fleet import Fleet
 from hermes.ports.users import User, UserState
-from hermes.router.clockwork import Chore, Clockwork
+from hermes.router.chores import Chore, ChoreScheduler
 from hermes.stores.postgres.agents import PostgresAgents
 from hermes.stores.postgres.calls import PostgresCalls
 from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
@@ -170,7 +170,7 @@ async def test_a_chore_ends_after_one_cancellation_wherever_it_comes(database: D
 
     async def work() -> None:
         while True:
-            clockwork = Clockwork(database, PostgresRota(), [Chore(name="c", every_s=0.001, do=do)], lease_s=0.01)
+            clockwork = ChoreScheduler(database, PostgresRota(), [Chore(name="c", every_s=0.001, do=do)], lease_s=0.01)
             await clockwork.tick(NOON + timedelta(seconds=1))
             await clockwork.aclose()
 

@@ -6,7 +6,7 @@ import pytest
 
 from hermes.ports.errors import ClaimLost, NotFound, UserErased
 from hermes.ports.journal import Effect, EffectProgress
-from hermes.router.effects import Done, Effects, EffectUncertain
+from hermes.router.effects import EffectResult, Effects, EffectUncertain
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.journal import PostgresJournal
@@ -27,11 +27,11 @@ class Model:
         self.calls: list[bytes] = []
         self.breaks_at = breaks_at
 
-    async def __call__(self, request: bytes) -> Done:
+    async def __call__(self, request: bytes) -> EffectResult:
         self.calls.append(request)
         if len(self.calls) == self.breaks_at:
             raise ConnectionError
-        return Done(request + b"!%d" % len(self.calls), {"backend": "scripted"})
+        return EffectResult(request + b"!%d" % len(self.calls), {"backend": "scripted"})
 
 
 async def test_an_effect_runs_once_however_often_the_turn_is_driven(database: Database, keyring: Keyring, journal: PostgresJournal) -> None:

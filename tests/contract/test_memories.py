@@ -20,13 +20,13 @@ from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, Fac
 from hermes.ports.souls import PastMessage
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import User, UserState
-from hermes.soul.dream_run import Dreamer
+from hermes.soul.dream_job import Dreamer
 from hermes.soul.extract import MemoryWriter, re_embed
-from hermes.soul.facts_plan import Learnt
-from hermes.soul.facts_same import MOST_COMPARED
 from hermes.soul.my_data import forget_fact, forget_memory, my_memory
 from hermes.soul.recall import Recall
 from hermes.soul.recall_terms import terms
+from hermes.soul.similarity import MAX_COMPARED_FACTS
+from hermes.soul.supersede import LearnedFact
 from hermes.stores.embeddings import HashedEmbeddings, local_embeddings
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.inbox import PostgresInbox
@@ -268,12 +268,12 @@ async def test_of_a_thousand_facts_only_those_are_opened_that_may_say_what_is_le
         "wants to see the temple of Besakih some day very soon",
         "has been to the old harbour of Rotterdam",
     ]
-    wanted = [Learnt(text=text, origin=FactOrigin.SAID) for text in learnt]
-    fish = Learnt(text="pescatarian", key="diet", origin=FactOrigin.SAID)
-    added = await mind.writer().save(user.id, [*wanted, fish, Learnt(text=texts[7].upper(), origin=FactOrigin.SAID)], now=NOW + DAY)
+    wanted = [LearnedFact(text=text, origin=FactOrigin.SAID) for text in learnt]
+    fish = LearnedFact(text="pescatarian", key="diet", origin=FactOrigin.SAID)
+    added = await mind.writer().save(user.id, [*wanted, fish, LearnedFact(text=texts[7].upper(), origin=FactOrigin.SAID)], now=NOW + DAY)
     assert [fact.text for fact in added] == [learnt[0], learnt[2], "pescatarian"]
     # For each text no more than a hundred near ones and a hundred with its words, and no fact that names no diet.
-    assert memories.opened <= 2 * MOST_COMPARED + 20
+    assert memories.opened <= 2 * MAX_COMPARED_FACTS + 20
     assert memories.everything == 0
     gone = [fact.text for fact in await mind.all() if fact.superseded_at is not None]
     assert gone == ["vegan", "I have been vegan since I was ten"]

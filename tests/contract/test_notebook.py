@@ -15,15 +15,15 @@ from hermes.ports.memories import Fact, FactOrigin
 from hermes.ports.sessions import Session
 from hermes.ports.tools import ToolCall, ToolUser
 from hermes.ports.users import User
+from hermes.soul.erasure import ConversationEraser
 from hermes.soul.extract import MemoryWriter
-from hermes.soul.facts import LISTS
-from hermes.soul.facts_plan import Learnt
-from hermes.soul.forgetting import Forgetting
+from hermes.soul.fact_keys import LIST_KEYS
+from hermes.soul.forgetting import MemoryEraser
 from hermes.soul.notebook import MemoryNotebook
 from hermes.soul.recall import Recall
 from hermes.soul.sanitize import sanitize_memory_value
+from hermes.soul.supersede import LearnedFact
 from hermes.soul.trivial import is_trivial
-from hermes.soul.words import Words
 from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.concierge_desk import PostgresBookings, PostgresNutrition, PostgresOrders, PostgresReminders, PostgresWatchers
 from hermes.stores.postgres.concierge_effects import PostgresOffers, PostgresOutcomes
@@ -79,8 +79,8 @@ class House:
             is_trivial=is_trivial,
         )
         recall = Recall(database, self.memories, self.embeddings, is_trivial=is_trivial, count_skipped=lambda: None, timeout_s=5)
-        words = Words(PostgresSessions(keyring), PostgresGraphs(keyring), NoHistories())
-        self.forgetting = Forgetting(
+        words = ConversationEraser(PostgresSessions(keyring), PostgresGraphs(keyring), NoHistories())
+        self.forgetting = MemoryEraser(
             transactions=database,
             memories=self.memories,
             dreams=PostgresDreams(keyring),
@@ -210,7 +210,7 @@ async def test_what_follows_from_a_deed_is_noted_with_it_or_not_at_all(house: Ho
 
 @pytest.mark.parametrize("origin", [FactOrigin.SAID, FactOrigin.RULE, FactOrigin.TOOL])
 async def test_what_the_user_said_stands_over_what_was_observed(house: House, origin: FactOrigin) -> None:
-    said = Learnt(text="4", key="typical_party_size", origin=origin)
+    said = LearnedFact(text="4", key="typical_party_size", origin=origin)
     await house.writer.save(house.user.user_id, [said], now=house.user.now)
     for size in ("2", "3"):
         async with house.database.begin() as tx:
@@ -265,7 +265,7 @@ async def test_what_is_meant_is_forgotten_and_nothing_else(house: House, what: s
 def spread(line: str) -> list[str]:
     """A line of the memory, one for each item of a list."""
     key, _, value = line.partition(": ")
-    return [f"{key}: {item}" for item in value.split(", ")] if key.replace(" ", "_") in LISTS else [line]
+    return [f"{key}: {item}" for item in value.split(", ")] if key.replace(" ", "_") in LIST_KEYS else [line]
 
 
 async def test_notes_in_own_words_stand_beside_each_other(house: House) -> None:

@@ -15,7 +15,7 @@ from hermes.ports.inbox import Claim, InboxMessage
 from hermes.ports.outbox import DeliveryResult, MessageBody, OutboxAnswer, OutboxLengths, OutboxMessage, OutboxState, ProactiveMessage
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import NewUser, UserState
-from hermes.router.courier import Courier
+from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.inbox import PostgresInbox
@@ -502,17 +502,17 @@ class Bells:
         raise NotImplementedError
 
 
-def courier(database: Database, outbox: PostgresOutbox, post: Post) -> Courier:
-    return Courier(database, outbox, Bells(), {Platform.REST: post})
+def courier(database: Database, outbox: PostgresOutbox, post: Post) -> OutboxDelivery:
+    return OutboxDelivery(database, outbox, Bells(), {Platform.REST: post})
 
 
 async def test_where_people_fetch_their_answers_the_promise_is_the_delivery(
     database: Database, keyring: Keyring, outbox: PostgresOutbox
 ) -> None:
     claim, bells = await new_claim(database, keyring), Bells()
-    shelf = Courier(database, outbox, bells, senders={})
+    shelf = OutboxDelivery(database, outbox, bells, senders={})
     async with database.begin() as tx:
-        assert await shelf.promise(tx, claim, ["a"]) is None
+        assert await shelf.put_answer(tx, claim, ["a"]) is None
     await shelf.hand_over(claim, None)
     assert bells.rung == [claim.turn_id]
     async with database.begin() as tx:
@@ -526,7 +526,7 @@ async def test_what_a_turn_promised_is_sent_after_what_was_promised_before(
     first, second, post = await new_claim(database, keyring), await new_claim(database, keyring), Post()
     await put(database, outbox, first, "a")
     async with database.begin() as tx:
-        parcel = await courier(database, outbox, post).promise(tx, second, ["b", "c"])
+        parcel = await courier(database, outbox, post).put_answer(tx, second, ["b", "c"])
     await courier(database, outbox, post).hand_over(second, parcel)
     assert post.got == ["a", "b", "c"]
 

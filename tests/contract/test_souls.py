@@ -17,8 +17,8 @@ from hermes.ports.errors import StoreUnavailable
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, Fact, FactChange, FactOrigin, NewFact
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import User
-from hermes.soul.base import SoulLoader
-from hermes.soul.layers import personality
+from hermes.soul.loader import SoulLoader
+from hermes.soul.prompt_layers import personality
 from hermes.soul.recall import Recall
 from hermes.soul.recall_terms import terms
 from hermes.stores.embeddings import HashedEmbeddings

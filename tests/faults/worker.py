@@ -39,7 +39,7 @@ from hermes.ports.journal import Effect
 from hermes.ports.models import Answer, Caller
 from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
 from hermes.ports.transactions import Transaction, Transactions
-from hermes.router.courier import Sender
+from hermes.router.outbox_delivery import OutboxSender
 from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
@@ -260,13 +260,13 @@ class SnaredTransactions:
 class SnaredHands:
     """Hands that count the turns of this process."""
 
-    def __init__(self, hermes: Hermes, snare: Snare, senders: Mapping[Platform, Sender]) -> None:
+    def __init__(self, hermes: Hermes, snare: Snare, senders: Mapping[Platform, OutboxSender]) -> None:
         transactions = SnaredTransactions(hermes.database, snare)
-        self._courier = replace(hermes.courier, transactions=transactions, senders=senders)
+        self._courier = replace(hermes.outbox_delivery, transactions=transactions, senders=senders)
         services = hermes.turns.services
         services = replace(services, tools=replace(services.tools, transactions=transactions))  # type: ignore[type-var]  # a Toolbox
         organs = {name: Snared(getattr(services, name), name, snare) for name in ("souls", "images", "tools")}
-        self._turns = replace(hermes.turns, services=replace(services, transactions=transactions, courier=self._courier, **organs))
+        self._turns = replace(hermes.turns, services=replace(services, transactions=transactions, outbox_delivery=self._courier, **organs))
         self._snare, self._numbers = snare, itertools.count(1)
 
     async def turn(self, turn_id: UUID) -> None:

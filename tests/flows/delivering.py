@@ -28,7 +28,7 @@ from hermes.ops.metrics import Metrics
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import DeliveryResult, OutboxMessage
 from hermes.ports.users import UserState
-from hermes.router.courier import Courier
+from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.stores.memory.breakers import MemoryBreakers
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database, on, open_database
@@ -87,7 +87,7 @@ class House:
             pause=self.pause,
             timer=lambda: time.monotonic() + self.slept_s,
         )
-        self.courier = Courier(self.database, self.outbox, cast("Any", None), {Platform.TELEGRAM: self.dispatch})
+        self.outbox_delivery = OutboxDelivery(self.database, self.outbox, cast("Any", None), {Platform.TELEGRAM: self.dispatch})
         self.receipts = ReceiptHandler(
             transactions=self.database,
             tracking=self.outbox.tracking,
@@ -121,14 +121,14 @@ class House:
         """End a turn, as `record` does."""
         async with self.database.begin() as tx:
             await self.credits.post(tx, claim.turn_id)
-            parcel = await self.courier.promise(tx, claim, [answer])
+            parcel = await self.outbox_delivery.put_answer(tx, claim, [answer])
             await self.inbox.finish(tx, claim)
         return parcel
 
     async def answer(self, answer: str, chat: str = "42") -> Claim:
         """A whole turn."""
         claim = await self.hear(chat=chat)
-        await self.courier.hand_over(claim, await self.end(claim, answer))
+        await self.outbox_delivery.hand_over(claim, await self.end(claim, answer))
         return claim
 
     async def time_passes(self) -> None:
@@ -144,7 +144,7 @@ class House:
         async with self.database.begin() as tx:
             stranded = list(await self.outbox.stranded(tx, 10))
         for conversation_id in stranded:
-            await self.courier.deliver(conversation_id)
+            await self.outbox_delivery.deliver(conversation_id)
         return stranded
 
     async def rows(self, query: str, *values: Any) -> list[Any]:
@@ -184,7 +184,7 @@ async def die_after_sending(database_url: str, master_key: str, conversation: st
                 os.kill(os.getpid(), signal.SIGKILL)
                 raise AssertionError("still alive")
 
-        courier = Courier(house.database, house.outbox, cast("Any", None), {Platform.TELEGRAM: Doomed()})
+        courier = OutboxDelivery(house.database, house.outbox, cast("Any", None), {Platform.TELEGRAM: Doomed()})
         await courier.deliver(UUID(conversation))
 
 

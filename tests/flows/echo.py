@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from hermes.ports.backends import Completion, ModelRequest, Usage
 from hermes.ports.models import Answer, Caller
-from hermes.router.speakers import spoken_words
+from hermes.router.speakers import strip_label
 
 NOTE = re.compile(r"\A<context>.*?</context>\n\n", re.DOTALL)
 
@@ -15,7 +15,7 @@ NOTE = re.compile(r"\A<context>.*?</context>\n\n", re.DOTALL)
 def own_words(ask: ModelRequest) -> str:
     """What the user wrote, without the note and the speaker's label that Hermes puts before it."""
     text: str = next(message["content"] for message in reversed(ask.messages) if message["role"] == "user")
-    return spoken_words(without_note(text))
+    return strip_label(without_note(text))
 
 
 def without_note(text: str) -> str:

@@ -34,18 +34,18 @@ from hermes.ports.models import Answer, Caller
 from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.ports.users import User, UserState
-from hermes.router.clockwork import Chore, Clockwork
-from hermes.router.courier import Courier
-from hermes.router.reminding import Reminding
+from hermes.router.chores import Chore, ChoreScheduler
+from hermes.router.outbox_delivery import OutboxDelivery
+from hermes.router.proactive import ProactiveMessenger
 from hermes.router.steps.build_messages import Prompt
-from hermes.soul.asking import NO_ANSWER, Asking
-from hermes.soul.base import SoulLoader
-from hermes.soul.dream_run import Dreamer, Nights
+from hermes.soul.dream_job import Dreamer, DreamJob
 from hermes.soul.extract import MemoryWriter, re_embed
-from hermes.soul.facts_plan import Learnt
+from hermes.soul.learn_job import LearnJob
+from hermes.soul.loader import SoulLoader
+from hermes.soul.memory_model import NO_ANSWER_ERRORS, MemoryModel
 from hermes.soul.recall import Recall
-from hermes.soul.remembering import Remembering
 from hermes.soul.sanitize import sanitize_memory_value, scan
+from hermes.soul.supersede import LearnedFact
 from hermes.soul.trivial import is_trivial
 from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.concierge_desk import PostgresReminders, PostgresWatchers
@@ -162,7 +162,7 @@ class House:
         self.memories, self.dreams, self.embeddings = PostgresMemories(keyring), PostgresDreams(keyring), HashedEmbeddings()
         self.reminders, self.watchers, self.products = PostgresReminders(keyring), PostgresWatchers(), PostgresProducts()
         self.bases = RedisBases(self.redis, self.database, keyring)
-        self.courier = Courier(self.database, self.outbox, self.replies, {Platform.TELEGRAM: self.post})
+        self.outbox_delivery = OutboxDelivery(self.database, self.outbox, self.replies, {Platform.TELEGRAM: self.post})
 
     # --- what is put together
 
@@ -190,11 +190,11 @@ class House:
             souls=self.souls,
             sanitize=sanitize_memory_value,
             is_trivial=is_trivial,
-            fails_with=NO_ANSWER,
+            fails_with=NO_ANSWER_ERRORS,
         )
 
-    def asking(self, models: Says) -> Asking:
-        return Asking(
+    def memory_model(self, models: Says) -> MemoryModel:
+        return MemoryModel(
             models=models,
             budgets=cast("Any", Plenty()),
             transactions=self.database,
@@ -203,19 +203,19 @@ class House:
             tier=lambda _: Plenty(),
         )
 
-    def remembering(self, models: Says | None = None, transactions: Transactions | None = None) -> Remembering:
-        return Remembering(
+    def learn_job(self, models: Says | None = None, transactions: Transactions | None = None) -> LearnJob:
+        return LearnJob(
             transactions=transactions or self.database,
             inbox=self.inbox,
             journal=self.journal,
             writer=self.writer(transactions),
             clock=Clock(),
-            asking=self.asking(models) if models else None,
+            memory_model=self.memory_model(models) if models else None,
         )
 
     @property
-    def reminding(self) -> Reminding:
-        return Reminding(
+    def proactive(self) -> ProactiveMessenger:
+        return ProactiveMessenger(
             transactions=self.database,
             reminders=self.reminders,
             watchers=self.watchers,
@@ -225,21 +225,21 @@ class House:
             sessions=self.sessions,
             graphs=self.graphs,
             work=self.work,
-            courier=self.courier,
+            outbox_delivery=self.outbox_delivery,
             languages=Steady(),
             scan=scan,
         )
 
-    def nights(self, models: Says | None = None) -> Nights:
+    def nights(self, models: Says | None = None) -> DreamJob:
         dreamer = Dreamer(
             transactions=self.database,
             memories=self.memories,
             dreams=self.dreams,
             souls=self.souls,
             sanitize=sanitize_memory_value,
-            fails_with=NO_ANSWER,
+            fails_with=NO_ANSWER_ERRORS,
         )
-        return Nights(dreamer=dreamer, people=self.people, asking=self.asking(models) if models else None)
+        return DreamJob(dreamer=dreamer, people=self.people, memory_model=self.memory_model(models) if models else None)
 
     # --- what happens in it
 
@@ -287,7 +287,7 @@ class House:
             return
 
         hands = cast("Any", type("Hands", (), {}))
-        hands.turn, hands.delivery, hands.news = turn or nothing, self.courier.deliver, self.reminding.record
+        hands.turn, hands.delivery, hands.news = turn or nothing, self.outbox_delivery.deliver, self.proactive.record
         hands.memory = memory or nothing
         task = asyncio.create_task(self.work.run(hands, QUICK))
         try:
@@ -331,7 +331,7 @@ async def test_a_message_is_learnt_from_after_its_turn(house: House) -> None:
     claim = await house.hear("I'm vegan. Remember that my sister lives in Lisbon.")
     await house.bases.put(claim.user_id, b"old", (await house.bases.get(claim.user_id)).mark)
     await house.answer(claim)
-    async with house.working(memory=house.remembering().remember):
+    async with house.working(memory=house.learn_job().remember):
         await house.no_job_left()
     assert [(fact.key, fact.text, fact.origin, fact.source_turn) for fact in await house.facts(claim.user_id)] == [
         ("diet", "vegan", FactOrigin.RULE, claim.turn_id),
@@ -348,7 +348,7 @@ async def test_a_model_reads_what_rules_do_not_and_the_call_is_the_users_own(hou
     said = {"facts": [{"key": None, "value": "my daughter Ana plays the cello", "quote": text}]}
     claim, models = await house.hear(text), Says(json.dumps(said))
     await house.answer(claim)
-    await house.remembering(models).remember(claim.turn_id)
+    await house.learn_job(models).remember(claim.turn_id)
     assert [fact.text for fact in await house.facts(claim.user_id)] == ["my daughter Ana plays the cello"]
     [(_, caller)] = models.asked
     assert (caller.user_id, caller.account, caller.source, caller.turn_id) == (claim.user_id, "bali", CallSource.MEMORY, claim.turn_id)
@@ -360,7 +360,7 @@ async def test_what_the_prompt_recalled_is_not_learnt_again_and_the_users_own_wo
         claim = await house.hear(text)
         users.add(claim.user_id)
         await house.answer(claim, note="<context>\n- my sister lives in Lisbon (noted 2 days ago)\n</context>")
-        await house.remembering().remember(claim.turn_id)
+        await house.learn_job().remember(claim.turn_id)
     [user_id] = users
     assert [fact.text for fact in await house.facts(user_id)] == ["my brother lives in Rome"]
 
@@ -372,22 +372,22 @@ async def test_a_picture_with_words_is_learnt_from_by_its_words(house: House) ->
     async with house.database.begin() as tx:
         await house.journal.begin(tx, claim, "call_model", 0, prompt.to_bytes())
         await house.journal.finish(tx, claim, "call_model", 0, b"{}", facts={})
-    await house.remembering().remember(claim.turn_id)
+    await house.learn_job().remember(claim.turn_id)
     assert [fact.text for fact in await house.facts(claim.user_id)] == ["vegan"]
 
 
 async def test_a_turn_that_no_model_answered_teaches_nothing(house: House) -> None:
     claim = await house.hear("I'm vegan")
     await house.answer(claim, result=None)
-    await house.remembering().remember(claim.turn_id)
-    await house.remembering().remember(uuid4())
+    await house.learn_job().remember(claim.turn_id)
+    await house.learn_job().remember(uuid4())
     assert await house.facts(claim.user_id) == []
 
 
 async def test_learning_is_tried_again_while_the_store_is_away(house: House) -> None:
     claim = await house.hear("I'm vegan")
     await house.answer(claim)
-    async with house.working(memory=house.remembering(transactions=cast("Any", Flapping(house.database, 3))).remember):
+    async with house.working(memory=house.learn_job(transactions=cast("Any", Flapping(house.database, 3))).remember):
         await house.no_job_left()
     assert [fact.text for fact in await house.facts(claim.user_id)] == ["vegan"]
 
@@ -398,7 +398,7 @@ async def test_nothing_is_learnt_from_somebody_who_was_deleted_and_nobody_is_bot
     async with house.database.begin() as tx:
         await house.people.forget(tx, claim.user_id)
     with structlog.testing.capture_logs() as logs:
-        async with house.working(memory=house.remembering().remember):
+        async with house.working(memory=house.learn_job().remember):
             await house.no_job_left()
     assert [line for line in logs if line["log_level"] in {"warning", "error"}] == []
     assert await house.rows("select from user_memory") == []
@@ -414,15 +414,15 @@ async def test_somebody_who_is_deleted_while_a_model_reads_ends_quietly(house: H
                 await house.people.forget(tx, claim.user_id)
             return await super().complete(ask, caller)
 
-    await house.remembering(Slow('{"facts": []}')).remember(claim.turn_id)
+    await house.learn_job(Slow('{"facts": []}')).remember(claim.turn_id)
     assert await house.rows("select from user_memory") == []
 
 
 # --- reminders
 
 
-def clockwork(house: House, *chores: Chore) -> Clockwork:
-    return Clockwork(house.database, PostgresRota(), chores)
+def clockwork(house: House, *chores: Chore) -> ChoreScheduler:
+    return ChoreScheduler(house.database, PostgresRota(), chores)
 
 
 async def test_of_two_workers_that_tick_at_once_a_reminder_is_said_once(house: House) -> None:
@@ -431,10 +431,10 @@ async def test_of_two_workers_that_tick_at_once_a_reminder_is_said_once(house: H
         await house.answer(claim)
         await house.remind_of(claim)
     # Each slot is a second long, so that both get to do it; and beside them somebody who asks nobody.
-    workers = [clockwork(house, Chore(name="reminders", every_s=1, do=house.reminding.remind)) for _ in range(2)]
+    workers = [clockwork(house, Chore(name="reminders", every_s=1, do=house.proactive.remind)) for _ in range(2)]
     for second in range(3):
         now = NOON + timedelta(seconds=second)
-        await asyncio.gather(*(worker.tick(now) for worker in workers), house.reminding.remind(now), house.reminding.remind(now))
+        await asyncio.gather(*(worker.tick(now) for worker in workers), house.proactive.remind(now), house.proactive.remind(now))
         await asyncio.gather(*(worker.idle() for worker in workers))
     async with house.working():
         await house.no_job_left()
@@ -488,7 +488,7 @@ async def test_whoever_is_killed_between_taking_a_reminder_and_the_commit_leaves
 
 async def is_said(house: House, now: datetime) -> bool:
     """Look for reminders; PostgreSQL needs a moment to notice that its client is gone."""
-    await house.reminding.remind(now)
+    await house.proactive.remind(now)
     return await house.rows("select count(*) from outbox") == [(1,)]
 
 
@@ -499,10 +499,10 @@ async def test_a_price_that_came_down_is_told_in_the_conversation_that_waits_for
     async with house.database.begin() as tx:
         await house.products.put(tx, [dryer])
         await house.watchers.add(tx, claim.user_id, claim.turn_id, "dryer", 300)
-    assert await house.reminding.remind(NOON) == 0
+    assert await house.proactive.remind(NOON) == 0
     async with house.database.begin() as tx:
         await house.products.put(tx, [replace(dryer, price=299)])
-    assert await house.reminding.remind(NOON) == 1
+    assert await house.proactive.remind(NOON) == 1
     async with house.working():
         await house.no_job_left()
     assert house.post.got == ["🎉 Good news: a price you've been waiting for has come down.\nTorrent Cyclone now costs $299 at Hush."]
@@ -514,7 +514,7 @@ async def test_what_is_due_for_somebody_who_was_deleted_is_dropped(house: House)
         await house.remind_of(claim)
     async with house.database.begin() as tx:
         await house.people.forget(tx, gone.user_id)
-    assert await house.reminding.remind(NOON) == 1
+    assert await house.proactive.remind(NOON) == 1
     assert await house.rows("select user_id from outbox") == [(there.user_id,)]
 
 
@@ -522,7 +522,7 @@ async def test_where_people_fetch_their_answers_a_reminder_waits_for_them_and_a_
     claim = await house.hear("remind me to call mum", platform=Platform.WEB)
     await house.remind_of(claim)
     async with house.replies.listen(claim.conversation_id) as bell:
-        await house.reminding.remind(NOON)
+        await house.proactive.remind(NOON)
         assert await bell.ring(5)
     async with house.database.begin() as tx:
         [news] = await house.outbox.news(tx, "bali", Platform.WEB, "42")
@@ -568,7 +568,7 @@ async def test_a_reminder_stands_in_the_history_behind_the_turn_that_was_under_w
         await house.work.defer_turn(tx, running.turn_id, running.conversation_id)
     async with house.working(turn=turn):
         await begun.wait()
-        await house.reminding.remind(NOON)
+        await house.proactive.remind(NOON)
         await until(lambda: is_sent(house, 1))
         gate.set()
         await house.no_job_left()
@@ -596,7 +596,7 @@ async def test_after_a_long_silence_a_reminder_begins_the_session_that_its_answe
     await house.remind_of(asked)
     async with house.database.begin() as tx:
         await on(tx).execute("update sessions set last_at = last_at - interval '13 hours'")
-    await house.reminding.remind(NOON)
+    await house.proactive.remind(NOON)
     async with house.working():
         await house.no_job_left()
     await talk(house, await house.hear("thanks, done"), "Great!")
@@ -608,7 +608,7 @@ async def test_after_a_long_silence_a_reminder_begins_the_session_that_its_answe
 
 async def learn(house: House, sender: str, *texts: str) -> UUID:
     claim = await house.hear("hello", sender=sender)
-    learnt = [Learnt(text=text, origin=FactOrigin.SAID) for text in texts]
+    learnt = [LearnedFact(text=text, origin=FactOrigin.SAID) for text in texts]
     await house.writer().save(claim.user_id, learnt, now=NOON - timedelta(hours=2))
     return claim.user_id
 

@@ -6,7 +6,7 @@ import pytest
 
 from hermes.config import HistorySettings
 from hermes.ports.sessions import SessionQuery
-from hermes.router.compaction import SeeingCounter
+from hermes.router.compaction_policy import ImageTokenCounter
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.plan import ExportSettings
@@ -34,7 +34,7 @@ async def test_a_long_conversation_is_compacted_and_its_export_is_complete(
         assert isinstance(session_id, UUID)
         assert graph.verify()
         assert {edge.kind for edge in graph.edges()} == {"sequential", "compaction"}
-        assert SeeingCounter().count(list(graph)) < LIMIT
+        assert ImageTokenCounter().count(list(graph)) < LIMIT
         assert len(list(graph.responses())) == 12
         assert list(graph)[-2]["content"].endswith(f"11: {TALE}")
     out = tmp_path_factory.mktemp("export") / "rows"

@@ -100,7 +100,7 @@ async def test_what_keeps_failing_is_tried_four_times_in_four_rounds_and_then_gi
     api.is_down = True
     claim, rounds = await house.hear(), []
     parcel = await house.end(claim, "one")
-    await house.courier.hand_over(claim, parcel)
+    await house.outbox_delivery.hand_over(claim, parcel)
     for _ in range(4):
         rounds.append((api.asked, *(await states(house))[0][:3]))
         house.clock.ahead += timedelta(minutes=10)  # so that no breaker opens: failures lie further apart
@@ -247,7 +247,7 @@ async def test_one_in_doubt_can_be_sent_again_and_is_not_charged_again(receipted
     claim = await in_doubt_twice(house, api)
     async with house.database.begin() as tx:
         await house.outbox.dead_letters.requeue(tx, ALL_DEAD_LETTERS)
-    await house.courier.deliver(claim.conversation_id)
+    await house.outbox_delivery.deliver(claim.conversation_id)
     assert (api.texts, await listed(house), await house.available(claim)) == (["one", "one", "one"], [], 10)
 
 
@@ -311,9 +311,9 @@ async def test_news_that_die_give_nothing_back(house: House, api: BotApi) -> Non
     async with house.database.begin() as tx:
         said = await house.inbox.said(tx, claim.turn_id)
         assert said is not None
-        await house.outbox.put_news(tx, said, "reminder/7KQ2", house.courier.render(said.envelope, "call mum"))
+        await house.outbox.put_news(tx, said, "reminder/7KQ2", house.outbox_delivery.render(said.envelope, "call mum"))
     api.refuse(400, "Bad Request: no")
-    await house.courier.deliver(claim.conversation_id)
+    await house.outbox_delivery.deliver(claim.conversation_id)
     async with house.database.begin() as tx:
         [letter] = await house.outbox.dead_letters.list(tx)
     assert (letter.news, await house.available(claim)) == ("reminder/7KQ2", 9)
@@ -435,7 +435,7 @@ async def test_a_message_that_the_platform_gives_up_later_is_refunded(house: Hou
         said = await house.inbox.said(tx, claim.turn_id)
         assert said is not None
         await house.outbox.put_news(tx, said, "reminder/A", [{"text": "call mum"}])
-    await house.courier.deliver(claim.conversation_id)
+    await house.outbox_delivery.deliver(claim.conversation_id)
     assert api.texts == ["one"], "they are unreachable now"
 
 
@@ -456,7 +456,7 @@ async def test_who_leaves_and_who_has_another_id_is_heard(house: House, api: Bot
     await house.receipts.heard(TELEGRAM, "bali", ReachabilityChanged(sender_id="42", is_reachable=False))
     async with house.database.begin() as tx:
         await house.outbox.put(tx, replace(claim, turn_id=(await house.hear(chat="8")).turn_id), [{"text": "lost"}])
-    await house.courier.deliver(claim.conversation_id)
+    await house.outbox_delivery.deliver(claim.conversation_id)
     assert api.texts == ["one"]
     await house.receipts.heard(TELEGRAM, "bali", IdChanged(old="42", new="43"))
     again = await house.answer("hello again", chat="43")
@@ -480,7 +480,7 @@ async def test_a_worker_brings_out_what_was_put_back_once_its_time_has_come(hous
                     await work.defer_delivery(tx, conversation_id)
 
         hands = cast("Any", type("Hands", (), {}))
-        hands.turn = hands.news = hands.memory = hands.delivery = house.courier.deliver
+        hands.turn = hands.news = hands.memory = hands.delivery = house.outbox_delivery.deliver
         worker = asyncio.create_task(work.run(hands, Pace(concurrency=4, poll_s=0.1, sweep_s=0.1, drain_s=2.0), sweep))
         await asyncio.sleep(0.5)
         assert api.texts == []

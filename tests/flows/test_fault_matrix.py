@@ -18,7 +18,7 @@ from hermes.ports.errors import StoreUnavailable
 from hermes.ports.users import UserState
 from hermes.router import pipeline
 from hermes.router.replies import ReplyKind, reply
-from hermes.router.turns import PATIENCE_WITH_ANSWERS
+from hermes.router.turns import ANSWERED_ATTEMPTS_FACTOR
 from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.database import on
 from hermes.turn import Envelope, MessageEvent, Platform
@@ -102,7 +102,7 @@ def expected(step: str, way: str, times: int, is_after: bool) -> tuple[End, int]
     if way == "hangs" and step != "record":
         return FELL_BACK  # the user does not wait for a second try
     is_paid = step in {"run_tools", "record"} or (step, is_after) == ("call_model", True)
-    patience = MAX_ATTEMPTS * (PATIENCE_WITH_ANSWERS if is_paid else 1)
+    patience = MAX_ATTEMPTS * (ANSWERED_ATTEMPTS_FACTOR if is_paid else 1)
     return answered(times + 1) if times <= patience else apologised(patience + 1)
 
 

@@ -19,7 +19,7 @@ from hermes.ports.channels import Reaction, Webhook
 from hermes.ports.graphs import GraphEntry
 from hermes.ports.sessions import SessionQuery
 from hermes.ports.transactions import Transaction
-from hermes.router.feedback import TRIES, Feedback
+from hermes.router.feedback import MAX_TRIES, Feedback
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.trajectories.source import Session
@@ -153,7 +153,7 @@ class Raced:
 
 
 @pytest.mark.parametrize("talk", ["telegram"], indirect=True)
-@pytest.mark.parametrize(("times", "is_noted"), [(TRIES - 1, True), (TRIES, False)])
+@pytest.mark.parametrize(("times", "is_noted"), [(MAX_TRIES - 1, True), (MAX_TRIES, False)])
 async def test_a_conversation_that_goes_on_meanwhile_is_read_again_a_few_times(talk: Talk, times: int, is_noted: bool) -> None:
     reaction = Reaction(message_id=talk.answers[0], sender_id=talk.ada.id, emoji="🔥", channel_id=talk.ada.id)
     assert await talk.hear(reaction, talk.feedback(Raced(talk, times))) is is_noted

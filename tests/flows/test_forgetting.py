@@ -23,9 +23,9 @@ from hermes.ports.backends import ModelRequest
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, Fact, FactOrigin
 from hermes.ports.models import Answer, Caller
 from hermes.ports.users import UserChannel, UserState
-from hermes.soul.dream_run import Dreamer
-from hermes.soul.facts_plan import Learnt
-from hermes.soul.forgetting import Wish
+from hermes.soul.dream_job import Dreamer
+from hermes.soul.forgetting import ForgetRequest
+from hermes.soul.supersede import LearnedFact
 from hermes.stores.postgres.database import on
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.echo import own_words, said
@@ -377,12 +377,12 @@ async def test_with_a_model_that_calls_the_tools_they_work_in_sixteen_languages(
 # --- one thing, and what names it
 
 
-async def know(house: House, *learnt: Learnt) -> None:
+async def know(house: House, *learnt: LearnedFact) -> None:
     await house.hermes.mind.writer.save(await house.user(), learnt, now=datetime.now(UTC))
 
 
-def free(text: str) -> Learnt:
-    return Learnt(text=text, origin=FactOrigin.SAID)
+def free(text: str) -> LearnedFact:
+    return LearnedFact(text=text, origin=FactOrigin.SAID)
 
 
 async def dream(house: House, *texts: str) -> None:
@@ -507,7 +507,7 @@ async def test_what_a_model_reads_as_to_be_forgotten_is_forgotten_and_not_noted_
 
 async def test_a_quote_that_the_message_does_not_have_forgets_nothing(understood: House) -> None:
     await understood.say("hello my friend")
-    await know(understood, Learnt(text="nuts", key="allergies", origin=FactOrigin.SAID))
+    await know(understood, LearnedFact(text="nuts", key="allergies", origin=FactOrigin.SAID))
     await read_by_model(understood, "I left my bag", {"key": "allergies", "value": None, "op": "forget", "quote": "forget my allergies"})
     assert [fact.text for fact in await understood.facts()] == ["nuts"]
 
@@ -517,11 +517,11 @@ async def test_what_is_forgotten_while_a_model_dreams_of_it_is_not_told_by_the_d
     await understood.say("hello my friend")
     ada, mind, parts, now = await understood.user(), understood.hermes.mind, understood.hermes.parts, datetime.now(UTC)
     others = map(free, ("surfs every Sunday morning", "has a dog called Rex", "works at a bank in Ubud"))
-    await know(understood, Learnt(text="nuts", key="allergies", origin=FactOrigin.SAID), *others)
+    await know(understood, LearnedFact(text="nuts", key="allergies", origin=FactOrigin.SAID), *others)
 
     async def complete(_: Any) -> str:
         if forgets:
-            await mind.notebook.forgetting.forget(ada, [Wish("allergies", "nuts")], turn_id=None, now=now)
+            await mind.notebook.forgetting.forget(ada, [ForgetRequest("allergies", "nuts")], turn_id=None, now=now)
         return json.dumps({"insights": [{"text": "Careful with nuts, being allergic to nuts.", "evidence": [1, 2, 3]}]})
 
     dreamer = Dreamer(
@@ -605,7 +605,7 @@ async def test_to_forget_is_safe_to_repeat_and_leaves_the_account(scripted: Hous
     ada, forgetting = await scripted.user(), scripted.hermes.mind.notebook.forgetting
     before = await scripted.rows("select state, tier, trains, referral_code from users where id = %s", ada)
     for known in (["diet: vegetarian"], []):
-        erased = await forgetting.forget(ada, [Wish(None, "")], turn_id=None, now=datetime.now(UTC))
+        erased = await forgetting.forget(ada, [ForgetRequest(None, "")], turn_id=None, now=datetime.now(UTC))
         assert erased.lines == known
     assert await scripted.rows("select state, tier, trains, referral_code from users where id = %s", ada) == before
 

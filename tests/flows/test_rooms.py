@@ -320,7 +320,7 @@ async def test_what_a_person_waits_for_is_never_said_to_a_room(model: Obedient, 
         async def remind(text: str) -> None:
             async with service.database.begin() as tx:  # as one that was set in the group by a version that still offered it
                 await reminders.add(tx, user_id, turn_id, now - timedelta(minutes=1), text)
-            await service.hermes.afterwards.reminding.remind(datetime.now(UTC))
+            await service.hermes.afterwards.proactive.remind(datetime.now(UTC))
 
         await remind("take the pills")
         assert await room.ask("select count(*) from outbox where news <> ''") == [(0,)], "she has no private chat yet"

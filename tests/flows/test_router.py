@@ -191,8 +191,8 @@ async def test_a_reminder_is_said_when_its_time_has_come_and_stands_in_the_histo
     now = datetime.now(UTC)
     async with service.database.begin() as tx:
         await service.hermes.parts.reminders.add(tx, user_id, guest.turns[0], now, "water the plants")
-    assert await service.hermes.afterwards.reminding.remind(now) == 1
-    assert await service.hermes.afterwards.reminding.remind(now) == 0
+    assert await service.hermes.afterwards.proactive.remind(now) == 1
+    assert await service.hermes.afterwards.proactive.remind(now) == 0
     [news] = (await service.get("/v1/news?user=ada", headers)).body["news"]
     assert "water the plants" in news["text"]
     assert (await service.get(f"/v1/news?user=ada&after={news['id']}", headers)).body == {"news": []}

@@ -19,7 +19,7 @@ from hermes.ports.tools import ErasedFacts, PreferenceChange, ToolUser
 from hermes.ports.users import UserState
 from hermes.router.pipeline import handle_message
 from hermes.router.services import Services
-from hermes.soul.layers import Base, note
+from hermes.soul.prompt_layers import SoulBase, message_note
 from hermes.soul.sanitize import scan
 from hermes.stores.memory import MemoryHouse
 from hermes.stores.postgres.concierge_desk import PostgresBookings, PostgresNutrition, PostgresOrders, PostgresReminders, PostgresWatchers
@@ -53,7 +53,7 @@ class InBali:
     """The port Souls, for somebody in Bali: the note is the real one."""
 
     async def load(self, *_: object, now: datetime, **__: object) -> Soul:
-        return Soul("You are Hermes.", note(now, Base("", BALI, ()), [], str), is_recall_used=False, load_ms=0, timezone=BALI)
+        return Soul("You are Hermes.", message_note(now, SoulBase("", BALI, ()), [], str), is_recall_used=False, load_ms=0, timezone=BALI)
 
     async def invalidate(self, _: object) -> None:
         return
@@ -103,7 +103,7 @@ class Visit:
     async def say(self, text: str) -> str:
         ended = await handle_message(self.house.claim(text), self.services)
         assert ended.outcome == "answered"
-        self.tools = [result.name for result in ended.exchange.results] if ended.exchange else []
+        self.tools = [result.name for result in ended.transcript.results] if ended.transcript else []
         return ended.text
 
     async def bookings(self) -> Sequence[Booking]:

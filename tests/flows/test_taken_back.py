@@ -22,9 +22,9 @@ from hermes.ports.memories import FactOrigin
 from hermes.ports.models import Answer, Caller
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import UserChannel, UserState
-from hermes.soul.facts_plan import Learnt
-from hermes.soul.my_data import forget_fact, forget_here, forget_me, forget_memory
-from hermes.soul.words import Words
+from hermes.soul.erasure import ConversationEraser
+from hermes.soul.my_data import forget_fact, forget_memory, forget_user, forget_user_at
+from hermes.soul.supersede import LearnedFact
 from hermes.stores.postgres.database import on
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.echo import own_words, said
@@ -56,7 +56,7 @@ class House:
     model: Listener
 
     @property
-    def words(self) -> Words:
+    def words(self) -> ConversationEraser:
         words = self.hermes.my_data.words
         assert words is not None
         return words
@@ -89,7 +89,7 @@ class House:
             return [await self.hermes.parts.graphs.load(tx, session_id) for (session_id,) in rows]
 
     async def know(self, user_id: UUID, text: str, turn_id: UUID | None = None) -> UUID:
-        learnt = Learnt(text=text, origin=FactOrigin.SAID, source_turn=turn_id, confidence=0.9)
+        learnt = LearnedFact(text=text, origin=FactOrigin.SAID, source_turn=turn_id, confidence=0.9)
         [fact] = await self.hermes.mind.writer.save(user_id, [learnt], now=datetime.now(UTC))
         return fact.id
 
@@ -130,7 +130,7 @@ async def talk_in_a_group(house: House) -> tuple[UUID, UUID]:
 async def test_after_somebody_is_forgotten_their_words_are_in_no_prompt_and_in_nothing_that_can_be_read(house: House) -> None:
     _, bob = await talk_in_a_group(house)
     assert "MANGROVE" in house.model.prompts[-1]
-    await forget_me(bob, house.hermes.my_data)
+    await forget_user(bob, house.hermes.my_data)
     assert await house.hermes.redis.keys("hermes:history:*") == []
     await house.say("so what did we talk about?", channel="team")
     assert "MANGROVE" not in house.model.prompts[-1]
@@ -149,9 +149,9 @@ async def test_after_somebody_is_forgotten_their_words_are_in_no_prompt_and_in_n
 
 async def test_to_forget_somebody_twice_changes_nothing_more(house: House) -> None:
     _, bob = await talk_in_a_group(house)
-    await forget_me(bob, house.hermes.my_data)
+    await forget_user(bob, house.hermes.my_data)
     [first] = await house.graphs()
-    await forget_me(bob, house.hermes.my_data)
+    await forget_user(bob, house.hermes.my_data)
     [second] = await house.graphs()
     assert second.to_json() == first.to_json()
 
@@ -159,7 +159,7 @@ async def test_to_forget_somebody_twice_changes_nothing_more(house: House) -> No
 async def test_what_others_were_told_in_the_same_words_is_theirs_and_stays(house: House) -> None:
     house.model.answer = lambda _: "You are welcome!"
     _, bob = await talk_in_a_group(house)
-    await forget_me(bob, house.hermes.my_data)
+    await forget_user(bob, house.hermes.my_data)
     [graph] = await house.graphs()
     assert [message["content"] for message in graph if message["role"] == "assistant"] == ["You are welcome!"] * 3
     assert "MANGROVE" not in everything_in(graph)
@@ -169,12 +169,12 @@ async def test_with_a_store_away_in_the_middle_they_are_still_there_and_it_is_re
     _, bob = await talk_in_a_group(house)
     parts = house.hermes.my_data
     with pytest.raises(StoreUnavailable):
-        await forget_me(bob, replace(parts, words=replace(house.words, graphs=away(house.words.graphs))))
+        await forget_user(bob, replace(parts, words=replace(house.words, graphs=away(house.words.graphs))))
     async with house.hermes.database.begin() as tx:
         assert (await house.hermes.parts.people.get(tx, bob)).state is UserState.ACTIVE
     await house.say("anything new?", channel="team")
     assert "MANGROVE" not in house.model.prompts[-1], "the list that has it was ended first"
-    await forget_me(bob, parts)
+    await forget_user(bob, parts)
     assert ["MANGROVE" in everything_in(graph) for graph in await house.graphs()] == [False, False]
 
 
@@ -198,7 +198,7 @@ async def test_a_turn_under_way_when_its_sender_is_forgotten_leaves_no_word(hous
 
     async def forget(words: str) -> None:
         if "MANGROVE" in words:
-            await forget_me(bob, house.hermes.my_data)
+            await forget_user(bob, house.hermes.my_data)
 
     house.model.meanwhile = forget
     await house.hermes.turn(turn_id)
@@ -223,7 +223,7 @@ async def test_what_was_said_while_somebody_is_being_forgotten_is_erased_too(hou
             await parts.people.hold(tx, user_id, account=account)
 
     people: Any = Slow()
-    await forget_me(bob, replace(parts, people=people))
+    await forget_user(bob, replace(parts, people=people))
     assert (len(calls), ["MANGROVE" in everything_in(graph) for graph in await house.graphs()]) == (2, [False, False])
 
 
@@ -267,7 +267,7 @@ async def test_an_account_forgets_what_it_has_and_leaves_the_rest(house: House) 
     shop = await house.say("I wear shoes of size 43, my friend", user="customer7", channel="customer7")
     await house.say("hello from somebody else", user="ben", channel="customer7")
     pills, shoes = await house.know(ada, "takes pills every evening", clinic), await house.know(ada, "wears size 43", shop)
-    assert await forget_here(ada, "shop", house.hermes.my_data) is False
+    assert await forget_user_at(ada, "shop", house.hermes.my_data) is False
     async with house.hermes.database.begin() as tx:
         parts = house.hermes.parts
         assert (await parts.people.get(tx, ada)).state is UserState.ACTIVE
@@ -285,7 +285,7 @@ async def test_an_account_forgets_what_it_has_and_leaves_the_rest(house: House) 
     assert "size 43" not in house.model.prompts[-1]
     await house.say("and what do you know here?", account="clinic")
     assert "size 43" not in house.model.prompts[-1]
-    assert await forget_here(ada, "clinic", house.hermes.my_data) is True
+    assert await forget_user_at(ada, "clinic", house.hermes.my_data) is True
 
 
 async def test_a_conversation_with_nobody_else_in_it_is_gone_with_its_graph(house: House) -> None:
@@ -294,8 +294,8 @@ async def test_a_conversation_with_nobody_else_in_it_is_gone_with_its_graph(hous
     async with house.hermes.database.begin() as tx:
         await house.hermes.parts.people.link(tx, ada, UserChannel("shop", Platform.REST, "customer7"))
     await house.say(CONFIDED, user="customer7")
-    await forget_here(ada, "shop", house.hermes.my_data)
-    await forget_here(ada, "shop", house.hermes.my_data)
+    await forget_user_at(ada, "shop", house.hermes.my_data)
+    await forget_user_at(ada, "shop", house.hermes.my_data)
     kept, gone = await house.graphs()
     assert (len(kept), len(gone), "MANGROVE" in everything_in(gone)) == (2, 0, False)
     named = await house.rows("select account_id, channel_id like 'forgotten/%%' from conversations order by created_at")

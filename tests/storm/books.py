@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from hermes.router.replies import ReplyKind
-from hermes.router.replies.catalogue import LANGUAGES, catalogue_of
+from hermes.router.replies.catalogue import LANGUAGES, load_catalogue
 from hermes.stores.postgres.database import Database, on
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
@@ -53,7 +53,7 @@ STORY: Mapping[str, str] = {
 
 def beginnings(*kinds: ReplyKind) -> tuple[str, ...]:
     """How Hermes begins to say these things, in all its languages."""
-    return tuple(catalogue_of(language).parts[kind][0] for language in LANGUAGES for kind in kinds)
+    return tuple(load_catalogue(language).parts[kind][0] for language in LANGUAGES for kind in kinds)
 
 
 RAW_WORDS, POOR_WORDS = beginnings(ReplyKind.TOOL_DISCLAIMER), beginnings(ReplyKind.UPGRADE)

@@ -23,7 +23,7 @@ from hermes.cli.service import listening
 from hermes.config import Settings
 from hermes.ports.outbox import DeliveryResult, OutboxMessage
 from hermes.ports.transactions import Transaction, Transactions
-from hermes.router.courier import Sender
+from hermes.router.outbox_delivery import OutboxSender
 from hermes.web import serve_until_cancelled
 
 CALLS: ContextVar[list[str] | None] = ContextVar("calls", default=None)
@@ -94,7 +94,7 @@ class SnaredTransactions:
 class SnaredSender:
     """A sender whose sends are places."""
 
-    def __init__(self, sender: Sender, snare: Snare) -> None:
+    def __init__(self, sender: OutboxSender, snare: Snare) -> None:
         self._sender, self._snare = sender, snare
         self.render, self.note = sender.render, sender.note
 
@@ -114,12 +114,12 @@ async def open_doomed(settings: Settings, snare: Snare) -> AsyncIterator[Hermes]
 
     async with open_hermes(settings, adjust=adjust) as hermes:
         transactions = SnaredTransactions(hermes.database, snare)
-        senders = {platform: SnaredSender(sender, snare) for platform, sender in hermes.courier.senders.items()}
-        courier = replace(hermes.courier, transactions=transactions, senders=senders)
-        turns = replace(hermes.turns, services=replace(hermes.turns.services, transactions=transactions, courier=courier))
+        senders = {platform: SnaredSender(sender, snare) for platform, sender in hermes.outbox_delivery.senders.items()}
+        courier = replace(hermes.outbox_delivery, transactions=transactions, senders=senders)
+        turns = replace(hermes.turns, services=replace(hermes.turns.services, transactions=transactions, outbox_delivery=courier))
         intake = replace(hermes.intake, transactions=transactions)
         hearing = replace(hermes.hearing, intake=intake)
-        yield replace(hermes, intake=intake, turns=turns, courier=courier, hearing=hearing)
+        yield replace(hermes, intake=intake, turns=turns, outbox_delivery=courier, hearing=hearing)
 
 
 async def live(role: str, settings: Settings, snare: Snare) -> None:

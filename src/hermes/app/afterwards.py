@@ -12,13 +12,13 @@ from hermes.gateway.catalogue import Catalogue
 from hermes.ports.job_queue import JobQueue
 from hermes.ports.memories import DreamDepth
 from hermes.ports.transactions import Transactions
-from hermes.router.clockwork import Chore, usual_chores
-from hermes.router.reminding import Reminding
+from hermes.router.chores import Chore, default_chores
+from hermes.router.proactive import ProactiveMessenger
 from hermes.router.services import Services
-from hermes.soul.asking import NO_ANSWER, Asking
-from hermes.soul.dream_run import Dreamer, Nights
+from hermes.soul.dream_job import Dreamer, DreamJob
 from hermes.soul.extract import re_embed
-from hermes.soul.remembering import Remembering
+from hermes.soul.learn_job import LearnJob
+from hermes.soul.memory_model import NO_ANSWER_ERRORS, MemoryModel
 from hermes.soul.sanitize import sanitize_memory_value, scan
 
 SPEECHLESS = frozenset({BackendKind.SCRIPTED.value, BackendKind.LOCAL.value})
@@ -29,15 +29,15 @@ SPEECHLESS = frozenset({BackendKind.SCRIPTED.value, BackendKind.LOCAL.value})
 class Afterwards:
     """What is left to do when everybody was answered."""
 
-    remembering: Remembering
-    reminding: Reminding
+    learn_job: LearnJob
+    proactive: ProactiveMessenger
     chores: tuple[Chore, ...]
 
 
 def afterwards_from(settings: Settings, parts: Parts, services: Services, models: Models, *, mind: Mind, work: JobQueue) -> Afterwards:
     transactions, asking = services.transactions, None
     if settings.memory.asks_models:
-        asking = Asking(
+        asking = MemoryModel(
             models=services.models,
             budgets=parts.budgets,
             transactions=transactions,
@@ -46,10 +46,10 @@ def afterwards_from(settings: Settings, parts: Parts, services: Services, models
             tier=models.catalogue.tier,
             can_read=lambda tier: can_read(models.catalogue, tier),
         )
-    remembering = Remembering(
-        transactions=transactions, inbox=parts.inbox, journal=parts.journal, writer=mind.writer, clock=SystemClock(), asking=asking
+    remembering = LearnJob(
+        transactions=transactions, inbox=parts.inbox, journal=parts.journal, writer=mind.writer, clock=SystemClock(), memory_model=asking
     )
-    reminding = Reminding(
+    reminding = ProactiveMessenger(
         transactions=transactions,
         reminders=parts.reminders,
         watchers=parts.watchers,
@@ -59,24 +59,26 @@ def afterwards_from(settings: Settings, parts: Parts, services: Services, models
         sessions=parts.sessions,
         graphs=parts.graphs,
         work=work,
-        courier=services.courier,
+        outbox_delivery=services.outbox_delivery,
         languages=services.languages,
         scan=scan,
     )
     return Afterwards(remembering, reminding, chores_from(parts, transactions, reminding, mind=mind, asking=asking))
 
 
-def chores_from(parts: Parts, transactions: Transactions, reminding: Reminding, *, mind: Mind, asking: Asking | None) -> tuple[Chore, ...]:
+def chores_from(
+    parts: Parts, transactions: Transactions, reminding: ProactiveMessenger, *, mind: Mind, asking: MemoryModel | None
+) -> tuple[Chore, ...]:
     dreamer = Dreamer(
         transactions=transactions,
         memories=parts.memories,
         dreams=parts.dreams,
         souls=mind.souls,
         sanitize=sanitize_memory_value,
-        fails_with=NO_ANSWER,
+        fails_with=NO_ANSWER_ERRORS,
     )
-    nights = Nights(dreamer=dreamer, people=parts.people, asking=asking)
-    return usual_chores(
+    nights = DreamJob(dreamer=dreamer, people=parts.people, memory_model=asking)
+    return default_chores(
         remind=reminding.remind,
         dream_lightly=lambda now: nights.dream(DreamDepth.LIGHT, now=now),
         dream_deeply=lambda now: nights.dream(DreamDepth.DEEP, now=now),

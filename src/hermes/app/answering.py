@@ -23,21 +23,21 @@ from hermes.ports.inbox import Claim
 from hermes.ports.job_queue import JobQueue
 from hermes.ports.models import Models
 from hermes.ports.transactions import Transaction, Transactions
-from hermes.router.compaction import Compaction
-from hermes.router.courier import Courier
+from hermes.router.compaction_policy import CompactionPolicy
+from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.services import Links, Services
-from hermes.router.steps.run_tools import MOST_CALLS
+from hermes.router.steps.run_tools import MAX_TOOL_CALLS
 from hermes.soul import language, sanitize
-from hermes.soul.asking import NO_ANSWER
-from hermes.soul.base import SoulLoader
+from hermes.soul.erasure import ConversationEraser
 from hermes.soul.extract import MemoryWriter
-from hermes.soul.forgetting import Forgetting
-from hermes.soul.language import SpokenLanguages
+from hermes.soul.forgetting import MemoryEraser
+from hermes.soul.language import UserLanguages
+from hermes.soul.loader import SoulLoader
+from hermes.soul.memory_model import NO_ANSWER_ERRORS
 from hermes.soul.notebook import MemoryNotebook
 from hermes.soul.recall import Recall
 from hermes.soul.sanitize import sanitize_memory_value, scan
 from hermes.soul.trivial import is_trivial
-from hermes.soul.words import Words
 from hermes.tools.concierge import Concierge, concierge_tools
 from hermes.tools.executor import Source, Toolbox, nothing_more
 from hermes.tools.gate.gate import Gate
@@ -99,8 +99,8 @@ def mind_from(parts: Parts, transactions: Transactions, metrics: Metrics) -> Min
         alerts=parts.alerts,
         sanitize=sanitize_memory_value,
     )
-    words = Words(parts.sessions, parts.graphs, parts.histories)
-    forgetting = Forgetting(
+    words = ConversationEraser(parts.sessions, parts.graphs, parts.histories)
+    forgetting = MemoryEraser(
         transactions=transactions,
         memories=parts.memories,
         dreams=parts.dreams,
@@ -116,7 +116,7 @@ def mind_from(parts: Parts, transactions: Transactions, metrics: Metrics) -> Min
         souls=souls,
         sanitize=sanitize_memory_value,
         is_trivial=is_trivial,
-        fails_with=NO_ANSWER,
+        fails_with=NO_ANSWER_ERRORS,
         forgetting=forgetting,
     )
     return Mind(souls, recall, writer, MemoryNotebook(writer, recall, forgetting))
@@ -174,13 +174,13 @@ def services_from(
     *,
     transactions: Transactions,
     work: JobQueue,
-    courier: Courier,
+    courier: OutboxDelivery,
     fleet: Fleet,
     models: Models,
     answering: Answering,
     typing: TypingIndicator,
     metrics: Metrics,
-    compaction: Compaction | None = None,
+    compaction: CompactionPolicy | None = None,
 ) -> Services:
     """Everything around the ten steps."""
 
@@ -201,7 +201,7 @@ def services_from(
         graphs=parts.graphs,
         journal=parts.journal,
         interactions=parts.interactions,
-        courier=courier,
+        outbox_delivery=courier,
         souls=answering.mind.souls,
         images=answering.pictures,
         tools=answering.tools,
@@ -209,11 +209,11 @@ def services_from(
         alerts=parts.alerts,
         clock=SystemClock(),
         agent_on=lambda account: fleet.agents.get(fleet.agent_on(account), Agent(name=DEFAULT_AGENT)),
-        languages=SpokenLanguages(),
+        languages=UserLanguages(),
         meter=metrics,
         learn=learn,
         model_s=model_s,
-        tools_s=model_s + MOST_CALLS * settings.tools.timeout_s,
+        tools_s=model_s + MAX_TOOL_CALLS * settings.tools.timeout_s,
         typing=typing.shown,
         compaction=compaction,
         per_minute=settings.inbox.per_minute,
@@ -224,7 +224,7 @@ def services_from(
 
 async def warm(parts: Parts) -> None:
     """Load what the first message would wait for: vocabularies, and the model for vectors."""
-    await asyncio.to_thread(language.warm)
-    await asyncio.to_thread(sanitize.warm)
+    await asyncio.to_thread(language.load_language_model)
+    await asyncio.to_thread(sanitize.load_word_lists)
     with suppress(EmbeddingsUnavailable):
         await parts.embeddings.embed(["hello"])

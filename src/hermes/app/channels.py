@@ -25,7 +25,7 @@ from hermes.ports.channels import Channel, MaybeSent, NotSent, PlatformClient, S
 from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.ports.transactions import Transactions
 from hermes.ports.users import UserState
-from hermes.router.hearing import Hearing
+from hermes.router.inbound import InboundRouter
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
 
@@ -229,7 +229,7 @@ class Pollers:
     one, who then waits."""
 
     def __init__(
-        self, lines: Lines, post: PlatformClient, hearing: Hearing, *, pause: Callable[[float], Awaitable[object]] = asyncio.sleep
+        self, lines: Lines, post: PlatformClient, hearing: InboundRouter, *, pause: Callable[[float], Awaitable[object]] = asyncio.sleep
     ) -> None:
         self._lines, self._post, self._hearing, self._pause = lines, post, hearing, pause
         self._tasks: dict[str, asyncio.Task[None]] = {}

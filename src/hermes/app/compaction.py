@@ -7,7 +7,7 @@ from dataclasses import replace
 from hermes.app.afterwards import can_read
 from hermes.config import HistorySettings
 from hermes.gateway.catalogue import Catalogue
-from hermes.router.compaction import Compaction, SeeingCounter
+from hermes.router.compaction_policy import CompactionPolicy, ImageTokenCounter
 from hermes.trajectories.compress import CompressionSettings, Extractive, ModelSummariser, Summariser
 from hermes.trajectories.model import Model
 
@@ -15,7 +15,7 @@ SUMMARY_S = 20.0
 """Somebody waits for their answer: a model that takes longer over a summary is not waited for."""
 
 
-def compaction_from(history: HistorySettings, catalogue: Catalogue) -> Compaction:
+def compaction_from(history: HistorySettings, catalogue: Catalogue) -> CompactionPolicy:
     """What is done with a history that is too long. A tier whose first model only plays from a script summarises without any."""
     usual = CompressionSettings()
     settings = replace(
@@ -34,4 +34,4 @@ def compaction_from(history: HistorySettings, catalogue: Catalogue) -> Compactio
     def summariser(model: Model, tier: str) -> Summariser:
         return ModelSummariser(model, settings) if history.asks_models and can_read(catalogue, tier) else Extractive()
 
-    return Compaction(limit_of=limit_of, summariser=summariser, settings=settings, counter=SeeingCounter())
+    return CompactionPolicy(limit_of=limit_of, summariser=summariser, settings=settings, counter=ImageTokenCounter())

@@ -44,15 +44,15 @@ from hermes.ops.metrics import Metrics
 from hermes.ports.budgets import GlobalSpend
 from hermes.ports.channels import PlatformClient
 from hermes.ports.errors import StoreUnavailable
-from hermes.router.clockwork import Clockwork
-from hermes.router.courier import Courier
+from hermes.router.chores import ChoreScheduler
 from hermes.router.feedback import Feedback
-from hermes.router.hearing import Hearing
+from hermes.router.inbound import InboundRouter
 from hermes.router.intake import Intake
-from hermes.router.joining import Joining
-from hermes.router.turns import Limits, Turns
-from hermes.soul.my_data import MyDataParts
-from hermes.soul.words import Words
+from hermes.router.join_messages import JoinWindow
+from hermes.router.outbox_delivery import OutboxDelivery
+from hermes.router.turns import TurnLimits, TurnRunner
+from hermes.soul.erasure import ConversationEraser
+from hermes.soul.my_data import MyDataStores
 from hermes.stores import embedded
 from hermes.stores.postgres.calls import PostgresCalls
 from hermes.stores.postgres.database import Database, open_database
@@ -83,8 +83,8 @@ class Hermes:
     work: PostgresWork
     metrics: Metrics
     intake: Intake
-    turns: Turns
-    courier: Courier
+    turns: TurnRunner
+    outbox_delivery: OutboxDelivery
     mind: Mind
     afterwards: Afterwards
     fleet: Fleet
@@ -92,7 +92,7 @@ class Hermes:
     door: Door
     lines: Lines
     post: PlatformClient
-    hearing: Hearing
+    hearing: InboundRouter
     receipts: ReceiptHandler
 
     @property
@@ -101,17 +101,17 @@ class Hermes:
         return self.parts.spend
 
     @property
-    def my_data(self) -> MyDataParts:
+    def my_data(self) -> MyDataStores:
         """Where people's data are."""
         parts = self.parts
-        return MyDataParts(
+        return MyDataStores(
             transactions=self.database,
             people=parts.people,
             credits=parts.credits,
             memories=parts.memories,
             dreams=parts.dreams,
             souls=self.mind.souls,
-            words=Words(parts.sessions, parts.graphs, parts.histories),
+            words=ConversationEraser(parts.sessions, parts.graphs, parts.histories),
         )
 
     async def run_worker(self) -> None:
@@ -127,7 +127,7 @@ class Hermes:
             sweep_s=work.sweep_s,
             drain_s=work.drain_s,
         )
-        clockwork = Clockwork(self.database, self.parts.rota, self.afterwards.chores)
+        clockwork = ChoreScheduler(self.database, self.parts.rota, self.afterwards.chores)
         # A client of their own: each holds a connection for as long as nothing comes, and answers need theirs.
         async with open_post(connections_per_host=0) as post:
             polling = asyncio.create_task(Pollers(self.lines, post, self.hearing).run(), name="polling")
@@ -153,15 +153,15 @@ class Hermes:
 
     async def delivery(self, conversation_id: UUID) -> None:
         """Send what is due in a conversation."""
-        await self.courier.deliver(conversation_id)
+        await self.outbox_delivery.deliver(conversation_id)
 
     async def news(self, conversation_id: UUID) -> None:
         """Write what Hermes said by itself into a conversation's history."""
-        await self.afterwards.reminding.record(conversation_id)
+        await self.afterwards.proactive.record(conversation_id)
 
     async def memory(self, turn_id: UUID) -> None:
         """Learn from the message of a turn."""
-        await self.afterwards.remembering.remember(turn_id)
+        await self.afterwards.learn_job.remember(turn_id)
 
     async def queue_lengths(self) -> dict[str, int]:
         """How much waits where."""
@@ -184,7 +184,7 @@ class Housekeeping:
     """What must be looked after now and then: parcels whose sender died, reserves that nobody will end, promises that have run out; and
     what is done by the clock."""
 
-    def __init__(self, hermes: Hermes, clockwork: Clockwork | None = None) -> None:
+    def __init__(self, hermes: Hermes, clockwork: ChoreScheduler | None = None) -> None:
         self._hermes, self._clockwork = hermes, clockwork
         self._next = 0.0
 
@@ -296,7 +296,7 @@ class Held:
 
 
 def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answering: Answering) -> Hermes:
-    joining = Joining(album_s=settings.inbox.album_s, burst_s=settings.inbox.burst_s)
+    joining = JoinWindow(album_s=settings.inbox.album_s, burst_s=settings.inbox.burst_s)
     intake = Intake(
         transactions=held.database,
         people=parts.people,
@@ -305,10 +305,10 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         work=held.work,
         promises=parts.promises,
         signup_grant=settings.credits.signup_grant,
-        joining=joining,
+        join_window=joining,
     )
     dispatch = dispatch_from(settings.delivery, parts, held.lines, held.post, held.metrics)
-    courier = Courier(held.database, parts.outbox, parts.replies, senders=dict.fromkeys(SENT_TO, dispatch))
+    courier = OutboxDelivery(held.database, parts.outbox, parts.replies, senders=dict.fromkeys(SENT_TO, dispatch))
     feedback = Feedback(transactions=held.database, tracking=parts.outbox.tracking, graphs=parts.graphs)
     receipts = receipts_from(parts, held.database, held.metrics)
     services = services_from(
@@ -324,7 +324,7 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         metrics=held.metrics,
         compaction=compaction_from(settings.history, models.catalogue),
     )
-    turns = Turns(services, Limits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s), joining)
+    turns = TurnRunner(services, TurnLimits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s), joining)
     return Hermes(
         settings,
         parts,
@@ -343,7 +343,7 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         door=models.door,
         lines=held.lines,
         post=held.post,
-        hearing=Hearing(intake, receipts, feedback, held.metrics),
+        hearing=InboundRouter(intake, receipts, feedback, held.metrics),
         receipts=receipts,
     )
 

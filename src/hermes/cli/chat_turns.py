@@ -19,7 +19,7 @@ from hermes.ports.errors import ClaimLost, StoreUnavailable
 from hermes.ports.inbox import AcceptedMessage, Claim
 from hermes.ports.transactions import Transaction
 from hermes.router.intake import Intake
-from hermes.router.turns import Turns
+from hermes.router.turns import TurnRunner
 from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
@@ -79,7 +79,7 @@ class Driving:
         await patiently(lambda: self.hermes.memory(turn_id), "memory", turn_id, most_tries=MEMORY_TRIES)
         del self.unlearnt[turn_id]
 
-    def _own_turns(self) -> Turns:
+    def _own_turns(self) -> TurnRunner:
         """Turns as a worker drives them, but for what is learnt from them: that is done here too."""
 
         async def learn(_: Transaction, claim: Claim) -> None:

@@ -23,8 +23,8 @@ from hermes.ports.errors import UserErased
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
 from hermes.router.replies import LANGUAGES
-from hermes.router.signup import TEXT, ReferralRefused, Signup, find_user
-from hermes.soul.my_data import MyData, data_as_json, forget_me, memory_as_json, my_data, plain
+from hermes.router.signup import PRINTABLE_TEXT, ReferralRefused, Signup, find_user
+from hermes.soul.my_data import MyData, data_as_json, forget_user, memory_as_json, my_data, to_json_value
 from hermes.turn import Platform
 
 T = TypeVar("T")
@@ -233,7 +233,9 @@ def link(
 
     user, channel, linked = _do(config, join)
     if is_json:
-        typer.echo(json.dumps(plain({**about_user(user), "channel": str(channel), "is_new": linked.is_new, "replaced": linked.replaced})))
+        typer.echo(
+            json.dumps(to_json_value({**about_user(user), "channel": str(channel), "is_new": linked.is_new, "replaced": linked.replaced}))
+        )
         return
     replaced = f"; the stranger {linked.replaced} who was met there is forgotten" if linked.replaced else ""
     typer.echo(f"{user.id} writes from {channel}{replaced}." if linked.is_new else f"{channel} is theirs already; nothing was changed.")
@@ -307,7 +309,7 @@ def forget(
             user = await _present(tx, hermes, who)
             kept = await hermes.parts.people.kept(tx, user.id)
         if is_sure:
-            await forget_me(user.id, hermes.my_data)
+            await forget_user(user.id, hermes.my_data)
         return user, kept
 
     user, kept = _run(with_hermes(config, end))
@@ -375,6 +377,6 @@ def _refuse_unspoken(code: str) -> str:
 
 
 def _text(name: str) -> str:
-    if not TEXT.fullmatch(name):
+    if not PRINTABLE_TEXT.fullmatch(name):
         fail(f"{name!r} is no name; expected text on one line")
     return name

@@ -14,7 +14,7 @@ from hermes.picture import one_line
 from hermes.ports.credits import Balance
 from hermes.ports.memories import Dream, DreamKind, DreamReview, Fact, FactOrigin
 from hermes.ports.users import User, UserChannel
-from hermes.soul.my_data import MyData, MyMemory, plain
+from hermes.soul.my_data import MyData, MyMemory, to_json_value
 
 HOW = {FactOrigin.SAID: "said", FactOrigin.RULE: "said", FactOrigin.TOOL: "by a tool", FactOrigin.SYSTEM: "by Hermes"}
 ERRANDS = ("bookings", "reminders", "price_watchers", "meals", "orders")
@@ -72,7 +72,7 @@ def about_user(user: User, balance: Balance | None = None) -> dict[str, Any]:
     known = {**about, "referred_by": user.referred_by, "created_at": user.created_at}
     if balance is not None:
         known["credits"] = {"available": balance.available, "reserved": balance.reserved}
-    shown: dict[str, Any] = plain(known)
+    shown: dict[str, Any] = to_json_value(known)
     return shown
 
 

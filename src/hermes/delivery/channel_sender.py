@@ -149,11 +149,11 @@ class SendRound:
     dispatch: ChannelSender
     line: ChannelName
     channel: Channel
-    parcel: OutboxMessage
+    outbox_message: OutboxMessage
     events: JournalEvents = field(default_factory=list)
 
     async def run(self, body: Mapping[str, Any]) -> DeliveryResult:
-        dispatch, parcel = self.dispatch, self.parcel
+        dispatch, parcel = self.dispatch, self.outbox_message
         began = dispatch.timer()
         to = Destination(channel_id=parcel.channel_id, thread=parcel.thread, reply_to=parcel.reply_to, reference=parcel.reference)
         limits = {"timeout_s": dispatch.timeout_s, "longest_s": dispatch.longest_s}
@@ -240,7 +240,7 @@ class SendRound:
         self.events.append((event, facts))
 
     def _told(self, sending: DeliveryResult, to: Destination) -> DeliveryResult:
-        moved_to = to.channel_id if to.channel_id != self.parcel.channel_id else None
+        moved_to = to.channel_id if to.channel_id != self.outbox_message.channel_id else None
         return replace(sending, moved_to=moved_to, events=tuple(self.events))
 
 

@@ -16,7 +16,7 @@ class EffectUncertain(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class EffectResult:
     """What an effect gave, and what of it may be shown: names and numbers, never text."""
 
     result: bytes
@@ -31,13 +31,13 @@ class Effects:
     journal: Journal
 
     async def once(
-        self, claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[Done]], *, is_repeatable: bool
+        self, claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[EffectResult]], *, is_repeatable: bool
     ) -> bytes:
         """As `once_asked`, for whoever knows what was asked."""
-        return (await self.once_asked(claim, step, index, request, run, is_repeatable=is_repeatable))[1]
+        return (await self.once_with_request(claim, step, index, request, run, is_repeatable=is_repeatable))[1]
 
-    async def once_asked(
-        self, claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[Done]], *, is_repeatable: bool
+    async def once_with_request(
+        self, claim: Claim, step: str, index: int, request: bytes, run: Callable[[bytes], Awaitable[EffectResult]], *, is_repeatable: bool
     ) -> tuple[bytes, bytes]:
         """Run an effect, unless the journal knows its result; return what was asked, and the result that stands.
 

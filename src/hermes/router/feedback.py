@@ -26,17 +26,17 @@ from hermes.turn import Platform
 
 log = structlog.get_logger()
 
-TRIES = 5
+MAX_TRIES = 5
 """How often a conversation may move on while its graph is read."""
-LONGEST = 16
+MAX_REACTION_CHARS = 16
 """Characters of a reaction that are kept; the longest emoji has fewer."""
 
-GOOD = "👍 ❤ 🧡 💛 💚 💙 💜 🖤 🤍 🤎 💕 💖 💘 ❤‍🔥 🔥 🥰 😍 😘 🤩 😁 😊 🤗 👏 🙌 🎉 🙏 👌 💪 💯 ⭐ 🌟 🏆 🤝 🫡 ✅ love like"
-BAD = "👎 💔 😠 😡 🤬 🤮 🤢 💩 🤡 🖕 🥱 😒 🙄 ❌ angry dislike"
-REWARDS: Mapping[str, float] = {**dict.fromkeys(GOOD.split(), 1.0), **dict.fromkeys(BAD.split(), -1.0)}
+GOOD_REACTIONS = "👍 ❤ 🧡 💛 💚 💙 💜 🖤 🤍 🤎 💕 💖 💘 ❤‍🔥 🔥 🥰 😍 😘 🤩 😁 😊 🤗 👏 🙌 🎉 🙏 👌 💪 💯 ⭐ 🌟 🏆 🤝 🫡 ✅ love like"
+BAD_REACTIONS = "👎 💔 😠 😡 🤬 🤮 🤢 💩 🤡 🖕 🥱 😒 🙄 ❌ angry dislike"
+REWARDS: Mapping[str, float] = {**dict.fromkeys(GOOD_REACTIONS.split(), 1.0), **dict.fromkeys(BAD_REACTIONS.split(), -1.0)}
 """What a reaction is worth. Laughter, tears and surprise are as often about what was told as about how, and are worth nothing here.
 The words are Instagram's, where it sends no sign."""
-LOOKS = dict.fromkeys([0xFE0E, 0xFE0F, *range(0x1F3FB, 0x1F400)])
+APPEARANCE_MARKS = dict.fromkeys([0xFE0E, 0xFE0F, *range(0x1F3FB, 0x1F400)])
 """Signs that only say how an emoji looks: as a picture, in a colour of skin."""
 
 
@@ -53,7 +53,7 @@ class Feedback:
 
         May come twice. A reaction to what no model said (a reply of our own, a reminder, an answer out of the cache, somebody else's
         message) is nobody's, and so is one to a conversation that was erased."""
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             try:
                 is_noted = await self._note(platform, account, reaction)
             except StaleHead:
@@ -64,7 +64,7 @@ class Feedback:
             if is_noted:
                 log.info("reaction_noted", platform=str(platform), account=account)
             return is_noted
-        log.warning("reaction_lost", platform=str(platform), account=account, tries=TRIES)
+        log.warning("reaction_lost", platform=str(platform), account=account, tries=MAX_TRIES)
         return False
 
     async def _note(self, platform: Platform, account: str, reaction: Reaction) -> bool:
@@ -73,8 +73,8 @@ class Feedback:
             if spoken is None or not spoken.calls:
                 raise NotFound
             graph = await self.graphs.load(tx, spoken.session_id)
-            response = response_of(graph, spoken)
-            note = note_of(response, reaction, name_in(graph, reaction.sender_id))
+            response = last_response(graph, spoken)
+            note = annotation_for(response, reaction, hash_sender(graph, reaction.sender_id))
             if note is None:
                 return False
             graph.annotate(response, **note)
@@ -82,7 +82,7 @@ class Feedback:
             return True
 
 
-def response_of(graph: MessageGraph, spoken: AnswerSource) -> Response:
+def last_response(graph: MessageGraph, spoken: AnswerSource) -> Response:
     """The last sample of a turn. Where a tool's words were sent as they are, that is the one which called for them. Raises NotThere."""
     places = {call: place for place, call in enumerate(spoken.calls)}
     found = [response for response in graph.responses() if response.sample_id in places]
@@ -91,10 +91,10 @@ def response_of(graph: MessageGraph, spoken: AnswerSource) -> Response:
     return max(found, key=lambda response: places[response.sample_id])
 
 
-def note_of(response: Response, reaction: Reaction, who: str) -> dict[str, Any] | None:
+def annotation_for(response: Response, reaction: Reaction, who: str) -> dict[str, Any] | None:
     """What a reaction adds to what is known of a response; None for nothing: they have said so already, or take back what never was."""
     thoughts = {str(note["reaction_by"]): str(note["reaction"]) for note in response.annotations if "reaction_by" in note}
-    emoji = reaction.emoji[:LONGEST]
+    emoji = reaction.emoji[:MAX_REACTION_CHARS]
     if thoughts.get(who, "") == emoji:
         return None
     rewards = [reward for thought in {**thoughts, who: emoji}.values() if (reward := reward_of(thought)) is not None]
@@ -103,9 +103,9 @@ def note_of(response: Response, reaction: Reaction, who: str) -> dict[str, Any] 
 
 def reward_of(emoji: str) -> float | None:
     """What a reaction is worth; None where nobody can say."""
-    return REWARDS.get(emoji.translate(LOOKS))
+    return REWARDS.get(emoji.translate(APPEARANCE_MARKS))
 
 
-def name_in(graph: MessageGraph, sender_id: str) -> str:
+def hash_sender(graph: MessageGraph, sender_id: str) -> str:
     """Somebody as this conversation names them, and no other: the same each time, and not to be found out without its seed."""
     return digest(f"reaction\0{graph.seed}\0{sender_id}".encode()).hex()[:16]

@@ -15,13 +15,13 @@ from hermes.ports.inbox import AcceptedMessage, Inbox
 from hermes.ports.job_queue import JobQueue
 from hermes.ports.transactions import Transactions
 from hermes.ports.users import Users, UserState
-from hermes.router.joining import USUAL, Joining
+from hermes.router.join_messages import DEFAULT_JOIN_WINDOW, JoinWindow
 from hermes.router.signup import signup_event
 from hermes.turn import Envelope
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class IdempotencyKey:
     """An `Idempotency-Key`: whose it is, and a digest of the body that came with it."""
 
     api_key_id: UUID
@@ -40,10 +40,16 @@ class Intake:
     work: JobQueue
     promises: IdempotencyKeys
     signup_grant: int
-    joining: Joining = USUAL
+    join_window: JoinWindow = DEFAULT_JOIN_WINDOW
 
     async def accept(
-        self, envelope: Envelope, *, newcomer: UserState, trains: bool = False, promise: Promise | None = None, alias: str | None = None
+        self,
+        envelope: Envelope,
+        *,
+        newcomer: UserState,
+        trains: bool = False,
+        promise: IdempotencyKey | None = None,
+        alias: str | None = None,
     ) -> AcceptedMessage:
         """Store a message and have its turn run; a message that is there already is only found.
 
@@ -67,5 +73,5 @@ class Intake:
                 await self.people.allow_training(tx, user.id, trains=True)
             receipt = await self.inbox.accept(tx, envelope, user, turn_id)
             if receipt.is_new:
-                await self.work.defer_turn(tx, receipt.turn_id, receipt.conversation_id, in_s=self.joining.wait_s(envelope))
+                await self.work.defer_turn(tx, receipt.turn_id, receipt.conversation_id, in_s=self.join_window.wait_s(envelope))
         return receipt

@@ -19,11 +19,11 @@ from hermes.ports.models import NoAnswer, NoCapacity
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
 from hermes.router.steps import (
-    Ended,
+    LoadedHistory,
     NotActivated,
-    Past,
-    Person,
+    ResolvedUser,
     TooManyMessages,
+    TurnResult,
     UnknownSender,
     build_messages,
     call_model,
@@ -36,8 +36,8 @@ from hermes.router.steps import (
     run_tools,
     take_credit,
 )
-from hermes.router.steps.record import warm_history
-from hermes.router.steps.resolve_user import find_user
+from hermes.router.steps.record import extend_hot_history
+from hermes.router.steps.resolve_user import load_user
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -61,51 +61,53 @@ FALLBACKS: Mapping[type[Exception], ReplyKind] = {
 """What is said when a step fails; the first that fits. The credit is voided for all of them. What is not here drives the turn again."""
 
 
-async def handle_message(claim: Claim, services: Services) -> Ended:
+async def handle_message(claim: Claim, services: Services) -> TurnResult:
     """Answer one message: ten steps, or what the table says. Every end is recorded, and every end is an answer.
 
     Raises what is not in the table, Fenced and StoreUnavailable among it; the turn is driven again then."""
     async with asyncio.timeout(services.step_s):
-        person = await find_user(claim, services)
-    run = Run(services)
+        person = await load_user(claim, services)
+    run = PipelineRun(services)
     try:
         person = await run.step("resolve_user", resolve_user(claim, person, services))
         await run.step("take_credit", take_credit(claim, services))
         soul = await run.step("load_soul", load_soul(claim, person, services))
-        person = person.living_in(soul.timezone)
+        person = person.in_timezone(soul.timezone)
         run.past = await run.step("load_history", load_history(claim, person, services), limit_s=services.model_s)
         picture = await run.step("route_image", route_image(claim, services))
-        prompt = run.at_once("build_messages", lambda: build_messages(claim, soul, run.known_past, picture))
-        prompt = run.at_once("gate_tools", lambda: gate_tools(claim, prompt, person, run.known_past, services))
+        prompt = run.at_once("build_messages", lambda: build_messages(claim, soul, run.loaded_history, picture))
+        prompt = run.at_once("gate_tools", lambda: gate_tools(claim, prompt, person, run.loaded_history, services))
         async with services.typing(claim.envelope):
-            asked = await run.step("call_model", call_model(claim, prompt, person, run.known_past, services), limit_s=services.model_s)
+            asked = await run.step("call_model", call_model(claim, prompt, person, run.loaded_history, services), limit_s=services.model_s)
             run.intent = asked[0].intent or asked[0].gate
-            exchange = await run.step("run_tools", run_tools(claim, asked, person, run.known_past, services), limit_s=services.tools_s)
+            exchange = await run.step("run_tools", run_tools(claim, asked, person, run.loaded_history, services), limit_s=services.tools_s)
         meta = {"soul_load_ms": soul.load_ms, "semantic_recall_used": soul.is_recall_used}
-        ended = Ended(text=exchange.text, outcome=ANSWERED, person=person, past=run.past, exchange=exchange, meta=meta, notes=run.notes)
+        ended = TurnResult(
+            text=exchange.text, outcome=ANSWERED, person=person, past=run.past, transcript=exchange, meta=meta, notes=run.notes
+        )
     except tuple(FALLBACKS) as error:
-        kind = kind_of(error)
+        kind = fallback_for(error)
         log.warning("turn_fell_back", kind=str(kind), step=run.at, error=type(error).__name__)
         run.note("fallback_used", kind=str(kind), error=type(error).__name__)
-        text = say(kind, error, person, services)
+        text = fallback_text(kind, error, person, services)
         why = {"error": type(error).__name__, "step": run.at}
-        ended = Ended(text=text, outcome=str(kind), person=person, past=run.past, meta=why, notes=run.notes)
+        ended = TurnResult(text=text, outcome=str(kind), person=person, past=run.past, meta=why, notes=run.notes)
     recorded = await run.step("record", record(claim, ended, services))
     services.meter.count_turn(ended.outcome, run.intent)
-    await warm_history(claim, ended, recorded, services)
-    await services.courier.hand_over(claim, recorded.parcel)
+    await extend_hot_history(claim, ended, recorded, services)
+    await services.outbox_delivery.hand_over(claim, recorded.outbox_message)
     log.info("turn_ended", outcome=ended.outcome, attempt=claim.attempt, waited_s=round(claim.age_s, 3))
     return ended
 
 
-def kind_of(error: Exception) -> ReplyKind:
+def fallback_for(error: Exception) -> ReplyKind:
     """The reply to an error: the first of the table that fits."""
     if isinstance(error, BudgetSpent) and error.window is BudgetWindow.MONTH:
         return ReplyKind.MONTH_BUDGET
     return next(kind for type_, kind in FALLBACKS.items() if isinstance(error, type_))
 
 
-def say(kind: ReplyKind, error: Exception, person: Person, services: Services) -> str:
+def fallback_text(kind: ReplyKind, error: Exception, person: ResolvedUser, services: Services) -> str:
     links = services.links
     link = {ReplyKind.SIGNUP: links.signup, ReplyKind.ACTIVATION: links.activation, ReplyKind.UPGRADE: links.upgrade}.get(kind)
     return reply(
@@ -123,17 +125,17 @@ def say(kind: ReplyKind, error: Exception, person: Person, services: Services) -
 
 
 @dataclass(slots=True)
-class Run:
+class PipelineRun:
     """One way through the steps: where it is, what it noted, how long each step took."""
 
     services: Services
     at: str = ""
-    past: Past | None = None
+    past: LoadedHistory | None = None
     intent: str = "unknown"
     notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
     @property
-    def known_past(self) -> Past:
+    def loaded_history(self) -> LoadedHistory:
         assert self.past is not None  # noqa: S101  # after step 4
         return self.past
 
@@ -145,7 +147,7 @@ class Run:
                 result = await doing
         finally:
             self.services.meter.count_step(name, time.monotonic() - began)
-        return self._noted(name, began, result)
+        return self._note_step(name, began, result)
 
     def at_once(self, name: str, doing: Callable[[], T]) -> T:
         """Take a step that waits for nothing."""
@@ -154,19 +156,19 @@ class Run:
             result = doing()
         finally:
             self.services.meter.count_step(name, time.monotonic() - began)
-        return self._noted(name, began, result)
+        return self._note_step(name, began, result)
 
     def note(self, type_: str, **facts: Any) -> None:
         self.notes.append((type_, facts))
 
-    def _noted(self, name: str, began: float, result: T) -> T:
-        if name in NOTED:
-            type_, facts_of = NOTED[name]
+    def _note_step(self, name: str, began: float, result: T) -> T:
+        if name in STEP_EVENTS:
+            type_, facts_of = STEP_EVENTS[name]
             self.note(type_, ms=round((time.monotonic() - began) * 1_000), **facts_of(result))
         return result
 
 
-NOTED: Mapping[str, tuple[str, Callable[[Any], Mapping[str, Any]]]] = {
+STEP_EVENTS: Mapping[str, tuple[str, Callable[[Any], Mapping[str, Any]]]] = {
     "resolve_user": ("user_resolved", lambda person: {"tier": person.tier, "language": person.language, "agent": person.agent.name}),
     "take_credit": ("credit_reserved", lambda _: {}),
     "load_soul": ("soul_loaded", lambda soul: {"is_recall_used": soul.is_recall_used}),

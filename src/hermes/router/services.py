@@ -24,9 +24,9 @@ from hermes.ports.souls import Souls
 from hermes.ports.tools import Tools
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.ports.users import User, Users
-from hermes.router.compaction import Compaction
-from hermes.router.courier import Courier
-from hermes.router.warmth import Warmth
+from hermes.router.compaction_policy import CompactionPolicy
+from hermes.router.outbox_delivery import OutboxDelivery
+from hermes.router.prompt_cache import CachedToolSets
 from hermes.turn import Envelope
 
 
@@ -70,7 +70,7 @@ class Services:
     graphs: Graphs
     journal: Journal
     interactions: Interactions
-    courier: Courier
+    outbox_delivery: OutboxDelivery
     souls: Souls
     images: Images
     tools: Tools
@@ -91,9 +91,9 @@ class Services:
     """How long the tools may take, with the model's last word."""
     typing: Callable[[Envelope], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
     """Show whoever sent this that an answer is on its way, as long as the block lasts. Never raises, and delays nothing."""
-    compaction: Compaction | None = None
+    compaction: CompactionPolicy | None = None
     """What is done with a history that is too long for its model; None: it is shown as it is."""
-    warmth: Warmth = field(default_factory=Warmth)
+    cached_tool_sets: CachedToolSets = field(default_factory=CachedToolSets)
     links: Links = Links()
     per_minute: int = 30
     """Messages of one user in a conversation that are answered within a minute."""

@@ -20,10 +20,10 @@ from hermes.ports.users import NewUser, User, UserChannel, Users, UserState
 from hermes.router.replies import LANGUAGES
 from hermes.turn import Platform
 
-SHORTEST_BEGINNING = 4
+MIN_ID_CHARS = 4
 """Characters of an id that a person must write; fewer are a slip of the finger."""
-HEX = re.compile(r"[0-9a-f]{1,32}")
-TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")
+HEX_DIGITS = re.compile(r"[0-9a-f]{1,32}")
+PRINTABLE_TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")
 """What can be stored and shown as a name: no control characters, no halves of a character."""
 
 
@@ -66,7 +66,7 @@ class Signup:
 
     async def _refer(self, tx: Transaction, user: User, code: str) -> None:
         """Note who brought a newcomer. Raises ReferralRefused with the reason."""
-        referrer = await self.people.by_code(tx, code) if TEXT.fullmatch(code) else None
+        referrer = await self.people.by_code(tx, code) if PRINTABLE_TEXT.fullmatch(code) else None
         if referrer is None:
             raise NotFound(f"there is no referral code {code!r}")
         if await self.people.refer(tx, user.id, referrer.id):
@@ -98,7 +98,7 @@ def signup_event(user_id: UUID) -> str:
     return f"signup:{user_id}"
 
 
-def spoken(language: str | None) -> str | None:
+def check_language(language: str | None) -> str | None:
     """Return a language that Hermes speaks, or None for none; ValueError for another one."""
     if language is not None and language not in LANGUAGES:
         raise ValueError(f"Hermes does not speak {language!r}; it speaks {', '.join(LANGUAGES)}")
@@ -110,13 +110,13 @@ async def find_user(tx: Transaction, people: Users, wanted: str) -> User:
 
     Raises NotThere when nobody or more than one is meant."""
     text = wanted.strip()
-    if not TEXT.fullmatch(text):
+    if not PRINTABLE_TEXT.fullmatch(text):
         raise NotFound(f"there is no user {wanted!r}")
     if ":" in text:
-        return await on_channel(tx, people, text)
+        return await find_user_on_channel(tx, people, text)
     if (user := await people.by_code(tx, text)) is not None:
         return user
-    first, last = ids_from(text.lower())
+    first, last = id_range(text.lower())
     found = await people.between(tx, first, last)
     if not found:
         raise NotFound(f"there is no user {text}")
@@ -125,17 +125,17 @@ async def find_user(tx: Transaction, people: Users, wanted: str) -> User:
     return found[0]
 
 
-def ids_from(beginning: str) -> tuple[UUID, UUID]:
+def id_range(beginning: str) -> tuple[UUID, UUID]:
     """The first and the last id that begin so. Raises NotThere for what no id begins with, and for what is too short to mean anybody."""
     bare = beginning.replace("-", "")
-    if not HEX.fullmatch(bare) or not str(UUID(bare.ljust(32, "0"))).startswith(beginning):
+    if not HEX_DIGITS.fullmatch(bare) or not str(UUID(bare.ljust(32, "0"))).startswith(beginning):
         raise NotFound(f"there is no user {beginning!r}; expected an id, its beginning, a referral code, or platform:account/sender")
-    if len(bare) < SHORTEST_BEGINNING:
-        raise NotFound(f"{beginning!r} is too short; write at least {SHORTEST_BEGINNING} characters of the id")
+    if len(bare) < MIN_ID_CHARS:
+        raise NotFound(f"{beginning!r} is too short; write at least {MIN_ID_CHARS} characters of the id")
     return UUID(bare.ljust(32, "0")), UUID(bare.ljust(32, "f"))
 
 
-async def on_channel(tx: Transaction, people: Users, text: str) -> User:
+async def find_user_on_channel(tx: Transaction, people: Users, text: str) -> User:
     platform, _, address = text.partition(":")
     account, slash, sender_id = address.partition("/")
     if platform not in set(Platform) or not slash:

@@ -18,13 +18,13 @@ from uuid import UUID
 
 QUOTE = "> "
 ID_LENGTH = 6
-LONGEST_NAME = 40
-IN_NAMES = frozenset(" '.-\u2019")
+MAX_NAME_CHARS = 40
+NAME_PUNCTUATION = frozenset(" '.-\u2019")
 """What a name may have beside letters, accents and digits: nothing that could end it early or look like the line around it."""
 
-INVISIBLE = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+DIRECTION_MARKS = re.compile(r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Marks that turn the direction of writing: with them a line can look like another one than it is."""
-LABEL = re.compile(rf'\[person [a-z2-7]{{{ID_LENGTH}}}(?:, "[^"\n]{{1,{LONGEST_NAME}}}")?, writes:\](?:\n|\Z)')
+LABEL = re.compile(rf'\[person [a-z2-7]{{{ID_LENGTH}}}(?:, "[^"\n]{{1,{MAX_NAME_CHARS}}}")?, writes:\](?:\n|\Z)')
 
 ROOM_RULE = (
     "Several people write in this conversation, and all of them read your answers. "
@@ -39,12 +39,12 @@ ROOM_RULE = (
 """For the system message of a shared room: what the labels mean, and what is not known there."""
 
 
-def labelled(text: str, *, speaker: str, name: str) -> str:
+def label_message(text: str, *, speaker: str, name: str) -> str:
     """Return a message of a shared room as a model is shown it. Without words it is the label alone."""
-    shown = readable(name)
+    shown = readable_name(name)
     first = f'[person {speaker}, "{shown}", writes:]' if shown else f"[person {speaker}, writes:]"
     # splitlines knows every character that any reader takes for the end of a line; a NUL and the like end none, but are no words either.
-    lines = INVISIBLE.sub("", text).splitlines()
+    lines = DIRECTION_MARKS.sub("", text).splitlines()
     return "\n".join([first, *(f"{QUOTE}{line}" for line in lines)])
 
 
@@ -53,13 +53,15 @@ def speaker_id(conversation_id: UUID, user_id: UUID) -> str:
     return b32encode(sha256(conversation_id.bytes + user_id.bytes).digest()).decode()[:ID_LENGTH].lower()
 
 
-def readable(name: str) -> str:
+def readable_name(name: str) -> str:
     """Return a display name with nothing but letters, accents, digits and the few marks that names have; empty if that leaves nothing."""
-    kept = (char if unicodedata.category(char)[0] in "LMN" or char in IN_NAMES else " " for char in unicodedata.normalize("NFKC", name))
-    return " ".join("".join(kept).split())[:LONGEST_NAME].strip()
+    kept = (
+        char if unicodedata.category(char)[0] in "LMN" or char in NAME_PUNCTUATION else " " for char in unicodedata.normalize("NFKC", name)
+    )
+    return " ".join("".join(kept).split())[:MAX_NAME_CHARS].strip()
 
 
-def spoken_words(text: str) -> str:
+def strip_label(text: str) -> str:
     """Return what the person wrote, from a message that `labelled` made; any other text as it is."""
     label = LABEL.match(text)
     if label is None:

@@ -16,16 +16,16 @@ import structlog
 from hermes.ports.errors import PortError, StoreUnavailable, UserErased
 from hermes.ports.inbox import Claim, UnreadableMessage
 from hermes.ports.users import UserState
-from hermes.router.joining import MOST_JOINED, USUAL, Joining
+from hermes.router.join_messages import DEFAULT_JOIN_WINDOW, MAX_JOINED_MESSAGES, JoinWindow
 from hermes.router.pipeline import handle_message
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
-from hermes.router.steps.record import PROVENANCE
-from hermes.router.steps.resolve_user import find_user
+from hermes.router.steps.record import EMPTY_PROVENANCE
+from hermes.router.steps.resolve_user import load_user
 
 log = structlog.get_logger()
 
-PATIENCE_WITH_ANSWERS = 4
+ANSWERED_ATTEMPTS_FACTOR = 4
 
 
 class MessageUnreadable(PortError):
@@ -33,7 +33,7 @@ class MessageUnreadable(PortError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TurnLimits:
     """How long Hermes tries before it apologises."""
 
     max_attempts: int = 5
@@ -41,12 +41,12 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class TurnRunner:
     """Works on turns."""
 
     services: Services
-    limits: Limits
-    joining: Joining = USUAL
+    limits: TurnLimits
+    join_window: JoinWindow = DEFAULT_JOIN_WINDOW
 
     async def run(self, turn_id: UUID) -> None:
         """Drive a turn to its end. May be called again for the same turn, at any time, by anybody."""
@@ -56,7 +56,7 @@ class Turns:
             case None:
                 return
             case UnreadableMessage():
-                await self._set_aside(claim)
+                await self._give_up_or_retry(claim)
             case _:
                 structlog.contextvars.bind_contextvars(turn_id=str(turn_id))
                 try:
@@ -67,17 +67,17 @@ class Turns:
                         raise
                     await self._bury_unread(claim.turn_id, "its sender was deleted")
                 except StoreUnavailable:
-                    await self._excuse(claim)
+                    await self._uncount_attempt(claim)
                     raise
 
     async def _together(self, claim: Claim) -> Claim:
         """Take along what came behind a message and belongs to it. Not any more where a model was asked already: it has not seen that."""
-        if not self.joining.wait_s(claim.envelope):
+        if not self.join_window.wait_s(claim.envelope):
             return claim
         async with self.services.transactions.begin() as tx:
             if await self.services.journal.effect(tx, claim.turn_id, "call_model", 0) is not None:
                 return claim
-            others = self.joining.takes_along(claim, await self.services.inbox.behind(tx, claim, MOST_JOINED))
+            others = self.join_window.messages_to_join(claim, await self.services.inbox.behind(tx, claim, MAX_JOINED_MESSAGES))
             return await self.services.inbox.join(tx, claim, others) if others else claim
 
     async def _drive(self, claim: Claim) -> None:
@@ -92,7 +92,7 @@ class Turns:
             async with self.services.transactions.begin() as tx:
                 is_answered = await self.services.journal.has_result(tx, claim, "call_model", 0)
         # An answer that was paid for is worth more tries; but not all of them, because the conversation waits behind it.
-        limit = self.limits.max_attempts * (PATIENCE_WITH_ANSWERS if is_answered else 1)
+        limit = self.limits.max_attempts * (ANSWERED_ATTEMPTS_FACTOR if is_answered else 1)
         return claim.attempt > limit or self._age_s(claim) > self.limits.max_age_s
 
     def _age_s(self, claim: Claim) -> float:
@@ -103,21 +103,21 @@ class Turns:
     async def _apologise(self, claim: Claim) -> None:
         """Give up on a message that keeps failing: keep it as a dead letter, charge nothing, and tell its sender."""
         services = self.services
-        person = await find_user(claim, services)
+        person = await load_user(claim, services)
         text = reply(ReplyKind.APOLOGY, person.language, zone=person.zone, now=services.clock.now())
-        meta = {**PROVENANCE, "outcome": "apologised", "attempt": claim.attempt, "language": person.language}
+        meta = {**EMPTY_PROVENANCE, "outcome": "apologised", "attempt": claim.attempt, "language": person.language}
         async with services.transactions.begin() as tx:
             await services.inbox.hold(tx, claim)
             session = await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=claim.envelope.is_shared)
             await services.credits.void(tx, claim.turn_id)
             await services.interactions.add(tx, claim, session.id, meta)
-            parcel = await services.courier.promise(tx, claim, [text])
+            parcel = await services.outbox_delivery.put_answer(tx, claim, [text])
             await services.inbox.bury(tx, claim, f"gave up at attempt {claim.attempt} after {self._age_s(claim):.0f} s")
         services.alerts.alert("message_buried", turn_id=str(claim.turn_id), attempt=claim.attempt, age_s=round(claim.age_s))
         services.meter.count_turn("apologised", "unknown")
-        await services.courier.hand_over(claim, parcel)
+        await services.outbox_delivery.hand_over(claim, parcel)
 
-    async def _set_aside(self, message: UnreadableMessage) -> None:
+    async def _give_up_or_retry(self, message: UnreadableMessage) -> None:
         """A message that cannot be opened: give up on it if that is for good, else come back; a key that is missing may be found."""
         is_hopeless = message.is_damaged and message.attempt > self.limits.max_attempts
         if message.is_forgotten or is_hopeless or message.age_s > self.limits.max_age_s:
@@ -131,7 +131,7 @@ class Turns:
         async with self.services.transactions.once() as tx:
             return (await self.services.people.get(tx, claim.user_id)).state is UserState.DELETED
 
-    async def _excuse(self, claim: Claim) -> None:
+    async def _uncount_attempt(self, claim: Claim) -> None:
         with suppress(StoreUnavailable):
             async with self.services.transactions.begin() as tx:
                 await self.services.inbox.uncount_attempt(tx, claim)

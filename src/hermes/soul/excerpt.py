@@ -5,10 +5,10 @@ a second, in which nobody else is answered."""
 
 from __future__ import annotations
 
-FIRST, LAST = 1_500, 500
+FIRST_CHARS, LAST_CHARS = 1_500, 500
 """Characters of the beginning and of the end."""
 
 
 def excerpt(text: str) -> str:
     """A text of up to 2,000 characters as it is; of a longer one the beginning and the end, on lines of their own."""
-    return text if len(text) <= FIRST + LAST else f"{text[:FIRST]}\n{text[-LAST:]}"
+    return text if len(text) <= FIRST_CHARS + LAST_CHARS else f"{text[:FIRST_CHARS]}\n{text[-LAST_CHARS:]}"

@@ -20,27 +20,27 @@ from hermes.ports.memories import Fact, FactChange, FactOrigin, ForgetMark, Memo
 from hermes.ports.souls import Souls
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.soul.excerpt import excerpt
-from hermes.soul.extract_answer import LONGEST_TEXT, BadAnswer, question, read_answer
+from hermes.soul.extract_answer import MAX_TEXT_CHARS, BadAnswer, extraction_prompt, read_answer
 from hermes.soul.extract_rules import read_statements
-from hermes.soul.facts import LISTS, BadValue, Op, items, typed
-from hermes.soul.facts_plan import Learnt, after, outdates, plan
-from hermes.soul.facts_same import canonical, comparable, is_nearly_equal, naming
-from hermes.soul.forgetting import Forgetting, Wish, is_marked
-from hermes.soul.layers import Sanitize
-from hermes.soul.recall import ranked
+from hermes.soul.fact_keys import LIST_KEYS, BadValue, Op, normalize_value, split_items
+from hermes.soul.forgetting import ForgetRequest, MemoryEraser, is_marked
+from hermes.soul.prompt_layers import Sanitize
+from hermes.soul.recall import rank_facts
 from hermes.soul.recall_terms import terms
+from hermes.soul.similarity import canonical, comparable_facts, facts_with_terms, is_nearly_equal
+from hermes.soul.supersede import LearnedFact, facts_after, outdated_value, plan_change
 
 log = structlog.get_logger()
 
-Complete = Callable[[list[dict[str, str]]], Awaitable[str]]
+TextCompleter = Callable[[list[dict[str, str]]], Awaitable[str]]
 """Asks a model and returns its text."""
 
-LEAST_CONFIDENCE = 0.5
+MIN_CONFIDENCE = 0.5
 RULE_CONFIDENCE = 0.9
-NEAREST = 10
-LONGEST_LINE = 2_000
+MAX_NEAR_FACTS = 10
+MAX_LINE_CHARS = 2_000
 """Of a line that the model was shown; no fact is that long."""
-JUNK = (
+JUNK_PATTERNS = (
     re.compile(r"https?://|www\.|\S+@\S+\.\w", re.IGNORECASE),
     re.compile(r"\d[\d -]{10,}\d"),  # cards and telephones
     re.compile(
@@ -52,7 +52,7 @@ JUNK = (
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class RelatedFacts:
     """What is known beside something that is learnt: the free facts to compare it with, and how near those lie that may say the same."""
 
     facts: Sequence[Fact]
@@ -70,12 +70,12 @@ class MemoryWriter:
     """Whose cached bases are dropped after every write."""
     sanitize: Sanitize
     is_trivial: Callable[[str], bool]
-    complete: Complete | None = None
+    complete: TextCompleter | None = None
     """None: the rules alone."""
     fails_with: tuple[type[Exception], ...] = (TimeoutError,)
     """What `complete` raises when no model answers; the rules stand then."""
     timeout_s: float = 30.0
-    forgetting: Forgetting | None = None
+    forgetting: MemoryEraser | None = None
     """None: nothing is forgotten, and what is asked to be forgotten is not learnt either."""
 
     async def extract_and_save(
@@ -92,7 +92,9 @@ class MemoryWriter:
         # "Forget what I said about my diet" reads like an attack on a prompt; said of what is known of the user, it is their right.
         own = {found.quote for found in read if found.op is Op.FORGET}
         by_rule = [
-            Learnt(text=found.value, key=found.key, op=found.op, origin=FactOrigin.RULE, source_turn=turn_id, confidence=RULE_CONFIDENCE)
+            LearnedFact(
+                text=found.value, key=found.key, op=found.op, origin=FactOrigin.RULE, source_turn=turn_id, confidence=RULE_CONFIDENCE
+            )
             for found in read
             if found.quote in own or self.sanitize(found.quote) is not None
         ]
@@ -100,16 +102,16 @@ class MemoryWriter:
         # A model understands the sentence, rules know its words; where both speak of one key, the model is believed.
         decided = {learnt.key for learnt in by_model if learnt.key is not None}
         wanted = by_model + [learnt for learnt in by_rule if learnt.op is Op.FORGET or learnt.key is None or learnt.key not in decided]
-        await self._forget(user_id, turn_id, [Wish(learnt.key, learnt.text) for learnt in wanted if learnt.op is Op.FORGET], now)
+        await self._forget(user_id, turn_id, [ForgetRequest(learnt.key, learnt.text) for learnt in wanted if learnt.op is Op.FORGET], now)
         told = [learnt for learnt in wanted if learnt.op is not Op.FORGET]
-        return await self.save(user_id, await asyncio.to_thread(not_shown, told, shown), now=now)
+        return await self.save(user_id, await asyncio.to_thread(facts_not_shown, told, shown), now=now)
 
-    async def _forget(self, user_id: UUID, turn_id: UUID, wishes: Sequence[Wish], now: datetime) -> None:
+    async def _forget(self, user_id: UUID, turn_id: UUID, wishes: Sequence[ForgetRequest], now: datetime) -> None:
         """Forget what a message asks for, unless a tool did so in its turn."""
         if wishes and self.forgetting is not None:
             await self.forgetting.forget(user_id, wishes, turn_id=turn_id, now=now, is_afterwards=True)
 
-    async def save(self, user_id: UUID, wanted: Sequence[Learnt], *, now: datetime) -> Sequence[Fact]:
+    async def save(self, user_id: UUID, wanted: Sequence[LearnedFact], *, now: datetime) -> Sequence[Fact]:
         """Keep what is clean and new; return it. Also for what tools write: `save_preference`, the last booking."""
         cleaned = [clean for learnt in wanted if (clean := self._cleaned(learnt)) is not None]
         if not cleaned:
@@ -126,40 +128,44 @@ class MemoryWriter:
             await self.souls.invalidate(user_id)
         return added
 
-    async def _outdate(self, tx: Transaction, user_id: UUID, learnt: Sequence[Learnt]) -> None:
+    async def _outdate(self, tx: Transaction, user_id: UUID, learnt: Sequence[LearnedFact]) -> None:
         """See that no earlier message whose turn to be read comes later brings back what was just taken back or said anew."""
         for each in learnt:
             if each.source_turn is None or each.key is None or each.origin is FactOrigin.SYSTEM:
                 continue
             if each.op is Op.REMOVE:
-                marks = [(each.key, found) for item in items(each.text) if (found := terms(item))]
+                marks = [(each.key, found) for item in split_items(each.text) if (found := terms(item))]
                 await self.memories.mark_forgotten(tx, user_id, each.source_turn, marks)
-            elif each.key not in LISTS:
+            elif each.key not in LIST_KEYS:
                 await self.memories.mark_forgotten(tx, user_id, each.source_turn, [(each.key, ())])
 
-    async def _planned(self, tx: Transaction, user_id: UUID, ready: Sequence[Learnt], now: datetime) -> list[tuple[Learnt, FactChange]]:
+    async def _planned(
+        self, tx: Transaction, user_id: UUID, ready: Sequence[LearnedFact], now: datetime
+    ) -> list[tuple[LearnedFact, FactChange]]:
         """Decide under the user's lock, one after the other: what is learnt twice in one message is learnt once.
 
         Of the free facts only those are read that make a difference to what is learnt; there may be thousands."""
         await self.memories.lock(tx, user_id)
         known = list(await self.memories.keyed(tx, user_id, now=now))
-        changes: list[tuple[Learnt, FactChange]] = []
+        changes: list[tuple[LearnedFact, FactChange]] = []
         own: dict[UUID, Embedding] = {}
         gone: set[UUID] = set()
         for learnt in await self._not_forgotten(tx, user_id, ready):
             beside = await self._beside(tx, user_id, learnt, known, now)
             cosines = {**beside.cosines, **cosines_to(learnt, own)}
-            change = await asyncio.to_thread(plan, [*known, *(fact for fact in beside.facts if fact.id not in gone)], learnt, cosines)
+            change = await asyncio.to_thread(
+                plan_change, [*known, *(fact for fact in beside.facts if fact.id not in gone)], learnt, cosines
+            )
             if change is None:
                 continue
             changes.append((learnt, change))
             gone.update(change.supersedes)
-            known = after(known, change, now)
+            known = facts_after(known, change, now)
             if change.fact is not None and change.fact.embedding is not None:
                 own[change.fact.id] = change.fact.embedding
         return changes
 
-    async def _not_forgotten(self, tx: Transaction, user_id: UUID, ready: Sequence[Learnt]) -> list[Learnt]:
+    async def _not_forgotten(self, tx: Transaction, user_id: UUID, ready: Sequence[LearnedFact]) -> list[LearnedFact]:
         """What is learnt, less what the user asked to forget since they said it. A tool's word is newer than that."""
         marks: dict[UUID, Sequence[ForgetMark]] = {}
         left = []
@@ -168,7 +174,7 @@ class MemoryWriter:
             if turn_id is not None and turn_id not in marks:
                 marks[turn_id] = await self.memories.forgotten_after(tx, user_id, turn_id)
             since = marks.get(turn_id, ()) if turn_id is not None else ()
-            parts = items(learnt.text) if learnt.key in LISTS else [learnt.text]
+            parts = split_items(learnt.text) if learnt.key in LIST_KEYS else [learnt.text]
             kept = [part for part in parts if not since or not await self._is_forgotten(tx, user_id, learnt.key, part, since)]
             if kept:
                 left.append(learnt if kept == parts else replace(learnt, text=", ".join(kept)))
@@ -178,36 +184,36 @@ class MemoryWriter:
         own = frozenset(await self.memories.digests(tx, user_id, terms(text)))
         return any(is_marked(key, own, mark) for mark in since)
 
-    async def _beside(self, tx: Transaction, user_id: UUID, learnt: Learnt, known: Sequence[Fact], now: datetime) -> Beside:
+    async def _beside(self, tx: Transaction, user_id: UUID, learnt: LearnedFact, known: Sequence[Fact], now: datetime) -> RelatedFacts:
         """The stored free facts that what is learnt must be compared with."""
         if learnt.key is None:
             found = await self.memories.candidates(tx, user_id, learnt.embedding, terms(learnt.text), now=now)
-            cosines = await asyncio.to_thread(comparable, found)
+            cosines = await asyncio.to_thread(comparable_facts, found)
             wanted = [*cosines, *(row.id for row in found.rows if row.id == learnt.replaces and row.id not in cosines)]
-            return Beside(await self.memories.read(tx, user_id, wanted) if wanted else (), cosines)
-        outdated = outdates(known, learnt)
+            return RelatedFacts(await self.memories.read(tx, user_id, wanted) if wanted else (), cosines)
+        outdated = outdated_value(known, learnt)
         if outdated is None:
-            return Beside((), {})
+            return RelatedFacts((), {})
         found = await self.memories.candidates(tx, user_id, None, terms(outdated), now=now)
-        named = await asyncio.to_thread(naming, found)
-        return Beside(await self.memories.read(tx, user_id, named) if named else (), {})
+        named = await asyncio.to_thread(facts_with_terms, found)
+        return RelatedFacts(await self.memories.read(tx, user_id, named) if named else (), {})
 
-    async def _asked(self, user_id: UUID, turn_id: UUID, text: str, now: datetime) -> list[Learnt]:
+    async def _asked(self, user_id: UUID, turn_id: UUID, text: str, now: datetime) -> list[LearnedFact]:
         """What a model reads in the text; nothing where there is none, or where it does not answer as it should."""
         if self.complete is None:
             return []
         near = await self._near(user_id, excerpt(text), now)
-        read = text[:LONGEST_TEXT]  # what the model is shown, and what its quotes are looked for in
+        read = text[:MAX_TEXT_CHARS]  # what the model is shown, and what its quotes are looked for in
         no_answer: tuple[type[Exception], ...] = (BadAnswer, TimeoutError, *self.fails_with)
         try:
             async with asyncio.timeout(self.timeout_s):
-                answer = await self.complete(question(read, [fact.text for fact in near]))
+                answer = await self.complete(extraction_prompt(read, [fact.text for fact in near]))
             said = await asyncio.to_thread(read_answer, answer, read, len(near))
         except no_answer as error:
             log.warning("memory_not_extracted", turn_id=str(turn_id), error=type(error).__name__, reason=str(error)[:200])
             return []
         return [
-            Learnt(
+            LearnedFact(
                 text=each.value,
                 key=each.key,
                 op=each.op,
@@ -226,7 +232,7 @@ class MemoryWriter:
         async with self.transactions.begin() as tx:
             found = await self.memories.candidates(tx, user_id, embedding, terms(text), now=now)
             weight = self.embeddings.weight if embedding else 0.0
-            best = await asyncio.to_thread(ranked, found, vector_weight=weight, limit=NEAREST)
+            best = await asyncio.to_thread(rank_facts, found, vector_weight=weight, limit=MAX_NEAR_FACTS)
             return await self.memories.read(tx, user_id, best)
 
     async def _embedded(self, texts: Sequence[str]) -> dict[str, Embedding]:
@@ -238,9 +244,9 @@ class MemoryWriter:
             log.warning("memory_without_vectors", error=str(error))
             return {}
 
-    def _cleaned(self, learnt: Learnt) -> Learnt | None:
+    def _cleaned(self, learnt: LearnedFact) -> LearnedFact | None:
         """What may be stored: typed, harmless and no junk. One that trips is dropped whole."""
-        if learnt.confidence < LEAST_CONFIDENCE:
+        if learnt.confidence < MIN_CONFIDENCE:
             return None
         if learnt.key is not None:
             return self._cleaned_value(learnt, learnt.key)
@@ -250,14 +256,14 @@ class MemoryWriter:
             return None
         return None if self._is_junk(clean) else replace(learnt, text=clean)
 
-    def _cleaned_value(self, learnt: Learnt, key: str) -> Learnt | None:
+    def _cleaned_value(self, learnt: LearnedFact, key: str) -> LearnedFact | None:
         """A value that its key can hold. A list is cleaned item by item: cut as one line, it would lose its end."""
         try:
-            value = typed(key, learnt.text)
+            value = normalize_value(key, learnt.text)
         except BadValue as error:
             log.info("memory_refused", key=key, reason=str(error))
             return None
-        if any(self.sanitize(item) is None for item in (items(value) if key in LISTS else [value])):
+        if any(self.sanitize(item) is None for item in (split_items(value) if key in LIST_KEYS else [value])):
             log.warning("memory_refused", key=key, reason="unsafe")
             return None
         return replace(learnt, text=value)
@@ -265,7 +271,7 @@ class MemoryWriter:
     def _is_junk(self, text: str) -> bool:
         found = terms(text)
         says_nothing = not found or (len(found) < 2 and len(text.split()) < 3)
-        return says_nothing or self.is_trivial(text) or any(pattern.search(text) for pattern in JUNK)
+        return says_nothing or self.is_trivial(text) or any(pattern.search(text) for pattern in JUNK_PATTERNS)
 
 
 async def re_embed(transactions: Transactions, memories: Memories, embeddings: Embeddings, *, batch: int = 64) -> int:
@@ -285,19 +291,19 @@ async def re_embed(transactions: Transactions, memories: Memories, embeddings: E
         done, last = done + len(rows), rows[-1].fact_id
 
 
-def not_shown(wanted: Sequence[Learnt], shown: Sequence[str]) -> list[Learnt]:
+def facts_not_shown(wanted: Sequence[LearnedFact], shown: Sequence[str]) -> list[LearnedFact]:
     """Those that the prompt did not say already: no line of it is the fact, or holds it. What a key holds already is no change."""
     if all(learnt.key is not None for learnt in wanted):
         return list(wanted)
-    lines = {canonical(line[:LONGEST_LINE]) for text in shown for line in text.splitlines()} - {""}
-    return [learnt for learnt in wanted if learnt.key is not None or not is_among(canonical(learnt.text), lines)]
+    lines = {canonical(line[:MAX_LINE_CHARS]) for text in shown for line in text.splitlines()} - {""}
+    return [learnt for learnt in wanted if learnt.key is not None or not is_in_lines(canonical(learnt.text), lines)]
 
 
-def is_among(new: str, lines: Iterable[str]) -> bool:
+def is_in_lines(new: str, lines: Iterable[str]) -> bool:
     return any(new in line or is_nearly_equal(line, new) for line in lines)
 
 
-def cosines_to(learnt: Learnt, own: Mapping[UUID, Embedding]) -> dict[UUID, float]:
+def cosines_to(learnt: LearnedFact, own: Mapping[UUID, Embedding]) -> dict[UUID, float]:
     """The cosines of what was learnt in the same breath."""
     vector = learnt.embedding
     return {} if vector is None or learnt.key is not None else {fact_id: dot(vector, embedding) for fact_id, embedding in own.items()}

@@ -11,25 +11,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hermes.soul.facts import KEYS, UNASKED, BadValue, Op, typed
-from hermes.soul.layers import block
+from hermes.soul.fact_keys import KEYS, SYSTEM_KEYS, BadValue, Op, normalize_value
+from hermes.soul.prompt_layers import data_block
 from hermes.soul.recall_terms import fold, terms
 
-MOST_FACTS = 8
-MOST_KNOWN = 10
-LONGEST_ANSWER = 20_000
-LONGEST_TEXT = 4_000
-LONGEST_LIFE_DAYS = 3_650
+MAX_FACTS = 8
+MAX_KNOWN_FACTS = 10
+MAX_ANSWER_CHARS = 20_000
+MAX_TEXT_CHARS = 4_000
+MAX_LIFE_DAYS = 3_650
 FIELDS = frozenset({"key", "value", "op", "quote", "confidence", "lasts_days", "replaces"})
-NEEDED = frozenset({"key", "value", "quote"})
-FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.DOTALL)
-OWN_WORDS = 0.5
+REQUIRED_FIELDS = frozenset({"key", "value", "quote"})
+CODE_FENCE = re.compile(r"^```(?:json)?\s*(.*?)\s*```$", re.DOTALL)
+MIN_OWN_WORDS_SHARE = 0.5
 """Share of a free fact's words that must stand in the message itself."""
 
-RULES = f"""You read one message of a user and note down what it says about the user that will still matter next month.
+EXTRACTION_RULES = f"""You read one message of a user and note down what it says about the user that will still matter next month.
 
 Answer with JSON only: {{"facts": [{{"key": …, "value": …, "op": …, "quote": …, "confidence": …, "lasts_days": …, "replaces": …}}]}}
-- key: one of {", ".join(key for key in KEYS if key not in UNASKED)}; or null for anything else.
+- key: one of {", ".join(key for key in KEYS if key not in SYSTEM_KEYS)}; or null for anything else.
 - value: for a key its value (for lists an array of short names); without a key one short sentence in the user's own words and language.
 - op: "set"; for lists "add" or "remove"; "forget" where the user asks you to forget it: value is then what is to be forgotten, or null for
   all that a key holds. What is to be forgotten is never noted down as a fact.
@@ -46,7 +46,7 @@ class BadAnswer(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ExtractedFact:
     """One fact of an answer, checked against the message."""
 
     key: str | None
@@ -58,52 +58,60 @@ class Said:
     replaces: int | None
 
 
-def question(text: str, known: Sequence[str]) -> list[dict[str, str]]:
+def extraction_prompt(text: str, known: Sequence[str]) -> list[dict[str, str]]:
     """The messages that ask a model. It sees the user's new text, and the nearest known facts to compare with; nothing else."""
-    parts = [block([text[:LONGEST_TEXT]])]
+    parts = [data_block([text[:MAX_TEXT_CHARS]])]
     if known:
-        parts += ["Known already:", block([f"{number}. {fact}" for number, fact in enumerate(known[:MOST_KNOWN], 1)])]
-    return [{"role": "system", "content": RULES}, {"role": "user", "content": "\n".join(parts)}]
+        parts += ["Known already:", data_block([f"{number}. {fact}" for number, fact in enumerate(known[:MAX_KNOWN_FACTS], 1)])]
+    return [{"role": "system", "content": EXTRACTION_RULES}, {"role": "user", "content": "\n".join(parts)}]
 
 
-def read_answer(answer: str, text: str, known: int) -> list[Said]:
+def read_answer(answer: str, text: str, known: int) -> list[ExtractedFact]:
     """Return the facts of an answer that the message bears out. Raises BadAnswer for one that is not of the form."""
-    if len(answer) > LONGEST_ANSWER:
+    if len(answer) > MAX_ANSWER_CHARS:
         raise BadAnswer("the answer is too long")
-    fenced = FENCE.match(answer.strip())
+    fenced = CODE_FENCE.match(answer.strip())
     try:
         content: Any = json.loads(fenced[1] if fenced else answer)
     except ValueError:
         raise BadAnswer("the answer is no JSON") from None
     if not isinstance(content, dict) or content.keys() != {"facts"} or not isinstance(content["facts"], list):
         raise BadAnswer("the answer is not one list of facts")
-    if len(content["facts"]) > MOST_FACTS:
-        raise BadAnswer(f"the answer has more than {MOST_FACTS} facts")
+    if len(content["facts"]) > MAX_FACTS:
+        raise BadAnswer(f"the answer has more than {MAX_FACTS} facts")
     checked = [read_fact(fact, known) for fact in content["facts"]]
-    return [said for said in checked if said is not None and is_borne_out(said, text)]
+    return [said for said in checked if said is not None and is_supported(said, text)]
 
 
-def read_fact(fact: Any, known: int) -> Said | None:
+def read_fact(fact: Any, known: int) -> ExtractedFact | None:
     """One fact; None for a value that its key cannot hold. Raises BadAnswer for a wrong form."""
-    if not isinstance(fact, dict) or not fact.keys() <= FIELDS or not fact.keys() >= NEEDED:
+    if not isinstance(fact, dict) or not fact.keys() <= FIELDS or not fact.keys() >= REQUIRED_FIELDS:
         raise BadAnswer("a fact has other fields than asked for")
     key, quote, value = fact["key"], fact["quote"], fact["value"]
     if not (key is None or isinstance(key, str)) or not isinstance(quote, str):
         raise BadAnswer("a fact has a field of a wrong type")
     op, confidence, lasts_days, replaces = (fact.get(field) for field in ("op", "confidence", "lasts_days", "replaces"))
-    if op not in {None, *Op} or not is_number(confidence, 0, 1) or not is_number(lasts_days, 0, LONGEST_LIFE_DAYS):
+    if op not in {None, *Op} or not is_number(confidence, 0, 1) or not is_number(lasts_days, 0, MAX_LIFE_DAYS):
         raise BadAnswer("a fact has a field out of its bounds")
     if not (replaces is None or (isinstance(replaces, int) and not isinstance(replaces, bool) and 1 <= replaces <= known)):
         raise BadAnswer("a fact replaces one that was not shown")
-    if key is not None and (key in UNASKED or key not in KEYS):
+    if key is not None and (key in SYSTEM_KEYS or key not in KEYS):
         return None
     is_whole_key = key is not None and op == Op.FORGET and value in (None, "", [])
     try:
-        text = "" if is_whole_key else typed(key, value) if key is not None else " ".join(value.split()) if isinstance(value, str) else ""
+        text = (
+            ""
+            if is_whole_key
+            else normalize_value(key, value)
+            if key is not None
+            else " ".join(value.split())
+            if isinstance(value, str)
+            else ""
+        )
     except BadValue:
         return None
     days = None if lasts_days is None else max(1, int(lasts_days))
-    said = Said(key, text, Op(op or "set"), quote, 0.8 if confidence is None else float(confidence), days, replaces)
+    said = ExtractedFact(key, text, Op(op or "set"), quote, 0.8 if confidence is None else float(confidence), days, replaces)
     # To forget everything takes the user's own plain words, which the rules read, or a tool call in the turn; not one line of an answer.
     return said if text or is_whole_key else None
 
@@ -113,16 +121,16 @@ def is_number(value: object, low: float, high: float) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high)
 
 
-def is_borne_out(said: Said, text: str) -> bool:
+def is_supported(said: ExtractedFact, text: str) -> bool:
     """Whether the user's own words say so: the quote stands in the message, and a free fact is made of its words."""
-    if not plain(said.quote) or plain(said.quote) not in plain(text):
+    if not plain_words(said.quote) or plain_words(said.quote) not in plain_words(text):
         return False
     if said.key is not None:
         return True
     own, used = set(terms(text)), terms(said.value)
-    return bool(used) and sum(term in own for term in used) >= OWN_WORDS * len(used)
+    return bool(used) and sum(term in own for term in used) >= MIN_OWN_WORDS_SHARE * len(used)
 
 
-def plain(text: str) -> str:
+def plain_words(text: str) -> str:
     """Text with the differences taken out that a model makes while it copies."""
     return " ".join(re.findall(r"\w+", fold(text)))

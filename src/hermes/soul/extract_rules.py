@@ -1,7 +1,7 @@
 """What a user says of themselves, read without a model; see `statements`."""
 
-from hermes.soul.statements.found import Found
-from hermes.soul.statements.reading import read_statements
-from hermes.soul.statements.same import same_item
+from hermes.soul.statements.reader import read_statements
+from hermes.soul.statements.same_item import same_item
+from hermes.soul.statements.statement import Statement
 
-__all__ = ["Found", "read_statements", "same_item"]
+__all__ = ["Statement", "read_statements", "same_item"]

@@ -15,8 +15,8 @@ from hermes.ports.memories import Dream, Dreams, Fact, Memories
 from hermes.ports.souls import Souls
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.ports.users import User, UserChannel, UserDataCounts, Users, UserState
+from hermes.soul.erasure import ConversationEraser, ErasureIncomplete
 from hermes.soul.recall_terms import terms
-from hermes.soul.words import SaidMeanwhile, Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ async def forget_fact(
     transactions: Transactions,
     memories: Memories,
     souls: Souls,
-    words: Words | None = None,
+    words: ConversationEraser | None = None,
     account: str | None = None,
 ) -> bool:
     """Take one fact out for good; False if the user has no such fact or, with an account, none that was learnt there.
@@ -53,7 +53,7 @@ async def forget_fact(
         await memories.mark_forgotten(tx, user_id, None, [(fact.key, found) for fact in gone if (found := terms(fact.text))])
         ended = await words.sessions.end(tx, user_id) if words and was_there else ()
     if was_there:
-        await _show_no_more(user_id, ended, souls, words)
+        await _drop_cached_copies(user_id, ended, souls, words)
     return was_there
 
 
@@ -63,7 +63,7 @@ async def forget_memory(
     transactions: Transactions,
     memories: Memories,
     souls: Souls,
-    words: Words | None = None,
+    words: ConversationEraser | None = None,
     account: str | None = None,
 ) -> int:
     """Take everything out that is known of a user, dreams included; with an account, what was learnt there. The user stays. Return how many
@@ -78,22 +78,22 @@ async def forget_memory(
             await memories.mark_forgotten(tx, user_id, None, [(fact.key, found) for fact in gone if (found := terms(fact.text))])
             count = sum([await memories.delete(tx, user_id, fact_id) for fact_id in sorted(learnt)])
         ended = await words.sessions.end(tx, user_id) if words else ()
-    await _show_no_more(user_id, ended, souls, words)
+    await _drop_cached_copies(user_id, ended, souls, words)
     return count
 
 
-async def _show_no_more(user_id: UUID, ended: Sequence[UUID], souls: Souls, words: Words | None) -> None:
+async def _drop_cached_copies(user_id: UUID, ended: Sequence[UUID], souls: Souls, words: ConversationEraser | None) -> None:
     """After the commit: no copy that is kept for speed tells of it either."""
     await souls.invalidate(user_id)
     if words:
         await words.histories.drop(ended)
 
 
-TRIES = 3
+MAX_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MyDataParts:
+class MyDataStores:
     """Where people's data are read, and taken back."""
 
     transactions: Transactions
@@ -102,7 +102,7 @@ class MyDataParts:
     memories: Memories
     dreams: Dreams
     souls: Souls
-    words: Words | None = None
+    words: ConversationEraser | None = None
     """Where what they said stands among what others said; None: there is no such place, and only facts and keys are taken back."""
 
 
@@ -117,7 +117,7 @@ class MyData:
     memory: MyMemory
 
 
-async def my_data(user_id: UUID, parts: MyDataParts, *, account: str | None = None) -> MyData:
+async def my_data(user_id: UUID, parts: MyDataStores, *, account: str | None = None) -> MyData:
     """Return everything. Raises NotThere, StoreUnavailable, and Forgotten for somebody who was deleted.
 
     With an account, for its eyes: of somebody who writes to others too, what they said to this one. What was concluded from all of it is
@@ -127,10 +127,10 @@ async def my_data(user_id: UUID, parts: MyDataParts, *, account: str | None = No
         if user.state is UserState.DELETED:
             raise UserErased
         channels = (await parts.people.channels(tx, [user_id])).get(user_id, ())
-        scope = account if is_shared(channels, account) else None
+        scope = account if has_other_accounts(channels, account) else None
         memory = MyMemory(await parts.memories.all(tx, user_id), await parts.dreams.all(tx, user_id))
         if scope is not None:
-            memory = learnt_among(memory, await parts.memories.learnt_in(tx, user_id, scope))
+            memory = limit_to_facts(memory, await parts.memories.learnt_in(tx, user_id, scope))
         return MyData(
             user=user,
             balance=await parts.credits.balance(tx, user_id),
@@ -140,51 +140,51 @@ async def my_data(user_id: UUID, parts: MyDataParts, *, account: str | None = No
         )
 
 
-async def forget_me(user_id: UUID, parts: MyDataParts) -> None:
+async def forget_user(user_id: UUID, parts: MyDataStores) -> None:
     """Delete a user for good, as People.forget does, after their words were erased from what is sealed for others.
 
     Repeating it changes nothing. Raises NotThere, and StoreUnavailable; then they are still there, and it is to be repeated."""
-    await _erase_and(user_id, parts, lambda tx: parts.people.forget(tx, user_id))
+    await _erase_words_then(user_id, parts, lambda tx: parts.people.forget(tx, user_id))
 
 
-async def forget_here(user_id: UUID, account: str, parts: MyDataParts) -> bool:
+async def forget_user_at(user_id: UUID, account: str, parts: MyDataStores) -> bool:
     """Delete a user for one account, as far as it goes: somebody who writes to no other is gone for good. Return whether they are.
 
     Of anybody else, People.leave deletes what this account has, and no more. Raises as `forget_me` does."""
     async with parts.transactions.begin() as tx:
         channels = (await parts.people.channels(tx, [user_id])).get(user_id, ())
-    if not is_shared(channels, account):
-        await forget_me(user_id, parts)
+    if not has_other_accounts(channels, account):
+        await forget_user(user_id, parts)
         return True
-    await _erase_and(user_id, parts, lambda tx: parts.people.leave(tx, user_id, account), account=account)
+    await _erase_words_then(user_id, parts, lambda tx: parts.people.leave(tx, user_id, account), account=account)
     return False
 
 
-async def scope_of(user_id: UUID, account: str, parts: MyDataParts) -> str | None:
+async def limiting_account(user_id: UUID, account: str, parts: MyDataStores) -> str | None:
     """How far an account's word on a user's memory goes: None, over all of it, for somebody who writes to no other."""
     async with parts.transactions.begin() as tx:
         channels = (await parts.people.channels(tx, [user_id])).get(user_id, ())
-    return account if is_shared(channels, account) else None
+    return account if has_other_accounts(channels, account) else None
 
 
-def is_shared(channels: Sequence[UserChannel], account: str | None) -> bool:
+def has_other_accounts(channels: Sequence[UserChannel], account: str | None) -> bool:
     """Whether somebody writes to other accounts than this one."""
     return account is not None and any(channel.account != account for channel in channels)
 
 
-def learnt_among(memory: MyMemory, ids: frozenset[UUID]) -> MyMemory:
+def limit_to_facts(memory: MyMemory, ids: frozenset[UUID]) -> MyMemory:
     """Of a memory these facts alone; what took the place of one of them is named if it is among them too."""
     facts = [fact for fact in memory.facts if fact.id in ids]
     return MyMemory([fact if fact.superseded_by in ids else replace(fact, superseded_by=None) for fact in facts], ())
 
 
-async def _erase_and(
-    user_id: UUID, parts: MyDataParts, forget: Callable[[Transaction], Awaitable[None]], *, account: str | None = None
+async def _erase_words_then(
+    user_id: UUID, parts: MyDataStores, forget: Callable[[Transaction], Awaitable[None]], *, account: str | None = None
 ) -> None:
     """Erase a user's words, then forget them in one transaction; again, where they said something in between.
 
     The words first: while somebody still has a channel, whoever was told that a store is away can ask again."""
-    for tries in range(1, TRIES + 1):
+    for tries in range(1, MAX_TRIES + 1):
         if parts.words is not None:
             await parts.words.erase(user_id, parts.transactions, account=account)
         try:
@@ -194,8 +194,8 @@ async def _erase_and(
                 if parts.words is not None:
                     await parts.words.refuse_unerased(tx, user_id, account=account)
                 await forget(tx)
-        except SaidMeanwhile:
-            if tries == TRIES:
+        except ErasureIncomplete:
+            if tries == MAX_TRIES:
                 raise
         else:
             break
@@ -220,19 +220,19 @@ def data_as_json(data: MyData, *, account: str | None = None) -> dict[str, Any]:
         "kept": asdict(data.kept),
         **memory_as_json(data.memory),
     }
-    written: dict[str, Any] = plain(found)
+    written: dict[str, Any] = to_json_value(found)
     return written
 
 
 def memory_as_json(memory: MyMemory) -> dict[str, Any]:
     """The facts, with where they come from and what became of them, and the dreams."""
-    written: dict[str, Any] = plain(
+    written: dict[str, Any] = to_json_value(
         {"facts": [asdict(fact) for fact in memory.facts], "dreams": [asdict(dream) for dream in memory.dreams]}
     )
     return written
 
 
-def plain(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     match value:
         case Enum():
             return value.value
@@ -241,7 +241,7 @@ def plain(value: Any) -> Any:
         case datetime() | date():
             return value.isoformat()
         case Mapping():
-            return {name: plain(each) for name, each in value.items()}
+            return {name: to_json_value(each) for name, each in value.items()}
         case list() | tuple():
-            return [plain(each) for each in value]
+            return [to_json_value(each) for each in value]
     return value

@@ -24,27 +24,27 @@ from hermes.soul.recall_terms import terms
 
 log = structlog.get_logger()
 
-MOST = 10
-FLOOR = 0.12
+MAX_RECALLED_FACTS = 10
+MIN_SCORE = 0.12
 """Where less than this is in common, a fact is not about the message. On the recall data no right one lies below it with MiniLM; a question
 to the wrong user is given three facts instead of ten, and in three of ten cases none."""
 SATURATION, LENGTH_PENALTY = 0.9, 0.4
 """BM25's k1 and b. Facts are short, so their length says little."""
-FEW = 200
+MAX_INLINE_ROWS = 200
 """Rows that are weighed in less time than a thread takes."""
-LEAST_COUNT = 100
+MIN_FACT_COUNT = 100
 """Facts that a memory is taken to have at least: of two facts, a word in one of them is not a common word."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RecalledFacts:
     """What came to mind. `is_used` is False where nobody looked."""
 
     facts: Sequence[Fact]
     is_used: bool
 
 
-NOTHING = Recalled((), is_used=False)
+NOTHING_RECALLED = RecalledFacts((), is_used=False)
 
 
 class Recall:
@@ -66,25 +66,25 @@ class Recall:
         self._is_trivial, self._count_skipped = is_trivial, count_skipped
         self._timeout_s, self._embed_timeout_s = timeout_s, embed_timeout_s
 
-    async def find(self, user_id: UUID, text: str, *, now: datetime, has_facts: bool = True) -> Recalled:
+    async def find(self, user_id: UUID, text: str, *, now: datetime, has_facts: bool = True) -> RecalledFacts:
         """Return at most ten facts, the best first. Never raises. Without `has_facts` it is known that there are none."""
         if self._is_trivial(text):
             self._count_skipped()
-            return NOTHING
+            return NOTHING_RECALLED
         if not has_facts:
-            return NOTHING
+            return NOTHING_RECALLED
         text = excerpt(text)
         embedding = await self._embedded(text)
         try:
             async with asyncio.timeout(self._timeout_s), self._transactions.once() as tx:
                 found = await self._memories.candidates(tx, user_id, embedding, terms(text), now=now)
                 weight = self._embeddings.weight if embedding else 0.0
-                few = len(found.rows) <= FEW
-                best = ranked(found, vector_weight=weight) if few else await asyncio.to_thread(ranked, found, vector_weight=weight)
-                return Recalled(await self._memories.read(tx, user_id, best) if best else (), is_used=True)
+                few = len(found.rows) <= MAX_INLINE_ROWS
+                best = rank_facts(found, vector_weight=weight) if few else await asyncio.to_thread(rank_facts, found, vector_weight=weight)
+                return RecalledFacts(await self._memories.read(tx, user_id, best) if best else (), is_used=True)
         except (PortError, TimeoutError) as error:
             log.warning("recall_failed", user_id=str(user_id), error=type(error).__name__)
-            return NOTHING
+            return NOTHING_RECALLED
 
     async def _embedded(self, text: str) -> Embedding | None:
         try:
@@ -96,7 +96,7 @@ class Recall:
         return embedding
 
 
-def ranked(found: RecallCandidates, *, vector_weight: float, floor: float = FLOOR, limit: int = MOST) -> list[UUID]:
+def rank_facts(found: RecallCandidates, *, vector_weight: float, floor: float = MIN_SCORE, limit: int = MAX_RECALLED_FACTS) -> list[UUID]:
     """Return the ids of the best facts that reach the floor, the best first; of equals the one that the store gave first."""
     scored = list(zip(scores(found, vector_weight=vector_weight), found.rows, strict=True))
     above = [(score, row.id) for score, row in scored if score >= floor]
@@ -121,7 +121,7 @@ def word_scores(found: RecallCandidates) -> list[float]:
     # Most rows share nothing with the question, and finding that out is cheap.
     sharing = {place: Counter(row.terms) for place, row in enumerate(found.rows) if not asked.isdisjoint(row.terms)}
     known = Counter(term for counted in sharing.values() for term in asked & counted.keys())
-    count = max(len(found.rows), LEAST_COUNT)
+    count = max(len(found.rows), MIN_FACT_COUNT)
     # A word that no fact has is as rare as one that a single fact has; rarer, it would drown every fact of a short memory.
     rarity = {term: math.log(1 + (count - max(1, known[term]) + 0.5) / (max(1, known[term]) + 0.5)) for term in asked}
     usual_length = sum(len(row.terms) for row in found.rows) / len(found.rows)

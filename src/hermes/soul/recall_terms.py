@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-CUT = 7
+MAX_TERM_LETTERS = 7
 DENSE = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
 """Thai, Japanese, Chinese and Korean: scripts whose words run together, or carry their endings along."""
 WORD = re.compile(rf"[{DENSE}]+|[^\W_{DENSE}](?:[^\W_{DENSE}]|[\u0900-\u0dff]|['\u2019](?=\w))*")
@@ -19,18 +19,18 @@ ENDINGS = (
     *(("ed", 3), ("ly", 4), ("es", 3), ("er", 4), ("s", 3), ("e", 3), ("y", 4)),
 )
 """With how many letters must be left."""
-DOUBLED = frozenset("bdfgmnprt")
+DOUBLED_LETTERS = frozenset("bdfgmnprt")
 
 
 def terms(text: str) -> list[str]:
     """Return the words of a text, in order, also those that come twice."""
-    return [term for word in words(text) for term in split(word)]
+    return [term for word in words(text) for term in split_word(word)]
 
 
 def words(text: str) -> list[str]:
     """The words as they stand, folded, without the common ones and without single letters."""
     found = (word.replace("\u2019", "'").removesuffix("'s").replace("'", "") for word in WORD.findall(fold(text)))
-    return [word for word in found if word not in COMMON and (len(word) > 1 or word.isdigit() or DENSE_WORD.match(word))]
+    return [word for word in found if word not in COMMON_WORDS and (len(word) > 1 or word.isdigit() or DENSE_WORD.match(word))]
 
 
 def fold(text: str) -> str:
@@ -42,15 +42,15 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFKC", bare)
 
 
-def listed(text: str) -> frozenset[str]:
+def word_set(text: str) -> frozenset[str]:
     """The words of a list that stands in a file like this one, folded."""
     return frozenset(fold(text).split())
 
 
-def split(word: str) -> list[str]:
+def split_word(word: str) -> list[str]:
     if DENSE_WORD.match(word):
         return [word[at : at + 2] for at in range(max(1, len(word) - 1))]
-    return [stem(word)[:CUT]]
+    return [stem(word)[:MAX_TERM_LETTERS]]
 
 
 def stem(word: str) -> str:
@@ -58,10 +58,10 @@ def stem(word: str) -> str:
         if word.endswith(ending) and len(word) - len(ending) >= kept and not word.endswith("ss"):
             word = word[: -len(ending)]
             break
-    return word[:-1] if len(word) > 3 and word[-1] == word[-2] and word[-1] in DOUBLED else word
+    return word[:-1] if len(word) > 3 and word[-1] == word[-2] and word[-1] in DOUBLED_LETTERS else word
 
 
-COMMON = listed(
+COMMON_WORDS = word_set(
     # en
     "an the of to in on at by for with from and or but is are was were be been am do does did have has had im ive me my mine you your we "
     "our us it its this that these those there what which who whom whose when where why how not no so if as than then too very can could "

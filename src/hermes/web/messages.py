@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from hermes.ports.api_keys import ApiKey
 from hermes.ports.errors import RequestStillRunning
 from hermes.ports.users import UserState
-from hermes.router.intake import Promise
+from hermes.router.intake import IdempotencyKey
 from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
 from hermes.web.answers import Answers
 from hermes.web.doorkeeper import Doorkeeper, within
@@ -100,7 +100,7 @@ def message_routes(services: WebServices, answers: Answers, doorkeeper: Doorkeep
         limit.admit(str(key.id))
         promise = None
         if idempotency_key is not None and credentials is not None:
-            promise = Promise(key.id, idempotency_key, body_digest(body, credentials.credentials))
+            promise = IdempotencyKey(key.id, idempotency_key, body_digest(body, credentials.credentials))
         receipt = await services.intake.accept(envelope(body, key), newcomer=UserState.ACTIVE, trains=key.trains, promise=promise)
         headers: dict[str, str] = {}
         response: AgentResponse | None = None

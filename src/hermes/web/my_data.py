@@ -20,8 +20,8 @@ from starlette.types import Scope
 from hermes.ports.api_keys import ApiKey
 from hermes.ports.errors import NotFound, StaleHead, StoreUnavailable, UserErased
 from hermes.ports.users import User, UserChannel
-from hermes.soul.my_data import MyDataParts, data_as_json, forget_fact, forget_here, forget_memory, my_data, scope_of
-from hermes.soul.words import SaidMeanwhile
+from hermes.soul.erasure import ErasureIncomplete
+from hermes.soul.my_data import MyDataStores, data_as_json, forget_fact, forget_memory, forget_user_at, limiting_account, my_data
 from hermes.turn import Platform
 from hermes.web.chat import ACCOUNT, COOKIE, is_cookie, own_page_only, visitor
 from hermes.web.doorkeeper import Doorkeeper
@@ -82,7 +82,7 @@ class ForgottenHere(BaseModel):
 RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 422, 429, 503)}
 
 
-def user_data_routes(parts: MyDataParts, doorkeeper: Doorkeeper) -> APIRouter:
+def user_data_routes(parts: MyDataStores, doorkeeper: Doorkeeper) -> APIRouter:
     """`/v1/users/{user}`: for programs, the users of their own account."""
     routes = APIRouter(tags=["my data"], route_class=AsItWasSent, responses=RESPONSES)
 
@@ -122,7 +122,7 @@ def user_data_routes(parts: MyDataParts, doorkeeper: Doorkeeper) -> APIRouter:
     return routes
 
 
-def visitor_data_routes(parts: MyDataParts) -> APIRouter:
+def visitor_data_routes(parts: MyDataStores) -> APIRouter:
     """`/web/my-data`: for the chat page, its visitor's own."""
     routes = APIRouter(include_in_schema=False, dependencies=[Depends(own_page_only)])
 
@@ -166,7 +166,7 @@ class AsItWasSent(APIRoute):
         return match, {**child, "path_params": decoded} if child else child
 
 
-async def found(channel: UserChannel, parts: MyDataParts) -> User:
+async def found(channel: UserChannel, parts: MyDataStores) -> User:
     with there():
         async with parts.transactions.begin() as tx:
             user = await parts.people.find(tx, channel)
@@ -175,33 +175,33 @@ async def found(channel: UserChannel, parts: MyDataParts) -> User:
     return user
 
 
-async def shown(user: User, account: str, parts: MyDataParts) -> Response:
+async def shown(user: User, account: str, parts: MyDataStores) -> Response:
     with there():
         data = await my_data(user.id, parts, account=account)
     return JSONResponse(data_as_json(data, account=account), headers={"Cache-Control": "no-store"})
 
 
-async def emptied(user: User, account: str, parts: MyDataParts) -> Response:
+async def emptied(user: User, account: str, parts: MyDataStores) -> Response:
     with there():
-        count = await forget_memory(user.id, **memory_of(parts), account=await scope_of(user.id, account, parts))
+        count = await forget_memory(user.id, **memory_of(parts), account=await limiting_account(user.id, account, parts))
     return JSONResponse({"forgotten": count}, headers={"Cache-Control": "no-store"})
 
 
-async def dropped(user: User, fact_id: UUID, account: str, parts: MyDataParts) -> Response:
+async def dropped(user: User, fact_id: UUID, account: str, parts: MyDataStores) -> Response:
     with there():
-        was_there = await forget_fact(user.id, fact_id, **memory_of(parts), account=await scope_of(user.id, account, parts))
+        was_there = await forget_fact(user.id, fact_id, **memory_of(parts), account=await limiting_account(user.id, account, parts))
     if not was_there:
         raise Refused(404, "unknown_fact", "There is no such fact.")
     return Response(status_code=204)
 
 
-async def forgotten(user: User, account: str, parts: MyDataParts) -> Response:
+async def forgotten(user: User, account: str, parts: MyDataStores) -> Response:
     with there():
-        is_gone = await forget_here(user.id, account, parts)
+        is_gone = await forget_user_at(user.id, account, parts)
     return Response(status_code=204) if is_gone else JSONResponse({"forgotten": "account"}, headers={"Cache-Control": "no-store"})
 
 
-def memory_of(parts: MyDataParts) -> dict[str, Any]:
+def memory_of(parts: MyDataStores) -> dict[str, Any]:
     return {"transactions": parts.transactions, "memories": parts.memories, "souls": parts.souls, "words": parts.words}
 
 
@@ -212,7 +212,7 @@ def there() -> Iterator[None]:
         yield
     except (NotFound, UserErased):
         raise nobody() from None
-    except (StoreUnavailable, StaleHead, SaidMeanwhile):
+    except (StoreUnavailable, StaleHead, ErasureIncomplete):
         raise Refused(503, "store_unavailable", "The data cannot be reached; try it again.", headers={"Retry-After": "1"}) from None
 
 

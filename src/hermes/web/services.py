@@ -15,9 +15,9 @@ from hermes.ports.api_keys import ApiKeys
 from hermes.ports.inbox import Inbox
 from hermes.ports.outbox import Outbox
 from hermes.ports.transactions import Transactions
-from hermes.router.hearing import Hearing
+from hermes.router.inbound import InboundRouter
 from hermes.router.intake import Intake
-from hermes.soul.my_data import MyDataParts
+from hermes.soul.my_data import MyDataStores
 
 Probe = Callable[[], Awaitable[object]]
 """Asks a part for a sign of life; raises when there is none."""
@@ -44,11 +44,11 @@ class WebServices:
     """The parts without which no message can be taken in. The others are there for speed, and Hermes is ready without them."""
     has_chat: bool = True
     """Whether the chat page is served."""
-    my_data: MyDataParts | None = None
+    my_data: MyDataStores | None = None
     """Where users see and take back what is kept of them; None: there are no such routes."""
     lines: Lines | None = None
     """The accounts at platforms whose webhooks are taken in; None, or no `hearing`: there are no such routes."""
-    hearing: Hearing | None = None
+    hearing: InboundRouter | None = None
     """Where what a webhook holds is taken to."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by whoever runs the server when it is about to stop."""

@@ -18,7 +18,7 @@ from hermes.app.channels import Lines
 from hermes.app.gateway import SystemClock
 from hermes.ports.channels import Channel, Ignored, InboundEvent, SharesWebhook, Webhook, WebhookNotAuthentic
 from hermes.ports.errors import InboxFull, StoreUnavailable
-from hermes.router.hearing import Hearing
+from hermes.router.inbound import InboundRouter
 from hermes.turn import Platform
 from hermes.web.errors import Refused
 from hermes.web.limits import Limit, address_of
@@ -31,7 +31,7 @@ WEBHOOK_BYTES = 4_000_000
 """The largest that a platform sends is 3 MB."""
 
 
-def webhook_routes(lines: Lines, hearing: Hearing, guesses: Limit) -> APIRouter:
+def webhook_routes(lines: Lines, hearing: InboundRouter, guesses: Limit) -> APIRouter:
     """The addresses that platforms are given. `guesses` is how often an address is told that it is not authentic."""
     routes = APIRouter(tags=["webhooks"], include_in_schema=False)
 

@@ -35,7 +35,7 @@ from hermes.ports.backends import (
     Unsupported,
     Usage,
 )
-from hermes.soul import layers
+from hermes.soul import prompt_layers
 from hermes.tools.pictures.pictures import question, unseen
 
 NOON = datetime(2026, 3, 6, 4, 0, tzinfo=UTC)
@@ -439,7 +439,7 @@ def test_a_script_is_read_from_a_file_and_errors_name_it(tmp_path: Path) -> None
 
 
 async def test_rules_look_at_the_users_words_and_not_at_what_the_router_put_before_them() -> None:
-    note = layers.note(NOON, layers.Base("", "Asia/Makassar", (NOON,)), [], str)
+    note = prompt_layers.message_note(NOON, prompt_layers.SoulBase("", "Asia/Makassar", (NOON,)), [], str)
     script = '[[rule]]\nwhen = "rain|context"\nsay = "Wet."\n[[rule]]\nwhen = "^sun"\nsay = "Warm: {user}"'
     assert await said(script, f"{note}\n\nsun?") == "Warm: sun?"
     assert await said(script, f"{note}\n\n{question('Call calorie_scan, in the rain.')}\n\nsun?") == "Warm: sun?"
@@ -449,7 +449,7 @@ async def test_rules_look_at_the_users_words_and_not_at_what_the_router_put_befo
 
 async def test_a_note_tells_the_time_and_without_one_only_whole_dates_are_days() -> None:
     script = '[[rule]]\nsay = "{day|no day} {time|no time}"'
-    note = layers.note(NOON, layers.Base("", "Asia/Makassar", ()), [], str)
+    note = prompt_layers.message_note(NOON, prompt_layers.SoulBase("", "Asia/Makassar", ()), [], str)
     assert await said(script, f"{note}\n\ntomorrow at 9") == "2026-03-07 09:00", "Friday noon in Bali"
     assert await said(script, "tomorrow at 9") == "no day 09:00"
     assert await said(script, "2026-03-08, 9:15") == "2026-03-08 09:15"

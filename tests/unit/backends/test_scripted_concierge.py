@@ -12,9 +12,9 @@ import pytest
 from hermes.backends import Script, ScriptedBackend
 from hermes.ports.agents import Agent
 from hermes.ports.backends import ChatMessage, ModelRequest
-from hermes.router.speakers import labelled
-from hermes.soul import extract_answer, layers
-from hermes.soul.facts import KEYS
+from hermes.router.speakers import label_message
+from hermes.soul import extract_answer, prompt_layers
+from hermes.soul.fact_keys import KEYS
 from hermes.soul.recall_terms import terms
 from hermes.tools.concierge import concierge_tools
 from hermes.tools.registry import ToolReach
@@ -22,7 +22,7 @@ from hermes.tools.vocabulary import LANGUAGES
 
 NOON = datetime(2026, 3, 6, 4, 0, tzinfo=UTC)
 """A Friday; twelve o'clock in Bali."""
-NOTE = layers.note(NOON, layers.Base("", "Asia/Makassar", ()), [], str)
+NOTE = prompt_layers.message_note(NOON, prompt_layers.SoulBase("", "Asia/Makassar", ()), [], str)
 TOOLS = {tool.name: tool for tool in concierge_tools(cast("Any", None))}
 CONCIERGE = ScriptedBackend(Script.usual())
 
@@ -241,7 +241,7 @@ def test_asked_for_everything_it_names_every_key_of_the_memory() -> None:
 async def test_what_hermes_asks_for_its_memory_gets_the_form_that_it_wants() -> None:
     text = "I'm vegetarian, find me a bar in Ubud"
     completion = await CONCIERGE.complete(
-        ModelRequest(messages=extract_answer.question(text, ["likes jazz"]), max_tokens=500), "any", timeout_s=5
+        ModelRequest(messages=extract_answer.extraction_prompt(text, ["likes jazz"]), max_tokens=500), "any", timeout_s=5
     )
     assert extract_answer.read_answer(completion.message["content"], text, 1) == []
 
@@ -451,8 +451,8 @@ ROOM_TOOLS = [tool.schema for tool in TOOLS.values() if tool.reach is ToolReach.
 
 
 async def answered_in_room(text: str, *more: ChatMessage) -> ChatMessage:
-    said = {"role": "user", "content": f"{layers.clock_note(NOON)}\n\n{labelled(text, speaker='4kq7zd', name='Ada')}"}
-    messages = [{"role": "system", "content": layers.room(Agent(name="hermes"))}, said, *more]
+    said = {"role": "user", "content": f"{prompt_layers.room_note(NOON)}\n\n{label_message(text, speaker='4kq7zd', name='Ada')}"}
+    messages = [{"role": "system", "content": prompt_layers.room_system_message(Agent(name="hermes"))}, said, *more]
     return (await CONCIERGE.complete(ModelRequest(messages=messages, max_tokens=2_000, tools=ROOM_TOOLS), "any", timeout_s=5)).message
 
 

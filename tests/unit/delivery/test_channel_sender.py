@@ -18,7 +18,7 @@ from hermes.ports.breakers import ChannelName
 from hermes.ports.channels import Channel, MaybeSent, NotSent, PlatformRequest, PlatformResponse, SendOutcome
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
-from hermes.router.courier import Courier
+from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.stores.memory.breakers import MemoryBreakers
 from hermes.stores.memory.ledger import MemoryCredits
 from hermes.stores.memory.turns import MemoryJournal, MemoryOutbox, MemoryTransactions
@@ -373,8 +373,8 @@ def test_a_text_that_rendering_leaves_nothing_of_is_sent_as_it_is() -> None:
 
 async def test_the_courier_brings_an_answer_and_the_books_say_so() -> None:
     house, outbox, claim = House(), MemoryOutbox(), new_claim()
-    courier = Courier(MemoryTransactions(), cast("Any", outbox), cast("Any", None), {Platform.TELEGRAM: house.dispatch})
-    await courier.hand_over(claim, await courier.promise(None, claim, ["one\n\ntwo"]))
+    courier = OutboxDelivery(MemoryTransactions(), cast("Any", outbox), cast("Any", None), {Platform.TELEGRAM: house.dispatch})
+    await courier.hand_over(claim, await courier.put_answer(None, claim, ["one\n\ntwo"]))
     assert [body["text"] for _, body in house.calls] == ["one", "two"]
     assert [type_ for type_, _ in house.journal.notes] == ["response_delivered"] * 2
     answer = await outbox.answer(None, claim.turn_id)

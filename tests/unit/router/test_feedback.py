@@ -8,7 +8,7 @@ from hermes.graph import CallRecord, MessageGraph
 from hermes.ports.channels import Reaction
 from hermes.ports.delivery_tracking import AnswerSource
 from hermes.ports.errors import NotFound
-from hermes.router.feedback import LONGEST, name_in, note_of, response_of, reward_of
+from hermes.router.feedback import MAX_REACTION_CHARS, annotation_for, hash_sender, last_response, reward_of
 
 ANN, BEN = "ann", "ben"
 
@@ -31,8 +31,8 @@ def spoken(*calls: str) -> AnswerSource:
 
 
 def react(made: MessageGraph, who: str, emoji: str) -> dict[str, Any] | None:
-    response = response_of(made, spoken("c2", "c3"))
-    note = note_of(response, Reaction(message_id="1", sender_id=who, emoji=emoji), who)
+    response = last_response(made, spoken("c2", "c3"))
+    note = annotation_for(response, Reaction(message_id="1", sender_id=who, emoji=emoji), who)
     if note is not None:
         made.annotate(response, **note)
     return note
@@ -52,13 +52,13 @@ def test_what_a_reaction_is_worth(emoji: str, reward: float | None) -> None:
 
 @pytest.mark.parametrize(("calls", "text"), [(("c1",), "hello"), (("c2", "c3"), "Salt & Ember!"), (("c2", "cut off"), None)])
 def test_the_last_sample_of_a_turn_is_what_was_answered(calls: tuple[str, ...], text: str | None) -> None:
-    assert response_of(graph(), spoken(*calls)).message["content"] == text
+    assert last_response(graph(), spoken(*calls)).message["content"] == text
 
 
 @pytest.mark.parametrize("calls", [(), ("a copy",)])
 def test_what_no_model_said_has_no_response(calls: tuple[str, ...]) -> None:
     with pytest.raises(NotFound):
-        response_of(graph(), spoken(*calls))
+        last_response(graph(), spoken(*calls))
 
 
 def test_a_reaction_is_noted_once_however_often_it_comes() -> None:
@@ -85,17 +85,17 @@ def test_in_a_group_the_reward_is_the_mean_of_what_everybody_thinks_last() -> No
 
 def test_what_others_noted_is_left_alone() -> None:
     made = graph()
-    made.annotate(response_of(made, spoken("c3")), reward=0.5, reaction="by hand")
+    made.annotate(last_response(made, spoken("c3")), reward=0.5, reaction="by hand")
     assert react(made, ANN, "👎") == {"reaction": "👎", "reaction_by": ANN, "reward": -1.0}
 
 
 def test_a_reaction_is_no_place_for_a_letter() -> None:
     note = react(graph(), ANN, "x" * 1_000)
     assert note is not None
-    assert note["reaction"] == "x" * LONGEST
+    assert note["reaction"] == "x" * MAX_REACTION_CHARS
 
 
 def test_who_it_was_is_told_within_a_conversation_and_in_no_other() -> None:
     made, other = graph(), MessageGraph(seed="t")
-    assert name_in(made, ANN) == name_in(graph(), ANN)
-    assert len({name_in(made, ANN), name_in(made, BEN), name_in(other, ANN)}) == 3
+    assert hash_sender(made, ANN) == hash_sender(graph(), ANN)
+    assert len({hash_sender(made, ANN), hash_sender(made, BEN), hash_sender(other, ANN)}) == 3

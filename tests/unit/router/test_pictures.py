@@ -20,8 +20,8 @@ from hermes.ports.sessions import Session
 from hermes.router.pipeline import handle_message
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.steps.build_messages import Prompt
-from hermes.router.steps.gate_tools import has_asked
-from hermes.router.steps.load_history import Past
+from hermes.router.steps.gate_tools import ends_with_question
+from hermes.router.steps.load_history import LoadedHistory
 from hermes.soul.sanitize import scan
 from hermes.stores.memory import MemoryGraphs, MemoryHouse
 from hermes.tools.concierge import PACK
@@ -248,8 +248,8 @@ async def test_vendors_are_sent_the_picture_itself_and_the_tool_that_must_be_cal
     assert ask.needs_vision
 
 
-def past(*messages: Mapping[str, Any]) -> Past:
-    return Past(Session(uuid4(), uuid4(), uuid4(), None, "", len(messages)), RecentHistory(messages, ""))
+def past(*messages: Mapping[str, Any]) -> LoadedHistory:
+    return LoadedHistory(Session(uuid4(), uuid4(), uuid4(), None, "", len(messages)), RecentHistory(messages, ""))
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def past(*messages: Mapping[str, Any]) -> Past:
 )
 def test_a_yes_is_an_answer_when_our_last_message_asked_something(said: Sequence[str | None], is_question: bool) -> None:
     talk = [message for text in said for message in ({"role": "user", "content": "What?"}, {"role": "assistant", "content": text})]
-    assert has_asked(past(*talk, {"role": "user", "content": "yes?"})) is is_question
+    assert ends_with_question(past(*talk, {"role": "user", "content": "yes?"})) is is_question
 
 
 async def test_a_yes_after_an_offer_has_all_tools_and_after_a_remark_none(images: Pictures) -> None:

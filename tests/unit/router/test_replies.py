@@ -20,11 +20,19 @@ from babel import Locale
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermes.router.replies import LANGUAGES, NEEDS, MissingValue, Money, ReplyKind, language_of, replies_page, reply
-from hermes.router.replies.catalogue import Catalogue, catalogue_of, parsed
-from hermes.router.replies.page import meanings_of_kinds
-from hermes.router.replies.say import placeholders, say
-from hermes.router.replies.words import credits_in_words, isolated, isolated_link, moment, money, size, time_until
+from hermes.router.replies import LANGUAGES, REPLY_VALUES, MissingValue, Money, ReplyKind, nearest_language, replies_page, reply
+from hermes.router.replies.catalogue import ReplyCatalogue, load_catalogue, parse_catalogue
+from hermes.router.replies.formatting import (
+    format_credits,
+    format_moment,
+    format_money,
+    format_size,
+    format_wait,
+    isolate_link,
+    isolate_text,
+)
+from hermes.router.replies.reference_page import kind_meanings
+from hermes.router.replies.render import placeholders, render_reply
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "replies.md"
 INSTAGRAM_BYTES = 1_000
@@ -77,7 +85,7 @@ def table(language: str) -> dict[str, Any]:
 
 def sentences(language: str) -> Iterator[str]:
     """Every part of every reply, with its places cut out."""
-    for parts in catalogue_of(language).parts.values():
+    for parts in load_catalogue(language).parts.values():
         yield from (re.sub(r"\{\w+\}", "", part) for part in parts)
 
 
@@ -109,26 +117,26 @@ def test_a_catalogue_opens_by_saying_how_it_speaks_to_people(language: str) -> N
 @every_kind
 @every_language
 def test_each_part_has_the_same_placeholders_as_in_english(language: str, kind: ReplyKind) -> None:
-    english = [placeholders(part) for part in catalogue_of("en").parts[kind]]
-    assert [placeholders(part) for part in catalogue_of(language).parts[kind]] == english
+    english = [placeholders(part) for part in load_catalogue("en").parts[kind]]
+    assert [placeholders(part) for part in load_catalogue(language).parts[kind]] == english
 
 
 @every_kind
 def test_english_has_a_place_for_everything_that_a_reply_needs(kind: ReplyKind) -> None:
-    parts = catalogue_of("en").parts[kind]
-    derived = {"resets_in"} if "resets_at" in NEEDS[kind] else set()
-    assert set().union(*map(placeholders, parts)) == set(NEEDS[kind]) | derived
+    parts = load_catalogue("en").parts[kind]
+    derived = {"resets_in"} if "resets_at" in REPLY_VALUES[kind] else set()
+    assert set().union(*map(placeholders, parts)) == set(REPLY_VALUES[kind]) | derived
     assert placeholders(parts[0]) == set(), "the first part can always be said"
 
 
 def test_every_kind_says_what_it_needs_and_what_it_is_for() -> None:
-    assert set(NEEDS) == set(meanings_of_kinds()) == set(ReplyKind)
-    assert {need for needs in NEEDS.values() for need in needs} == set(VALUES)
+    assert set(REPLY_VALUES) == set(kind_meanings()) == set(ReplyKind)
+    assert {need for needs in REPLY_VALUES.values() for need in needs} == set(VALUES)
 
 
 @every_language
 def test_placeholders_are_plain_names(language: str) -> None:
-    catalogue = catalogue_of(language)
+    catalogue = load_catalogue(language)
     for text in [part for parts in catalogue.parts.values() for part in parts] + list(catalogue.credits.values()):
         for _, name, specification, conversion in Formatter().parse(text):
             assert name is None or (name.isidentifier() and not specification and conversion is None), text
@@ -136,7 +144,7 @@ def test_placeholders_are_plain_names(language: str) -> None:
 
 @every_language
 def test_plural_forms_are_exactly_those_of_cldr(language: str) -> None:
-    assert catalogue_of(language).credits.keys() == Locale.parse(language).plural_form.tags | {"other"}
+    assert load_catalogue(language).credits.keys() == Locale.parse(language).plural_form.tags | {"other"}
 
 
 @every_language
@@ -158,7 +166,7 @@ def test_no_two_languages_share_a_whole_reply() -> None:
 
 @every_language
 def test_sentences_are_tidy(language: str) -> None:
-    for parts in catalogue_of(language).parts.values():
+    for parts in load_catalogue(language).parts.values():
         for part in parts:
             assert part == unicodedata.normalize("NFC", part).strip()
             assert "  " not in part
@@ -171,7 +179,7 @@ def test_a_kind_without_a_sentence_is_noticed_when_a_catalogue_is_read() -> None
     halved = table("en")
     del halved["busy"]
     with pytest.raises(KeyError, match="busy"):
-        parsed(Locale.parse("en"), halved)
+        parse_catalogue(Locale.parse("en"), halved)
 
 
 # --- what is said
@@ -223,7 +231,7 @@ def test_values_that_a_reply_does_not_need_are_ignored() -> None:
     ],
 )
 def test_a_language_is_found_by_way_of_its_base(tag: str | None, language: str) -> None:
-    assert language_of(tag) == language
+    assert nearest_language(tag) == language
     assert reply(ReplyKind.BUSY, tag) == reply(ReplyKind.BUSY, language)
 
 
@@ -251,20 +259,20 @@ def test_a_price_is_told_as_the_language_writes_money() -> None:
 
 
 @every_language
-@pytest.mark.parametrize("kind", [kind for kind in ReplyKind if NEEDS[kind]])
+@pytest.mark.parametrize("kind", [kind for kind in ReplyKind if REPLY_VALUES[kind]])
 def test_a_missing_value_warns_and_the_rest_is_said_in_the_same_language(language: str, kind: ReplyKind) -> None:
     with pytest.warns(MissingValue) as warned:
         said = reply(kind, language)
-    assert said == catalogue_of(language).parts[kind][0]
+    assert said == load_catalogue(language).parts[kind][0]
     assert [str(warning.message) for warning in warned] == [
-        f"the reply {kind} was given no {need} that it can use; NEEDS says what it takes" for need in NEEDS[kind]
+        f"the reply {kind} was given no {need} that it can use; NEEDS says what it takes" for need in REPLY_VALUES[kind]
     ]
     assert {warning.filename for warning in warned} == {__file__}, "it points at the caller"
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ReplyKind if NEEDS[kind]])
+@pytest.mark.parametrize("kind", [kind for kind in ReplyKind if REPLY_VALUES[kind]])
 def test_a_value_that_is_none_on_purpose_is_no_mistake(kind: ReplyKind) -> None:
-    assert reply(kind, "ja", **dict.fromkeys(NEEDS[kind])) == catalogue_of("ja").parts[kind][0]
+    assert reply(kind, "ja", **dict.fromkeys(REPLY_VALUES[kind])) == load_catalogue("ja").parts[kind][0]
 
 
 def test_only_the_part_about_a_missing_value_is_left_out() -> None:
@@ -302,7 +310,7 @@ def test_whatever_is_given_something_is_said(kind: ReplyKind, language: str | No
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MissingValue)
         said = reply(kind, language, zone=BALI, now=NOW, **values)
-    assert said.startswith(catalogue_of(language_of(language)).parts[kind][0])
+    assert said.startswith(load_catalogue(nearest_language(language)).parts[kind][0])
 
 
 # --- right to left
@@ -318,7 +326,7 @@ def unbalanced(text: str) -> bool:
 def test_isolates_are_balanced_on_every_line(language: str, kind: ReplyKind) -> None:
     said = reply(kind, language, zone=BALI, now=NOW, **VALUES)
     assert not unbalanced(said)
-    assert (FSI in said) == (language == "ar" and NEEDS[kind] != ())
+    assert (FSI in said) == (language == "ar" and REPLY_VALUES[kind] != ())
 
 
 @pytest.mark.parametrize("text", [FSI, PDI, f"{PDI}{FSI}", f"{FSI}\n{PDI}", f"{FSI}a{PDI}{PDI}"])
@@ -343,14 +351,14 @@ def test_an_arabic_upgrade_keeps_code_and_link_whole() -> None:
 
 
 def test_a_value_in_letters_of_the_other_direction_is_isolated_in_any_language() -> None:
-    assert isolated("مقهى", is_right_to_left=False) == f"{FSI}مقهى{PDI}"
-    assert isolated("Café", is_right_to_left=False) == "Café"
+    assert isolate_text("مقهى", is_right_to_left=False) == f"{FSI}مقهى{PDI}"
+    assert isolate_text("Café", is_right_to_left=False) == "Café"
 
 
 @pytest.mark.parametrize("link", ["https://hermes.example", "https://مثال.example"])
 def test_a_link_never_touches_the_mark_that_ends_its_isolate(link: str) -> None:
-    assert re.findall(r"https://\S+", isolated_link(link, is_right_to_left=True)) == [link]
-    assert re.findall(r"https://\S+", isolated_link(link, is_right_to_left=False)) == [link]
+    assert re.findall(r"https://\S+", isolate_link(link, is_right_to_left=True)) == [link]
+    assert re.findall(r"https://\S+", isolate_link(link, is_right_to_left=False)) == [link]
 
 
 # --- numbers, times, sizes
@@ -367,9 +375,9 @@ def test_a_link_never_touches_the_mark_that_ends_its_isolate(link: str) -> None:
     ],
 )
 def test_credits_are_counted_as_the_language_counts(language: str, words: str) -> None:
-    catalogue = catalogue_of(language)
+    catalogue = load_catalogue(language)
     counts = (0, 1, 2, 5, 11, 21, 1_000_000)
-    assert ", ".join(credits_in_words(count, catalogue.credits, catalogue.locale) for count in counts) == words
+    assert ", ".join(format_credits(count, catalogue.credits, catalogue.locale) for count in counts) == words
 
 
 @pytest.mark.parametrize(
@@ -386,7 +394,7 @@ def test_credits_are_counted_as_the_language_counts(language: str, words: str) -
     ],
 )
 def test_a_wait_is_one_unit_rounded_up(wait: timedelta, english: str, russian: str) -> None:
-    assert (time_until(wait, Locale("en")), time_until(wait, Locale("ru"))) == (english, russian)
+    assert (format_wait(wait, Locale("en")), format_wait(wait, Locale("ru"))) == (english, russian)
 
 
 @pytest.mark.parametrize(
@@ -400,7 +408,7 @@ def test_a_wait_is_one_unit_rounded_up(wait: timedelta, english: str, russian: s
     ],
 )
 def test_a_moment_has_weekday_day_and_time(language: str, words: str) -> None:
-    assert moment(datetime(2026, 10, 1, 7, 30, tzinfo=UTC), BALI, Locale(language)) == words
+    assert format_moment(datetime(2026, 10, 1, 7, 30, tzinfo=UTC), BALI, Locale(language)) == words
 
 
 @pytest.mark.parametrize(
@@ -412,7 +420,7 @@ def test_a_moment_has_weekday_day_and_time(language: str, words: str) -> None:
     ],
 )
 def test_a_size_promises_no_more_than_is_taken(limit_bytes: int, english: str, french: str) -> None:
-    assert (size(limit_bytes, Locale("en")), size(limit_bytes, Locale("fr"))) == (english, french)
+    assert (format_size(limit_bytes, Locale("en")), format_size(limit_bytes, Locale("fr"))) == (english, french)
 
 
 @pytest.mark.parametrize(
@@ -424,7 +432,7 @@ def test_a_size_promises_no_more_than_is_taken(limit_bytes: int, english: str, f
     ],
 )
 def test_a_price_has_its_currency_and_decimals(price: Money, english: str, indonesian: str) -> None:
-    assert (money(price, Locale("en")), money(price, Locale("id"))) == (english, indonesian)
+    assert (format_money(price, Locale("en")), format_money(price, Locale("id"))) == (english, indonesian)
 
 
 # --- a language that nobody speaks
@@ -440,8 +448,8 @@ def pseudo(text: str) -> str:
     return f"⟦{strange}{'~' * (len(text) // 3)}⟧"
 
 
-def pseudo_catalogue() -> Catalogue:
-    english = catalogue_of("en")
+def pseudo_catalogue() -> ReplyCatalogue:
+    english = load_catalogue("en")
     return replace(
         english,
         parts={kind: tuple(map(pseudo, parts)) for kind, parts in english.parts.items()},
@@ -452,12 +460,12 @@ def pseudo_catalogue() -> Catalogue:
 @every_kind
 def test_no_word_is_said_that_is_not_in_a_catalogue(kind: ReplyKind) -> None:
     values = VALUES | {"link": "1", "referral_code": "2"}
-    said = say(pseudo_catalogue(), kind, values, zone=BALI, now=NOW)
+    said = render_reply(pseudo_catalogue(), kind, values, zone=BALI, now=NOW)
     words_of_cldr = ["in 13 hours", "Thu, Oct 1, 8:00\u202fAM", "5 MB", "in 30 seconds", "$12.50"]
     for words in words_of_cldr:
         said = said.replace(words, "")
     assert re.findall(r"[A-Za-z]+", said) == []
-    assert said.count("⟦") == said.count("⟧") >= len(catalogue_of("en").parts[kind])
+    assert said.count("⟦") == said.count("⟧") >= len(load_catalogue("en").parts[kind])
 
 
 # --- the package

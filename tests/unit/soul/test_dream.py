@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, DreamReview, Fact, FactOrigin
-from hermes.soul.dream import GAPS, deep_dream, gaps, light_dream, period_of, read_answer, reviewed
+from hermes.soul.dream import GAP_TEXTS, deep_dream, find_gaps, light_dream, period_of, read_insights, review_dreams
 from hermes.soul.extract_answer import BadAnswer
-from hermes.soul.facts import STRUCTURAL
+from hermes.soul.fact_keys import STRUCTURAL_KEYS
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -54,29 +54,29 @@ def test_a_deep_dream_says_what_all_facts_come_back_to_and_what_is_missing() -> 
     dreams = deep_dream(facts, [])
     assert said(dreams) == [
         (DreamKind.INSIGHT, "They often come back to ramen (2 times)."),
-        (DreamKind.GAP, GAPS["allergies"]),
-        (DreamKind.GAP, GAPS["home_area"]),
-        (DreamKind.GAP, GAPS["timezone"]),
+        (DreamKind.GAP, GAP_TEXTS["allergies"]),
+        (DreamKind.GAP, GAP_TEXTS["home_area"]),
+        (DreamKind.GAP, GAP_TEXTS["timezone"]),
     ]
 
 
 def test_gaps_take_turns_and_are_three_at_most() -> None:
-    first = gaps([], [])
-    second = gaps([], first)
+    first = find_gaps([], [])
+    second = find_gaps([], first)
     assert [dream.key for dream in first] == ["diet", "allergies", "home_area"]
     assert [dream.key for dream in second] == ["timezone", "favorite_areas", "favorite_category"]
-    everything = [fact("x", key) for key in STRUCTURAL if key != "diet"]
-    assert [dream.key for dream in gaps(everything, first)] == ["diet"]
-    assert gaps([*everything, fact("vegan", "diet")], []) == []
+    everything = [fact("x", key) for key in STRUCTURAL_KEYS if key != "diet"]
+    assert [dream.key for dream in find_gaps(everything, first)] == ["diet"]
+    assert find_gaps([*everything, fact("vegan", "diet")], []) == []
 
 
 def test_every_gap_is_a_key_that_a_user_can_tell() -> None:
-    assert GAPS.keys() == STRUCTURAL.keys() - {"last_booking"}
+    assert GAP_TEXTS.keys() == STRUCTURAL_KEYS.keys() - {"last_booking"}
 
 
 def test_an_insight_of_a_model_names_its_facts() -> None:
     facts = [fact("I surf on Saturdays", number=1), fact("My board is blue", number=2)]
-    [dream] = read_answer(json.dumps({"insights": [{"text": "Surfing is their\n Saturday.", "evidence": [1, 2, 1]}]}), facts)
+    [dream] = read_insights(json.dumps({"insights": [{"text": "Surfing is their\n Saturday.", "evidence": [1, 2, 1]}]}), facts)
     assert (dream.text, dream.evidence) == ("Surfing is their Saturday.", (UUID(int=1), UUID(int=2)))
 
 
@@ -93,7 +93,7 @@ def test_an_insight_of_a_model_names_its_facts() -> None:
 )
 def test_an_answer_of_another_form_is_no_dream(answer: str) -> None:
     with pytest.raises(BadAnswer):
-        read_answer(answer, [fact("a"), fact("b")])
+        read_insights(answer, [fact("a"), fact("b")])
 
 
 def test_every_line_is_reviewed_and_the_rejected_ones_say_why() -> None:
@@ -107,9 +107,9 @@ def test_every_line_is_reviewed_and_the_rejected_ones_say_why() -> None:
         Dream(kind=DreamKind.INSIGHT, text="I surf on Saturdays!", evidence=both),
         Dream(kind=DreamKind.INSIGHT, text="Surf is a large part of their life", evidence=both),
         Dream(kind=DreamKind.GAP, text="Shoe size.", key="shoe_size"),
-        Dream(kind=DreamKind.GAP, text=GAPS["diet"], key="diet"),
+        Dream(kind=DreamKind.GAP, text=GAP_TEXTS["diet"], key="diet"),
     ]
-    checked = reviewed(dreams, facts, clean)
+    checked = review_dreams(dreams, facts, clean)
     assert [(dream.review, dream.reason) for dream in checked] == [
         (DreamReview.ACCEPTED, ""),
         (DreamReview.REJECTED, "unsafe"),
@@ -125,4 +125,4 @@ def test_every_line_is_reviewed_and_the_rejected_ones_say_why() -> None:
 
 def test_what_dreams_without_a_model_say_passes_its_own_review() -> None:
     facts = [fact("I love ramen"), fact("Ramen with my sister"), fact("私は寿司が好き"), fact("寿司の店")]
-    assert {dream.review for dream in reviewed(deep_dream(facts, []), facts, clean)} == {DreamReview.ACCEPTED}
+    assert {dream.review for dream in review_dreams(deep_dream(facts, []), facts, clean)} == {DreamReview.ACCEPTED}

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.ports.memories import Fact, FactOrigin, RecallCandidate, RecallCandidates
-from hermes.soul.facts import FITNESS, STRUCTURAL, BadValue, Op, merged, typed
-from hermes.soul.facts_plan import Learnt, after, plan, says_the_same
-from hermes.soul.facts_same import MOST_COMPARED, canonical, comparable, is_nearly_equal, is_same, naming
+from hermes.soul.fact_keys import FITNESS_KEYS, STRUCTURAL_KEYS, BadValue, Op, merge_values, normalize_value
 from hermes.soul.recall_terms import terms
+from hermes.soul.similarity import MAX_COMPARED_FACTS, canonical, comparable_facts, facts_with_terms, is_nearly_equal, is_same
+from hermes.soul.supersede import LearnedFact, facts_after, is_same_fact, plan_change
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -24,12 +24,12 @@ def fact(text: str, key: str | None = None, fact_id: UUID | None = None) -> Fact
     )  # fmt: skip
 
 
-def learnt(text: str, key: str | None = None, op: Op = Op.SET, replaces: UUID | None = None) -> Learnt:
-    return Learnt(text=text, key=key, op=op, origin=FactOrigin.SAID, replaces=replaces)
+def learnt(text: str, key: str | None = None, op: Op = Op.SET, replaces: UUID | None = None) -> LearnedFact:
+    return LearnedFact(text=text, key=key, op=op, origin=FactOrigin.SAID, replaces=replaces)
 
 
 def test_there_are_sixteen_structural_keys_and_three_of_fitness() -> None:
-    assert (len(STRUCTURAL), len(FITNESS)) == (16, 3)
+    assert (len(STRUCTURAL_KEYS), len(FITNESS_KEYS)) == (16, 3)
 
 
 @pytest.mark.parametrize(
@@ -78,25 +78,27 @@ def test_there_are_sixteen_structural_keys_and_three_of_fitness() -> None:
 def test_a_value_has_one_spelling_or_is_refused(key: str, value: object, spelling: str | None) -> None:
     if spelling is None:
         with pytest.raises(BadValue) as refusal:
-            typed(key, value)
+            normalize_value(key, value)
         assert "DAN" not in str(refusal.value)
     else:
-        assert typed(key, value) == spelling
+        assert normalize_value(key, value) == spelling
 
 
 def test_lists_add_up_and_everything_else_has_one_value() -> None:
-    assert merged("allergies", "nuts", "shrimps", Op.ADD) == "shrimps, nuts"
-    assert merged("allergies", "shrimps, nuts", "Nuts", Op.REMOVE) == "shrimps"
-    assert merged("allergies", "nuts", "nuts", Op.REMOVE) is None
-    assert merged("allergies", "nuts", "milk", Op.SET) == "milk"
-    assert merged("diet", "vegan", "pescatarian", Op.ADD) == "pescatarian"
-    assert merged("diet", "vegan", "vegan", Op.REMOVE) is None
-    assert merged("diet", "vegan", "halal", Op.REMOVE) == "vegan"
-    assert merged("allergies", "shrimps, nuts", "nuts", Op.FORGET) == "shrimps"
-    assert merged("allergies", "shrimps, nuts", "", Op.FORGET) is None
-    assert merged("diet", "vegan", "", Op.FORGET) is None
-    assert merged("diet", None, "vegan", Op.FORGET) is None
-    assert merged("interests", ", ".join(f"i{n}" for n in range(10)), "surf", Op.ADD) == "surf, " + ", ".join(f"i{n}" for n in range(9))
+    assert merge_values("allergies", "nuts", "shrimps", Op.ADD) == "shrimps, nuts"
+    assert merge_values("allergies", "shrimps, nuts", "Nuts", Op.REMOVE) == "shrimps"
+    assert merge_values("allergies", "nuts", "nuts", Op.REMOVE) is None
+    assert merge_values("allergies", "nuts", "milk", Op.SET) == "milk"
+    assert merge_values("diet", "vegan", "pescatarian", Op.ADD) == "pescatarian"
+    assert merge_values("diet", "vegan", "vegan", Op.REMOVE) is None
+    assert merge_values("diet", "vegan", "halal", Op.REMOVE) == "vegan"
+    assert merge_values("allergies", "shrimps, nuts", "nuts", Op.FORGET) == "shrimps"
+    assert merge_values("allergies", "shrimps, nuts", "", Op.FORGET) is None
+    assert merge_values("diet", "vegan", "", Op.FORGET) is None
+    assert merge_values("diet", None, "vegan", Op.FORGET) is None
+    assert merge_values("interests", ", ".join(f"i{n}" for n in range(10)), "surf", Op.ADD) == "surf, " + ", ".join(
+        f"i{n}" for n in range(9)
+    )
 
 
 def test_what_makes_no_difference_is_not_seen() -> None:
@@ -130,36 +132,36 @@ def test_near_vectors_are_the_same_only_where_the_words_allow_it(one: str, other
 
 def test_a_new_value_supersedes_the_old_one_and_what_named_it() -> None:
     vegan, tempeh, home = fact("vegan", "diet"), fact("I'm vegan and love tempeh"), fact("Canggu", "home_area")
-    change = plan([vegan, tempeh, home], learnt("pescatarian", "diet"), {})
+    change = plan_change([vegan, tempeh, home], learnt("pescatarian", "diet"), {})
     assert change is not None
     assert change.fact is not None
     assert (change.fact.text, change.fact.key, change.supersedes) == ("pescatarian", "diet", (vegan.id, tempeh.id))
-    assert [each.text for each in after([vegan, tempeh, home], change, NOW)] == ["Canggu", "pescatarian"]
+    assert [each.text for each in facts_after([vegan, tempeh, home], change, NOW)] == ["Canggu", "pescatarian"]
 
 
 def test_what_is_known_changes_nothing() -> None:
     known = [fact("vegan", "diet"), fact("nuts", "allergies"), fact("My dog is called Rex")]
-    assert plan(known, learnt("vegan", "diet"), {}) is None
-    assert plan(known, learnt("nuts", "allergies", Op.ADD), {}) is None
-    assert plan(known, learnt("milk", "allergies", Op.REMOVE), {}) is None
-    assert plan(known, learnt("my dog is named Rex!"), {}) is None
-    assert plan(known, learnt("Rex is the name of my dog"), {known[2].id: 0.9}) is None
+    assert plan_change(known, learnt("vegan", "diet"), {}) is None
+    assert plan_change(known, learnt("nuts", "allergies", Op.ADD), {}) is None
+    assert plan_change(known, learnt("milk", "allergies", Op.REMOVE), {}) is None
+    assert plan_change(known, learnt("my dog is named Rex!"), {}) is None
+    assert plan_change(known, learnt("Rex is the name of my dog"), {known[2].id: 0.9}) is None
 
 
 def test_a_value_that_is_taken_back_leaves_nothing_in_its_place() -> None:
     nuts = fact("nuts", "allergies")
-    change = plan([nuts], learnt("nuts", "allergies", Op.REMOVE), {})
+    change = plan_change([nuts], learnt("nuts", "allergies", Op.REMOVE), {})
     assert change is not None
     assert (change.fact, change.supersedes) == (None, (nuts.id,))
 
 
 def test_a_free_fact_takes_the_place_of_the_one_it_replaces_and_of_no_other() -> None:
     old, other = fact("I work at the harbour"), fact("I have a dog")
-    change = plan([old, other], learnt("I work at the airport", replaces=old.id), {old.id: 0.9})
+    change = plan_change([old, other], learnt("I work at the airport", replaces=old.id), {old.id: 0.9})
     assert change is not None
     assert change.fact is not None
     assert (change.fact.text, change.fact.canonical, change.supersedes) == ("I work at the airport", "work at the airport", (old.id,))
-    assert plan([old, other], learnt("I work at the harbour", replaces=old.id), {}) is None
+    assert plan_change([old, other], learnt("I work at the harbour", replaces=old.id), {}) is None
 
 
 WORDS = "i like love enjoy my dog cat sister lives in Rome a blue board every saturday 12 never golden retriever Rex 寿司が好き the harbour"
@@ -181,18 +183,18 @@ def test_no_fact_that_says_the_same_is_left_out_of_those_that_are_compared(words
     cosine = data.draw(st.sampled_from([None, 0.0, 0.74, 0.75, 0.9]))
     known, new = fact(" ".join(words)), learnt(" ".join(others))
     row = RecallCandidate(known.id, cosine, [hash(term) for term in terms(known.text)])
-    compared = comparable(RecallCandidates([hash(term) for term in terms(new.text)], [row]))
-    if says_the_same(known, new, cosine or 0.0):
+    compared = comparable_facts(RecallCandidates([hash(term) for term in terms(new.text)], [row]))
+    if is_same_fact(known, new, cosine or 0.0):
         assert compared == {known.id: cosine or 0.0} or canonical(known.text) == canonical(new.text)
 
 
 def test_of_thousands_that_lie_near_the_nearest_hundred_are_compared_and_those_that_share_most() -> None:
     rows = [RecallCandidate(UUID(int=n), 0.99 - n / 100_000, [1]) for n in range(5_000)]
     rows += [RecallCandidate(UUID(int=10_000 + n), None, [1, 2, 3] if n == 3_000 else [1, 2]) for n in range(5_000)]
-    compared = comparable(RecallCandidates([1, 2, 3], rows))
-    assert len(compared) == 2 * MOST_COMPARED
+    compared = comparable_facts(RecallCandidates([1, 2, 3], rows))
+    assert len(compared) == 2 * MAX_COMPARED_FACTS
     assert [number in {fact_id.int for fact_id in compared} for number in (0, 99, 100, 13_000)] == [True, True, False, True]
     assert compared[UUID(int=0)] == 0.99
-    assert comparable(RecallCandidates([], rows)).keys() == {UUID(int=n) for n in range(MOST_COMPARED)}
-    assert naming(RecallCandidates([2, 3], rows)) == [UUID(int=13_000)]
-    assert naming(RecallCandidates([], rows)) == []
+    assert comparable_facts(RecallCandidates([], rows)).keys() == {UUID(int=n) for n in range(MAX_COMPARED_FACTS)}
+    assert facts_with_terms(RecallCandidates([2, 3], rows)) == [UUID(int=13_000)]
+    assert facts_with_terms(RecallCandidates([], rows)) == []

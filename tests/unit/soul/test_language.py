@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.soul.language import LANGUAGES, Preference, detect_language
-from hermes.soul.language.detect import LONGEST, detected
-from hermes.soul.language.preference import width
+from hermes.soul.language import LANGUAGES, LanguagePreference, detect_language
+from hermes.soul.language.detect import MAX_READ_CHARS, detect_cached
+from hermes.soul.language.preference import weighted_letters
 
 SENTENCES = {
     "en": "could you find me a quiet place for dinner tonight",
@@ -75,31 +75,31 @@ def test_a_language_that_is_none_of_ours_is_not_taken_for_its_neighbour(text: st
 
 
 def test_the_first_message_sets_a_preference() -> None:
-    assert Preference().after(SENTENCES["fr"]) == Preference("fr")
-    assert Preference().after("👍") == Preference()
+    assert LanguagePreference().after(SENTENCES["fr"]) == LanguagePreference("fr")
+    assert LanguagePreference().after("👍") == LanguagePreference()
 
 
 def test_one_message_in_another_language_changes_nothing_and_two_do() -> None:
-    once = Preference("en").after(SENTENCES["es"])
-    assert once == Preference("en", seen="es")
-    assert once.after("una mesa para dos personas, por favor") == Preference("es")
+    once = LanguagePreference("en").after(SENTENCES["es"])
+    assert once == LanguagePreference("en", seen="es")
+    assert once.after("una mesa para dos personas, por favor") == LanguagePreference("es")
 
 
 def test_going_back_forgets_what_was_seen() -> None:
-    assert Preference("en", seen="es").after(SENTENCES["en"]) == Preference("en")
+    assert LanguagePreference("en", seen="es").after(SENTENCES["en"]) == LanguagePreference("en")
 
 
 def test_two_messages_that_do_not_agree_change_nothing() -> None:
-    assert Preference("en", seen="es").after(SENTENCES["de"]) == Preference("en", seen="de")
+    assert LanguagePreference("en", seen="es").after(SENTENCES["de"]) == LanguagePreference("en", seen="de")
 
 
 def test_a_short_message_neither_changes_nor_forgets() -> None:
-    assert Preference("en").after("hola amigo") == Preference("en")
-    assert Preference("en", seen="es").after("ok") == Preference("en", seen="es")
+    assert LanguagePreference("en").after("hola amigo") == LanguagePreference("en")
+    assert LanguagePreference("en", seen="es").after("ok") == LanguagePreference("en", seen="es")
 
 
 def test_four_chinese_characters_are_a_long_message() -> None:
-    assert Preference("en").after("订个桌子") == Preference("en", seen="zh")
+    assert LanguagePreference("en").after("订个桌子") == LanguagePreference("en", seen="zh")
 
 
 @settings(deadline=None)
@@ -109,10 +109,10 @@ def test_any_text_is_answered_with_one_of_ours_or_with_what_is_known(text: str, 
 
 
 def test_a_long_message_is_judged_by_its_beginning_and_not_kept() -> None:
-    detected.cache_clear()
+    detect_cached.cache_clear()
     text = SENTENCES["de"] * 2_000
-    assert (detect_language(text), Preference("en").after(text)) == ("de", Preference("en", seen="de"))
-    assert detected.cache_info().currsize == 2
-    assert detect_language(text[:LONGEST] + SENTENCES["zh"] * 9_000) == "de"
-    assert detected.cache_info().currsize == 2
-    assert (width("x" * 100_000), width("中" * 100_000)) == (LONGEST, 3 * LONGEST)
+    assert (detect_language(text), LanguagePreference("en").after(text)) == ("de", LanguagePreference("en", seen="de"))
+    assert detect_cached.cache_info().currsize == 2
+    assert detect_language(text[:MAX_READ_CHARS] + SENTENCES["zh"] * 9_000) == "de"
+    assert detect_cached.cache_info().currsize == 2
+    assert (weighted_letters("x" * 100_000), weighted_letters("中" * 100_000)) == (MAX_READ_CHARS, 3 * MAX_READ_CHARS)

@@ -16,8 +16,8 @@ from hermes.ports.embeddings import Embedding, EmbeddingsUnavailable
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.memories import Fact, FactOrigin, RecallCandidate, RecallCandidates
 from hermes.ports.transactions import Transaction
-from hermes.soul.excerpt import FIRST, LAST, excerpt
-from hermes.soul.recall import FEW, NOTHING, Recall, ranked, word_scores
+from hermes.soul.excerpt import FIRST_CHARS, LAST_CHARS, excerpt
+from hermes.soul.recall import MAX_INLINE_ROWS, NOTHING_RECALLED, Recall, rank_facts, word_scores
 from hermes.soul.recall_terms import terms
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -49,7 +49,7 @@ def test_every_text_has_words_that_can_be_stored(text: str) -> None:
 
 def test_a_rare_word_counts_more_than_one_that_all_facts_have() -> None:
     asked = found("does the dog like Lisbon?", ("the dog sleeps", None), ("my dog eats", None), ("the dog barks in Lisbon", None))
-    assert ranked(asked, vector_weight=0.0)[0] == UUID(int=2)
+    assert rank_facts(asked, vector_weight=0.0)[0] == UUID(int=2)
 
 
 def test_a_fact_that_says_all_of_the_question_scores_near_one_and_an_unrelated_one_nothing() -> None:
@@ -60,29 +60,29 @@ def test_a_fact_that_says_all_of_the_question_scores_near_one_and_an_unrelated_o
 
 def test_each_leg_finds_what_the_other_misses() -> None:
     asked = found("where did I grow up?", ("To grow is to learn", 0.3), ("My childhood was in Porto", 0.7), ("I like tea", 0.05))
-    assert ranked(asked, vector_weight=0.4) == [UUID(int=1), UUID(int=0)]
-    assert ranked(asked, vector_weight=0.0) == [UUID(int=0)]
+    assert rank_facts(asked, vector_weight=0.4) == [UUID(int=1), UUID(int=0)]
+    assert rank_facts(asked, vector_weight=0.0) == [UUID(int=0)]
 
 
 def test_below_the_floor_nothing_comes_to_mind() -> None:
     asked = found("what is the weather", ("I have a dog", 0.1), ("My sister lives in Rome", -0.2))
-    assert ranked(asked, vector_weight=0.4) == []
-    assert ranked(asked, vector_weight=0.4, floor=0.01) == [UUID(int=0)]
+    assert rank_facts(asked, vector_weight=0.4) == []
+    assert rank_facts(asked, vector_weight=0.4, floor=0.01) == [UUID(int=0)]
 
 
 def test_ten_at_most_and_of_equals_the_first() -> None:
     asked = found("dog", *[("dog", 0.5)] * 20)
-    assert ranked(asked, vector_weight=0.4) == [UUID(int=n) for n in range(10)]
+    assert rank_facts(asked, vector_weight=0.4) == [UUID(int=n) for n in range(10)]
 
 
 def test_a_fact_without_a_vector_gains_nothing_by_that() -> None:
     asked = found("my dog", ("a dog", None), ("a dog", 0.1))
-    assert ranked(asked, vector_weight=0.4)[0] == UUID(int=1)
+    assert rank_facts(asked, vector_weight=0.4)[0] == UUID(int=1)
 
 
 def test_no_facts_and_no_words_are_no_error() -> None:
-    assert ranked(found("anything"), vector_weight=0.4) == []
-    assert ranked(found("", ("a dog", None)), vector_weight=0.4) == []
+    assert rank_facts(found("anything"), vector_weight=0.4) == []
+    assert rank_facts(found("", ("a dog", None)), vector_weight=0.4) == []
 
 
 class Nowhere:
@@ -141,7 +141,7 @@ def recall(facts: Facts, letters: Letters, skipped: list[int]) -> Recall:
 
 async def test_trivial_messages_are_not_searched_for_and_counted() -> None:
     facts, skipped = Facts(), list[int]()
-    assert await recall(facts, Letters(), skipped).find(uuid4(), "ok", now=NOW) == NOTHING
+    assert await recall(facts, Letters(), skipped).find(uuid4(), "ok", now=NOW) == NOTHING_RECALLED
     assert (skipped, facts.asked) == ([1], [])
 
 
@@ -155,17 +155,17 @@ async def test_without_vectors_the_words_decide() -> None:
 async def test_without_a_store_nothing_comes_to_mind_and_nothing_is_raised(is_down: bool) -> None:
     facts = Facts(is_down=is_down)
     result = await recall(facts, Letters(), []).find(uuid4(), "my dog", now=NOW)
-    assert result == NOTHING if is_down else result.facts == [facts.fact]
+    assert result == NOTHING_RECALLED if is_down else result.facts == [facts.fact]
 
 
 async def test_of_a_long_message_the_beginning_and_the_end_are_searched_for() -> None:
     facts, letters = Facts(), Letters()
     await recall(facts, letters, []).find(uuid4(), f"my dog {'x ' * 50_000} where is Rex?", now=NOW)
     [text] = letters.texts
-    assert (len(text), text[:6], text[-13:]) == (FIRST + LAST + 1, "my dog", "where is Rex?")
+    assert (len(text), text[:6], text[-13:]) == (FIRST_CHARS + LAST_CHARS + 1, "my dog", "where is Rex?")
     assert facts.terms[0][:1] + facts.terms[0][-1:] == ["dog", "rex"]
     assert len(facts.terms[0]) <= len(text)
-    assert excerpt("x" * (FIRST + LAST)) == "x" * (FIRST + LAST)
+    assert excerpt("x" * (FIRST_CHARS + LAST_CHARS)) == "x" * (FIRST_CHARS + LAST_CHARS)
 
 
 async def test_thousands_of_facts_are_weighed_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,10 +173,10 @@ async def test_thousands_of_facts_are_weighed_in_another_thread(monkeypatch: pyt
 
     def noted(found: RecallCandidates, *, vector_weight: float) -> list[UUID]:
         threads.append(threading.current_thread().name)
-        return ranked(found, vector_weight=vector_weight)
+        return rank_facts(found, vector_weight=vector_weight)
 
     monkeypatch.setattr("hermes.soul.recall.ranked", noted)
-    for others in (0, FEW):
+    for others in (0, MAX_INLINE_ROWS):
         facts = Facts(others=others)
         assert (await recall(facts, Letters(), []).find(uuid4(), "my dog", now=NOW)).facts == [facts.fact]
     assert [name == threading.main_thread().name for name in threads] == [True, False]

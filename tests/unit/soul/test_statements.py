@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes.soul.extract_rules import Found, read_statements, same_item
-from hermes.soul.facts import LISTS, Op, items
+from hermes.soul.extract_rules import Statement, read_statements, same_item
+from hermes.soul.fact_keys import LIST_KEYS, Op, split_items
 from hermes.soul.recall_terms import fold
 
 FILES = Path(__file__).parent / "statements"
@@ -71,12 +71,12 @@ def is_read(row: Row) -> bool:
     return len(left) == len(expected) and all(any(agree(each, wanted) for each in left) for wanted in expected)
 
 
-def agree(found: Found, wanted: tuple[str | None, Op, str]) -> bool:
+def agree(found: Statement, wanted: tuple[str | None, Op, str]) -> bool:
     key, op, value = wanted
     if found.key != key or found.op is not op:
         return False
-    if key in LISTS and value:
-        one, other = items(found.value), items(value)
+    if key in LIST_KEYS and value:
+        one, other = split_items(found.value), split_items(value)
         return len(one) == len(other) and all(same_item(first, second) for first, second in zip(one, other, strict=True))
     return fold(found.value) == fold(value) or (key == "home_area" and bool(value) and same_item(found.value, value))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hermes.soul.language import LANGUAGES
 from hermes.soul.trivial import is_trivial
-from hermes.soul.trivial.trivial import books
+from hermes.soul.trivial.trivial import phrase_books
 
 TRIVIAL = {
     "en": [
@@ -90,7 +90,7 @@ CONTENT = {
 
 
 def test_all_sixteen_languages_have_words_and_rows() -> None:
-    assert set(books()) == set(TRIVIAL) == set(CONTENT) == set(LANGUAGES)
+    assert set(phrase_books()) == set(TRIVIAL) == set(CONTENT) == set(LANGUAGES)
 
 
 @pytest.mark.parametrize(("language", "text"), [(language, text) for language, texts in TRIVIAL.items() for text in texts])

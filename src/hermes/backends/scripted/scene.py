@@ -13,7 +13,7 @@ from hermes.backends.scripted.moments import read_moment
 from hermes.backends.tool_calls import paired
 from hermes.gateway.estimate import parts_of
 from hermes.ports.backends import ChatMessage, ModelRequest
-from hermes.router.speakers import spoken_words
+from hermes.router.speakers import strip_label
 
 ANY_TOOL = "*"
 TOOL_TEXT_LIMIT = 2_000
@@ -113,7 +113,7 @@ def text_of(message: ChatMessage) -> str:
 def own_words(text: str) -> str:
     """What the user wrote themselves."""
     note = NOTE.match(text)
-    return spoken_words(text[note.end() :] if note else text)
+    return strip_label(text[note.end() :] if note else text)
 
 
 def last_text(messages: Sequence[ChatMessage], role: str) -> str:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from hermes.soul.extract_rules import Found, read_statements
-from hermes.soul.facts import KEYS, Op
+from hermes.soul.extract_rules import Statement, read_statements
+from hermes.soul.fact_keys import KEYS, Op
 from hermes.soul.language import detect_language
 
 SAVE, FORGET = "save_preference", "forget_memory"
@@ -52,11 +52,11 @@ def calls_for(words: str, *, sure: bool) -> list[tuple[str, dict[str, Any]]]:
 
 
 @lru_cache(maxsize=16)  # several rules look at one message, more than once
-def statements_in(words: str) -> tuple[Found, ...]:
+def statements_in(words: str) -> tuple[Statement, ...]:
     return tuple(read_statements(words))
 
 
-def call_for(found: Found) -> tuple[str, dict[str, Any]]:
+def call_for(found: Statement) -> tuple[str, dict[str, Any]]:
     if found.op is not Op.FORGET:
         arguments = {"key": found.key or NOTE, "value": found.value[:LONGEST]}
         return SAVE, {**arguments, "no_longer": True} if found.op is Op.REMOVE else arguments

@@ -5,10 +5,10 @@
 The sentences are in languages/, one file each. Plural forms, dates and durations are CLDR's, by way of Babel. Knows nothing of users,
 credits or channels: what a sentence needs is given to it."""
 
-from hermes.router.replies.catalogue import LANGUAGES, language_of
-from hermes.router.replies.kinds import NEEDS, ReplyKind
-from hermes.router.replies.page import replies_page
-from hermes.router.replies.say import MissingValue, reply
-from hermes.router.replies.words import Money
+from hermes.router.replies.catalogue import LANGUAGES, nearest_language
+from hermes.router.replies.formatting import Money
+from hermes.router.replies.kinds import REPLY_VALUES, ReplyKind
+from hermes.router.replies.reference_page import replies_page
+from hermes.router.replies.render import MissingValue, reply
 
-__all__ = ["LANGUAGES", "NEEDS", "MissingValue", "Money", "ReplyKind", "language_of", "replies_page", "reply"]
+__all__ = ["LANGUAGES", "REPLY_VALUES", "MissingValue", "Money", "ReplyKind", "nearest_language", "replies_page", "reply"]

@@ -18,7 +18,7 @@ LANGUAGES = ("en", "id", "es", "fr", "de", "it", "pt", "nl", "ru", "zh", "ja", "
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
+class ReplyCatalogue:
     """All sentences of one language.
 
     A reply is made of parts, each whole by itself. The first one has no value in it; a later one may be left out where its value is
@@ -34,7 +34,7 @@ class Catalogue:
         return self.locale.text_direction == "rtl"
 
 
-def language_of(tag: str | None) -> str:
+def nearest_language(tag: str | None) -> str:
     """The nearest language that Hermes speaks: `pt-BR` is `pt`, `zh_Hant_TW` is `zh`, what it does not speak and None are `en`."""
     subtags = (tag or "").replace("_", "-").lower().split("-")
     nearest = ("-".join(subtags[:length]) for length in range(len(subtags), 0, -1))
@@ -42,12 +42,12 @@ def language_of(tag: str | None) -> str:
 
 
 @cache
-def catalogue_of(language: str) -> Catalogue:
+def load_catalogue(language: str) -> ReplyCatalogue:
     """The catalogue of one of LANGUAGES."""
     text = (resources.files(__package__) / "languages" / f"{language}.toml").read_text(encoding="utf-8")
-    return parsed(Locale.parse(language), tomllib.loads(text))
+    return parse_catalogue(Locale.parse(language), tomllib.loads(text))
 
 
-def parsed(locale: Locale, table: Mapping[str, Any]) -> Catalogue:
+def parse_catalogue(locale: Locale, table: Mapping[str, Any]) -> ReplyCatalogue:
     """A catalogue out of the table that its file holds. A kind without a sentence is a KeyError."""
-    return Catalogue(locale, {kind: tuple(table[kind]) for kind in ReplyKind}, dict(table["credits"]))
+    return ReplyCatalogue(locale, {kind: tuple(table[kind]) for kind in ReplyKind}, dict(table["credits"]))

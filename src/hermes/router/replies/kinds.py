@@ -41,7 +41,7 @@ class ReplyKind(StrEnum):
     """A product has come down to the price that the user waits for. Said by itself."""
 
 
-NEEDS: Mapping[ReplyKind, tuple[str, ...]] = {
+REPLY_VALUES: Mapping[ReplyKind, tuple[str, ...]] = {
     ReplyKind.SIGNUP: ("link",),
     ReplyKind.ACTIVATION: ("link",),
     ReplyKind.UPGRADE: ("link", "referral_code", "reward"),

@@ -17,11 +17,11 @@ from hermes.graph.context import KeepReasoning, Overlay
 from hermes.ports.images import ImagePrompt
 from hermes.ports.inbox import Claim
 from hermes.ports.souls import Soul
-from hermes.router.speakers import labelled, speaker_id
-from hermes.router.steps.load_history import Past
+from hermes.router.speakers import label_message, speaker_id
+from hermes.router.steps.load_history import LoadedHistory
 
-SECOND_KEEPS: KeepReasoning = "current_turn"
-MOST_CHARACTERS, CUT_TO = 8_000_000, 4_000_000
+SECOND_CALL_REASONING: KeepReasoning = "current_turn"
+MAX_REQUEST_CHARS, CUT_TO_CHARS = 8_000_000, 4_000_000
 """Of a request, pictures as base64 among them; one that is heavier is cut to about half, so that it is not cut again with every message."""
 
 
@@ -53,7 +53,7 @@ class Prompt:
 
     def then(self, said: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """What is sent after that was said: with the reasoning of this turn, which some vendors insist on between a call and its result."""
-        return Overlay(ephemeral=self.system, keep_reasoning=SECOND_KEEPS).render([*self.history, self.question, *said])
+        return Overlay(ephemeral=self.system, keep_reasoning=SECOND_CALL_REASONING).render([*self.history, self.question, *said])
 
     @property
     def characters(self) -> int:
@@ -68,14 +68,14 @@ class Prompt:
         return json.dumps({name: getattr(self, name) for name in self.__slots__}, separators=(",", ":")).encode()
 
 
-def build_messages(claim: Claim, soul: Soul, past: Past, picture: ImagePrompt | None) -> Prompt:
+def build_messages(claim: Claim, soul: Soul, past: LoadedHistory, picture: ImagePrompt | None) -> Prompt:
     """Put history, the note of this turn, the message and its picture together."""
-    words = words_of(claim)
+    words = text_for_model(claim)
     text = "\n\n".join(part for part in (soul.note, picture.question if picture else "", words) if part)
     content: Any = [*picture.parts, {"type": "text", "text": text}] if picture and picture.parts else text
     must_call = picture.must_call if picture else None
     messages = past.history.messages
-    left_out = unfit(messages, weight(content))
+    left_out = count_unfit(messages, content_length(content))
     return Prompt(
         system=soul.system,
         history=[dict(message) for message in messages[left_out:]],
@@ -89,28 +89,28 @@ def build_messages(claim: Claim, soul: Soul, past: Past, picture: ImagePrompt | 
     )
 
 
-def words_of(claim: Claim) -> str:
+def text_for_model(claim: Claim) -> str:
     """What the user said, as a model is shown it: in a shared room with a label that says who they are."""
     envelope = claim.envelope
     if not envelope.is_shared:
         return envelope.event.text
-    return labelled(envelope.event.text, speaker=speaker_id(claim.conversation_id, claim.user_id), name=envelope.sender_name)
+    return label_message(envelope.event.text, speaker=speaker_id(claim.conversation_id, claim.user_id), name=envelope.sender_name)
 
 
-def unfit(messages: Sequence[Mapping[str, Any]], heavy: int) -> int:
+def count_unfit(messages: Sequence[Mapping[str, Any]], heavy: int) -> int:
     """How many of the oldest messages are left out: so that the others fit into a request with one that weighs so much (pictures do), and
     begin with a user's message: a result without its call is refused by every vendor."""
-    weights = [weight(message.get("content")) for message in messages]
+    weights = [content_length(message.get("content")) for message in messages]
     first = 0
-    if heavy + sum(weights) > MOST_CHARACTERS:
+    if heavy + sum(weights) > MAX_REQUEST_CHARS:
         first = len(messages)
-        while first and heavy + weights[first - 1] <= CUT_TO:
+        while first and heavy + weights[first - 1] <= CUT_TO_CHARS:
             first -= 1
             heavy += weights[first]
     return next((place for place in range(first, len(messages)) if messages[place].get("role") == "user"), len(messages))
 
 
-def weight(content: Any) -> int:
+def content_length(content: Any) -> int:
     """How long a content is, its pictures as they are sent."""
     if isinstance(content, str) or content is None:
         return len(content or "")

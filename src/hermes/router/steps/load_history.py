@@ -10,17 +10,17 @@ from hermes.ports.errors import DataDamaged, NotFound
 from hermes.ports.histories import RecentHistory
 from hermes.ports.inbox import Claim
 from hermes.ports.sessions import Session
-from hermes.router.asking import caller_of
-from hermes.router.compaction import Compaction
-from hermes.router.making_room import make_room
+from hermes.router.compact_history import compact_history
+from hermes.router.compaction_policy import CompactionPolicy
+from hermes.router.model_call import make_caller
 from hermes.router.services import Services
-from hermes.router.steps.resolve_user import Person
+from hermes.router.steps.resolve_user import ResolvedUser
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class LoadedHistory:
     """The session, and the end of its list that the model is shown."""
 
     session: Session
@@ -36,21 +36,21 @@ class Past:
         return any(message.get("tool_calls") or message.get("role") == "tool" for message in self.history.messages)
 
 
-async def load_history(claim: Claim, person: Person, services: Services) -> Past:
+async def load_history(claim: Claim, person: ResolvedUser, services: Services) -> LoadedHistory:
     """Return the session's past, compacted first where it has grown too long for the model. Raises Forgotten, and StoreUnavailable for a
     session that cannot be had at all."""
-    past, compaction = await read_past(claim, services), services.compaction
+    past, compaction = await read_history(claim, services), services.compaction
     if compaction is None or past.is_missing or not compaction.is_due(past.history.messages, person.tier):
         return past
     if claim.envelope.is_shared:
-        return shortened(past, compaction, person.tier)
-    caller = replace(caller_of(claim, person, past.session.id), takes_copies=False)
-    if await make_room(claim, past.session, caller, compaction, services):
-        return replace(await read_past(claim, services), is_compacted=True)
+        return without_oldest(past, compaction, person.tier)
+    caller = replace(make_caller(claim, person, past.session.id), takes_copies=False)
+    if await compact_history(claim, past.session, caller, compaction, services):
+        return replace(await read_history(claim, services), is_compacted=True)
     return past
 
 
-def shortened(past: Past, compaction: Compaction, tier: str) -> Past:
+def without_oldest(past: LoadedHistory, compaction: CompactionPolicy, tier: str) -> LoadedHistory:
     """The past of a shared room without its oldest messages, which are too many. It is not summarised: a summary would put the words of
     several people into one voice, and what one of them only quoted could be read as said by another."""
     history = past.history
@@ -61,7 +61,7 @@ def shortened(past: Past, compaction: Compaction, tier: str) -> Past:
     return replace(past, history=RecentHistory(tuple(kept), history.head, history.offset + left_out), is_compacted=True)
 
 
-async def read_past(claim: Claim, services: Services) -> Past:
+async def read_history(claim: Claim, services: Services) -> LoadedHistory:
     """Return the session's past as it is."""
     async with services.transactions.once() as tx:
         session = await services.sessions.find_current(tx, claim.conversation_id, is_shared=claim.envelope.is_shared)
@@ -69,13 +69,13 @@ async def read_past(claim: Claim, services: Services) -> Past:
         async with services.transactions.begin() as tx:
             session = await services.sessions.current(tx, claim.conversation_id, claim.user_id, is_shared=claim.envelope.is_shared)
     try:
-        return Past(session, await services.histories.read(claim.envelope.conversation_key, session))
+        return LoadedHistory(session, await services.histories.read(claim.envelope.conversation_key, session))
     except NotFound:
         log.warning("history_missing", session_id=str(session.id))
-        return Past(session, RecentHistory((), session.head, session.length), is_missing=True)
+        return LoadedHistory(session, RecentHistory((), session.head, session.length), is_missing=True)
     except DataDamaged:
         # Nothing can be added to a list that nobody can read; the conversation goes on in a new one, and somebody should look at it.
         services.alerts.alert("history_damaged", session_id=str(session.id))
         async with services.transactions.begin() as tx:
             session = await services.sessions.begin(tx, session, claim.user_id)
-        return Past(session, RecentHistory((), session.head), is_missing=True)
+        return LoadedHistory(session, RecentHistory((), session.head), is_missing=True)

@@ -7,10 +7,10 @@ from __future__ import annotations
 from hermes.ports.inbox import Claim
 from hermes.ports.souls import Soul
 from hermes.router.services import Services
-from hermes.router.steps.resolve_user import Person
+from hermes.router.steps.resolve_user import ResolvedUser
 
 
-async def load_soul(claim: Claim, person: Person, services: Services) -> Soul:
+async def load_soul(claim: Claim, person: ResolvedUser, services: Services) -> Soul:
     if claim.envelope.is_shared:
         return services.souls.for_room(person.agent, now=services.clock.now())
     text = claim.envelope.event.text

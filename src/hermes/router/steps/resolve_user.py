@@ -29,7 +29,7 @@ class TooManyMessages(PortError):
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class ResolvedUser:
     """Somebody who may be answered, and how."""
 
     user: User
@@ -39,7 +39,7 @@ class Person:
     """Whose models and tokens: the agent's, where it has a tier of its own."""
     zone: tzinfo = UTC
 
-    def living_in(self, timezone: str | None) -> Person:
+    def in_timezone(self, timezone: str | None) -> ResolvedUser:
         """The same person, with their own time where it is known."""
         try:
             return self if timezone is None else replace(self, zone=ZoneInfo(timezone))
@@ -47,7 +47,7 @@ class Person:
             return self
 
 
-async def find_user(claim: Claim, services: Services) -> Person:
+async def load_user(claim: Claim, services: Services) -> ResolvedUser:
     """Return who wrote, whatever their state: also somebody who is refused is answered in their language."""
     async with services.transactions.once() as tx:
         user = await services.people.get(tx, claim.user_id)
@@ -55,10 +55,10 @@ async def find_user(claim: Claim, services: Services) -> Person:
         raise UserErased
     agent = services.agent_on(claim.envelope.account)
     language = services.languages.of(user, claim.envelope.event.text)
-    return Person(user, agent, language, agent.tier or user.tier)
+    return ResolvedUser(user, agent, language, agent.tier or user.tier)
 
 
-async def resolve_user(claim: Claim, person: Person, services: Services) -> Person:
+async def resolve_user(claim: Claim, person: ResolvedUser, services: Services) -> ResolvedUser:
     """Let in who is active, and does not write too fast. Raises TooManyMessages, UnknownSender and NotActivated."""
     if claim.recent > services.per_minute and claim.envelope.event.platform is not Platform.REST:  # a program has a limit of its own
         raise TooManyMessages

@@ -16,28 +16,28 @@ from hermes.ports.budgets import BudgetSpent, CallsPaused
 from hermes.ports.inbox import Claim
 from hermes.ports.models import NoAnswer
 from hermes.ports.tools import ToolCall, ToolResult, ToolUser
-from hermes.router.asking import Answered, ask, caller_of
-from hermes.router.effects import Done, Effects
+from hermes.router.effects import EffectResult, Effects
+from hermes.router.model_call import JournaledAnswer, ask_model, make_caller
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.services import Services
 from hermes.router.steps.build_messages import Prompt
 from hermes.router.steps.gate_tools import tools_for
-from hermes.router.steps.load_history import Past
-from hermes.router.steps.resolve_user import Person
+from hermes.router.steps.load_history import LoadedHistory
+from hermes.router.steps.resolve_user import ResolvedUser
 
-MOST_CALLS = 12
+MAX_TOOL_CALLS = 12
 """Calls of one round; each of them may take its whole time, and the user waits for all of them."""
-TOO_MANY = "Error: this was not done; there were too many calls at once. Ask for the rest in the next message."
+TOO_MANY_CALLS = "Error: this was not done; there were too many calls at once. Ask for the rest in the next message."
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class TurnTranscript:
     """All that was said in a turn: to the model, by it, by its tools."""
 
     prompt: Prompt
-    first: Answered
+    first: JournaledAnswer
     results: Sequence[ToolResult] = ()
-    second: Answered | None = None
+    second: JournaledAnswer | None = None
     raw: str | None = None
     """What the tools brought, where the model could not put it into words."""
 
@@ -51,24 +51,26 @@ class Exchange:
         return bool(self.results) or self.first.copy_of is None
 
     @property
-    def answers(self) -> list[Answered]:
+    def answers(self) -> list[JournaledAnswer]:
         return [self.first] if self.second is None else [self.first, self.second]
 
 
-async def run_tools(claim: Claim, asked: tuple[Prompt, Answered], person: Person, past: Past, services: Services) -> Exchange:
+async def run_tools(
+    claim: Claim, asked: tuple[Prompt, JournaledAnswer], person: ResolvedUser, past: LoadedHistory, services: Services
+) -> TurnTranscript:
     """Return the whole exchange. Of tools nothing is raised; a second call that fails costs its words, and not the answer."""
     prompt, answered = asked
     calls = answered.tool_calls
     if not calls:
-        return Exchange(prompt, answered)
+        return TurnTranscript(prompt, answered)
     user = ToolUser(claim.user_id, claim.envelope.account, person.language, str(person.zone), claim.turn_id, services.clock.now())
-    results = [await run_tool(claim, at, call, user, services) for at, call in enumerate(calls[:MOST_CALLS])]
-    results += [ToolResult(call.id, call.name, TOO_MANY, is_error=True, ms=0) for call in calls[MOST_CALLS:]]
+    results = [await run_tool(claim, at, call, user, services) for at, call in enumerate(calls[:MAX_TOOL_CALLS])]
+    results += [ToolResult(call.id, call.name, TOO_MANY_CALLS, is_error=True, ms=0) for call in calls[MAX_TOOL_CALLS:]]
     said = prompt.then([answered.message, *(message_of(result) for result in results)])
 
-    async def conclude(_: bytes) -> Done:
+    async def conclude(_: bytes) -> EffectResult:
         async with asyncio.timeout(services.model_s):
-            return await ask(services, said, caller_of(claim, person, past.session.id), tools=prompt.tools, tool_choice="none")
+            return await ask_model(services, said, make_caller(claim, person, past.session.id), tools=prompt.tools, tool_choice="none")
 
     effects = Effects(services.transactions, services.journal)
     try:
@@ -76,16 +78,16 @@ async def run_tools(claim: Claim, asked: tuple[Prompt, Answered], person: Person
         request = json.dumps({"after": answered.call_id}).encode()
         concluded = await effects.once(claim, "call_model", 1, request, conclude, is_repeatable=True)
     except (NoAnswer, BackendError, BudgetSpent, CallsPaused, TimeoutError):
-        return Exchange(prompt, answered, results, raw=raw_output(results, person.language))
-    return Exchange(prompt, answered, results, Answered.from_bytes(concluded))
+        return TurnTranscript(prompt, answered, results, raw=raw_output(results, person.language))
+    return TurnTranscript(prompt, answered, results, JournaledAnswer.from_bytes(concluded))
 
 
 async def run_tool(claim: Claim, index: int, call: ToolCall, user: ToolUser, services: Services) -> ToolResult:
     """Run a tool, and remember what it brought. A tool does what it does once by itself, so it may be asked again."""
 
-    async def run(request: bytes) -> Done:
+    async def run(request: bytes) -> EffectResult:
         result = await tools_for(claim, services).run(ToolCall(**json.loads(request)), index, user)
-        return Done(json.dumps(asdict(result)).encode(), {"name": result.name, "is_error": result.is_error, "ms": result.ms})
+        return EffectResult(json.dumps(asdict(result)).encode(), {"name": result.name, "is_error": result.is_error, "ms": result.ms})
 
     effects = Effects(services.transactions, services.journal)
     done = await effects.once(claim, "run_tools", index, json.dumps(asdict(call)).encode(), run, is_repeatable=True)

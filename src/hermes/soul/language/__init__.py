@@ -5,8 +5,8 @@ detect      the language of one message
 preference  the language of a person: it changes when they do, and not for one word
 spoken      the language that each user is spoken to in"""
 
-from hermes.soul.language.detect import LANGUAGES, detect_language, warm
-from hermes.soul.language.preference import Preference
-from hermes.soul.language.spoken import SpokenLanguages
+from hermes.soul.language.detect import LANGUAGES, detect_language, load_language_model
+from hermes.soul.language.preference import LanguagePreference
+from hermes.soul.language.user_languages import UserLanguages
 
-__all__ = ["LANGUAGES", "Preference", "SpokenLanguages", "detect_language", "warm"]
+__all__ = ["LANGUAGES", "LanguagePreference", "UserLanguages", "detect_language", "load_language_model"]

@@ -11,55 +11,55 @@ from typing import Any
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier  # type: ignore[import-untyped]  # it has no types
 
-from hermes.soul.language.script import Script, is_another_language, script_of
-from hermes.soul.trivial import languages_of
+from hermes.soul.language.script import WritingScript, is_another_language, script_of
+from hermes.soul.trivial import trivial_languages
 
 LANGUAGES = ("en", "id", "es", "fr", "de", "it", "pt", "nl", "ru", "zh", "ja", "ko", "ar", "hi", "th", "tr")
 """The languages that Hermes answers in."""
 LATIN = ("en", "id", "es", "fr", "de", "it", "pt", "nl", "tr")
 _BY_SCRIPT = {
-    Script.CYRILLIC: "ru",
-    Script.ARABIC: "ar",
-    Script.DEVANAGARI: "hi",
-    Script.THAI: "th",
-    Script.HANGUL: "ko",
-    Script.JAPANESE: "ja",
-    Script.HAN: "zh",
+    WritingScript.CYRILLIC: "ru",
+    WritingScript.ARABIC: "ar",
+    WritingScript.DEVANAGARI: "hi",
+    WritingScript.THAI: "th",
+    WritingScript.HANGUL: "ko",
+    WritingScript.JAPANESE: "ja",
+    WritingScript.HAN: "zh",
 }
-KNOWN_COUNTS = 4.0
+KNOWN_LANGUAGE_FACTOR = 4.0
 """How many times as likely another language must be than the one that a person is known to write. Short messages say little."""
-LONGEST_GREETING = 80
-LONGEST = 2_000
+MAX_GREETING_CHARS = 80
+MAX_READ_CHARS = 2_000
 """Characters that are looked at: more do not make it surer."""
-SURE, SURE_OF_LITTLE = 0.2, 0.7
+MIN_LIKELIHOOD, MIN_SHORT_LIKELIHOOD = 0.2, 0.7
 """The least likelihood for a language of a person of whom we know none; the second for a message of less than `LITTLE` letters."""
-LITTLE = 12
+MIN_LONG_LETTERS = 12
 
 
 def detect_language(text: str, *, known: str | None = None) -> str | None:
     """The language of a message, one of the sixteen; what is known of its writer if the message does not tell, else None.
 
     Names, links and numbers tell nothing. In Chinese characters alone a Japanese stays Japanese."""
-    return detected(text[:LONGEST], known)
+    return detect_cached(text[:MAX_READ_CHARS], known)
 
 
 @lru_cache(maxsize=1024)  # a turn asks twice: what to answer in, and what the user has come to write in
-def detected(text: str, known: str | None) -> str | None:
+def detect_cached(text: str, known: str | None) -> str | None:
     words = _NOT_WORDS.sub(" ", text)
     script = script_of(words)
     if script is None or is_another_language(words, script):
         return known
-    if script is Script.HAN and known == "ja":
+    if script is WritingScript.HAN and known == "ja":
         return "ja"
-    if script is not Script.LATIN:
+    if script is not WritingScript.LATIN:
         return _BY_SCRIPT[script]
     if len(_LETTER.findall(words)) < 2:
         return known
-    return likeliest(words, known)
+    return likeliest_language(words, known)
 
 
-def likeliest(words: str, known: str | None) -> str | None:
-    polite = languages_of(words).intersection(LATIN) if len(words) <= LONGEST_GREETING else frozenset[str]()
+def likeliest_language(words: str, known: str | None) -> str | None:
+    polite = trivial_languages(words).intersection(LATIN) if len(words) <= MAX_GREETING_CHARS else frozenset[str]()
     if known in polite:
         return known
     if "en" in polite:
@@ -69,12 +69,12 @@ def likeliest(words: str, known: str | None) -> str | None:
         return max(polite, key=lambda language: likely[language])
     best = max(likely, key=lambda language: likely[language])
     if known in likely:
-        return known if likely[known] * KNOWN_COUNTS >= likely[best] else str(best)
-    enough = SURE if len(_LETTER.findall(words)) >= LITTLE else SURE_OF_LITTLE
+        return known if likely[known] * KNOWN_LANGUAGE_FACTOR >= likely[best] else str(best)
+    enough = MIN_LIKELIHOOD if len(_LETTER.findall(words)) >= MIN_LONG_LETTERS else MIN_SHORT_LIKELIHOOD
     return str(best) if likely[best] >= enough else known
 
 
-def warm() -> None:
+def load_language_model() -> None:
     """Read the model now, so that the first message does not wait for it."""
     _identifier()
 

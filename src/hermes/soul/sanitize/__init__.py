@@ -11,8 +11,8 @@ graphemes  what a reader counts as one character
 
 It is hygiene, not a proof: who writes in words of their own gets through. So what passes still enters a prompt as marked data only."""
 
-from hermes.soul.sanitize.families import Family
-from hermes.soul.sanitize.scan import Finding, scan, warm
-from hermes.soul.sanitize.value import KEY_LIMIT, VALUE_LIMIT, sanitize_memory_value
+from hermes.soul.sanitize.families import AttackFamily
+from hermes.soul.sanitize.scan import AttackFinding, load_word_lists, scan
+from hermes.soul.sanitize.value import MAX_KEY_CHARS, MAX_VALUE_CHARS, sanitize_memory_value
 
-__all__ = ["KEY_LIMIT", "VALUE_LIMIT", "Family", "Finding", "sanitize_memory_value", "scan", "warm"]
+__all__ = ["MAX_KEY_CHARS", "MAX_VALUE_CHARS", "AttackFamily", "AttackFinding", "load_word_lists", "sanitize_memory_value", "scan"]

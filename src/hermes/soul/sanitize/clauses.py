@@ -15,18 +15,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from hermes.soul.sanitize.families import Rule, rules_for
-from hermes.soul.sanitize.fold import simplified
-from hermes.soul.sanitize.lexicon import CLAUSE_END, EVERYWHERE, UNKNOWN_UNIT, Known, apart, know, spaced, unspaced
+from hermes.soul.sanitize.families import AttackRule, rules_for
+from hermes.soul.sanitize.fold import to_simplified_chinese
+from hermes.soul.sanitize.lexicon import (
+    ALL_LANGUAGES,
+    CHARACTERS_PER_WORD,
+    CLAUSE_END,
+    KnownWord,
+    find_word,
+    spaced_lexicon,
+    split_contractions,
+    unspaced_patterns,
+)
 
 Span = tuple[int, int]
 Spans = dict[str, list[Span]]
-BARRIER = 1_000
+CLAUSE_END_WEIGHT = 1_000
 """What the end of a clause counts, in unknown words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClauseReading:
     """A text as one language reads it. What is counted is counted up to each position, and the end."""
 
     language: str
@@ -37,7 +46,7 @@ class Reading:
     """Words that the language knows, where English was read along with it."""
     english: Sequence[int] | None = None
 
-    def meets(self, rule: Rule, *, most_unknown: int, limits: frozenset[int] | None) -> bool:
+    def meets(self, rule: AttackRule, *, most_unknown: int, limits: frozenset[int] | None) -> bool:
         """Whether one place of each need lies near enough to the others; `limits` are where a match may begin and end."""
         places = sorted(
             (span, number) for number, need in enumerate(rule.needs) for concept in need for span in self.found.get(concept, ())
@@ -58,15 +67,15 @@ class Reading:
         return self.own[end] - self.own[start] >= self.english[end] - self.english[start]
 
 
-def first_met(folded: str) -> tuple[Rule, str] | None:
+def find_rule(folded: str) -> tuple[AttackRule, str] | None:
     """The first rule that a folded text meets, and the language in which it does."""
-    met = first_met_by_characters(folded) if _UNSPACED.search(folded) else None
+    met = find_rule_by_characters(folded) if _UNSPACED.search(folded) else None
     if met is None and _SPACED.search(folded):
-        met = first_met_by_words(_WORD.findall(apart(_END.sub(f" {CLAUSE_END} ", folded))))
+        met = find_rule_by_words(_WORD.findall(split_contractions(_END.sub(f" {CLAUSE_END} ", folded))))
     return met
 
 
-def first_met_squeezed(folded: str) -> tuple[Rule, str] | None:
+def find_rule_squeezed(folded: str) -> tuple[AttackRule, str] | None:
     """The same for English read without its spaces and punctuation: words that were torn apart or run together.
 
     No unknown word may lie in between, and a match must begin and end where a written word does: in "you are nowhere"
@@ -75,7 +84,7 @@ def first_met_squeezed(folded: str) -> tuple[Rule, str] | None:
     letters = "".join(written)
     if not any(letters.count(sign) > folded.count(sign) for sign in _SIGNS) and _RUN_TOGETHER.search(folded) is None:
         return None
-    book, words, starts, place = spaced(), [], [], 0
+    book, words, starts, place = spaced_lexicon(), [], [], 0
     while place < len(letters):
         longest = min(book.longest_english, len(letters) - place)
         length = next((size for size in range(longest, 1, -1) if letters[place : place + size] in book.english), 1)
@@ -84,28 +93,28 @@ def first_met_squeezed(folded: str) -> tuple[Rule, str] | None:
         place += length
     starts.append(place)
     ends = set(accumulate(map(len, written), initial=0))
-    return first_met_by_words(words, most_unknown=0, limits=frozenset(number for number, start in enumerate(starts) if start in ends))
+    return find_rule_by_words(words, most_unknown=0, limits=frozenset(number for number, start in enumerate(starts) if start in ends))
 
 
-def first_met_by_words(
-    words: list[str], *, most_unknown: int = BARRIER - 1, limits: frozenset[int] | None = None
-) -> tuple[Rule, str] | None:
+def find_rule_by_words(
+    words: list[str], *, most_unknown: int = CLAUSE_END_WEIGHT - 1, limits: frozenset[int] | None = None
+) -> tuple[AttackRule, str] | None:
     """Words in every language that knows one of them for more than a filler; English words count in all."""
-    known = [know(word) for word in words]
-    found = tell(known)
-    shared, english = found.pop(EVERYWHERE, {}), found.pop("en", {})
+    known = [find_word(word) for word in words]
+    found = find_concepts(known)
+    shared, english = found.pop(ALL_LANGUAGES, {}), found.pop("en", {})
     for language, own in (("en", english), *found.items()):
         sources = (own, shared) if language == "en" else (own, shared, english)
         rules = rules_for(frozenset().union(*sources))
         if rules:
-            reading = read(language, sources, known)
+            reading = read_words(language, sources, known)
             for rule in rules:
                 if reading.meets(rule, most_unknown=most_unknown, limits=limits):
                     return rule, language
     return None
 
 
-def tell(known: list[Known]) -> dict[str, Spans]:
+def find_concepts(known: list[KnownWord]) -> dict[str, Spans]:
     """What the words say, by language and concept; fillers left out."""
     text = " ".join([word.form for word in known])
     offsets = list(accumulate([len(word.form) + 1 for word in known], initial=0))
@@ -120,23 +129,26 @@ def tell(known: list[Known]) -> dict[str, Spans]:
     return found
 
 
-def read(language: str, sources: Sequence[Spans], known: list[Known]) -> Reading:
+def read_words(language: str, sources: Sequence[Spans], known: list[KnownWord]) -> ClauseReading:
     """What several sources know, as one; what lies inside an innocent phrase (a wifi password) is not counted."""
     own = [language in word.languages for word in known]
     english = ["en" in word.languages for word in known]
-    weights = [BARRIER if word.form == CLAUSE_END else not (mine or theirs) for word, mine, theirs in zip(known, own, english, strict=True)]
+    weights = [
+        CLAUSE_END_WEIGHT if word.form == CLAUSE_END else not (mine or theirs)
+        for word, mine, theirs in zip(known, own, english, strict=True)
+    ]
     for source in sources:
         for spans in source.values():
             for start, end in spans:
                 weights[start:end] = [0] * (end - start)
-    found = without_innocent(sources, len(known))
+    found = drop_innocent_spans(sources, len(known))
     unknown = list(accumulate(weights, initial=0))
     if language == "en":
-        return Reading(language, found, unknown)
-    return Reading(language, found, unknown, list(accumulate(own, initial=0)), list(accumulate(english, initial=0)))
+        return ClauseReading(language, found, unknown)
+    return ClauseReading(language, found, unknown, list(accumulate(own, initial=0)), list(accumulate(english, initial=0)))
 
 
-def without_innocent(sources: Sequence[Spans], length: int) -> Spans:
+def drop_innocent_spans(sources: Sequence[Spans], length: int) -> Spans:
     """The places of each concept in all sources, but for those inside of innocent phrases."""
     is_innocent = bytearray(length)
     for source in sources:
@@ -149,7 +161,7 @@ def without_innocent(sources: Sequence[Spans], length: int) -> Spans:
     return found
 
 
-def first_met_by_characters(text: str) -> tuple[Rule, str] | None:
+def find_rule_by_characters(text: str) -> tuple[AttackRule, str] | None:
     """A text in the languages of its scripts: Japanese has kana, so Chinese is what has none."""
     close = _SPACE.sub("", text)
     has_kana = _KANA.search(text) is not None
@@ -157,36 +169,36 @@ def first_met_by_characters(text: str) -> tuple[Rule, str] | None:
         "ko": text if _HANGUL.search(text) else "",
         "th": close if _THAI.search(text) else "",
         "ja": close if has_kana else "",
-        "zh": simplified(close) if _HAN.search(text) and not has_kana else "",
+        "zh": to_simplified_chinese(close) if _HAN.search(text) and not has_kana else "",
     }
     for language, written in texts.items():
-        if written and (rule := rule_met(language, written)) is not None:
+        if written and (rule := find_unspaced_rule(language, written)) is not None:
             return rule, language
     return None
 
 
-def rule_met(language: str, text: str) -> Rule | None:
+def find_unspaced_rule(language: str, text: str) -> AttackRule | None:
     """The first rule that a text without word limits meets."""
-    patterns = unspaced(language)
+    patterns = unspaced_patterns(language)
     found = {
         concept: spans for concept, pattern in patterns.items() if (spans := [match.span() for match in pattern.finditer(text) if match[0]])
     }
     rules = rules_for(frozenset(found))
     if not rules:
         return None
-    reading = Reading(language, without_innocent([found], len(text)), unknown_characters(language, text, found))
-    return next((rule for rule in rules if reading.meets(rule, most_unknown=BARRIER - 1, limits=None)), None)
+    reading = ClauseReading(language, drop_innocent_spans([found], len(text)), unknown_characters(language, text, found))
+    return next((rule for rule in rules if reading.meets(rule, most_unknown=CLAUSE_END_WEIGHT - 1, limits=None)), None)
 
 
 def unknown_characters(language: str, text: str, found: Spans) -> list[int]:
     """Unknown words before each character: some characters make a word, as the language has it, and a Latin word is one."""
-    weights = [0.0 if character in " ,、，" else 1 / UNKNOWN_UNIT[language] for character in text]
+    weights = [0.0 if character in " ,、，" else 1 / CHARACTERS_PER_WORD[language] for character in text]
     for match in _LATIN_WORD.finditer(text):
         weights[match.start() : match.end()] = [1 / len(match[0])] * len(match[0])
     for start, end in (span for spans in found.values() for span in spans):
         weights[start:end] = [0.0] * (end - start)
     for match in _END.finditer(text):
-        weights[match.start()] = BARRIER
+        weights[match.start()] = CLAUSE_END_WEIGHT
     return [int(weight + 0.5) for weight in accumulate(weights, initial=0.0)]
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 
-class Family(StrEnum):
+class AttackFamily(StrEnum):
     """What an attack wants."""
 
     OVERRIDE = "override"
@@ -52,62 +52,62 @@ class Family(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AttackRule:
     """Concepts that make an attack when they meet in one clause: one of each need, in any order, with few unknown words in between."""
 
-    family: Family
+    family: AttackFamily
     needs: tuple[frozenset[str], ...]
     unknown: int
     """How many unknown words may lie between the first and the last."""
 
 
 @lru_cache(maxsize=1 << 14)
-def rules_for(concepts: frozenset[str]) -> tuple[Rule, ...]:
+def rules_for(concepts: frozenset[str]) -> tuple[AttackRule, ...]:
     """The rules whose needs are all among these concepts. Kept, because the same few concepts come again and again."""
     return tuple(rule for rule in RULES if all(not need.isdisjoint(concepts) for need in rule.needs))
 
 
-def rule(family: Family, *needs: str, unknown: int = 2) -> Rule:
-    return Rule(family, tuple(frozenset(need.split("|")) for need in needs), unknown)
+def make_rule(family: AttackFamily, *needs: str, unknown: int = 2) -> AttackRule:
+    return AttackRule(family, tuple(frozenset(need.split("|")) for need in needs), unknown)
 
 
 RULES = (
-    rule(Family.OVERRIDE, "ignore|drop", "instructions", "prior|weak_prior|all|your|system"),
-    rule(Family.OVERRIDE, "ignore|drop", "rules", "prior|weak_prior|your|system", unknown=1),
-    rule(Family.OVERRIDE, "ignore|drop", "rules", "all", unknown=0),
-    rule(Family.OVERRIDE, "follow", "not", "instructions|rules", "prior|your|system", unknown=1),
-    rule(Family.OVERRIDE, "ignore", "loose", "prior", "all", unknown=1),
-    rule(Family.OVERRIDE, "ignore", "loose", "prior", "reveal|assert|now"),
-    rule(Family.OVERRIDE, "ignore", "above", unknown=1),
-    rule(Family.OVERRIDE, "ignore", "everything", "told|prior"),
-    rule(Family.MODE_SWITCH, "override"),
-    rule(Family.MODE_SWITCH, "overriding", "operator"),
-    rule(Family.MODE_SWITCH, "bad_mode"),
-    rule(Family.MODE_SWITCH, "mode", "enter|you|now|ai", unknown=3),
-    rule(Family.JAILBREAK, "jailbreak"),
-    rule(Family.PERSONA, "you_now"),
-    rule(Family.PERSONA, "pretend", "ai", "unbound", unknown=4),
-    rule(Family.NO_LIMITS, "you|answer", "no_limits"),
-    rule(Family.NO_LIMITS, "ai", "unbound", unknown=1),
-    rule(Family.DISABLE_SAFETY, "disable", "safeguard"),
-    rule(Family.DISABLE_SAFETY, "disable", "limits", "your", unknown=1),
-    rule(Family.EXTRACT_PROMPT, "reveal|what", "instructions", "your|system"),
-    rule(Family.EXTRACT_PROMPT, "reveal", "instructions", "prior"),
-    rule(Family.EXTRACT_PROMPT, "reveal|what|you|your|continue", "system_prompt", unknown=3),
-    rule(Family.EXTRACT_PROMPT, "reveal", "above", unknown=1),
-    rule(Family.EXTRACT_SECRET, "reveal|what", "secret", "your|system", unknown=1),
-    rule(Family.AUTHORITY, "authority"),
-    rule(Family.NEW_INSTRUCTIONS, "new", "instructions", "your|system", unknown=1),
-    rule(Family.NEW_INSTRUCTIONS, "new", "instructions", "follow", "now", unknown=1),
-    rule(Family.OBEY, "obey"),
-    rule(Family.OBEY, "decode", "run_it", unknown=6),
-    rule(Family.ADDRESS_MODEL, "address_ai"),
-    rule(Family.ADDRESS_MODEL, "instead"),
-    rule(Family.EXFILTRATE, "send", "private", unknown=3),
-    rule(Family.EXFILTRATE, "reveal|what|send", "user_data"),
-    rule(Family.OUTPUT_HIJACK, "say_only", "quote", unknown=1),
-    rule(Family.OUTPUT_HIJACK, "stop_all", "say_only|assert|reveal", unknown=4),
-    rule(Family.OUTPUT_HIJACK, "ignore", "assert", unknown=3),
-    rule(Family.PERSIST, "conceal"),
-    rule(Family.PERSIST, "every_answer", "always", unknown=3),
+    make_rule(AttackFamily.OVERRIDE, "ignore|drop", "instructions", "prior|weak_prior|all|your|system"),
+    make_rule(AttackFamily.OVERRIDE, "ignore|drop", "rules", "prior|weak_prior|your|system", unknown=1),
+    make_rule(AttackFamily.OVERRIDE, "ignore|drop", "rules", "all", unknown=0),
+    make_rule(AttackFamily.OVERRIDE, "follow", "not", "instructions|rules", "prior|your|system", unknown=1),
+    make_rule(AttackFamily.OVERRIDE, "ignore", "loose", "prior", "all", unknown=1),
+    make_rule(AttackFamily.OVERRIDE, "ignore", "loose", "prior", "reveal|assert|now"),
+    make_rule(AttackFamily.OVERRIDE, "ignore", "above", unknown=1),
+    make_rule(AttackFamily.OVERRIDE, "ignore", "everything", "told|prior"),
+    make_rule(AttackFamily.MODE_SWITCH, "override"),
+    make_rule(AttackFamily.MODE_SWITCH, "overriding", "operator"),
+    make_rule(AttackFamily.MODE_SWITCH, "bad_mode"),
+    make_rule(AttackFamily.MODE_SWITCH, "mode", "enter|you|now|ai", unknown=3),
+    make_rule(AttackFamily.JAILBREAK, "jailbreak"),
+    make_rule(AttackFamily.PERSONA, "you_now"),
+    make_rule(AttackFamily.PERSONA, "pretend", "ai", "unbound", unknown=4),
+    make_rule(AttackFamily.NO_LIMITS, "you|answer", "no_limits"),
+    make_rule(AttackFamily.NO_LIMITS, "ai", "unbound", unknown=1),
+    make_rule(AttackFamily.DISABLE_SAFETY, "disable", "safeguard"),
+    make_rule(AttackFamily.DISABLE_SAFETY, "disable", "limits", "your", unknown=1),
+    make_rule(AttackFamily.EXTRACT_PROMPT, "reveal|what", "instructions", "your|system"),
+    make_rule(AttackFamily.EXTRACT_PROMPT, "reveal", "instructions", "prior"),
+    make_rule(AttackFamily.EXTRACT_PROMPT, "reveal|what|you|your|continue", "system_prompt", unknown=3),
+    make_rule(AttackFamily.EXTRACT_PROMPT, "reveal", "above", unknown=1),
+    make_rule(AttackFamily.EXTRACT_SECRET, "reveal|what", "secret", "your|system", unknown=1),
+    make_rule(AttackFamily.AUTHORITY, "authority"),
+    make_rule(AttackFamily.NEW_INSTRUCTIONS, "new", "instructions", "your|system", unknown=1),
+    make_rule(AttackFamily.NEW_INSTRUCTIONS, "new", "instructions", "follow", "now", unknown=1),
+    make_rule(AttackFamily.OBEY, "obey"),
+    make_rule(AttackFamily.OBEY, "decode", "run_it", unknown=6),
+    make_rule(AttackFamily.ADDRESS_MODEL, "address_ai"),
+    make_rule(AttackFamily.ADDRESS_MODEL, "instead"),
+    make_rule(AttackFamily.EXFILTRATE, "send", "private", unknown=3),
+    make_rule(AttackFamily.EXFILTRATE, "reveal|what|send", "user_data"),
+    make_rule(AttackFamily.OUTPUT_HIJACK, "say_only", "quote", unknown=1),
+    make_rule(AttackFamily.OUTPUT_HIJACK, "stop_all", "say_only|assert|reveal", unknown=4),
+    make_rule(AttackFamily.OUTPUT_HIJACK, "ignore", "assert", unknown=3),
+    make_rule(AttackFamily.PERSIST, "conceal"),
+    make_rule(AttackFamily.PERSIST, "every_answer", "always", unknown=3),
 )

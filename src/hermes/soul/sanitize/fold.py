@@ -15,16 +15,16 @@ def fold(text: str) -> str:
     """The text without case, accents, invisible characters and styles of lettering; digits and punctuation stay. Idempotent."""
     if text.isascii():
         return _INVISIBLE.sub("", text).lower()
-    folded = _once(text)
-    return folded if folded == text else _once(folded)  # casefolding can bring marks back (İ), and their absence new pairs
+    folded = _fold_once(text)
+    return folded if folded == text else _fold_once(folded)  # casefolding can bring marks back (İ), and their absence new pairs
 
 
-def latin(folded: str) -> str:
+def read_as_latin(folded: str) -> str:
     """A folded text with every letter that looks Latin read as Latin: Cyrillic, Greek, Armenian and Cherokee look-alikes."""
     return folded.translate(_LOOK_ALIKES)
 
 
-def simplified(text: str) -> str:
+def to_simplified_chinese(text: str) -> str:
     """Traditional Chinese characters as simplified ones, for those that our words use."""
     return text.translate(_SIMPLIFIED)
 
@@ -34,12 +34,12 @@ def is_upside_down(text: str) -> bool:
     return len(_UPSIDE_DOWN_ONLY.findall(text)) >= 4
 
 
-def upright(text: str) -> str:
+def turn_upright(text: str) -> str:
     """Text that was written upside down, turned round."""
     return text.translate(_UPSIDE_DOWN)[::-1]
 
 
-def _once(text: str) -> str:
+def _fold_once(text: str) -> str:
     text = _MARKS.sub("", unicodedata.normalize("NFKD", _INVISIBLE.sub("", text.translate(_STYLED))))
     return unicodedata.normalize("NFC", text.casefold()).translate(_SAME)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-LONGEST_CLUSTER = 32
+MAX_CLUSTER_CODE_POINTS = 32
 """Code points that one character may have. A longer pile of marks counts as several, so that a limit in characters bounds bytes too."""
 
 _EXTEND = (
@@ -24,7 +24,7 @@ _CLUSTER = re.compile(
     r"|[\u1100-\u115f\ua960-\ua97c]{1,4}[\u1160-\u11a7\ud7b0-\ud7c6]{0,4}[\u11a8-\u11ff\ud7cb-\ud7fb]{0,4}"  # Korean by its letters
     # In Devanagari and its kin a virama joins the next consonant; anywhere else a zero-width joiner joins what follows.
     rf"|(?s:.)(?:[{_EXTEND}]|\u200d(?:[\u00a9\u00ae\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff])?|(?<=[\u094d\u09cd\u0acd])[\u0915-\u0939\u0995-\u09b9\u0a95-\u0ab9])"
-    rf"{{0,{LONGEST_CLUSTER - 1}}}"
+    rf"{{0,{MAX_CLUSTER_CODE_POINTS - 1}}}"
 )
 
 

@@ -18,15 +18,15 @@ from importlib import resources
 
 from hermes.soul.sanitize.fold import fold
 
-EVERYWHERE = "any"
+ALL_LANGUAGES = "any"
 """The language of the trade's own words, which are said alike in all of them."""
 SPACED = ("en", "id", "es", "fr", "de", "it", "pt", "nl", "ru", "ar", "hi", "tr")
 UNSPACED = ("zh", "ja", "ko", "th")
-UNKNOWN_UNIT = {"zh": 2, "ja": 3, "ko": 3, "th": 5}
+CHARACTERS_PER_WORD = {"zh": 2, "ja": 3, "ko": 3, "th": 5}
 """Characters that count as one unknown word."""
 CLAUSE_END = "¶"
 """Stands between the words of two clauses."""
-SHORTEST_MISSPELLED = 6
+MIN_MISSPELLED_LETTERS = 6
 QUOTES = frozenset("\"'“”„«»「」『』")
 
 
@@ -40,7 +40,7 @@ class Phrase:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownWord:
     """What is known of one written word."""
 
     form: str
@@ -54,7 +54,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Spaced:
+class SpacedLexicon:
     """The words of all languages that set words apart, for one look-up each."""
 
     words: dict[str, tuple[tuple[str, str], ...]]
@@ -74,16 +74,16 @@ class Spaced:
 
 
 @lru_cache(maxsize=1 << 15)
-def know(word: str) -> Known:
+def find_word(word: str) -> KnownWord:
     """What is known of a folded word. Kept for the words that people use again."""
     if word in QUOTES:
-        return Known(word, ((EVERYWHERE, "quote"),), frozenset(), ())
+        return KnownWord(word, ((ALL_LANGUAGES, "quote"),), frozenset(), ())
     if word == CLAUSE_END:
-        return Known(word, (), frozenset(), ())
-    book = spaced()
-    form = form_in(book, word)
+        return KnownWord(word, (), frozenset(), ())
+    book = spaced_lexicon()
+    form = known_form(book, word)
     hits = list(dict.fromkeys(look_up(book, form)))
-    return Known(
+    return KnownWord(
         form,
         tuple((language, concept) for language, concept in hits if concept not in ("filler", "plain")),
         frozenset(language for language, _ in hits),
@@ -91,7 +91,7 @@ def know(word: str) -> Known:
     )
 
 
-def phrases_from(book: Spaced, word: str) -> Iterator[Phrase]:
+def phrases_from(book: SpacedLexicon, word: str) -> Iterator[Phrase]:
     yield from book.phrases.get(word, ())
     for length in book.stem_lengths:
         if length > len(word):
@@ -99,7 +99,7 @@ def phrases_from(book: Spaced, word: str) -> Iterator[Phrase]:
         yield from book.stem_phrases.get(word[:length], ())
 
 
-def look_up(book: Spaced, word: str) -> Iterator[tuple[str, str]]:
+def look_up(book: SpacedLexicon, word: str) -> Iterator[tuple[str, str]]:
     """Language and concept of what a word is, or begins with; in Arabic also without the article and prepositions written on."""
     for form in dict.fromkeys((word, _ARABIC_PREFIX.sub("", word))):
         yield from book.words.get(form, ())
@@ -109,26 +109,26 @@ def look_up(book: Spaced, word: str) -> Iterator[tuple[str, str]]:
             yield from book.stems.get(form[:length], ())
 
 
-def form_in(book: Spaced, word: str) -> str:
+def known_form(book: SpacedLexicon, word: str) -> str:
     """The word as our books have it, if it can be told."""
     if word in book.parts:
         return word
     is_known = any(True for _ in look_up(book, word))
     if word[0] in "وف" and len(word) > 2 and (word[1:] in book.parts or not is_known):
         return word[1:]
-    if not is_known and SHORTEST_MISSPELLED <= len(word) <= book.longest_english + 1 and word.isascii() and word.isalpha():
+    if not is_known and MIN_MISSPELLED_LETTERS <= len(word) <= book.longest_english + 1 and word.isascii() and word.isalpha():
         return next((book.misspelled[sign] for sign in (f"-{word}", *signatures(word)) if sign in book.misspelled), word)
     return word
 
 
 @cache
-def spaced() -> Spaced:
+def spaced_lexicon() -> SpacedLexicon:
     """The words of the languages that set words apart. Read from their files the first time."""
     words: dict[str, dict[tuple[str, str], None]] = defaultdict(dict)
     stems: dict[str, dict[tuple[str, str], None]] = defaultdict(dict)
     phrases: dict[str, dict[Phrase, None]] = defaultdict(dict)
     stem_phrases: dict[str, dict[Phrase, None]] = defaultdict(dict)
-    for language in (*SPACED, EVERYWHERE):
+    for language in (*SPACED, ALL_LANGUAGES):
         for concept, entry in entries(language):
             if re.fullmatch(r"[^ ()*$]+", entry):
                 words[entry][language, concept] = None
@@ -144,13 +144,13 @@ def spaced() -> Spaced:
     lengths = {len(stem) for stem in (*stems, *stem_phrases)}
     spoken = {word for word in words if any(language == "en" for language, _ in words[word])}
     english = spoken | {word for concept, entry in entries("en") for word in re.findall(r"[a-z]{2,}", entry) if concept != "plain"}
-    return Spaced(
+    return SpacedLexicon(
         words={word: tuple(found) for word, found in words.items()},
         stems={stem: tuple(found) for stem, found in stems.items()},
         phrases={word: tuple(found) for word, found in phrases.items()},
         stem_phrases={stem: tuple(found) for stem, found in stem_phrases.items()},
         stem_lengths=range(min(lengths), max(lengths) + 1),
-        misspelled=misspelled(
+        misspelled=index_misspellings(
             sorted(english - {word for word, found in words.items() if set(found) <= {("en", "filler"), ("en", "plain")}})
         ),
         parts=frozenset(part for language in SPACED for _, entry in entries(language) for part in re.split(r"[ ()|*$]+", entry)),
@@ -160,12 +160,12 @@ def spaced() -> Spaced:
 
 
 @cache
-def unspaced(language: str) -> dict[str, re.Pattern[str]]:
+def unspaced_patterns(language: str) -> dict[str, re.Pattern[str]]:
     """Each concept of a language that does not set words apart, as one pattern for all that says it; longer entries first."""
     concepts: dict[str, list[str]] = defaultdict(list, quote=sorted(QUOTES))
-    for source in (EVERYWHERE, language):
+    for source in (ALL_LANGUAGES, language):
         for concept, entry in entries(source):
-            concepts[concept].append(entry.removesuffix("*") if source == EVERYWHERE else entry)
+            concepts[concept].append(entry.removesuffix("*") if source == ALL_LANGUAGES else entry)
     return {
         concept: re.compile("|".join(sorted(found, key=len, reverse=True)).replace("(", "(?:").replace("(?:?", "(?"))
         for concept, found in concepts.items()
@@ -188,10 +188,10 @@ def entries(language: str) -> Iterator[tuple[str, str]]:
     for concept, line in tomllib.loads(source).items():
         for entry in re.split(r",(?![^()]*\))", line):
             if entry.strip():
-                yield concept, apart(fold(" ".join(entry.split())))
+                yield concept, split_contractions(fold(" ".join(entry.split())))
 
 
-def apart(text: str) -> str:
+def split_contractions(text: str) -> str:
     """Words set apart as we look at them: English contractions are one word, an elided article is a word of its own."""
     return _ELISION.sub(" ", _CONTRACTION.sub(r"\1", text))
 
@@ -214,12 +214,12 @@ def beginnings(entry: str) -> Iterator[str]:
     if " " in head or not bracket:
         yield head
         return
-    inside, after = closing(rest)
+    inside, after = split_at_bracket(rest)
     for choice in alternatives(inside):
         yield from beginnings(f"{head}{choice}{after}") if "(" in f"{choice}{after}" else (f"{head}{choice}{after}",)
 
 
-def closing(text: str) -> tuple[str, str]:
+def split_at_bracket(text: str) -> tuple[str, str]:
     """What lies before the bracket that closes, and what comes after it."""
     depth = 1
     for place, character in enumerate(text):
@@ -241,10 +241,10 @@ def alternatives(text: str) -> list[str]:
     return parts
 
 
-def misspelled(words: list[str]) -> dict[str, str]:
+def index_misspellings(words: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for word in words:
-        if len(word) >= SHORTEST_MISSPELLED and word.isascii():
+        if len(word) >= MIN_MISSPELLED_LETTERS and word.isascii():
             for signature in signatures(word):
                 found.setdefault(signature, word)
     return found

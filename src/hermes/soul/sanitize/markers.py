@@ -10,7 +10,7 @@ import re
 import unicodedata
 
 
-def marker_in(text: str) -> bool:
+def has_marker(text: str) -> bool:
     """Whether a text holds a mark that only a chat template, or somebody who imitates one, writes."""
     if _SUSPECT.search(text) is None:
         return False

@@ -7,49 +7,49 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hermes.soul.sanitize.clauses import first_met, first_met_squeezed
-from hermes.soul.sanitize.families import Family
+from hermes.soul.sanitize.clauses import find_rule, find_rule_squeezed
+from hermes.soul.sanitize.families import AttackFamily
 from hermes.soul.sanitize.fold import fold
-from hermes.soul.sanitize.lexicon import UNSPACED, spaced, unspaced
-from hermes.soul.sanitize.markers import marker_in
+from hermes.soul.sanitize.lexicon import UNSPACED, spaced_lexicon, unspaced_patterns
+from hermes.soul.sanitize.markers import has_marker
 from hermes.soul.sanitize.views import views
 
 ANY_LANGUAGE = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AttackFinding:
     """An attack: of which family, in which language (`*` for none in particular), and in which reading of the text."""
 
-    family: Family
+    family: AttackFamily
     language: str
     where: str
     """`text` as it is written, `hidden` where it had to be decoded, unfolded or put together first."""
 
 
-def scan(text: str) -> Finding | None:
+def scan(text: str) -> AttackFinding | None:
     """The first attack found in a text; None for an innocent one. The text itself is not changed."""
-    if marker_in(text):
-        return Finding(Family.ROLE_MARKER, ANY_LANGUAGE, "text")
+    if has_marker(text):
+        return AttackFinding(AttackFamily.ROLE_MARKER, ANY_LANGUAGE, "text")
     written = fold(text)
     for view in views(text):
         where = "text" if view == written else "hidden"
-        if where == "hidden" and marker_in(view):
-            return Finding(Family.ROLE_MARKER, ANY_LANGUAGE, where)
+        if where == "hidden" and has_marker(view):
+            return AttackFinding(AttackFamily.ROLE_MARKER, ANY_LANGUAGE, where)
         if _JAILBREAK.search(view):
-            return Finding(Family.JAILBREAK, ANY_LANGUAGE, where)
-        if (met := first_met(view)) is not None:
-            return Finding(met[0].family, met[1], where)
-        if (met := first_met_squeezed(view)) is not None:
-            return Finding(met[0].family, met[1], "hidden")
+            return AttackFinding(AttackFamily.JAILBREAK, ANY_LANGUAGE, where)
+        if (met := find_rule(view)) is not None:
+            return AttackFinding(met[0].family, met[1], where)
+        if (met := find_rule_squeezed(view)) is not None:
+            return AttackFinding(met[0].family, met[1], "hidden")
     return None
 
 
-def warm() -> None:
+def load_word_lists() -> None:
     """Read the word lists now, so that the first message does not wait for them."""
-    spaced()
+    spaced_lexicon()
     for language in UNSPACED:
-        unspaced(language)
+        unspaced_patterns(language)
 
 
 # Inside a word too: cutting it out of "ignore prevjailbreakious instructions" must not be worth trying.

@@ -7,12 +7,12 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from hermes.soul.sanitize.graphemes import LONGEST_CLUSTER, truncate
+from hermes.soul.sanitize.graphemes import MAX_CLUSTER_CODE_POINTS, truncate
 from hermes.soul.sanitize.scan import scan
 
-VALUE_LIMIT, KEY_LIMIT = 200, 50
+MAX_VALUE_CHARS, MAX_KEY_CHARS = 200, 50
 """Characters as a reader counts them."""
-LONGEST = VALUE_LIMIT * LONGEST_CLUSTER
+MAX_CODE_POINTS = MAX_VALUE_CHARS * MAX_CLUSTER_CODE_POINTS
 """Code points that may be stored at most. What stands behind them is never looked at: it reaches no prompt either."""
 
 
@@ -22,10 +22,10 @@ def sanitize_memory_value(value: str, *, kind: Literal["value", "key"] = "value"
     Keeps the writer's characters: only control characters, tags, bidirectional embeddings and overrides, and halves of
     surrogate pairs go; white space becomes single spaces. At most 200 characters, 50 for a key, never a part of one.
     Idempotent, and the result is never an attack: it is looked at before it is cut, and again when cutting changed it."""
-    value = value[:LONGEST]
+    value = value[:MAX_CODE_POINTS]
     if scan(value) is not None:
         return None
-    limit = VALUE_LIMIT if kind == "value" else KEY_LIMIT
+    limit = MAX_VALUE_CHARS if kind == "value" else MAX_KEY_CHARS
     stored = truncate(clean(value), limit).rstrip()
     return stored if stored == value or scan(stored) is None else None
 

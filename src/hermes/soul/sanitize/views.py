@@ -15,34 +15,34 @@ import re
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote
 
-from hermes.soul.sanitize.fold import fold, is_upside_down, latin, upright
+from hermes.soul.sanitize.fold import fold, is_upside_down, read_as_latin, turn_upright
 
-MOST_TIMES = 8
+MAX_DECODED_LENGTHS = 8
 """How much is decoded at most, in lengths of the text: what is decoded may hold more to decode, and looking must end."""
 
-MOST_DIGITS = 8_000
+MAX_BINARY_DIGITS = 8_000
 """Of a binary number: turning one into bytes takes the square of its length."""
 
 
 def views(text: str) -> Iterator[str]:
     """Folded texts to look at, each once, the plainest first."""
     seen: set[str] = set()
-    waiting, room = [text], MOST_TIMES * len(text) + MOST_TIMES
+    waiting, room = [text], MAX_DECODED_LENGTHS * len(text) + MAX_DECODED_LENGTHS
     while waiting and room > 0:
         current = waiting.pop(0)
         room -= len(current) + 1
-        for folded in unfolded(current):
+        for folded in visible_readings(current):
             if folded and folded not in seen:
                 seen.add(folded)
                 yield folded
-        waiting += decoded(current)
+        waiting += decoded_texts(current)
 
 
-def unfolded(text: str) -> Iterator[str]:
+def visible_readings(text: str) -> Iterator[str]:
     """What the visible letters of a text may stand for."""
-    folded = joined(fold(text))
+    folded = join_letters(fold(text))
     yield folded
-    plain = latin(folded) if _FOREIGN.search(folded) and _LATIN.search(folded) else folded
+    plain = read_as_latin(folded) if _FOREIGN.search(folded) and _LATIN.search(folded) else folded
     yield plain
     if _LEET.search(plain):
         yield plain.translate(_LEET_AS_I)
@@ -53,7 +53,7 @@ def unfolded(text: str) -> Iterator[str]:
         yield plain[::-1]
 
 
-def decoded(text: str) -> Iterator[str]:
+def decoded_texts(text: str) -> Iterator[str]:
     """What lies hidden in a text, and the text with its escapes written out."""
     if (tags := "".join(_TAGS.findall(text))) and tags.strip("\U000e007f"):
         yield "".join(chr(ord(character) - 0xE0000) for character in tags if ord(character) < 0xE007F)
@@ -63,29 +63,29 @@ def decoded(text: str) -> Iterator[str]:
         yield _REORDERED.sub("", text)[::-1]
         yield _RUN_REVERSED.sub(lambda found: found[1][::-1], text)
     if is_upside_down(text):
-        yield upright(text)
+        yield turn_upright(text)
     if "&" in text and (plain := html.unescape(text)) != text:
         yield plain
     if _PERCENT.search(text):
         yield unquote(text, errors="replace")
     if "\\" in text and (plain := _ESCAPE.sub(lambda found: chr(int(found[1] or found[2] or found[3], 16)), text)) != text:
         yield plain
-    yield from codes(text)
+    yield from decode_runs(text)
 
 
-def codes(text: str) -> Iterator[str]:
+def decode_runs(text: str) -> Iterator[str]:
     """Runs of base64, base32, hexadecimal and binary that decode to words."""
     for run in _BASE64.findall(text):
-        yield from readable(base64.b64decode, padded(run.replace("-", "+").replace("_", "/").rstrip("="), 4))
+        yield from decode_text(base64.b64decode, pad_code(run.replace("-", "+").replace("_", "/").rstrip("="), 4))
     for run in _BASE32.findall(text):
-        yield from readable(base64.b32decode, padded(run.rstrip("="), 8))
+        yield from decode_text(base64.b32decode, pad_code(run.rstrip("="), 8))
     for run in _HEX.findall(text):
-        yield from readable(bytes.fromhex, re.sub(r"0x|[^0-9a-fA-F]", "", run))
+        yield from decode_text(bytes.fromhex, re.sub(r"0x|[^0-9a-fA-F]", "", run))
     for run in _BINARY.findall(text):
-        yield from readable(lambda digits: int(digits, 2).to_bytes(len(digits) // 8, "big"), re.sub(r"\D", "", run)[:MOST_DIGITS])
+        yield from decode_text(lambda digits: int(digits, 2).to_bytes(len(digits) // 8, "big"), re.sub(r"\D", "", run)[:MAX_BINARY_DIGITS])
 
 
-def readable(decode: Callable[[str], bytes], code: str) -> Iterator[str]:
+def decode_text(decode: Callable[[str], bytes], code: str) -> Iterator[str]:
     """The text that a code stands for; nothing if it is no code, or stands for no text."""
     try:
         plain = decode(code).decode()
@@ -95,7 +95,7 @@ def readable(decode: Callable[[str], bytes], code: str) -> Iterator[str]:
         yield plain
 
 
-def padded(code: str, size: int) -> str:
+def pad_code(code: str, size: int) -> str:
     return code + "=" * (-len(code) % size)
 
 
@@ -105,7 +105,7 @@ def selected_bytes(selectors: str) -> str:
     return bytes(values).decode(errors="replace")
 
 
-def joined(folded: str) -> str:
+def join_letters(folded: str) -> str:
     """Letters that were set apart, brought together: "i g n o r e  a l l" is "ignore all", and so is "i.g.n.o.r.e a.l.l"."""
     if _SPREAD.search(folded) is None:
         return folded

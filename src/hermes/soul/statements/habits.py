@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from hermes.soul.statements.spelling import Sentence
+from hermes.soul.statements.sentences import Sentence
 
-BEFORE = 12
+NEGATION_CHARS = 12
 """Characters before a statement in which a no is looked for."""
-AS_WRITTEN = frozenset({"timezone"})
+KEYS_AS_WRITTEN = frozenset({"timezone"})
 """Keys whose values are spelled as they were written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Habit:
+class HabitPattern:
     """One way to say a value, which is the first group of the pattern where none is given."""
 
     key: str
@@ -29,18 +29,18 @@ class Habit:
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
-    patterns: tuple[Habit, ...]
+class HabitPatterns:
+    patterns: tuple[HabitPattern, ...]
     negated: re.Pattern[str]
 
 
-def habits_in(sentence: Sentence) -> Iterator[tuple[int, str, str]]:
+def find_habits(sentence: Sentence) -> Iterator[tuple[int, str, str]]:
     """Where a key is spoken of, which, and its value as it was written; for each key the first."""
-    habits, seen = load(), set[str]()
+    habits, seen = load_habits(), set[str]()
     for habit in habits.patterns:
         found = None if habit.key in seen else habit.regex.search(sentence.plain)
         if found is None or (
-            habit.value is not None and habits.negated.search(sentence.plain[max(0, found.start() - BEFORE) : found.end()])
+            habit.value is not None and habits.negated.search(sentence.plain[max(0, found.start() - NEGATION_CHARS) : found.end()])
         ):
             continue
         seen.add(habit.key)
@@ -49,19 +49,19 @@ def habits_in(sentence: Sentence) -> Iterator[tuple[int, str, str]]:
         else:
             place = next(number for number, group in enumerate(found.groups(), 1) if group)
             span = found.start(place), found.end(place)
-            yield found.start(), habit.key, sentence.words(*span) if habit.key in AS_WRITTEN else found[place]
+            yield found.start(), habit.key, sentence.words(*span) if habit.key in KEYS_AS_WRITTEN else found[place]
 
 
 @cache
-def load() -> Habits:
+def load_habits() -> HabitPatterns:
     data = tomllib.loads((resources.files(__package__) / "habits.toml").read_text(encoding="utf-8"))
     patterns = [
-        Habit(rule["key"], value, any_of(rule["after"], f".{{0,20}}?(?:{'|'.join(patterns)})"))
+        HabitPattern(rule["key"], value, any_of(rule["after"], f".{{0,20}}?(?:{'|'.join(patterns)})"))
         for rule in data["words"]
         for value, patterns in rule["values"].items()
     ]
-    patterns += [Habit(rule["key"], None, any_of(rule["patterns"])) for rule in data["numbers"]]
-    return Habits(tuple(patterns), any_of(data["negated"]))
+    patterns += [HabitPattern(rule["key"], None, any_of(rule["patterns"])) for rule in data["numbers"]]
+    return HabitPatterns(tuple(patterns), any_of(data["negated"]))
 
 
 def any_of(patterns: Sequence[str], then: str = "") -> re.Pattern[str]:

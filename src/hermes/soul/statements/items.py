@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hermes.soul.statements.book import LanguageBook
-from hermes.soul.statements.spelling import QUOTED, Sentence
+from hermes.soul.statements.language_book import LanguageBook
+from hermes.soul.statements.sentences import QUOTED, Sentence
 
-MOST_WORDS = 4
-MOST_LISTED_WORDS = 2
+MAX_ITEM_WORDS = 4
+MAX_LISTED_WORDS = 2
 """Words of an item that only a comma sets apart: behind it there may be another thought."""
-MOST_DENSE = {"zh": 10, "ja": 14, "th": 24}
+MAX_DENSE_CHARS = {"zh": 10, "ja": 14, "th": 24}
 """Characters of an item where words are not set apart."""
 HIRAGANA = re.compile("[\u3040-\u309f]")
 KOREAN_VERB = re.compile("[요다죠까네야어아지용세]$")
-MARKS = frozenset("&+/\u00b7")
-STRIPPED = " .,!?:;\"'-\u2013\u2014()\u3002\u3001\uff5e~*"
+NAME_MARKS = frozenset("&+/\u00b7")
+STRIP_CHARS = " .,!?:;\"'-\u2013\u2014()\u3002\u3001\uff5e~*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ListPart:
     """No word joins it to the one before."""
 
 
-def items_of(sentence: Sentence, start: int, end: int, book: LanguageBook, *, many: bool, is_last: bool = True) -> ListedItems:
+def read_items(sentence: Sentence, start: int, end: int, book: LanguageBook, *, many: bool, is_last: bool = True) -> ListedItems:
     """Read the items between two places. Ends before the first that is none; without any where the first is none.
 
     Where the verb comes behind (not `is_last`), the last items are sure, so what is none ends the list towards its beginning."""
@@ -47,9 +47,9 @@ def items_of(sentence: Sentence, start: int, end: int, book: LanguageBook, *, ma
     parts = list(parts_of(sentence.plain, start, end, book, many=many))
     for number, part in enumerate(parts):
         closed = not part.is_after_comma or any(not other.is_after_comma for other in parts[number + 1 :])
-        denied = contrasted(sentence.plain, part, book, is_first=not names)
+        denied = excluded_part(sentence.plain, part, book, is_first=not names)
         meant = denied or part
-        place = item_in(sentence, meant, book, most=MOST_WORDS if closed or not names else MOST_LISTED_WORDS)
+        place = find_item(sentence, meant, book, most=MAX_ITEM_WORDS if closed or not names else MAX_LISTED_WORDS)
         if place is None and not is_last and number < len(parts) - 1:
             names, excluded = [], []
             continue
@@ -62,7 +62,7 @@ def items_of(sentence: Sentence, start: int, end: int, book: LanguageBook, *, ma
     return ListedItems(tuple(names), tuple(excluded), reached)
 
 
-def listed_before(sentence: Sentence, place: int, book: LanguageBook) -> tuple[str, ...]:
+def items_before(sentence: Sentence, place: int, book: LanguageBook) -> tuple[str, ...]:
     """The items before a comma at a place, where the verb comes behind: "갑각류, 견과류 알레르기". What else may stand there ends them."""
     found, plain = list[str](), sentence.plain
     while plain[place : place + 1] == ",":
@@ -73,7 +73,7 @@ def listed_before(sentence: Sentence, place: int, book: LanguageBook) -> tuple[s
         text = plain[begun:place].strip()
         enumerates = sentence.words(place, place + 1) == "\u3001" and not HIRAGANA.search(text)
         fits = " " not in text and not KOREAN_VERB.search(text) if book.language == "ko" else enumerates
-        item = item_in(sentence, ListPart(begun, place, is_after_comma=True), book, most=MOST_LISTED_WORDS) if fits and text else None
+        item = find_item(sentence, ListPart(begun, place, is_after_comma=True), book, most=MAX_LISTED_WORDS) if fits and text else None
         if item is None or book.other.search(text):
             break
         found.insert(0, clean(sentence.words(*item)))
@@ -85,44 +85,44 @@ def parts_of(plain: str, start: int, end: int, book: LanguageBook, *, many: bool
     """The parts between separators. A mark may be part of the one name that is meant: "Salt & Ember"."""
     comma = True
     for found in book.separator.finditer(plain, start, end):
-        if not many and found.group() in MARKS:
+        if not many and found.group() in NAME_MARKS:
             continue
-        if plain[start : found.start()].strip(STRIPPED):
+        if plain[start : found.start()].strip(STRIP_CHARS):
             yield ListPart(start, found.start(), comma)
             comma = True
         start, comma = found.end(), comma and found.group().strip() in {",", ";"}
-    if plain[start:end].strip(STRIPPED):
+    if plain[start:end].strip(STRIP_CHARS):
         yield ListPart(start, end, comma)
 
 
-def contrasted(plain: str, part: ListPart, book: LanguageBook, *, is_first: bool) -> ListPart | None:
+def excluded_part(plain: str, part: ListPart, book: LanguageBook, *, is_first: bool) -> ListPart | None:
     """What of a part is said not to be meant ("not peanuts"); None where nothing is."""
     text = plain[part.start : part.end]
     denied = book.contrast.search(text)
-    if denied and not is_first and not text[: denied.start()].strip(STRIPPED):
+    if denied and not is_first and not text[: denied.start()].strip(STRIP_CHARS):
         return ListPart(part.start + denied.end(), part.end, part.is_after_comma)
-    if denied and not text[denied.end() :].strip(STRIPPED):
+    if denied and not text[denied.end() :].strip(STRIP_CHARS):
         return ListPart(part.start, part.start + denied.start(), part.is_after_comma)
     return None
 
 
-def item_in(sentence: Sentence, part: ListPart, book: LanguageBook, *, most: int) -> tuple[int, int] | None:
+def find_item(sentence: Sentence, part: ListPart, book: LanguageBook, *, most: int) -> tuple[int, int] | None:
     """Where the item of a part stands, without what is no part of it; None where it is none."""
     first, text = part.start, sentence.plain[part.start : part.end]
     ending = book.end.search(text)
     if ending:
         text = text[: ending.start()]
-    begin = len(text) - len(text.lstrip(STRIPPED))
-    text = text.strip(STRIPPED)
+    begin = len(text) - len(text.lstrip(STRIP_CHARS))
+    text = text.strip(STRIP_CHARS)
     while found := book.edge.search(text):
         if found.start() == 0:
             begin += found.end()
             text = text[found.end() :]
         else:
             text = text[: found.start()]
-        begin += len(text) - len(text.lstrip(STRIPPED))
-        text = text.strip(STRIPPED)
-    fits = len(text) <= MOST_DENSE[book.language] if book.language in MOST_DENSE else len(text.split()) <= most
+        begin += len(text) - len(text.lstrip(STRIP_CHARS))
+        text = text.strip(STRIP_CHARS)
+    fits = len(text) <= MAX_DENSE_CHARS[book.language] if book.language in MAX_DENSE_CHARS else len(text.split()) <= most
     if not text or not fits or QUOTED in text or book.bad.search(text) or not any(map(str.isalpha, text)):
         return None
     return first + begin, first + begin + len(text)

@@ -13,7 +13,7 @@ from importlib import resources
 
 from hermes.soul.sanitize.fold import fold
 
-LONGEST = 80
+MAX_CHARS = 80
 """Characters of the longest message that may be trivial."""
 UNSPACED = ("zh", "ja", "ko", "th")
 """Languages whose words are looked for in the text without its spaces."""
@@ -23,7 +23,7 @@ def is_trivial(text: str, language: str | None = None) -> bool:
     """Whether a message tells nothing, in the language given or else in any one of the sixteen; English is understood in all.
 
     Emoji, punctuation, case, accents, stretching ("okkkk") and laughter ("haahaha", "kkkk", "555", "wkwkwk") do not count."""
-    return len(text) <= LONGEST and tells_nothing(text, language)
+    return len(text) <= MAX_CHARS and tells_nothing(text, language)
 
 
 @lru_cache(maxsize=1024)  # a turn asks more than once: before recall, and before learning
@@ -36,28 +36,28 @@ def tells_nothing(text: str, language: str | None) -> bool:
     if _DIGIT.search(plain):
         return False
     words = words_of(plain)
-    languages = books() if language is None else (language,)
-    return not words or any(says_nothing(words, known) for known in languages if known in books())
+    languages = phrase_books() if language is None else (language,)
+    return not words or any(says_nothing(words, known) for known in languages if known in phrase_books())
 
 
-def languages_of(text: str) -> frozenset[str]:
+def trivial_languages(text: str) -> frozenset[str]:
     """The languages in which a message tells nothing, each by its own words alone: "danke" is German, "hello" is English and others."""
     words = words_of(plain_of(text))
     return frozenset(
         language
-        for language, book in books().items()
-        if words and book.words.issuperset(words) and is_row(words, book.own_alone, book.own_beside, book.longest, " ")
+        for language, book in phrase_books().items()
+        if words and book.words.issuperset(words) and is_phrase_row(words, book.own_alone, book.own_beside, book.longest, " ")
     )
 
 
 def says_nothing(words: Sequence[str], language: str) -> bool:
     """Whether words are a row of phrases that tell nothing, at least one of which may stand alone."""
-    book = books()[language]
-    if language in UNSPACED and is_row("".join(words), book.alone_unspaced, book.beside_unspaced, book.longest_unspaced, ""):
+    book = phrase_books()[language]
+    if language in UNSPACED and is_phrase_row("".join(words), book.alone_unspaced, book.beside_unspaced, book.longest_unspaced, ""):
         return True
-    if not all(word in book.words or any(form in book.words for form in unstretched(word)) for word in words):
+    if not all(word in book.words or any(form in book.words for form in unstretched_forms(word)) for word in words):
         return False  # by far the most messages: one unknown word is enough
-    return is_row(words, book.alone, book.beside, book.longest, " ")
+    return is_phrase_row(words, book.alone, book.beside, book.longest, " ")
 
 
 def plain_of(text: str) -> str:
@@ -70,7 +70,7 @@ def words_of(plain: str) -> list[str]:
     return [word for word in _WORD.findall(_CONTRACTION.sub("", plain)) if not _LAUGHTER.fullmatch(word)]
 
 
-def is_row(parts: Sequence[str], alone: frozenset[str], beside: frozenset[str], longest: int, between: str) -> bool:
+def is_phrase_row(parts: Sequence[str], alone: frozenset[str], beside: frozenset[str], longest: int, between: str) -> bool:
     """Whether parts can be cut into phrases of the two sets, with at least one of the first."""
     # For each place: None while it cannot be reached, else whether a phrase that may stand alone can be among what leads there.
     reached: list[bool | None] = [False, *[None] * len(parts)]
@@ -80,14 +80,14 @@ def is_row(parts: Sequence[str], alone: frozenset[str], beside: frozenset[str], 
             return False
         for start in starts:
             piece = between.join(parts[start:end])
-            if piece in alone or (between and any(form in alone for form in unstretched(piece))):
+            if piece in alone or (between and any(form in alone for form in unstretched_forms(piece))):
                 reached[end] = True
             elif piece in beside:
                 reached[end] = reached[end] or reached[start]
     return reached[-1] is True
 
 
-def unstretched(piece: str) -> Iterable[str]:
+def unstretched_forms(piece: str) -> Iterable[str]:
     """What a stretched word may have been: "hellooo" is "hello", "okk" is "ok", "thaaanks" is "thanks"."""
     if (short := _LONG_RUN.sub(r"\1", piece)) != piece:
         yield short
@@ -108,7 +108,7 @@ def is_laughing_number(text: str, language: str | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Book:
+class PhraseBook:
     """The phrases of one language, with those of English."""
 
     alone: frozenset[str]
@@ -127,18 +127,18 @@ class Book:
 
 
 @cache
-def books() -> dict[str, Book]:
+def phrase_books() -> dict[str, PhraseBook]:
     """A book for each language. Read the first time that it is asked for."""
     tables = tomllib.loads((resources.files(__package__) / "words.toml").read_text(encoding="utf-8"))
-    return {language: book_of(table, tables["en"]) for language, table in tables.items()}
+    return {language: make_phrase_book(table, tables["en"]) for language, table in tables.items()}
 
 
-def book_of(own: dict[str, str], english: dict[str, str]) -> Book:
+def make_phrase_book(own: dict[str, str], english: dict[str, str]) -> PhraseBook:
     alone, beside = phrases(own["alone"]), phrases(own["beside"])
     both = alone | phrases(english["alone"])
     words = {word for phrase in both | beside | phrases(english["beside"]) for word in phrase.split()}
     close = frozenset(phrase.replace(" ", "") for phrase in alone)
-    return Book(
+    return PhraseBook(
         alone=both | {_SQUEEZED + _RUN.sub(r"\1", phrase) for phrase in both},
         beside=beside | phrases(english["beside"]),
         own_alone=alone,

@@ -22,7 +22,7 @@ from hermes.ports.souls import Souls
 from hermes.ports.tools import Tools
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import User, UserState
-from hermes.router.courier import Courier
+from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.services import Links, Services
 from hermes.stores.memory.ledger import MemoryCredits
 from hermes.stores.memory.sessions import MemoryGraphs, MemoryHistories, MemorySessions
@@ -77,7 +77,7 @@ class MemoryHouse:
             graphs=self.graphs,
             journal=cast("Any", self.journal),
             interactions=self.interactions,
-            courier=Courier(transactions, outbox, cast("AnswerSignals", Silence()), senders={}),
+            outbox_delivery=OutboxDelivery(transactions, outbox, cast("AnswerSignals", Silence()), senders={}),
             souls=self.souls,
             images=self.images,
             tools=self.tools,

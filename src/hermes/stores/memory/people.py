@@ -11,7 +11,7 @@ from uuid import UUID
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
-from hermes.router.signup import spoken
+from hermes.router.signup import check_language
 from hermes.stores.memory.ledger import MemoryCredits
 from hermes.turn import Platform
 
@@ -40,7 +40,7 @@ class MemoryPeople:
     async def create(self, _: Transaction, newcomer: NewUser) -> User:
         if newcomer.state not in SIGNED_UP:
             raise ValueError(f"who signs up is invited or active, not {newcomer.state}")
-        spoken(newcomer.language)
+        check_language(newcomer.language)
         return self.users.get(newcomer.id) or self._add(newcomer)
 
     async def get(self, _: Transaction, user_id: UUID) -> User:
@@ -100,7 +100,7 @@ class MemoryPeople:
         self.users[user_id] = replace(await self._there(tx, user_id), tier=tier)
 
     async def set_language(self, tx: Transaction, user_id: UUID, language: str | None) -> None:
-        self.users[user_id] = replace(await self._there(tx, user_id), language=spoken(language))
+        self.users[user_id] = replace(await self._there(tx, user_id), language=check_language(language))
 
     async def allow_training(self, tx: Transaction, user_id: UUID, *, trains: bool) -> None:
         self.users[user_id] = replace(await self._there(tx, user_id), trains=trains)

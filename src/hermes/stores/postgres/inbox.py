@@ -15,7 +15,7 @@ from hermes.ports.errors import ClaimLost, InboxFull, UserErased
 from hermes.ports.inbox import AcceptedMessage, Claim, InboxMessage, TurnOrigin, UnreadableMessage
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import User
-from hermes.router.joining import joined
+from hermes.router.join_messages import join_messages
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load
@@ -80,7 +80,7 @@ class PostgresInbox:
     async def join(self, tx: Transaction, claim: Claim, others: Sequence[InboxMessage]) -> Claim:
         await self.hold(tx, claim)
         await on(tx).execute(SQL["join"], {"turn_id": claim.turn_id, "turns": [said.turn_id for said in others]})
-        return replace(claim, envelope=joined([claim.envelope, *(said.envelope for said in others)]))
+        return replace(claim, envelope=join_messages([claim.envelope, *(said.envelope for said in others)]))
 
     async def uncount_attempt(self, tx: Transaction, claim: Claim) -> None:
         row = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "epoch": claim.epoch}
@@ -140,7 +140,7 @@ class PostgresInbox:
 def opened(keys: DataKeys, turn_id: UUID, sealed: bytes, turns: Sequence[UUID] | None, others: Sequence[bytes] | None) -> Envelope:
     """What came in, with what was joined to it. Raises SealError."""
     parts = zip([turn_id, *(turns or ())], [sealed, *(others or ())], strict=True)
-    return joined([decode(keys.open(scope(part), body)) for part, body in parts])
+    return join_messages([decode(keys.open(scope(part), body)) for part, body in parts])
 
 
 def in_room(envelope: Envelope, *, is_shared: bool) -> Envelope:

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import ChannelBusy, ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
-from hermes.router.signup import spoken
+from hermes.router.signup import check_language
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load
@@ -76,7 +76,7 @@ class PostgresPeople:
     async def create(self, tx: Transaction, newcomer: NewUser) -> User:
         if newcomer.state not in SIGNED_UP:
             raise ValueError(f"who signs up is invited or active, not {newcomer.state}")
-        row = {"id": newcomer.id, "state": newcomer.state, "tier": newcomer.tier, "language": spoken(newcomer.language)}
+        row = {"id": newcomer.id, "state": newcomer.state, "tier": newcomer.tier, "language": check_language(newcomer.language)}
         return await self._add(tx, row)
 
     async def get(self, tx: Transaction, user_id: UUID) -> User:
@@ -141,7 +141,7 @@ class PostgresPeople:
         await self._changes(tx, "set_tier", {"user_id": user_id, "tier": tier})
 
     async def set_language(self, tx: Transaction, user_id: UUID, language: str | None) -> None:
-        await self._changes(tx, "set_language", {"user_id": user_id, "language": spoken(language)})
+        await self._changes(tx, "set_language", {"user_id": user_id, "language": check_language(language)})
 
     async def allow_training(self, tx: Transaction, user_id: UUID, *, trains: bool) -> None:
         await self._changes(tx, "allow_training", {"user_id": user_id, "trains": trains})

@@ -1,0 +1,159 @@
+"""One call of a model in a turn: who asks, and what comes back. Whoever calls remembers it in the journal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from hermes.graph import CallRecord
+from hermes.ports.backends import ModelRequest
+from hermes.ports.errors import StoreUnavailable
+from hermes.ports.inbox import Claim
+from hermes.ports.model_calls import CallSource
+from hermes.ports.models import Answer, Caller, NoAnswer
+from hermes.ports.tools import ToolCall
+from hermes.router.effects import EffectResult
+from hermes.router.services import Services
+from hermes.router.steps.resolve_user import ResolvedUser
+
+MICRO_PER_USD = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournaledAnswer:
+    """What a model said, and all that is worth knowing about it."""
+
+    message: Mapping[str, Any]
+    call_id: str
+    model: str
+    backend: str
+    finish_reason: str
+    tokens_in: int
+    tokens_out: int
+    micro_usd: int
+    rate: Mapping[str, int]
+    latency_ms: int
+    attempts: Sequence[str]
+    copy_of: str | None = None
+    """The call that sampled it, where it came out of the cache."""
+    request_digest: str = ""
+    prompt_token_ids: Sequence[int] | None = None
+    token_ids: Sequence[int] | None = None
+    logprobs: Sequence[float] | None = None
+
+    @classmethod
+    def of(cls, answer: Answer) -> JournaledAnswer:
+        completion = answer.completion
+        return cls(
+            message={name: value for name, value in completion.message.items() if value is not None},
+            call_id=str(answer.call_id),
+            model=completion.model,
+            backend=answer.backend,
+            finish_reason=completion.finish_reason,
+            tokens_in=completion.usage.tokens_in,
+            tokens_out=completion.usage.tokens_out,
+            micro_usd=answer.micro_usd,
+            rate=dict(answer.rate),
+            latency_ms=answer.latency_ms,
+            attempts=[f"{attempt.name}: {attempt.outcome}" for attempt in answer.attempts],
+            copy_of=str(answer.copy_of) if answer.copy_of else None,
+            request_digest=completion.request_digest,
+            prompt_token_ids=list_or_none(completion.prompt_token_ids),
+            token_ids=list_or_none(completion.token_ids),
+            logprobs=list_or_none(completion.logprobs) if completion.token_ids is not None else None,
+        )
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> JournaledAnswer:
+        return cls(**json.loads(body))
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}, separators=(",", ":")).encode()
+
+    @property
+    def text(self) -> str:
+        content = self.message.get("content")
+        return content.strip() if isinstance(content, str) else ""
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        calls = self.message.get("tool_calls") or ()
+        return [ToolCall(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For the journal: names and numbers, no text."""
+        about = ("call_id", "model", "backend", "finish_reason", "tokens_in", "tokens_out", "micro_usd", "latency_ms", "copy_of")
+        return {**{name: getattr(self, name) for name in about}, "attempts": list(self.attempts)}
+
+    def record(self, tools: Sequence[Mapping[str, Any]]) -> CallRecord:
+        """The call as the message graph keeps it."""
+        extra = {"call_id": self.call_id, "backend": self.backend, "latency_ms": self.latency_ms, "micro_usd": self.micro_usd}
+        return CallRecord(
+            model=self.model,
+            finish_reason=self.finish_reason,
+            usage={"prompt_tokens": self.tokens_in, "completion_tokens": self.tokens_out},
+            tools=list(tools) or None,
+            tokenizer=self.model if self.token_ids is not None else None,
+            request_digest=self.request_digest or None,
+            prompt_token_ids=self.prompt_token_ids,
+            token_ids=self.token_ids,
+            logprobs=self.logprobs,
+            sample_id=self.call_id,
+            extra=extra if self.copy_of is None else {**extra, "copy_of": self.copy_of},
+        )
+
+
+def list_or_none(values: Sequence[Any] | None) -> list[Any] | None:
+    return None if values is None else list(values)
+
+
+MAX_TOKENS = 1_000_000
+"""The model's own limit holds."""
+
+
+class EmptyAnswer(NoAnswer):
+    """The model said nothing and asked for nothing."""
+
+
+async def ask_model(
+    services: Services,
+    messages: Sequence[Mapping[str, Any]],
+    caller: Caller,
+    *,
+    tools: Sequence[Mapping[str, Any]],
+    tool_choice: str | Mapping[str, Any] | None = None,
+    max_tokens: int | None = None,
+) -> EffectResult:
+    """One call through the gateway."""
+    wanted = ModelRequest(
+        messages=messages,
+        max_tokens=max_tokens or MAX_TOKENS,
+        tools=tools,
+        tool_choice=tool_choice,
+        wants_tokens=True,
+        user=str(caller.user_id),
+    )
+    try:
+        answered = JournaledAnswer.of(await services.models.complete(wanted, caller))
+    except StoreUnavailable as error:
+        # Nobody can say what is left of the budget, so it counts as spent; the store of the turn itself speaks up in its own steps.
+        raise NoAnswer(f"the call could not be admitted: {error}") from error
+    if not answered.text and (not answered.tool_calls or tool_choice == "none"):
+        raise EmptyAnswer(f"{answered.model} said nothing ({answered.finish_reason})")
+    return EffectResult(answered.to_bytes(), answered.facts)
+
+
+def make_caller(claim: Claim, person: ResolvedUser, session_id: UUID) -> Caller:
+    return Caller(
+        user_id=claim.user_id,
+        account=claim.envelope.account,
+        tier=person.tier,
+        source=CallSource.ROUTER,
+        turn_id=claim.turn_id,
+        session_id=session_id,
+        agent=person.agent.name,
+    )

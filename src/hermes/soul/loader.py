@@ -1,0 +1,112 @@
+"""Load the soul of a turn: the base out of the cache or out of the stores, and what comes to mind for this message.
+
+The cache holds what is known of the user, not who answers: an agent whose tone is changed speaks otherwise at once, and two agents that
+talk to one user share what is known of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+import structlog
+
+from hermes.ports.agents import Agent
+from hermes.ports.alerts import Alerts
+from hermes.ports.errors import PortError, StoreUnavailable
+from hermes.ports.memories import DreamDepth, Dreams, Memories
+from hermes.ports.souls import PastMessages, Soul, SoulCache
+from hermes.ports.transactions import Transactions
+from hermes.ports.users import User
+from hermes.soul.prompt_layers import Sanitize, SoulBase, build_base, message_note, room_note, room_system_message, system_message
+from hermes.soul.recall import NOTHING_RECALLED, Recall, RecalledFacts
+
+log = structlog.get_logger()
+
+DROP_PAUSES_S = (0.5, 1.0)
+"""Between the three tries to drop a base."""
+MAX_PAST_MESSAGES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoulLoader:
+    """The port Souls."""
+
+    transactions: Transactions
+    memories: Memories
+    dreams: Dreams
+    past: PastMessages
+    bases: SoulCache
+    recall: Recall
+    alerts: Alerts
+    sanitize: Sanitize
+    timeout_s: float = 2.0
+    """Longest wait for the base."""
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def load(self, user: User, agent: Agent, text: str, *, now: datetime, conversation_id: UUID) -> Soul:
+        started = time.perf_counter()
+        known = await self._base(user.id, conversation_id, now)
+        # Most people have told nothing yet that could be recalled, and a vector costs more than all the rest of a soul.
+        recalled = await self._recalled(user.id, text, now, has_facts=known is None or known.has_facts)
+        written = message_note(now, known, recalled.facts, self.sanitize)
+        load_ms = round((time.perf_counter() - started) * 1000)
+        return Soul(system_message(agent, known), written, recalled.is_used, load_ms, known.timezone if known else None)
+
+    def for_room(self, agent: Agent, *, now: datetime) -> Soul:
+        return Soul(room_system_message(agent), room_note(now), is_recall_used=False, load_ms=0)
+
+    async def invalidate(self, user_id: UUID) -> None:
+        for pause_s in (*DROP_PAUSES_S, None):
+            try:
+                await self.bases.drop(user_id)
+            except StoreUnavailable:
+                if pause_s is not None:
+                    await self.pause(pause_s)
+            else:
+                return
+        self.alerts.alert("soul_cache_not_invalidated", user_id=str(user_id), exposure_s=self.bases.ttl_s)
+
+    async def _recalled(self, user_id: UUID, text: str, now: datetime, *, has_facts: bool) -> RecalledFacts:
+        return await self.recall.find(user_id, text, now=now, has_facts=has_facts) if text.strip() else NOTHING_RECALLED
+
+    async def _base(self, user_id: UUID, conversation_id: UUID, now: datetime) -> SoulBase | None:
+        """What is known of the user; None where no store says."""
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                cached = await self.bases.get(user_id)
+                known = decode_base(cached.value)
+                if known is None:
+                    known = await self._built(user_id, now)
+                    await self.bases.put(user_id, encode_base(known), cached.mark)
+                return known
+        except (PortError, TimeoutError) as error:
+            log.warning("soul_without_base", user_id=str(user_id), conversation_id=str(conversation_id), error=type(error).__name__)
+            return None
+
+    async def _built(self, user_id: UUID, now: datetime) -> SoulBase:
+        async with self.transactions.begin() as tx:
+            facts = await self.memories.keyed(tx, user_id, now=now)
+            past = await self.past.last(tx, user_id, limit=MAX_PAST_MESSAGES)
+            dreams = await self.dreams.newest(tx, user_id, DreamDepth.DEEP)
+            has_facts = await self.memories.has_free(tx, user_id)
+        return replace(build_base(facts, past, dreams, self.sanitize), has_facts=has_facts)
+
+
+def encode_base(known: SoulBase) -> bytes:
+    past = [at.isoformat() for at in known.past]
+    return json.dumps({"text": known.text, "timezone": known.timezone, "past": past, "has_facts": known.has_facts}).encode()
+
+
+def decode_base(value: bytes | None) -> SoulBase | None:
+    """Read a cached base; None for what is none, or was written by another version."""
+    try:
+        fields = json.loads(value or b"{}")
+        past = tuple(datetime.fromisoformat(at) for at in fields["past"])
+        return SoulBase(fields["text"], fields["timezone"], past, fields["has_facts"])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,111 @@
+"""Ask a model for the memory's own sake: what a message says of its writer, what follows from all that is known.
+
+The user whose memory it is pays. Each call has its row, with the source `memory`, and counts in the user's tokens and in the platform's
+money as every other one does: a budget that some calls are not in is no budget. But nobody waits for these calls, so they make room for
+those that somebody waits for: a model is asked only while half of a day's tokens are left, of the day and of the month. Below that rules
+and counts do without, and what is left is for answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from hermes.ports.agents import Agent
+from hermes.ports.backends import BackendError, ModelRequest
+from hermes.ports.budgets import Budgets, BudgetSpent, CallsPaused
+from hermes.ports.errors import NotFound, StoreUnavailable, UserErased
+from hermes.ports.model_calls import CallSource
+from hermes.ports.models import Caller, Models, NoAnswer
+from hermes.ports.transactions import Transactions
+from hermes.ports.users import User, Users, UserState
+from hermes.soul.extract import TextCompleter
+
+MIN_DAY_SHARE_LEFT = 0.5
+"""The share of a day's tokens that memory does not touch."""
+
+
+class NoCapableModel(NoAnswer):
+    """The user's tier has no model that could."""
+
+
+class TokensKeptForAnswers(NoAnswer):
+    """What is left of the user's tokens is for answers."""
+
+
+NO_ANSWER_ERRORS: tuple[type[Exception], ...] = (NoAnswer, BudgetSpent, CallsPaused, BackendError, TimeoutError)
+"""What is raised where no model answers: for `fails_with` of MemoryWriter and Dreamer."""
+
+
+class TokenAllowance(Protocol):
+    """How many tokens a tier gives to a user."""
+
+    @property
+    def day_tokens(self) -> int: ...
+
+    @property
+    def month_tokens(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryModel:
+    """Asks models on behalf of users."""
+
+    models: Models
+    budgets: Budgets
+    transactions: Transactions
+    people: Users
+    agent_on: Callable[[str], Agent]
+    """Who answers on an account: an agent with a tier of its own also remembers with that one."""
+    tier: Callable[[str], TokenAllowance]
+    """A tier by its name; raises NotThere."""
+    can_read: Callable[[str], bool] = lambda _: True
+    """Whether the models of a tier, by its name, are any that could read."""
+    chain: Sequence[str] = ()
+    """The models to try; none: those of the user's tier."""
+    max_tokens: int = 1_024
+
+    def on_behalf_of(self, user_id: UUID, account: str, *, turn_id: UUID | None = None, deadline_s: float = 25.0) -> TextCompleter:
+        """A way to ask, paid by this user. It raises NO_ANSWER, and Forgotten for a user who was deleted.
+
+        The deadline is below the patience of whoever asks, so that the call ends by itself and its row says why."""
+
+        async def complete(messages: list[dict[str, str]]) -> str:
+            try:
+                tier = await self._tier_of(user_id, account)
+                if not self.chain and not self.can_read(tier):
+                    raise NoCapableModel
+                await self._keep_for_answers(user_id, tier)
+                caller = Caller(
+                    user_id=user_id,
+                    account=account,
+                    tier=tier,
+                    source=CallSource.MEMORY,
+                    turn_id=turn_id,
+                    models=self.chain or None,
+                    deadline_s=deadline_s,
+                )
+                ask = ModelRequest(messages=messages, max_tokens=self.max_tokens, sampling={"temperature": 0}, user=str(user_id))
+                answer = await self.models.complete(ask, caller)
+            except (StoreUnavailable, NotFound) as error:
+                # Nobody can say what is left, so it counts as spent. What the rules read is saved all the same.
+                raise NoAnswer(f"the call could not be admitted: {error}") from error
+            content = answer.completion.message.get("content")
+            return content if isinstance(content, str) else ""
+
+        return complete
+
+    async def _tier_of(self, user_id: UUID, account: str) -> str:
+        async with self.transactions.begin() as tx:
+            user: User = await self.people.get(tx, user_id)
+        if user.state is UserState.DELETED:
+            raise UserErased
+        return self.agent_on(account).tier or user.tier
+
+    async def _keep_for_answers(self, user_id: UUID, tier: str) -> None:
+        allowance, used = self.tier(tier), await self.budgets.used(user_id)
+        left_of_day = allowance.day_tokens - used.day_tokens - used.day_held
+        left_of_month = allowance.month_tokens - used.month_tokens - used.month_held
+        if min(left_of_day, left_of_month) < MIN_DAY_SHARE_LEFT * allowance.day_tokens:
+            raise TokensKeptForAnswers

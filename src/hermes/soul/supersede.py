@@ -1,0 +1,116 @@
+"""What becomes of what is known when something new is learnt. Values in, changes out; the store carries them out.
+
+known vegan, learnt {diet: pescatarian}  ->  pescatarian supersedes vegan, and the free fact "I'm vegan and love tempeh" too
+known "My dog is called Rex", learnt "I have a dog named Rex"  ->  nothing"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from hermes.ports.embeddings import Embedding
+from hermes.ports.memories import Fact, FactChange, FactOrigin, NewFact
+from hermes.soul.extract_rules import same_item
+from hermes.soul.fact_keys import Op, merge_values
+from hermes.soul.recall_terms import fold, terms
+from hermes.soul.similarity import canonical, is_nearly_equal, is_same
+
+IDENTITY_KEYS = frozenset({"diet"})
+"""Keys whose old value makes free facts that name it untrue: who eats fish now is no longer "vegan since 2019"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedFact:
+    """Something that a user said of themselves, clean and typed."""
+
+    text: str
+    key: str | None = None
+    op: Op = Op.SET
+    origin: FactOrigin
+    source_turn: UUID | None = None
+    confidence: float = 1.0
+    expires_at: datetime | None = None
+    replaces: UUID | None = None
+    """A known free fact that this one takes the place of."""
+    embedding: Embedding | None = None
+
+
+def plan_change(known: Sequence[Fact], learnt: LearnedFact, cosines: Mapping[UUID, float]) -> FactChange | None:
+    """Return what to change, or None where this is known already. `cosines` are those of the known free facts to the learnt one.
+
+    `known` need not be all: the value of the learnt key, the free facts that may say the same (`comparable`), the one that is replaced and,
+    for what `outdates` says, those that name it."""
+    if learnt.key is not None:
+        return plan_key_change(known, learnt, learnt.key)
+    free = [fact for fact in known if fact.key is None]
+    replaced = tuple(fact.id for fact in free if fact.id == learnt.replaces)
+    if any(is_same_fact(fact, learnt, cosines.get(fact.id, 0.0)) for fact in free if fact.id not in replaced):
+        return None
+    fact = new_fact(learnt, learnt.text)
+    if replaced and canonical(next(each.text for each in free if each.id in replaced)) == fact.canonical:
+        return None
+    return FactChange(fact=fact, supersedes=replaced)
+
+
+def plan_key_change(known: Sequence[Fact], learnt: LearnedFact, key: str) -> FactChange | None:
+    old = next((fact for fact in known if fact.key == key), None)
+    value = merge_values(key, old.text if old else None, learnt.text, learnt.op, same_item)
+    if value == (old.text if old else None):
+        return None
+    gone: tuple[UUID, ...] = () if old is None else (old.id,)
+    if old is not None and key in IDENTITY_KEYS:
+        gone += tuple(fact.id for fact in known if fact.key is None and has_word(fact.text, old.text))
+    return FactChange(fact=None if value is None else new_fact(learnt, value), supersedes=gone)
+
+
+def outdated_value(known: Sequence[Fact], learnt: LearnedFact) -> str | None:
+    """The value that this takes the place of, where free facts that name it are no longer true either; None otherwise."""
+    return next((fact.text for fact in known if fact.key == learnt.key), None) if learnt.key in IDENTITY_KEYS else None
+
+
+def facts_after(known: Sequence[Fact], change: FactChange, now: datetime) -> list[Fact]:
+    """What is known once a change is made, for what is planned next in the same breath."""
+    kept = [fact for fact in known if fact.id not in change.supersedes]
+    if change.fact is None:
+        return kept
+    new = change.fact
+    return [
+        *kept,
+        Fact(
+            id=new.id,
+            text=new.text,
+            key=new.key,
+            origin=new.origin,
+            source_turn=new.source_turn,
+            confidence=new.confidence,
+            valid_from=now,
+            expires_at=new.expires_at,
+        ),
+    ]
+
+
+def is_same_fact(fact: Fact, learnt: LearnedFact, cosine: float) -> bool:
+    one, other = canonical(fact.text), canonical(learnt.text)
+    return one == other or is_nearly_equal(one, other) or is_same(fact.text, learnt.text, cosine)
+
+
+def has_word(text: str, value: str) -> bool:
+    """Whether a text has a value as a word of its own."""
+    return re.search(rf"(?<!\w){re.escape(fold(value))}(?!\w)", fold(text)) is not None
+
+
+def new_fact(learnt: LearnedFact, text: str) -> NewFact:
+    bare = NewFact(
+        text=text,
+        key=learnt.key,
+        origin=learnt.origin,
+        source_turn=learnt.source_turn,
+        confidence=learnt.confidence,
+        expires_at=learnt.expires_at,
+    )
+    if learnt.key is not None:
+        return bare
+    return replace(bare, canonical=canonical(text), terms=tuple(terms(text)), embedding=learnt.embedding)

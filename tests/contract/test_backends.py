@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hermes.backends import LLAMA_CPP, OPENAI, SGLANG, VLLM, AnthropicBackend, HttpClient, OllamaBackend, OpenAICompatibleBackend
-from hermes.backends.http import HttpBackend
+from hermes.backends.http_backend import HttpBackend
 from hermes.ports.backends import (
     Backend,
     BackendError,

@@ -23,7 +23,7 @@ from hermes.app import channels
 from hermes.app.channels import Lines, Pollers
 from hermes.channels.post import open_post
 from hermes.channels.telegram import BotApi, Telegram
-from hermes.gateway.catalogue import Catalogue
+from hermes.gateway.catalogue import ModelCatalogue
 from hermes.gateway.fleet import Fleet
 from hermes.ports.users import User, UserState
 from hermes.router.chores import Chore, ChoreScheduler
@@ -104,7 +104,7 @@ async def test_what_follows_the_accounts_ends_after_one_cancellation_wherever_it
 
 
 async def test_what_follows_the_fleet_ends_after_one_cancellation_wherever_it_comes(database: Database) -> None:
-    fleet = Fleet({}, catalogue=Catalogue({}, {}), agents=PostgresAgents(), transactions=database, alerts=Bell())
+    fleet = Fleet({}, catalogue=ModelCatalogue({}, {}), agents=PostgresAgents(), transactions=database, alerts=Bell())
     await ends_wherever_cancelled(lambda: fleet.follow(poll_s=0), places=60, rounds=2)
 
 

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.gateway.matching import Marker
+from hermes.gateway.client_chats.matching import ChatFingerprinter
 from hermes.graph import CallRecord
 from hermes.ports.client_chats import ChatFingerprint, ChatMatch, ClientChats
 from hermes.ports.errors import UserErased
@@ -31,7 +31,7 @@ def said(text: str, **more: Any) -> dict[str, Any]:
 
 
 def marks(*messages: dict[str, Any]) -> list[ChatFingerprint]:
-    return Marker(messages).marks
+    return ChatFingerprinter(messages).marks
 
 
 class House:

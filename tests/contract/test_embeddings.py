@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from hermes.backends.client import HttpClient, Lost
+from hermes.backends.http_client import HttpClient, TransportError
 from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
 from hermes.stores.embeddings import ApiEmbeddings, HashedEmbeddings, local_embeddings
 from hermes.stores.embeddings.hashing import hashed
@@ -58,7 +58,7 @@ async def client() -> AsyncIterator[HttpClient]:
 
 
 def api(client: HttpClient, address: str, **more: Any) -> ApiEmbeddings:
-    return ApiEmbeddings(client, loses_with=Lost, address=address, name="small", dimension=512, key="secret", **more)
+    return ApiEmbeddings(client, loses_with=TransportError, address=address, name="small", dimension=512, key="secret", **more)
 
 
 @pytest.fixture(params=["hashed", "minilm", "api"])

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hermes.backends import LLAMA_CPP, HttpClient, LocalBackend, OpenAICompatibleBackend
-from hermes.backends.local.process import Engine, start
+from hermes.backends.local.process import LlamaEngine, start_engine
 from hermes.backends.local.weights import find_model
 from hermes.ports.backends import (
     Backend,
@@ -56,8 +56,8 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Engine]:
-    engine = start(find_model(None), threads=1, context=CONTEXT)
+def server() -> Iterator[LlamaEngine]:
+    engine = start_engine(find_model(None), threads=1, context=CONTEXT)
     yield engine
     engine.end()
 
@@ -72,7 +72,7 @@ async def local() -> AsyncIterator[LocalBackend]:
 @pytest.fixture(params=["http", "local"])
 async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
     if request.param == "http":
-        engine: Engine = request.getfixturevalue("server")
+        engine: LlamaEngine = request.getfixturevalue("server")
         client = HttpClient()
         yield House("http", OpenAICompatibleBackend(client, engine.address, engine.key, "llama_cpp", LLAMA_CPP))
         await client.aclose()
@@ -215,7 +215,7 @@ async def test_a_deadline_stops_the_model(house: House) -> None:
     assert time.monotonic() - started < 4
 
 
-async def test_a_wrong_key_is_refused(server: Engine) -> None:
+async def test_a_wrong_key_is_refused(server: LlamaEngine) -> None:
     client = HttpClient()
     backend = OpenAICompatibleBackend(client, server.address, "wrong", "llama_cpp", LLAMA_CPP)
     with pytest.raises(Unauthorized):
@@ -330,7 +330,7 @@ def test_the_model_does_not_outlive_who_started_it() -> None:
 # --- helpers
 
 
-def engine_of(local: LocalBackend) -> Engine:
+def engine_of(local: LocalBackend) -> LlamaEngine:
     assert local._starting is not None
     return local._starting.result()
 

@@ -10,8 +10,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.gateway.door import read_request
-from hermes.gateway.door.recording import Recording
+from hermes.gateway.client_chats import read_request
+from hermes.gateway.client_chats.recording import ChatRecorder
 from hermes.graph.message import canonical
 from hermes.ports.backends import Completion, Usage
 from hermes.ports.model_calls import CallOutcome, CallSource, ModelCall
@@ -127,7 +127,7 @@ class Client:
         return {"role": "assistant", "content": self._any.choice(WORDS), **thought}
 
 
-class Locked(Recording):
+class Locked(ChatRecorder):
     """Records without the short way."""
 
     async def at_once(self, call: ModelCall, completion: Completion) -> UUID | None:
@@ -137,7 +137,7 @@ class Locked(Recording):
 class House:
     """A store of chats for one user, and what must be in it."""
 
-    def __init__(self, database: Database, keyring: Keyring, user_id: UUID, way: type[Recording]) -> None:
+    def __init__(self, database: Database, keyring: Keyring, user_id: UUID, way: type[ChatRecorder]) -> None:
         self.database, self.user_id, self.way = database, user_id, way
         self.chats, self.graphs, self.calls = PostgresChats(database, keyring), PostgresGraphs(keyring), PostgresCalls()
         self.wanted: dict[str, tuple[UUID, list[bytes], Any]] = {}
@@ -152,7 +152,7 @@ class House:
         for message in asked.answers:
             await self.record(recording, request.messages, message, asked)
 
-    async def record(self, recording: Recording, sent: Any, message: dict[str, Any], asked: Asked) -> None:
+    async def record(self, recording: ChatRecorder, sent: Any, message: dict[str, Any], asked: Asked) -> None:
         usage = Usage(tokens_in=1, tokens_out=1)
         call = ModelCall(
             id=uuid4(),
@@ -193,9 +193,9 @@ class House:
         assert rows == {call_id: session_id for call_id, (session_id, _, _) in self.wanted.items()}
 
 
-@pytest.mark.parametrize("way", [Recording, Locked])
+@pytest.mark.parametrize("way", [ChatRecorder, Locked])
 @pytest.mark.parametrize("seed", range(6))
-async def test_every_sample_stands_once_under_exactly_what_was_sent(database: Database, seed: int, way: type[Recording]) -> None:
+async def test_every_sample_stands_once_under_exactly_what_was_sent(database: Database, seed: int, way: type[ChatRecorder]) -> None:
     keyring = Keyring(MasterKeys.parse([new_master_key()]))
     async with database.begin() as tx:
         user, _ = await PostgresPeople(keyring).find_or_create(tx, "shop", Platform.COMPLETIONS, "u", state=UserState.ACTIVE)
@@ -208,4 +208,4 @@ async def test_every_sample_stands_once_under_exactly_what_was_sent(database: Da
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6, 150))
 async def test_many_more_clients(database: Database, seed: int) -> None:
-    await test_every_sample_stands_once_under_exactly_what_was_sent(database, seed, Recording)
+    await test_every_sample_stands_once_under_exactly_what_was_sent(database, seed, ChatRecorder)

@@ -15,7 +15,7 @@ import pytest
 from hermes.app import Hermes, open_hermes
 from hermes.cli.fleet import canary_of as canary_through
 from hermes.config import load
-from hermes.gateway.catalogue import Catalogue, Model, Tier
+from hermes.gateway.catalogue import ModelCatalogue, ModelSpec, Tier
 from hermes.gateway.fleet import Adapter, Fleet, SwapFailed
 from hermes.ports.agents import Agent, FleetEvent, FleetEventKind
 from hermes.ports.backends import Overloaded
@@ -31,7 +31,7 @@ from tests.unit.gateway.test_fleet import Bell, Member, ask, canary_of
 
 POLL_S = 0.05
 MEMBERS = ("blue", "green", "red")
-CATALOGUE = Catalogue({"free": Tier(("blue",), 1_000)}, {name: Model(name, f"{name}-1", 100) for name in MEMBERS})
+CATALOGUE = ModelCatalogue({"free": Tier(("blue",), 1_000)}, {name: ModelSpec(name, f"{name}-1", 100) for name in MEMBERS})
 
 
 @dataclass

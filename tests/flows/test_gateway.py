@@ -10,9 +10,9 @@ import pytest
 from redis.asyncio import Redis
 
 from hermes.backends import AnthropicBackend, HttpClient, OllamaBackend
-from hermes.gateway.catalogue import USUAL
+from hermes.gateway.catalogue import DEFAULT_CATALOGUE
 from hermes.gateway.gateway import Gateway
-from hermes.gateway.prices import KNOWN, Prices
+from hermes.gateway.prices import LIST_PRICES, Prices
 from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
 from hermes.ports.backends import CutShort, ModelRequest, TextDelta
@@ -89,14 +89,14 @@ async def house(database: Database, redis_url: str) -> AsyncIterator[House]:
         v.anthropic.models[:] = ["claude-haiku-4-5-20251001", "claude-sonnet-4-6"]
         v.ollama.models[:] = ["llama3.2"]
         backends = {
-            "anthropic": AnthropicBackend(client, v.anthropic.key, v.anthropic.url, models=USUAL.capabilities_of("anthropic")),
-            "ollama": OllamaBackend(client, v.ollama.url, models=USUAL.capabilities_of("ollama")),
+            "anthropic": AnthropicBackend(client, v.anthropic.key, v.anthropic.url, models=DEFAULT_CATALOGUE.capabilities_of("anthropic")),
+            "ollama": OllamaBackend(client, v.ollama.url, models=DEFAULT_CATALOGUE.capabilities_of("ollama")),
         }
         metrics, slots = Metrics(), Slots(4, wait_s=0.5)
         metrics.watch_slots(lambda: slots.used, lambda: slots.waiting)
         gateway = Gateway(
-            catalogue=USUAL,
-            prices=Prices(KNOWN),
+            catalogue=DEFAULT_CATALOGUE,
+            prices=Prices(LIST_PRICES),
             backends=backends,
             slots=slots,
             budgets=budgets,

@@ -15,7 +15,7 @@ import pytest
 from yarl import URL
 
 from hermes.app import Hermes, open_hermes
-from hermes.backends.fetch import PublicWeb
+from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.channels.media import AccountFiles
 from hermes.config import MemorySettings, Secret, Settings, WorkSettings
 from hermes.demo.platforms import Person, Platforms, open_platforms, sample_picture
@@ -80,7 +80,7 @@ class Later:
 class Cdn:
     """The public web, in which Meta's host for Instagram's files is the fake."""
 
-    web: PublicWeb
+    web: PublicImageFetcher
     url: str
 
     async def fetch(self, url: str) -> FetchedMedia:
@@ -138,7 +138,7 @@ async def town(database_url: str, redis_url: str, *, media_url: str | None = Non
             memory=MemorySettings(asks_models=False),
         )
         hermes = await stack.enter_async_context(open_hermes(settings, adjust=lambda parts: replace(parts, models=models, web=later)))
-        web = PublicWeb(max_bytes=settings.pictures.max_bytes, local_port=URL(platforms.url).port)
+        web = PublicImageFetcher(max_bytes=settings.pictures.max_bytes, local_port=URL(platforms.url).port)
         stack.push_async_callback(web.aclose)
         later.fetcher = AccountFiles(
             channels=Directory(channels_to(platforms).values()),

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from hermes.gateway.prices import FREE, KNOWN, Prices
+from hermes.gateway.prices import FREE_RATE, LIST_PRICES, Prices
 from hermes.ports.backends import Usage
 
 pytestmark = [pytest.mark.readers, pytest.mark.filterwarnings("default")]  # their warnings are theirs
 
 NOW = datetime.now(UTC)
-OURS = Prices(KNOWN)
-BILLED = [model for model in OURS.models() if OURS.rate(model, NOW.date(), 0) != FREE]
+OURS = Prices(LIST_PRICES)
+BILLED = [model for model in OURS.models() if OURS.rate(model, NOW.date(), 0) != FREE_RATE]
 LENGTHS = [1_000, 100_000, 100_001, 200_000, 200_001, 500_000]
 """Prompts on both sides of every length from which a vendor asks for more."""
 

@@ -11,8 +11,8 @@ from hermes.app.home import StartRefused
 from hermes.app.models import BUILDERS, backends_from, catalogue_from, check_prices, missing, prices_from, stand_ins
 from hermes.backends import HttpClient, ScriptedBackend
 from hermes.config import BackendKind, Environment, Settings, load
-from hermes.gateway.catalogue import USUAL, Model, Tier
-from hermes.gateway.prices import BEGINNING, FREE, KNOWN, Price, Prices, Rate
+from hermes.gateway.catalogue import DEFAULT_CATALOGUE, ModelSpec, Tier
+from hermes.gateway.prices import EARLIEST_DAY, FREE_RATE, LIST_PRICES, Price, Prices, TokenRate
 from hermes.ports.backends import Capabilities, FindingLevel, ModelRequest
 from tests.fakes.vendors import vendors
 
@@ -44,8 +44,8 @@ def refusal(tmp_path: Path, toml: str) -> list[str]:
 
 def test_with_a_key_and_nothing_else_everything_is_as_usual(tmp_path: Path) -> None:
     said = settings(tmp_path, **KEY)
-    assert catalogue_from(said) == USUAL
-    assert prices_from(said).models() == Prices(KNOWN).models()
+    assert catalogue_from(said) == DEFAULT_CATALOGUE
+    assert prices_from(said).models() == Prices(LIST_PRICES).models()
     assert (missing(said), stand_ins(said)) == ({}, {})
     check_prices(catalogue_from(said), prices_from(said), TODAY)
 
@@ -67,13 +67,13 @@ def test_what_is_written_lies_over_what_is_known(tmp_path: Path) -> None:
         chain = ["ollama"]
     """
     catalogue = catalogue_from(settings(tmp_path, toml, **KEY))
-    haiku, ollama = USUAL.models["claude-haiku"], USUAL.models["ollama"]
+    haiku, ollama = DEFAULT_CATALOGUE.models["claude-haiku"], DEFAULT_CATALOGUE.models["ollama"]
     assert catalogue.models == {
-        **USUAL.models,
+        **DEFAULT_CATALOGUE.models,
         "claude-haiku": replace(haiku, max_tokens=300, capabilities=replace(haiku.capabilities, vision=False, cache_floor=5_000)),
         "ollama": replace(ollama, id="qwen3", capabilities=replace(ollama.capabilities, tools=True)),
     }
-    assert catalogue.tiers == {**USUAL.tiers, "free": Tier(("claude-haiku",), 10, 100), "starter": Tier(("ollama",), 200_000)}
+    assert catalogue.tiers == {**DEFAULT_CATALOGUE.tiers, "free": Tier(("claude-haiku",), 10, 100), "starter": Tier(("ollama",), 200_000)}
 
 
 def test_a_new_model_needs_only_a_backend_and_can_do_what_is_usual_there(tmp_path: Path) -> None:
@@ -93,10 +93,10 @@ def test_a_new_model_needs_only_a_backend_and_can_do_what_is_usual_there(tmp_pat
         day_tokens = 5
     """
     catalogue = catalogue_from(settings(tmp_path, toml, **KEY))
-    assert {name: model for name, model in catalogue.models.items() if name not in USUAL.models} == {
-        "qwen": Model("gpu", "qwen", 2_048, Capabilities()),
-        "claude-next": Model("anthropic", "claude-6", 2_048, Capabilities(vision=True, context=200_000)),
-        "small": Model("ollama", "small", 2_048, Capabilities(tools=False)),
+    assert {name: model for name, model in catalogue.models.items() if name not in DEFAULT_CATALOGUE.models} == {
+        "qwen": ModelSpec("gpu", "qwen", 2_048, Capabilities()),
+        "claude-next": ModelSpec("anthropic", "claude-6", 2_048, Capabilities(vision=True, context=200_000)),
+        "small": ModelSpec("ollama", "small", 2_048, Capabilities(tools=False)),
     }
     assert catalogue.tier("gold") == Tier(("qwen", "claude-haiku"), 5)
 
@@ -168,11 +168,11 @@ def test_written_prices_replace_the_known_ones_of_the_same_id(tmp_path: Path) ->
     """
     prices = prices_from(settings(tmp_path, toml, **KEY)).models()
     assert prices[HAIKU] == [
-        Price(HAIKU, BEGINNING, Rate.usd(0.8, 4, read=0.08)),
-        Price(HAIKU, date(2026, 12, 1), Rate.usd(1, 5), over=(100, Rate.usd(2, 10, write=2.5, hour=4))),
+        Price(HAIKU, EARLIEST_DAY, TokenRate.usd(0.8, 4, read=0.08)),
+        Price(HAIKU, date(2026, 12, 1), TokenRate.usd(1, 5), over=(100, TokenRate.usd(2, 10, write=2.5, hour=4))),
     ]
     assert {model: rows for model, rows in prices.items() if model != HAIKU} == {
-        model: rows for model, rows in Prices(KNOWN).models().items() if model != HAIKU
+        model: rows for model, rows in Prices(LIST_PRICES).models().items() if model != HAIKU
     }
 
 
@@ -191,7 +191,7 @@ def test_what_nobody_bills_costs_nothing_under_any_id(tmp_path: Path) -> None:
     models = "[models.mine]\nbackend = 'local'\nid = 'my-weights'\n[models.opus]\nbackend = 'claude_local'\n"
     toml = f"{models}[tiers.free]\nchain = ['mine', 'opus']"
     said = settings(tmp_path, toml, **KEY)
-    assert [prices_from(said).rate(model, TODAY, 0) for model in ("my-weights", "opus")] == [FREE, FREE]
+    assert [prices_from(said).rate(model, TODAY, 0) for model in ("my-weights", "opus")] == [FREE_RATE, FREE_RATE]
     check_prices(catalogue_from(said), prices_from(said), TODAY)
 
 
@@ -238,7 +238,7 @@ async def test_a_health_check_looks_for_the_models_that_somebody_chose(tmp_path:
     async with vendors() as v:
         v.anthropic.models[:] = [HAIKU]
         ours = {"HERMES_BACKENDS_ANTHROPIC_API_KEY": v.anthropic.key, "HERMES_BACKENDS_ANTHROPIC_BASE_URL": v.anthropic.url}
-        chains = "\n".join(f"[tiers.{name}]\nchain = ['claude-haiku']" for name in USUAL.tiers)
+        chains = "\n".join(f"[tiers.{name}]\nchain = ['claude-haiku']" for name in DEFAULT_CATALOGUE.tiers)
         health = await backends_from(settings(tmp_path, chains, **ours), client)["anthropic"].health_check()
         assert [check.level for check in health] == [FindingLevel.INFO]
         chosen = f"{chains}\n[models.claude-opus-5-5]"
@@ -272,7 +272,7 @@ def test_the_local_model_has_the_context_that_its_models_say(tmp_path: Path) -> 
     usual, mine = (backends_from(settings(tmp_path, said), HttpClient())["local"] for said in ("", toml))
     assert [usual.capabilities("m").context, mine.capabilities("m").context] == [4_096, 9_000]
     assert [usual.answers_as("mine"), mine.answers_as("mine")] == ["SmolLM2-135M-Instruct.Q4_1", "w"], "the weights that answer"
-    assert usual.capabilities("m") == USUAL.models["smollm2"].capabilities
+    assert usual.capabilities("m") == DEFAULT_CATALOGUE.models["smollm2"].capabilities
 
 
 def test_every_kind_can_be_built(tmp_path: Path) -> None:
@@ -290,11 +290,11 @@ async def test_in_development_a_script_stands_in_for_a_backend_without_a_key_and
     said = settings(tmp_path)
     catalogue, prices, backends = catalogue_from(said), prices_from(said), backends_from(said, HttpClient())
     assert stand_ins(said) == missing(said) == {"anthropic": "no key"}
-    assert catalogue.models["claude-haiku"] == replace(USUAL.models["scripted"], stands_for=HAIKU), "it has a name of its own"
+    assert catalogue.models["claude-haiku"] == replace(DEFAULT_CATALOGUE.models["scripted"], stands_for=HAIKU), "it has a name of its own"
     assert {name: model.backend for name, model in catalogue.models.items() if name.startswith("claude-")} == dict.fromkeys(
         ["claude-haiku", "claude-sonnet", "claude-haiku-5-5", "claude-sonnet-5-5", "claude-opus-5-5"], "scripted"
     )
-    assert [prices.rate(model.id, TODAY, 0) for model in catalogue.models.values()] == [FREE] * len(catalogue.models)
+    assert [prices.rate(model.id, TODAY, 0) for model in catalogue.models.values()] == [FREE_RATE] * len(catalogue.models)
     check_prices(catalogue, prices, TODAY)
     assert "anthropic" not in backends
     scripted = backends["scripted"]
@@ -317,16 +317,16 @@ def test_written_prices_do_not_bill_a_script(tmp_path: Path) -> None:
     for stand_in in ("scripted", "local"):
         said = settings(tmp_path, f"{toml}[llm]\nstand_in = '{stand_in}'")
         catalogue, prices = catalogue_from(said), prices_from(said)
-        assert [prices.rate(catalogue.models[name].id, TODAY, 0) for name in ("claude-haiku", "claude-sonnet")] == [FREE, FREE]
-        assert prices.rate(HAIKU, TODAY, 0) == Rate.usd(1, 5), "the price of the model itself stays what it is"
+        assert [prices.rate(catalogue.models[name].id, TODAY, 0) for name in ("claude-haiku", "claude-sonnet")] == [FREE_RATE, FREE_RATE]
+        assert prices.rate(HAIKU, TODAY, 0) == TokenRate.usd(1, 5), "the price of the model itself stays what it is"
 
 
 def test_in_production_a_backend_without_a_key_is_missing_and_nobody_stands_in(tmp_path: Path) -> None:
     said = settings(tmp_path, 'environment = "production"')
     assert said.environment is Environment.PRODUCTION
     assert (missing(said), stand_ins(said)) == ({"anthropic": "no key"}, {})
-    assert catalogue_from(said) == USUAL
-    assert prices_from(said).rate(HAIKU, TODAY, 0) != FREE
+    assert catalogue_from(said) == DEFAULT_CATALOGUE
+    assert prices_from(said).rate(HAIKU, TODAY, 0) != FREE_RATE
     assert "anthropic" not in backends_from(said, HttpClient())
 
 

@@ -22,10 +22,10 @@ from redis.backoff import NoBackoff
 from gateway.asking import MAX_TOKENS, MODEL, messages
 from gateway.calls import Aim, Client
 from hermes.backends import PLAIN, HttpClient, OpenAICompatibleBackend
-from hermes.gateway.catalogue import Catalogue, Model, Tier
-from hermes.gateway.chain import SHARE
+from hermes.gateway.catalogue import ModelCatalogue, ModelSpec, Tier
+from hermes.gateway.chain import ATTEMPT_SHARE
 from hermes.gateway.gateway import Gateway
-from hermes.gateway.prices import Price, Prices, Rate
+from hermes.gateway.prices import Price, Prices, TokenRate
 from hermes.gateway.slots import Slots
 from hermes.ops.metrics import Metrics
 from hermes.ports.backends import ModelRequest, TextDelta
@@ -46,10 +46,10 @@ from hermes.turn import Platform
 
 TIER = "bench"
 DAY_TOKENS = 1_000_000_000
-PRICES = Prices(Price(f"{MODEL}-{name}", date(2026, 1, 1), Rate.usd(1.0, 5.0)) for name in ("primary", "second"))
-CATALOGUE = Catalogue(
+PRICES = Prices(Price(f"{MODEL}-{name}", date(2026, 1, 1), TokenRate.usd(1.0, 5.0)) for name in ("primary", "second"))
+CATALOGUE = ModelCatalogue(
     tiers={TIER: Tier(("primary", "second"), DAY_TOKENS)},
-    models={name: Model(name, f"{MODEL}-{name}", MAX_TOKENS) for name in ("primary", "second")},
+    models={name: ModelSpec(name, f"{MODEL}-{name}", MAX_TOKENS) for name in ("primary", "second")},
 )
 
 
@@ -91,7 +91,7 @@ async def opened(aim: Aim) -> AsyncIterator[Client]:
             cap_micro_usd=10**15,
             **parts,
             # The peers' time-out is for one attempt, ours is a deadline for the whole chain: such that the first attempt has as long.
-            **({} if aim.timeout_s is None else {"deadline_s": aim.timeout_s / SHARE}),
+            **({} if aim.timeout_s is None else {"deadline_s": aim.timeout_s / ATTEMPT_SHARE}),
         )
         stack.push_async_callback(gateway.settled)
         yield HermesGateway(gateway, Caller(user_id=user_id, account="bench", tier=TIER, source=CallSource.COMPLETIONS, takes_copies=False))

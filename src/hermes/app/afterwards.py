@@ -8,7 +8,7 @@ from hermes.app.answering import Mind
 from hermes.app.gateway import Models, SystemClock
 from hermes.app.parts import Parts
 from hermes.config import BackendKind, Settings
-from hermes.gateway.catalogue import Catalogue
+from hermes.gateway.catalogue import ModelCatalogue
 from hermes.ports.job_queue import JobQueue
 from hermes.ports.memories import DreamDepth
 from hermes.ports.transactions import Transactions
@@ -86,7 +86,7 @@ def chores_from(
     )
 
 
-def can_read(catalogue: Catalogue, tier: str) -> bool:
+def can_read(catalogue: ModelCatalogue, tier: str) -> bool:
     """Whether the model that a tier asks first can read and write: a script would be asked in vain after every message."""
     known = catalogue.tiers.get(tier)
     return known is not None and catalogue.models[known.chain[0]].backend not in SPEECHLESS

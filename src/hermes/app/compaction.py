@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hermes.app.afterwards import can_read
 from hermes.config import HistorySettings
-from hermes.gateway.catalogue import Catalogue
+from hermes.gateway.catalogue import ModelCatalogue
 from hermes.router.compaction_policy import CompactionPolicy, ImageTokenCounter
 from hermes.trajectories.compress import CompressionSettings, Extractive, ModelSummariser, Summariser
 from hermes.trajectories.model import Model
@@ -15,7 +15,7 @@ SUMMARY_S = 20.0
 """Somebody waits for their answer: a model that takes longer over a summary is not waited for."""
 
 
-def compaction_from(history: HistorySettings, catalogue: Catalogue) -> CompactionPolicy:
+def compaction_from(history: HistorySettings, catalogue: ModelCatalogue) -> CompactionPolicy:
     """What is done with a history that is too long. A tier whose first model only plays from a script summarises without any."""
     usual = CompressionSettings()
     settings = replace(

@@ -22,7 +22,7 @@ from hermes.app.models import backends_from, catalogue_from, check_prices, missi
 from hermes.app.root import redis_client, stores
 from hermes.backends import HttpClient
 from hermes.config import Environment, Settings
-from hermes.gateway.catalogue import USUAL
+from hermes.gateway.catalogue import DEFAULT_CATALOGUE
 from hermes.ports.backends import FindingLevel
 from hermes.ports.errors import PortError
 from hermes.stores.postgres.credits import PostgresCredits
@@ -187,7 +187,7 @@ async def models(settings: Settings) -> AsyncIterator[Finding]:
         catalogue, backends = catalogue_from(settings), backends_from(settings, client)
         check_prices(catalogue, prices_from(settings), datetime.now(UTC).date())
         for name, reason in (stand_ins(settings) or missing(settings)).items():
-            if any(model.backend == name for model in USUAL.models.values()) or name in settings.backends:
+            if any(model.backend == name for model in DEFAULT_CATALOGUE.models.values()) or name in settings.backends:
                 says = f"{name}: {reason}" + (f"; {stand_in_notice(settings)}" if name in stand_ins(settings) else "")
                 yield Finding("models", Health.WARNING, says, f"set HERMES_BACKENDS_{name.upper().replace('-', '_')}_API_KEY")
         led_to = {catalogue.models[name].backend for tier in catalogue.tiers.values() for name in tier.chain}

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from hermes.app.models import backends_from, backends_of, catalogue_from, check_prices, prices_from
 from hermes.backends import HttpClient
 from hermes.config import Settings
-from hermes.gateway.catalogue import Catalogue
-from hermes.gateway.door import Door
+from hermes.gateway.catalogue import ModelCatalogue
+from hermes.gateway.client_chats import ChatCompletions
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
 from hermes.gateway.prices import PER_MILLION
@@ -56,10 +56,10 @@ class ModelParts:
 class Models:
     """Everything that calls models, ready."""
 
-    catalogue: Catalogue
+    catalogue: ModelCatalogue
     fleet: Fleet
     gateway: Gateway
-    door: Door
+    door: ChatCompletions
 
 
 @asynccontextmanager
@@ -96,7 +96,7 @@ async def open_models(
             cap_micro_usd=None if llm.global_daily_budget_usd is None else round(llm.global_daily_budget_usd * PER_MILLION),
         )
         stack.push_async_callback(gateway.settled)
-        door = Door(
+        door = ChatCompletions(
             gateway=gateway,
             people=parts.people,
             chats=parts.chats,

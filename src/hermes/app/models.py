@@ -35,7 +35,7 @@ from hermes.backends import (
     Script,
     ScriptedBackend,
 )
-from hermes.backends.anthropic.backend import USUAL as CLAUDE
+from hermes.backends.anthropic.backend import DEFAULT_CAPABILITIES as CLAUDE
 from hermes.backends.local.backend import LocalBackend
 from hermes.config import (
     BackendKind,
@@ -50,8 +50,8 @@ from hermes.config import (
     kind_of_backend,
     nearest,
 )
-from hermes.gateway.catalogue import USUAL, Catalogue, Model, Tier
-from hermes.gateway.prices import BEGINNING, FREE, KNOWN, Price, Prices, Rate
+from hermes.gateway.catalogue import DEFAULT_CATALOGUE, ModelCatalogue, ModelSpec, Tier
+from hermes.gateway.prices import EARLIEST_DAY, FREE_RATE, LIST_PRICES, Price, Prices, TokenRate
 from hermes.ports.backends import Backend, Capabilities
 from hermes.ports.models import UnknownPrice
 
@@ -92,7 +92,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_URL = "http://127.0.0.1:11434"
 
 
-def catalogue_from(settings: Settings) -> Catalogue:
+def catalogue_from(settings: Settings) -> ModelCatalogue:
     """All tiers and models. In the place of a model whose backend has a stand-in stands the stand-in, with its own id: what answers is
     recorded as itself, and clients still ask for the model that it stands for, by its name here or by its vendor's."""
     refuse_faults(settings)
@@ -103,12 +103,14 @@ def catalogue_from(settings: Settings) -> Catalogue:
         name: replace(tier, day_tokens=PLENTY, own_month_tokens=None) if waiting >= {*tier.chain} else tier for name, tier in tiers.items()
     }
     if settings.llm.stand_in is StandIn.SCRIPTED:
-        instead = USUAL.models[STAND_IN]
+        instead = DEFAULT_CATALOGUE.models[STAND_IN]
     else:
         instead = known[LOCAL_STAND_IN]
         # A small model on this machine takes no tools; behind it the script does.
         tiers = {name: replace(tier, chain=(*tier.chain, STAND_IN)) if waiting & {*tier.chain} else tier for name, tier in tiers.items()}
-    return Catalogue(tiers, {name: replace(instead, stands_for=model.id) if name in waiting else model for name, model in known.items()})
+    return ModelCatalogue(
+        tiers, {name: replace(instead, stands_for=model.id) if name in waiting else model for name, model in known.items()}
+    )
 
 
 def prices_from(settings: Settings) -> Prices:
@@ -117,14 +119,14 @@ def prices_from(settings: Settings) -> Prices:
     What a stand-in answers is paid by the stand-in's own id, which costs nothing."""
     refuse_faults(settings)
     models, all_backends = models_of(settings), backends_of(settings)
-    known = Prices(KNOWN).models()
+    known = Prices(LIST_PRICES).models()
     written = {models[name].id: written_prices(models[name].id, said) for name, said in settings.models.items() if said.prices}
     free = {model.id for model in models.values() if kind(all_backends, model.backend) in FREE_KINDS} - known.keys() - written.keys()
-    table = {**known, **written, **{model: [Price(model, BEGINNING, FREE)] for model in free}}
+    table = {**known, **written, **{model: [Price(model, EARLIEST_DAY, FREE_RATE)] for model in free}}
     return Prices(price for prices in table.values() for price in prices)
 
 
-def check_prices(catalogue: Catalogue, prices: Prices, today: date) -> None:
+def check_prices(catalogue: ModelCatalogue, prices: Prices, today: date) -> None:
     """Refuse a chain with a model that has no price today."""
     try:
         catalogue.refuse_unpriced(prices, today)
@@ -175,28 +177,28 @@ def kind(backends: Mapping[str, BackendSettings], name: str) -> BackendKind | No
     return kind_of_backend(name, backends[name]) if name in backends else None
 
 
-def models_of(settings: Settings) -> dict[str, Model]:
+def models_of(settings: Settings) -> dict[str, ModelSpec]:
     found = backends_of(settings)
-    return {**USUAL.models, **{name: model_of(name, said, found) for name, said in settings.models.items()}}
+    return {**DEFAULT_CATALOGUE.models, **{name: model_of(name, said, found) for name, said in settings.models.items()}}
 
 
-def model_of(name: str, said: ModelSettings, backends: Mapping[str, BackendSettings]) -> Model:
+def model_of(name: str, said: ModelSettings, backends: Mapping[str, BackendSettings]) -> ModelSpec:
     """A model that is known, with what is said otherwise; or a new one."""
-    usual = USUAL.models.get(name)
+    usual = DEFAULT_CATALOGUE.models.get(name)
     backend = said.backend or (usual.backend if usual else "")
     spoken = kind(backends, backend)
     if usual is None:
-        usual = Model(backend, name, USUAL_MAX_TOKENS, USUAL_CAPABILITIES.get(spoken, Capabilities()) if spoken else Capabilities())
+        usual = ModelSpec(backend, name, USUAL_MAX_TOKENS, USUAL_CAPABILITIES.get(spoken, Capabilities()) if spoken else Capabilities())
     can = {field.name: value for field in fields(Capabilities) if (value := getattr(said, field.name)) is not None}
-    return Model(backend, said.id or usual.id, said.max_tokens or usual.max_tokens, replace(usual.capabilities, **can))
+    return ModelSpec(backend, said.id or usual.id, said.max_tokens or usual.max_tokens, replace(usual.capabilities, **can))
 
 
 def tiers_of(settings: Settings) -> dict[str, Tier]:
-    return {**USUAL.tiers, **{name: tier_of(name, said) for name, said in settings.tiers.items()}}
+    return {**DEFAULT_CATALOGUE.tiers, **{name: tier_of(name, said) for name, said in settings.tiers.items()}}
 
 
 def tier_of(name: str, said: TierSettings) -> Tier:
-    usual = USUAL.tiers.get(name, Tier((), 0))
+    usual = DEFAULT_CATALOGUE.tiers.get(name, Tier((), 0))
     day = usual.day_tokens if said.day_tokens is None else said.day_tokens
     month = usual.own_month_tokens if said.month_tokens is None else said.month_tokens
     return Tier(usual.chain if said.chain is None else said.chain, day, month)
@@ -204,13 +206,13 @@ def tier_of(name: str, said: TierSettings) -> Tier:
 
 def written_prices(model: str, said: ModelSettings) -> list[Price]:
     return [
-        Price(model, price.since or BEGINNING, rate_of(price), (price.over.tokens, rate_of(price.over)) if price.over else None)
+        Price(model, price.since or EARLIEST_DAY, rate_of(price), (price.over.tokens, rate_of(price.over)) if price.over else None)
         for price in said.prices
     ]
 
 
-def rate_of(price: PriceSettings | LongPromptSettings) -> Rate:
-    return Rate.usd(price.input, price.output, read=price.cache_read, write=price.cache_write, hour=price.cache_write_1h)
+def rate_of(price: PriceSettings | LongPromptSettings) -> TokenRate:
+    return TokenRate.usd(price.input, price.output, read=price.cache_read, write=price.cache_write, hour=price.cache_write_1h)
 
 
 # --- what cannot be
@@ -243,7 +245,7 @@ def tier_faults(settings: Settings) -> Iterator[str]:
     for name, tier in tiers.items():
         if not tier.chain:
             yield f"tiers.{name}.chain is missing; expected a list of models, such as {', '.join(list(models)[:2])}"
-        if name not in USUAL.tiers and settings.tiers[name].day_tokens is None:
+        if name not in DEFAULT_CATALOGUE.tiers and settings.tiers[name].day_tokens is None:
             yield f"tiers.{name}.day_tokens is missing; expected a whole number of at least 0"
         for model in tier.chain:
             if model not in models:
@@ -341,7 +343,7 @@ BUILDERS: Mapping[BackendKind, Builder] = {
 """How a backend of each kind is made."""
 
 
-def built(name: str, settings: Settings, catalogue: Catalogue, client: HttpClient) -> Backend:
+def built(name: str, settings: Settings, catalogue: ModelCatalogue, client: HttpClient) -> Backend:
     said = backends_of(settings)[name]
     spoken = kind_of_backend(name, said)
     if spoken is None:
@@ -350,7 +352,7 @@ def built(name: str, settings: Settings, catalogue: Catalogue, client: HttpClien
     return BUILDERS[spoken](order)
 
 
-def wanted_at(backend: str, settings: Settings, catalogue: Catalogue) -> tuple[str, ...]:
+def wanted_at(backend: str, settings: Settings, catalogue: ModelCatalogue) -> tuple[str, ...]:
     """The ids of the models of a backend that somebody chose: for a chain, or by writing them down."""
     names = {*settings.models, *(name for tier in catalogue.tiers.values() for name in tier.chain)}
     return tuple(dict.fromkeys(model.id for name, model in catalogue.models.items() if name in names and model.backend == backend))

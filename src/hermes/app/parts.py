@@ -8,8 +8,8 @@ from redis.asyncio import Redis
 
 from hermes.app.gateway import SystemClock
 from hermes.backends import HttpClient
-from hermes.backends.client import Lost
-from hermes.backends.fetch import PublicWeb
+from hermes.backends.http_client import TransportError
+from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import DeliverySettings, Settings
 from hermes.delivery.breaker import BreakerLimits
 from hermes.ops.alerts import LogAlerts
@@ -128,7 +128,7 @@ def behind_ports(
     client: Redis,
     *,
     http: HttpClient,
-    web: PublicWeb,
+    web: PublicImageFetcher,
     replies: RedisReplies,
     alerts: LogAlerts,
     budgets: RedisBudgets,
@@ -195,7 +195,7 @@ def embeddings_from(settings: Settings, http: HttpClient) -> Embeddings:
     key = memory.embeddings_key.reveal() if memory.embeddings_key else ""
     return ApiEmbeddings(
         http,
-        loses_with=Lost,
+        loses_with=TransportError,
         address=memory.embeddings_url,
         name=memory.embeddings_model,
         dimension=memory.embeddings_dimension,

@@ -30,13 +30,13 @@ from hermes.app.gateway import ModelParts, Models, SystemClock, open_models
 from hermes.app.home import StartRefused, home_of, master_keys
 from hermes.app.parts import Parts, behind_ports
 from hermes.backends import HttpClient
-from hermes.backends.fetch import PublicWeb
+from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.channels.media import AccountFiles
 from hermes.channels.post import open_post
 from hermes.config import Environment, Settings
 from hermes.delivery.receipts import ReceiptHandler
 from hermes.delivery.typing_indicator import TypingIndicator
-from hermes.gateway.door import Door
+from hermes.gateway.client_chats import ChatCompletions
 from hermes.gateway.fleet import Fleet
 from hermes.gateway.gateway import Gateway
 from hermes.ops.alerts import LogAlerts
@@ -89,7 +89,7 @@ class Hermes:
     afterwards: Afterwards
     fleet: Fleet
     gateway: Gateway
-    door: Door
+    door: ChatCompletions
     lines: Lines
     post: PlatformClient
     hearing: InboundRouter
@@ -231,7 +231,7 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
         stack.push_async_callback(budgets.aclose)
         http = HttpClient()
         stack.push_async_callback(http.aclose)
-        web = PublicWeb(max_bytes=settings.pictures.max_bytes, timeout_s=settings.pictures.timeout_s)
+        web = PublicImageFetcher(max_bytes=settings.pictures.max_bytes, timeout_s=settings.pictures.timeout_s)
         stack.push_async_callback(web.aclose)
         parts = adjust(
             behind_ports(

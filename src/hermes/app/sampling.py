@@ -22,14 +22,14 @@ from hermes.app.models import PLENTY, backends_of, kind, missing, models_of
 from hermes.app.parts import Parts, behind_ports
 from hermes.app.root import model_parts, opened_database, redis_client
 from hermes.backends import HttpClient
-from hermes.backends.fetch import PublicWeb
+from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.config import BackendKind, Settings, TierSettings, nearest
 from hermes.config.models import variable_name
 from hermes.config.named import Named
-from hermes.gateway.door.recording import record_of
-from hermes.gateway.door.request import NO_LIMIT, DoorRequest
+from hermes.gateway.client_chats.recording import record_of
+from hermes.gateway.client_chats.request import NO_TOKEN_LIMIT, ChatRequest
 from hermes.gateway.gateway import Gateway
-from hermes.gateway.slots import most_of_one
+from hermes.gateway.slots import max_slots_per_backend
 from hermes.graph import CallRecord
 from hermes.ops.alerts import LogAlerts
 from hermes.ops.metrics import Metrics
@@ -97,7 +97,7 @@ async def open_ground(settings: Settings, name: str) -> AsyncIterator[Ground]:
         stack.push_async_callback(budgets.aclose)
         http = HttpClient()
         stack.push_async_callback(http.aclose)
-        web = PublicWeb(max_bytes=settings.pictures.max_bytes, timeout_s=settings.pictures.timeout_s)
+        web = PublicImageFetcher(max_bytes=settings.pictures.max_bytes, timeout_s=settings.pictures.timeout_s)
         stack.push_async_callback(web.aclose)
         parts = behind_ports(
             settings, database, keyring, client, http=http, web=web, replies=replies, alerts=alerts, budgets=budgets, batch=batch
@@ -153,7 +153,7 @@ def at_once(settings: Settings, name: str) -> int:
     backends = backends_of(settings)
     if kind(backends, backend) is BackendKind.LOCAL:
         return 1  # it takes one at a time, and the others' waiting would count against their own deadlines
-    return most_of_one(settings.llm.slots, backends[backend].slots)
+    return max_slots_per_backend(settings.llm.slots, backends[backend].slots)
 
 
 class GatewayModel:
@@ -185,7 +185,7 @@ class GatewayModel:
     def _ask(self, request: Request) -> ModelRequest:
         return ModelRequest(
             messages=request.messages,
-            max_tokens=request.max_tokens or NO_LIMIT,
+            max_tokens=request.max_tokens or NO_TOKEN_LIMIT,
             tools=request.tools,
             sampling=request.sampling,
             wants_tokens=True,
@@ -205,7 +205,7 @@ class GatewayModel:
 
     def _record(self, request: Request, answer: Answer) -> CallRecord:
         """What the door would record of it, under the caller's own name for the sample."""
-        asked = DoorRequest(
+        asked = ChatRequest(
             model=self.name,
             messages=request.messages,
             max_tokens=request.max_tokens,

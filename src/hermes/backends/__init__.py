@@ -11,7 +11,7 @@ scripted/                        no model at all: answers from a script
 """
 
 from hermes.backends.anthropic.backend import AnthropicBackend
-from hermes.backends.client import HttpClient
+from hermes.backends.http_client import HttpClient
 from hermes.backends.local.backend import LocalBackend
 from hermes.backends.ollama.backend import OllamaBackend
 from hermes.backends.openai_compatible.backend import OpenAICompatibleBackend

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from hermes.backends.shape import Malformed
+from hermes.backends.json_fields import MalformedAnswer
 
-LONGEST_LINE = 16 * 1024 * 1024
+MAX_LINE_BYTES = 16 * 1024 * 1024
 """Bytes without a line break after which a stream is given up."""
 
 
-class Event(NamedTuple):
+class StreamEvent(NamedTuple):
     """One event. `name` is empty where the server gave none."""
 
     name: str
@@ -23,12 +23,12 @@ class Event(NamedTuple):
 class Framing(Protocol):
     """Finds events in pieces of a stream."""
 
-    def feed(self, piece: bytes) -> Iterator[Event]:
+    def feed(self, piece: bytes) -> Iterator[StreamEvent]:
         """Yield the events that this piece completes. Raises Malformed for a line that does not end."""
         ...
 
 
-class Lines:
+class LineSplitter:
     """The lines of a stream, ended by LF or CRLF."""
 
     def __init__(self) -> None:
@@ -42,23 +42,23 @@ class Lines:
             yield bytes(rest[start : end - 1 if end > start and rest[end - 1] == 13 else end])
             start = end + 1
         del rest[:start]
-        if len(rest) > LONGEST_LINE:
-            raise Malformed("a line of the stream does not end")
+        if len(rest) > MAX_LINE_BYTES:
+            raise MalformedAnswer("a line of the stream does not end")
 
 
 class ServerSentEvents:
     """The part of the standard that model servers use: `event`, `data` over several lines, comments; `id` and `retry` are ignored."""
 
     def __init__(self) -> None:
-        self._lines = Lines()
+        self._lines = LineSplitter()
         self._name = ""
         self._data: list[str] = []
 
-    def feed(self, piece: bytes) -> Iterator[Event]:
+    def feed(self, piece: bytes) -> Iterator[StreamEvent]:
         for line in self._lines.feed(piece):
             if not line:
                 if self._data:
-                    yield Event(self._name, "\n".join(self._data))
+                    yield StreamEvent(self._name, "\n".join(self._data))
                 self._name, self._data = "", []
                 continue
             key, _, value = line.removeprefix(b"\xef\xbb\xbf").partition(b":")  # a comment has an empty key
@@ -73,9 +73,9 @@ class JsonLines:
     """One JSON value on each line; empty lines are nothing."""
 
     def __init__(self) -> None:
-        self._lines = Lines()
+        self._lines = LineSplitter()
 
-    def feed(self, piece: bytes) -> Iterator[Event]:
+    def feed(self, piece: bytes) -> Iterator[StreamEvent]:
         for line in self._lines.feed(piece):
             if line.strip():
-                yield Event("", line.decode("utf-8", "replace"))
+                yield StreamEvent("", line.decode("utf-8", "replace"))

@@ -10,13 +10,13 @@ from typing import Any, NoReturn
 
 from hermes.ports.backends import ChatMessage
 
-RAW = "_raw_arguments"
+RAW_ARGUMENTS = "_raw_arguments"
 """The key under which arguments that are no JSON object travel where only an object may."""
-_SAFE = re.compile(r"[a-zA-Z0-9_-]+")
-_MARK = "hx_"
+_SAFE_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_HEX_PREFIX = "hx_"
 
 
-def paired(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+def pair_tool_results(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """The same messages, with an id on every tool call, no id twice, and every result under the id and name of its call.
 
     Some servers give no ids and some count from 0 in every round. A result without an id answers the first call that has none yet."""
@@ -30,7 +30,7 @@ def paired(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
             renamed = []
             for number, call in enumerate(calls):
                 given = call.get("id") or ""
-                sent = _unique(given or f"call_{index}_{number}", taken)
+                sent = _unique_id(given or f"call_{index}_{number}", taken)
                 waiting.append((given, sent, (call.get("function") or {}).get("name") or ""))
                 renamed.append(call if sent == given else {**call, "id": sent})
             out.append({**message, "tool_calls": renamed})
@@ -47,7 +47,7 @@ def paired(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     return out
 
 
-def _unique(wanted: str, taken: set[str]) -> str:
+def _unique_id(wanted: str, taken: set[str]) -> str:
     name, number = wanted, 2
     while name in taken:
         name, number = f"{wanted}_{number}", number + 1
@@ -57,15 +57,17 @@ def _unique(wanted: str, taken: set[str]) -> str:
 
 def safe_id(name: str) -> str:
     """A tool id of letters, digits, `_` and `-`: itself if it is one, else its bytes in hexadecimal. `plain_id` takes it back."""
-    return name if _SAFE.fullmatch(name) and not name.startswith(_MARK) else _MARK + name.encode("utf-8", "surrogatepass").hex()
+    return (
+        name if _SAFE_ID.fullmatch(name) and not name.startswith(_HEX_PREFIX) else _HEX_PREFIX + name.encode("utf-8", "surrogatepass").hex()
+    )
 
 
 def plain_id(name: str) -> str:
     """The id that `safe_id` was given."""
-    return bytes.fromhex(name.removeprefix(_MARK)).decode("utf-8", "surrogatepass") if name.startswith(_MARK) else name
+    return bytes.fromhex(name.removeprefix(_HEX_PREFIX)).decode("utf-8", "surrogatepass") if name.startswith(_HEX_PREFIX) else name
 
 
-def as_object(arguments: Any) -> dict[str, Any]:
+def arguments_object(arguments: Any) -> dict[str, Any]:
     """Arguments as an object: empty is `{}`, and what is no JSON object is kept whole under one key."""
     if isinstance(arguments, Mapping):
         return dict(arguments)
@@ -73,28 +75,28 @@ def as_object(arguments: Any) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite_float)
     except (ValueError, RecursionError):
-        return {RAW: text}
-    return value if isinstance(value, dict) else {RAW: text}
+        return {RAW_ARGUMENTS: text}
+    return value if isinstance(value, dict) else {RAW_ARGUMENTS: text}
 
 
-def as_text(arguments: Any) -> str:
+def arguments_text(arguments: Any) -> str:
     """Arguments as the text of a JSON object; the inverse of `as_object` for what had to be kept whole."""
-    if isinstance(arguments, dict) and arguments.keys() == {RAW} and isinstance(raw := arguments[RAW], str):
+    if isinstance(arguments, dict) and arguments.keys() == {RAW_ARGUMENTS} and isinstance(raw := arguments[RAW_ARGUMENTS], str):
         return raw
     return json.dumps(arguments or {}, ensure_ascii=False)
 
 
-def call(name: str, arguments: str, call_id: str) -> dict[str, Any]:
+def make_tool_call(name: str, arguments: str, call_id: str) -> dict[str, Any]:
     """A tool call in the form of the message graph."""
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments or "{}"}}
 
 
-def _refuse(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(constant)  # NaN and Infinity: Python reads them, JSON does not have them
 
 
-def _finite(number: str) -> float:
+def _finite_float(number: str) -> float:
     value = float(number)
-    return value if isfinite(value) else _refuse(number)  # 1e999
+    return value if isfinite(value) else _refuse_constant(number)  # 1e999

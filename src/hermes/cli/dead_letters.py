@@ -17,7 +17,7 @@ from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.running import Config, run, with_hermes
 from hermes.cli.users_shown import counted
-from hermes.gateway.fleet import among
+from hermes.gateway.fleet import require_known
 from hermes.picture import one_line
 from hermes.ports.channels import SendOutcome
 from hermes.ports.dead_letters import DeadLetter, DeadLetterQuery
@@ -200,9 +200,9 @@ def wanted(ids: Sequence[int] | None, platform: str | None, account: str | None,
     """What was asked for; raises NotThere for a platform or an outcome that there is not."""
     return DeadLetterQuery(
         ids=ids,
-        platform=Platform(among(platform, [*Platform], "platform")) if platform else None,
+        platform=Platform(require_known(platform, [*Platform], "platform")) if platform else None,
         account=account,
-        outcome=SendOutcome(among(outcome, [*SendOutcome], "outcome")) if outcome else None,
+        outcome=SendOutcome(require_known(outcome, [*SendOutcome], "outcome")) if outcome else None,
     )
 
 

@@ -19,7 +19,7 @@ from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import complain, fail
 from hermes.cli.running import CANNOT_RUN, Config, run, with_hermes
-from hermes.gateway.fleet import Canary, SwapFailed, Swapped, among, spoken
+from hermes.gateway.fleet import Canary, SwapFailed, SwapResult, adapter_label, require_known
 from hermes.ports.agents import Agent, FleetEvent, Tone
 from hermes.ports.backends import BackendFinding, FindingLevel, ModelRequest
 from hermes.ports.model_calls import CallSource
@@ -71,7 +71,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
     table = Table("agent", "adapter", "tier", "folder", "answers on", "health", box=None, pad_edge=False)
     for agent in agents:
         accounts = ", ".join(agent.accounts) or ("every other account" if agent.name == "hermes" else "no account")
-        shown = (spoken(agent.adapter), agent.tier or "the user's", agent.cwd or "", accounts)
+        shown = (adapter_label(agent.adapter), agent.tier or "the user's", agent.cwd or "", accounts)
         table.add_row(escape(agent.name), *map(escape, shown), _health(agent, health))
     Console().print(table)
 
@@ -92,7 +92,7 @@ def swap(
     Exit code 1 when it was refused or taken back: then the old one answers. Exit code 2 when there is no such agent or adapter."""
     wanted = None if to == OWN_CHAIN else to
 
-    async def act(hermes: Hermes) -> Swapped | SwapFailed:
+    async def act(hermes: Hermes) -> SwapResult | SwapFailed:
         canary = canary_of(hermes) if is_tried else None
         try:
             return await hermes.fleet.swap(name, wanted, by=by, preserve_cwd=not is_fresh, canary=canary)
@@ -102,7 +102,7 @@ def swap(
     done = run(with_hermes(config, act))
     if is_json:
         typer.echo(json.dumps(_outcome(done, wanted)))
-    elif isinstance(done, Swapped):
+    elif isinstance(done, SwapResult):
         _say(done)
     if isinstance(done, SwapFailed):
         complain(str(done))
@@ -122,7 +122,7 @@ def events(
     async def read(hermes: Hermes) -> Sequence[FleetEvent]:
         async with hermes.database.begin() as tx:
             if name is not None:
-                among(name, [agent.name for agent in await hermes.parts.agents.list(tx)], "agent")
+                require_known(name, [agent.name for agent in await hermes.parts.agents.list(tx)], "agent")
             return await hermes.parts.agents.events(tx, name, limit=limit)
 
     found = run(with_hermes(config, read))
@@ -162,7 +162,7 @@ def add(
     async def make(hermes: Hermes) -> tuple[Agent, bool]:
         catalogue = hermes.gateway.catalogue
         if tier is not None:
-            among(tier, catalogue.tiers, "tier")
+            require_known(tier, catalogue.tiers, "tier")
         if adapter is not None:
             hermes.fleet.known(adapter)
         agent = Agent(name=name, tone=tone, role=role, tier=tier, adapter=adapter, cwd=folder, accounts=tuple(account or ()))
@@ -176,7 +176,7 @@ def add(
         typer.echo(json.dumps(asdict(made)))
         return
     where = f"answers on {', '.join(made.accounts)}" if made.accounts else "answers on no account yet"
-    typer.echo(f"{name} speaks through {spoken(made.adapter)} and {where}.")
+    typer.echo(f"{name} speaks through {adapter_label(made.adapter)} and {where}.")
 
 
 def canary_of(hermes: Hermes) -> Canary:
@@ -199,20 +199,20 @@ def canary_of(hermes: Hermes) -> Canary:
     return canary
 
 
-def _say(done: Swapped) -> None:
-    name, now = done.agent.name, spoken(done.agent.adapter)
+def _say(done: SwapResult) -> None:
+    name, now = done.agent.name, adapter_label(done.agent.adapter)
     if not done.is_changed:
         typer.echo(f"{name} speaks through {now} already; nothing was changed.")
         return
     folder = f", in {done.agent.cwd}" if done.agent.cwd else ""
-    typer.echo(f"{name} speaks through {now} now{folder}; before, through {spoken(done.old)}.")
+    typer.echo(f"{name} speaks through {now} now{folder}; before, through {adapter_label(done.old)}.")
     for check in done.checks:
         if check.level is FindingLevel.WARN:
             typer.secho(f"  {check.message}" + (f" ({check.hint})" if check.hint else ""), fg="yellow", err=True)
 
 
-def _outcome(done: Swapped | SwapFailed, wanted: str | None) -> dict[str, Any]:
-    if isinstance(done, Swapped):
+def _outcome(done: SwapResult | SwapFailed, wanted: str | None) -> dict[str, Any]:
+    if isinstance(done, SwapResult):
         agent, old, outcome, reason, checks = done.agent, done.old, "swapped" if done.is_changed else "unchanged", "", done.checks
     else:
         agent, old, reason, checks = done.agent, done.agent.adapter, done.because.reason, tuple(done.because.checks)

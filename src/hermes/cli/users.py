@@ -17,7 +17,7 @@ from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.running import Config, run, with_hermes
 from hermes.cli.users_shown import about_user, counted, print_memory, print_user, print_users
-from hermes.gateway.fleet import among
+from hermes.gateway.fleet import require_known
 from hermes.ports.credits import Balance
 from hermes.ports.errors import UserErased
 from hermes.ports.transactions import Transaction
@@ -74,7 +74,7 @@ def create(
     state = UserState.ACTIVE if is_active else UserState.INVITED
 
     async def make(hermes: Hermes, tx: Transaction) -> tuple[User, Balance]:
-        among(tier, hermes.gateway.catalogue.tiers, "tier")
+        require_known(tier, hermes.gateway.catalogue.tiers, "tier")
         user = await signup_of(hermes).create(tx, NewUser(state=state, tier=tier, language=language), referred_by=referred_by)
         return user, await hermes.parts.credits.balance(tx, user.id)
 
@@ -153,7 +153,7 @@ def tier(
     """Move a user to another tier: other models, other budgets, from the next message on."""
 
     async def move(hermes: Hermes, tx: Transaction) -> tuple[User, User]:
-        among(name, hermes.gateway.catalogue.tiers, "tier")
+        require_known(name, hermes.gateway.catalogue.tiers, "tier")
         before = await find_user(tx, hermes.parts.people, who)
         await hermes.parts.people.set_tier(tx, before.id, name)
         return before, await hermes.parts.people.get(tx, before.id)
@@ -227,7 +227,7 @@ def link(
     A stranger who wrote from there before is forgotten, unless they were ever given or charged credits: activate that one instead."""
 
     async def join(hermes: Hermes, tx: Transaction) -> tuple[User, UserChannel, LinkResult]:
-        channel = UserChannel(_text(account), Platform(among(platform, [*Platform], "platform")), _text(sender_id))
+        channel = UserChannel(_text(account), Platform(require_known(platform, [*Platform], "platform")), _text(sender_id))
         user = await find_user(tx, hermes.parts.people, who)
         return user, channel, await hermes.parts.people.link(tx, user.id, channel)
 

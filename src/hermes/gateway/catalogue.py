@@ -14,11 +14,11 @@ from hermes.ports.backends import Capabilities
 from hermes.ports.errors import NotFound
 from hermes.ports.models import UnknownPrice
 
-DAYS_A_MONTH = 30
+DAYS_PER_MONTH = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelSpec:
     """A model by the name that tiers use."""
 
     backend: str
@@ -42,15 +42,15 @@ class Tier:
 
     @property
     def month_tokens(self) -> int:
-        return self.day_tokens * DAYS_A_MONTH if self.own_month_tokens is None else self.own_month_tokens
+        return self.day_tokens * DAYS_PER_MONTH if self.own_month_tokens is None else self.own_month_tokens
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class ModelCatalogue:
     """All tiers and models."""
 
     tiers: Mapping[str, Tier]
-    models: Mapping[str, Model]
+    models: Mapping[str, ModelSpec]
 
     def __post_init__(self) -> None:
         """Refuse a chain with a model that nobody knows: it would fail at the first message, and not at the start."""
@@ -91,7 +91,7 @@ class Catalogue:
 CLAUDE = Capabilities(tools=True, vision=True, sampling=True, prefill=True, context=200_000, cache_floor=4_096)
 CLAUDE_5_5 = Capabilities(tools=True, vision=True, sampling=False, prefill=False, thinking=True, context=1_000_000, cache_floor=512)
 
-USUAL = Catalogue(
+DEFAULT_CATALOGUE = ModelCatalogue(
     tiers={
         "free": Tier(("claude-haiku",), 50_000),
         "starter": Tier(("claude-haiku", "ollama"), 200_000),
@@ -99,19 +99,19 @@ USUAL = Catalogue(
         "venue-growth": Tier(("claude-sonnet", "claude-haiku"), 500_000),
     },
     models={
-        "claude-haiku": Model("anthropic", "claude-haiku-4-5-20251001", 1_024, CLAUDE),
-        "claude-sonnet": Model(
+        "claude-haiku": ModelSpec("anthropic", "claude-haiku-4-5-20251001", 1_024, CLAUDE),
+        "claude-sonnet": ModelSpec(
             "anthropic", "claude-sonnet-4-6", 2_048, replace(CLAUDE, prefill=False, context=1_000_000, cache_floor=1_024)
         ),
         # Of these, longer answers are paid for: they think first, and what they think counts. A short limit would leave no room to speak.
-        "claude-haiku-5-5": Model("anthropic", "claude-haiku-5-5", 4_096, CLAUDE_5_5),
-        "claude-sonnet-5-5": Model("anthropic", "claude-sonnet-5-5", 8_192, CLAUDE_5_5),
-        "claude-opus-5-5": Model("anthropic", "claude-opus-5-5", 8_192, CLAUDE_5_5),
-        "ollama": Model("ollama", "llama3.2", 1_024, Capabilities(tools=False, context=8_192)),
-        "smollm2": Model("local", "smollm2-135m-instruct", 512, Capabilities(tools=False, prefill=True, context=4_096)),
-        "claude_local": Model("claude_local", "claude_local", 8_192, Capabilities(tools=False, sampling=False)),
-        "codex_local": Model("codex_local", "codex_local", 8_192, Capabilities(tools=False, sampling=False)),
-        "scripted": Model("scripted", "scripted", 1_024, Capabilities(tools=True, vision=True)),
+        "claude-haiku-5-5": ModelSpec("anthropic", "claude-haiku-5-5", 4_096, CLAUDE_5_5),
+        "claude-sonnet-5-5": ModelSpec("anthropic", "claude-sonnet-5-5", 8_192, CLAUDE_5_5),
+        "claude-opus-5-5": ModelSpec("anthropic", "claude-opus-5-5", 8_192, CLAUDE_5_5),
+        "ollama": ModelSpec("ollama", "llama3.2", 1_024, Capabilities(tools=False, context=8_192)),
+        "smollm2": ModelSpec("local", "smollm2-135m-instruct", 512, Capabilities(tools=False, prefill=True, context=4_096)),
+        "claude_local": ModelSpec("claude_local", "claude_local", 8_192, Capabilities(tools=False, sampling=False)),
+        "codex_local": ModelSpec("codex_local", "codex_local", 8_192, Capabilities(tools=False, sampling=False)),
+        "scripted": ModelSpec("scripted", "scripted", 1_024, Capabilities(tools=True, vision=True)),
     },
 )
 """The founding tiers, and the models that can be put into a chain by their names alone."""

@@ -18,7 +18,7 @@ from difflib import get_close_matches
 
 import structlog
 
-from hermes.gateway.catalogue import Catalogue
+from hermes.gateway.catalogue import ModelCatalogue
 from hermes.ports.agents import DEFAULT_AGENT, Agent, AgentChanged, Agents, FleetEventKind, SwapReason
 from hermes.ports.alerts import Alerts
 from hermes.ports.backends import Backend, BackendError, BackendFinding, FindingLevel
@@ -32,11 +32,11 @@ log = structlog.get_logger()
 Canary = Callable[[Agent], Awaitable[object]]
 """One small real call for an agent, as it is now; raises when its new adapter is not fit after all."""
 
-UNFIT = (BackendError, NoAnswer, PortError, TimeoutError)
+CANARY_ERRORS = (BackendError, NoAnswer, PortError, TimeoutError)
 """How a canary fails. Whatever else it raises is a fault of the canary; the pointer moves back then too, and the fault is raised."""
 
 INTERRUPTED = "the swap was interrupted"
-PAUSE_S = 0.1
+RETRY_PAUSE_S = 0.1
 
 
 class SwapFailed(Exception):
@@ -57,7 +57,7 @@ class Adapter:
 
 
 @dataclass(frozen=True, slots=True)
-class Swapped:
+class SwapResult:
     """The agent as it is now, the adapter it had, and what the health check of the new one said."""
 
     agent: Agent
@@ -74,7 +74,7 @@ class Fleet(Mapping[str, Backend]):
         self,
         backends: Mapping[str, Backend],
         *,
-        catalogue: Catalogue,
+        catalogue: ModelCatalogue,
         agents: Agents,
         transactions: Transactions,
         alerts: Alerts,
@@ -149,7 +149,7 @@ class Fleet(Mapping[str, Backend]):
 
     def known(self, adapter: str) -> str:
         """Return the name of an adapter; raise NotThere with the nearest one."""
-        return among(adapter, self._catalogue.models, "adapter")
+        return require_known(adapter, self._catalogue.models, "adapter")
 
     async def swap(
         self,
@@ -161,7 +161,7 @@ class Fleet(Mapping[str, Backend]):
         canary: Canary | None = None,
         health_s: float = 10.0,
         canary_s: float = 60.0,
-    ) -> Swapped:
+    ) -> SwapResult:
         """Point an agent to another adapter, or with None to the chain of its tier, in all processes. No call fails because of the swap;
         one that is let in while the canary runs meets the new adapter, fit or not, so a chain should not end with it.
 
@@ -172,12 +172,12 @@ class Fleet(Mapping[str, Backend]):
         async with self._locks.setdefault(name, asyncio.Lock()):
             async with self._transactions.begin() as tx:
                 found = {agent.name: agent for agent in await self._store.list(tx)}
-            agent = found[among(name, found, "agent")]
+            agent = found[require_known(name, found, "agent")]
             if agent.adapter == to and (preserve_cwd or agent.cwd is None):
                 self._take({**self._agents, name: self._newer(agent)})
-                return Swapped(agent, to, is_changed=False)
+                return SwapResult(agent, to, is_changed=False)
             checks = await self.check(to, timeout_s=health_s) if to is not None else ()
-            change = Change(agent, to, agent.cwd if preserve_cwd else None, by, checks)
+            change = AdapterSwap(agent, to, agent.cwd if preserve_cwd else None, by, checks)
             errors = [check for check in checks if check.level is FindingLevel.ERROR]
             if errors:
                 raise await self._refused(change, errors[0].message)
@@ -185,7 +185,7 @@ class Fleet(Mapping[str, Backend]):
             if canary is not None:
                 await self._try(canary, change, moved, canary_s)
             log.info("adapter_swapped", **change.facts)
-            return Swapped(moved, agent.adapter, checks)
+            return SwapResult(moved, agent.adapter, checks)
 
     async def aclose(self) -> None:
         """Let go of all backends."""
@@ -194,15 +194,15 @@ class Fleet(Mapping[str, Backend]):
 
     # --- the steps of a swap
 
-    async def _refused(self, change: Change, reason: str) -> SwapFailed:
+    async def _refused(self, change: AdapterSwap, reason: str) -> SwapFailed:
         because = change.because(FleetEventKind.ADAPTER_REFUSED, reason)
         with suppress(StoreUnavailable):  # what matters is that nothing changed; the log has the reason too
             async with self._transactions.begin() as tx:
                 await self._store.note(tx, change.agent.name, adapter=change.to, because=because)
         log.warning("adapter_refused", **change.facts, reason=reason)
-        return SwapFailed(f"{change.agent.name} was not pointed to {spoken(change.to)}: {reason}", change.agent, because)
+        return SwapFailed(f"{change.agent.name} was not pointed to {adapter_label(change.to)}: {reason}", change.agent, because)
 
-    async def _move(self, change: Change) -> Agent:
+    async def _move(self, change: AdapterSwap) -> Agent:
         """Move the pointer. Whoever is told to stop meanwhile waits for the outcome, and takes it back."""
         because = change.because(FleetEventKind.ADAPTER_SWAPPED)
         moving = asyncio.ensure_future(self._point(change.agent, change.to, change.cwd, because))
@@ -215,32 +215,32 @@ class Fleet(Mapping[str, Backend]):
         except AgentChanged as error:
             raise await self._refused(change, "another swap came first, and stands") from error
         except StoreUnavailable as error:
-            raise StoreUnavailable(f"nobody knows whether {change.agent.name} points to {spoken(change.to)} now: {error}") from error
+            raise StoreUnavailable(f"nobody knows whether {change.agent.name} points to {adapter_label(change.to)} now: {error}") from error
 
-    async def _try(self, canary: Canary, change: Change, moved: Agent, canary_s: float) -> None:
+    async def _try(self, canary: Canary, change: AdapterSwap, moved: Agent, canary_s: float) -> None:
         try:
             async with asyncio.timeout(canary_s):
                 await canary(moved)
-        except UNFIT as error:
+        except CANARY_ERRORS as error:
             raise await self._back(change, moved, str(error) or f"no answer to the canary within {canary_s:g} s") from error
         except BaseException:
             await asyncio.shield(self._back(change, moved, INTERRUPTED))
             raise
 
-    async def _back(self, change: Change, moved: Agent, reason: str) -> SwapFailed:
+    async def _back(self, change: AdapterSwap, moved: Agent, reason: str) -> SwapFailed:
         """Move the pointer back to where it was; where somebody moved it elsewhere meanwhile, that stands."""
         agent, because = change.agent, change.because(FleetEventKind.ADAPTER_ROLLED_BACK, reason)
-        message = f"{agent.name} is pointed back to {spoken(agent.adapter)}: {reason}"
+        message = f"{agent.name} is pointed back to {adapter_label(agent.adapter)}: {reason}"
         try:
             await self._point(moved, agent.adapter, agent.cwd, because)
             log.warning("adapter_rolled_back", **change.facts, reason=reason)
         except AgentChanged:
-            message = f"{spoken(change.to)} is not fit: {reason}; {agent.name} was pointed elsewhere meanwhile, which stands"
+            message = f"{adapter_label(change.to)} is not fit: {reason}; {agent.name} was pointed elsewhere meanwhile, which stands"
             with suppress(StoreUnavailable):
                 async with self._transactions.begin() as tx:
                     await self._store.note(tx, agent.name, adapter=change.to, because=because)
         except StoreUnavailable as error:
-            message = f"{spoken(change.to)} is not fit: {reason}; {agent.name} may still be pointed to it: {error}"
+            message = f"{adapter_label(change.to)} is not fit: {reason}; {agent.name} may still be pointed to it: {error}"
             self._alerts.alert("adapter_not_rolled_back", **change.facts, reason=reason)
         return SwapFailed(message, agent, because)
 
@@ -254,7 +254,7 @@ class Fleet(Mapping[str, Backend]):
             except StoreUnavailable:
                 if time.monotonic() > until:
                     raise
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(RETRY_PAUSE_S)
             else:
                 self._take({**self._agents, agent.name: self._newer(moved)})
                 return moved
@@ -285,7 +285,7 @@ class Fleet(Mapping[str, Backend]):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AdapterSwap:
     """A swap that is under way: the agent as it was, and what is to become of it."""
 
     agent: Agent
@@ -303,7 +303,7 @@ class Change:
         return {"agent": self.agent.name, "old": self.agent.adapter, "new": self.to, "by": self.by}
 
 
-def among(name: str, known: Collection[str], what: str) -> str:
+def require_known(name: str, known: Collection[str], what: str) -> str:
     """Return a name that is known; raise NotThere with the nearest one."""
     if name in known:
         return name
@@ -312,5 +312,5 @@ def among(name: str, known: Collection[str], what: str) -> str:
     raise NotFound(f"there is no {what} {name!r}; {guess}")
 
 
-def spoken(adapter: str | None) -> str:
+def adapter_label(adapter: str | None) -> str:
     return "the chain of its tier" if adapter is None else adapter

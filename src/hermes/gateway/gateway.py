@@ -19,14 +19,14 @@ from uuid import UUID
 
 import structlog
 
-from hermes.gateway.cache import cache_key, decode, encode, may_cache, may_keep
-from hermes.gateway.catalogue import Catalogue, Tier
-from hermes.gateway.chain import Answered, Link, Run
-from hermes.gateway.estimate import answer_tokens, prompt_tokens
+from hermes.gateway.answer_cache import cache_key, decode, encode, may_cache, may_keep
+from hermes.gateway.catalogue import ModelCatalogue, Tier
+from hermes.gateway.chain import ChainAnswer, ChainLink, ChainRun
 from hermes.gateway.fleet import Adapter
-from hermes.gateway.partial import Partial
-from hermes.gateway.prices import Prices, Rate
+from hermes.gateway.partial_answer import PartialAnswer
+from hermes.gateway.prices import Prices, TokenRate
 from hermes.gateway.slots import Slots
+from hermes.gateway.token_estimate import answer_tokens, prompt_tokens
 from hermes.ports.alerts import Alerts
 from hermes.ports.backends import Backend, ChatMessage, Completion, CutShort, Delta, ModelRequest, Unauthorized, Usage
 from hermes.ports.budgets import BudgetHold, Budgets, GlobalSpend
@@ -42,7 +42,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 
-class Record(Protocol):
+class CallRecorder(Protocol):
     """How what a model said is written down together with its call's row; by whoever wants it in a message graph.
 
     Also given what was said before a stream broke off: its finish reason is `cut_short` or `cancelled`."""
@@ -64,7 +64,7 @@ def no_adapter(_: str) -> None:
 class Gateway:
     """Every model call passes here."""
 
-    catalogue: Catalogue
+    catalogue: ModelCatalogue
     prices: Prices
     backends: Mapping[str, Backend]
     """By name, as the catalogue's models name them. Looked up at each call, so that one may be exchanged between two calls."""
@@ -84,7 +84,7 @@ class Gateway:
     """The platform's money for one UTC day; None for no limit."""
     _recordings: set[asyncio.Task[Any]] = field(default_factory=set, init=False, repr=False)
 
-    async def complete(self, ask: ModelRequest, caller: Caller, record: Record | None = None) -> Answer:
+    async def complete(self, ask: ModelRequest, caller: Caller, record: CallRecorder | None = None) -> Answer:
         """Return the answer of the first model of the tier's chain that gives one.
 
         Raises Paused, BudgetSpent, UnknownPrice, NoCapacity, ChainFailed, and StoreUnavailable when the budget cannot be asked; then
@@ -106,21 +106,21 @@ class Gateway:
         return answer
 
     async def stream(
-        self, ask: ModelRequest, caller: Caller, record: Record | None = None
+        self, ask: ModelRequest, caller: Caller, record: CallRecorder | None = None
     ) -> AsyncGenerator[AnswerStarted | Delta | Answer]:
         """Yield who began, the deltas, and last of all the answer. Raises as `complete` does, and CutShort after the first delta.
 
         Whoever leaves early pays for what was said: close it (`aclosing`)."""
         ticket = await self._admit(ask, caller)
-        run, said, link, is_paid = self._run(ticket, caller), Partial(), ticket.links[0], False
+        run, said, link, is_paid = self._run(ticket, caller), PartialAnswer(), ticket.links[0], False
         try:
             async with aclosing(run.stream()) as pieces:
                 async for piece in pieces:
-                    if isinstance(piece, Link):
+                    if isinstance(piece, ChainLink):
                         link = piece
                         yield AnswerStarted(ticket.hold.id, link.answers_as)
                         continue
-                    if isinstance(piece, Answered):
+                    if isinstance(piece, ChainAnswer):
                         is_paid = True
                         yield await self._paid(ticket, caller, piece, record)
                         return
@@ -128,13 +128,13 @@ class Gateway:
                     yield piece
         except BaseException as error:
             if not is_paid:
-                await self._failed(ticket, caller, run, error, record=record, said=Said(link, said))
+                await self._failed(ticket, caller, run, error, record=record, said=InterruptedStream(link, said))
             raise
 
-    def _run(self, ticket: Ticket, caller: Caller) -> Run:
-        return Run(ticket.ask, ticket.links, deadline_s=ticket.deadline_s, slots=self.slots, user=str(caller.user_id))
+    def _run(self, ticket: AdmittedCall, caller: Caller) -> ChainRun:
+        return ChainRun(ticket.ask, ticket.links, deadline_s=ticket.deadline_s, slots=self.slots, user=str(caller.user_id))
 
-    async def _admit(self, ask: ModelRequest, caller: Caller) -> Ticket:
+    async def _admit(self, ask: ModelRequest, caller: Caller) -> AdmittedCall:
         tier = self.catalogue.tier(caller.tier)
         adapter = self.adapter_of(caller.agent) if caller.agent is not None else None
         names = caller.models or tier.chain
@@ -148,8 +148,8 @@ class Gateway:
         today = self.clock.now().date()
         rates = {link.model: self.prices.rate(link.model, today, prompt) for link in links}  # unknown: refused before anything is asked
         most = prompt + max(min(ask.max_tokens, link.max_tokens) for link in links)
-        hold = await self._reserve(caller, tier, most, deadline_s + self.slots.wait_s + LEASE_BEYOND_S)
-        return Ticket(ask, hold, links, rates, prompt, deadline_s)
+        hold = await self._reserve(caller, tier, most, deadline_s + self.slots.wait_s + LEASE_MARGIN_S)
+        return AdmittedCall(ask, hold, links, rates, prompt, deadline_s)
 
     async def _reserve(self, caller: Caller, tier: Tier, tokens: int, lease_s: float) -> BudgetHold:
         """Ask for the platform's word and the user's budget at once; who is paused is told so, whatever their budget says."""
@@ -166,14 +166,16 @@ class Gateway:
         with suppress(PortError):  # also where there was nothing to reserve
             await self.budgets.release(await reserving)
 
-    def links(self, names: Sequence[str]) -> list[Link]:
+    def links(self, names: Sequence[str]) -> list[ChainLink]:
         """The links of a chain whose backends are there."""
         models = [(name, self.catalogue.models[name]) for name in names]
         return [
-            Link(name, self.backends[model.backend], model.id, model.max_tokens) for name, model in models if model.backend in self.backends
+            ChainLink(name, self.backends[model.backend], model.id, model.max_tokens)
+            for name, model in models
+            if model.backend in self.backends
         ]
 
-    async def _copied(self, ask: ModelRequest, ticket: Ticket, caller: Caller) -> Answer | None:
+    async def _copied(self, ask: ModelRequest, ticket: AdmittedCall, caller: Caller) -> Answer | None:
         """An answer that was given to the same question before, if there is one: it takes no slot and costs nothing."""
         link = ticket.links[0]
         if not caller.takes_copies or not may_cache(ask):
@@ -195,7 +197,7 @@ class Gateway:
         await self._record(ticket.hold, call)
         return Answer(call.id, completion, link.backend.name, link.model, 0, {}, (), 0, copy_of=sampled_by)
 
-    async def _paid(self, ticket: Ticket, caller: Caller, answered: Answered, record: Record | None) -> Answer:
+    async def _paid(self, ticket: AdmittedCall, caller: Caller, answered: ChainAnswer, record: CallRecorder | None) -> Answer:
         link, completion = answered.link, answered.completion
         rate = self.prices.rate(link.model, ticket.hold.day, completion.usage.tokens_in)
         cost = rate.cost(completion.usage)
@@ -220,13 +222,13 @@ class Gateway:
 
     async def _failed(
         self,
-        ticket: Ticket,
+        ticket: AdmittedCall,
         caller: Caller,
-        run: Run,
+        run: ChainRun,
         error: BaseException,
         *,
-        record: Record | None = None,
-        said: Said | None = None,
+        record: CallRecorder | None = None,
+        said: InterruptedStream | None = None,
     ) -> None:
         """Count what a call cost that gave no answer: nothing, or what had been said until then. That much is recorded too."""
         outcome, usage, model = CallOutcome.FAILED, Usage(), ticket.links[0].model
@@ -277,7 +279,7 @@ class Gateway:
             await asyncio.gather(*self._recordings, return_exceptions=True)
 
     async def _record(
-        self, hold: BudgetHold, call: ModelCall, completion: Completion | None = None, record: Record | None = None
+        self, hold: BudgetHold, call: ModelCall, completion: Completion | None = None, record: CallRecorder | None = None
     ) -> UUID | None:
         session_id = await self._write(call, completion, record)
         self.meter.count(call)
@@ -290,7 +292,7 @@ class Gateway:
         await self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd)
         await adding
 
-    async def _write(self, call: ModelCall, completion: Completion | None, record: Record | None) -> UUID | None:
+    async def _write(self, call: ModelCall, completion: Completion | None, record: CallRecorder | None) -> UUID | None:
         """Write the call's row and what was said, together. The answer is worth more than either; a person should know what is missing."""
         try:
             if completion is not None and record is not None:
@@ -309,7 +311,7 @@ class Gateway:
             self.alerts.alert("call_not_recorded", call_id=str(call.id), micro_usd=call.micro_usd)
         return call.session_id
 
-    async def _write_both(self, call: ModelCall, completion: Completion, record: Record) -> UUID:
+    async def _write_both(self, call: ModelCall, completion: Completion, record: CallRecorder) -> UUID:
         session_id = await record.at_once(call, completion)
         if session_id is None:
             async with self.transactions.begin() as tx:
@@ -317,7 +319,7 @@ class Gateway:
                 await self.calls.add(tx, replace(call, session_id=session_id))
         return session_id
 
-    def _who(self, ticket: Ticket, caller: Caller) -> dict[str, Any]:
+    def _who(self, ticket: AdmittedCall, caller: Caller) -> dict[str, Any]:
         return {
             "id": ticket.hold.id,
             "day": ticket.hold.day,
@@ -336,26 +338,26 @@ class Gateway:
                 self.alerts.alert("backend_refused_us", backend=attempt.backend, model=attempt.model, status=attempt.status)
 
 
-LEASE_BEYOND_S = 15.0
+LEASE_MARGIN_S = 15.0
 """How long a reservation outlives the deadline and the waiting for slots: writing down what was used."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class AdmittedCall:
     """A call that was let in."""
 
     ask: ModelRequest
     hold: BudgetHold
-    links: Sequence[Link]
-    rates: Mapping[str, Rate]
+    links: Sequence[ChainLink]
+    rates: Mapping[str, TokenRate]
     prompt: int
     """The most tokens that its prompt may have."""
     deadline_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class InterruptedStream:
     """What a link had said of an answer."""
 
-    link: Link
-    partial: Partial
+    link: ChainLink
+    partial: PartialAnswer

@@ -15,7 +15,7 @@ PER_MILLION = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class TokenRate:
     """Micro-dollars for a million tokens of each kind. 3 USD per million is 3,000,000 here, and 3 micro-dollars for one token."""
 
     tokens_in: int
@@ -27,14 +27,14 @@ class Rate:
     @classmethod
     def usd(
         cls, tokens_in: float, tokens_out: float, *, read: float | None = None, write: float | None = None, hour: float | None = None
-    ) -> Rate:
+    ) -> TokenRate:
         """Read prices as vendors print them, in dollars per million. A vendor without a cache charges every prompt token alike."""
         return cls(
-            tokens_in=micro(tokens_in),
-            tokens_out=micro(tokens_out),
-            cache_read=micro(tokens_in if read is None else read),
-            cache_write=micro(tokens_in if write is None else write),
-            cache_write_1h=micro(tokens_in if hour is None else hour),
+            tokens_in=to_micro_usd(tokens_in),
+            tokens_out=to_micro_usd(tokens_out),
+            cache_read=to_micro_usd(tokens_in if read is None else read),
+            cache_write=to_micro_usd(tokens_in if write is None else write),
+            cache_write_1h=to_micro_usd(tokens_in if hour is None else hour),
         )
 
     def cost(self, usage: Usage) -> int:
@@ -60,11 +60,11 @@ class Price:
 
     model: str
     since: date
-    rate: Rate
-    over: tuple[int, Rate] | None = None
+    rate: TokenRate
+    over: tuple[int, TokenRate] | None = None
     """A prompt longer than so many tokens costs this rate, for all of its tokens and not only for those beyond."""
 
-    def rate_for(self, tokens_in: int) -> Rate:
+    def rate_for(self, tokens_in: int) -> TokenRate:
         return self.over[1] if self.over is not None and tokens_in > self.over[0] else self.rate
 
 
@@ -76,7 +76,7 @@ class Prices:
         for price in sorted(prices, key=lambda price: price.since):
             self._by_model.setdefault(price.model, []).append(price)
 
-    def rate(self, model: str, day: date, tokens_in: int) -> Rate:
+    def rate(self, model: str, day: date, tokens_in: int) -> TokenRate:
         """Return the rate of a model on a day, for a prompt of this length. Raises UnknownPrice."""
         known = [price for price in self._by_model.get(model, ()) if price.since <= day]
         if not known:
@@ -88,38 +88,38 @@ class Prices:
         return {model: list(prices) for model, prices in self._by_model.items()}
 
 
-def micro(usd: float) -> int:
+def to_micro_usd(usd: float) -> int:
     """Dollars per million tokens in micro-dollars per million tokens, exactly: prices have at most six decimals."""
     return round(usd * PER_MILLION)
 
 
-BEGINNING = date(2025, 1, 1)
+EARLIEST_DAY = date(2025, 1, 1)
 
-FREE = Rate.usd(0, 0)
+FREE_RATE = TokenRate.usd(0, 0)
 """One's own machine, or somebody's subscription: nobody bills these tokens."""
 
-KNOWN: tuple[Price, ...] = (
-    Price("claude-haiku-4-5-20251001", date(2025, 10, 1), Rate.usd(1.00, 5.00, read=0.10, write=1.25, hour=2.00)),
-    Price("claude-haiku-4-5", date(2025, 10, 1), Rate.usd(1.00, 5.00, read=0.10, write=1.25, hour=2.00)),
+LIST_PRICES: tuple[Price, ...] = (
+    Price("claude-haiku-4-5-20251001", date(2025, 10, 1), TokenRate.usd(1.00, 5.00, read=0.10, write=1.25, hour=2.00)),
+    Price("claude-haiku-4-5", date(2025, 10, 1), TokenRate.usd(1.00, 5.00, read=0.10, write=1.25, hour=2.00)),
     Price(
         "claude-sonnet-4-5",
         date(2025, 9, 29),
-        Rate.usd(3.00, 15.00, read=0.30, write=3.75, hour=6.00),
-        over=(200_000, Rate.usd(6.00, 22.50, read=0.60, write=7.50, hour=12.00)),
+        TokenRate.usd(3.00, 15.00, read=0.30, write=3.75, hour=6.00),
+        over=(200_000, TokenRate.usd(6.00, 22.50, read=0.60, write=7.50, hour=12.00)),
     ),
-    Price("claude-sonnet-4-6", BEGINNING, Rate.usd(3.00, 15.00, read=0.30, write=3.75, hour=6.00)),
+    Price("claude-sonnet-4-6", EARLIEST_DAY, TokenRate.usd(3.00, 15.00, read=0.30, write=3.75, hour=6.00)),
     Price(
         "claude-haiku-5-5",
         date(2026, 10, 7),
-        Rate.usd(0.10, 0.50, read=0.01, write=0.125, hour=0.20),
-        over=(100_000, Rate.usd(0.50, 2.50, read=0.05, write=0.625, hour=1.00)),
+        TokenRate.usd(0.10, 0.50, read=0.01, write=0.125, hour=0.20),
+        over=(100_000, TokenRate.usd(0.50, 2.50, read=0.05, write=0.625, hour=1.00)),
     ),
-    Price("claude-sonnet-5-5", BEGINNING, Rate.usd(2.00, 10.00, read=0.10, write=2.50, hour=4.00)),
-    Price("claude-opus-5-5", BEGINNING, Rate.usd(4.00, 20.00, read=0.20, write=5.00, hour=8.00)),
-    Price("llama3.2", BEGINNING, FREE),
-    Price("smollm2-135m-instruct", BEGINNING, FREE),
-    Price("claude_local", BEGINNING, FREE),
-    Price("codex_local", BEGINNING, FREE),
-    Price("scripted", BEGINNING, FREE),
+    Price("claude-sonnet-5-5", EARLIEST_DAY, TokenRate.usd(2.00, 10.00, read=0.10, write=2.50, hour=4.00)),
+    Price("claude-opus-5-5", EARLIEST_DAY, TokenRate.usd(4.00, 20.00, read=0.20, write=5.00, hour=8.00)),
+    Price("llama3.2", EARLIEST_DAY, FREE_RATE),
+    Price("smollm2-135m-instruct", EARLIEST_DAY, FREE_RATE),
+    Price("claude_local", EARLIEST_DAY, FREE_RATE),
+    Price("codex_local", EARLIEST_DAY, FREE_RATE),
+    Price("scripted", EARLIEST_DAY, FREE_RATE),
 )
 """List prices as their vendor printed them on 2026-11-15. The founding pair of 0.80 / 4.00 USD belonged to Haiku 3.5, which is retired."""

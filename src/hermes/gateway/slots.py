@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from hermes.ports.models import NoCapacity
 
 
-def most_of_one(slots: int, own: int | None = None) -> int:
+def max_slots_per_backend(slots: int, own: int | None = None) -> int:
     """How many of the slots one backend may hold: two thirds, and no more than it says itself."""
     share = max(1, slots * 2 // 3)
     return share if own is None else min(own, share)
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class QueuePlace:
     """Where a caller stands in the queue."""
 
     backend: str
@@ -39,7 +39,7 @@ class Slots:
         self.count, self.wait_s, self._longest_queue, self._limits = count, wait_s, longest_queue, dict(limits or {})
         self._used: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
-        self._lines: OrderedDict[str, deque[Place]] = OrderedDict()
+        self._lines: OrderedDict[str, deque[QueuePlace]] = OrderedDict()
 
     @property
     def used(self) -> int:
@@ -59,7 +59,7 @@ class Slots:
             self._give_back(backend)
 
     def has_room(self, backend: str) -> bool:
-        return self.used < self.count and self._used[backend] < most_of_one(self.count, self._limits.get(backend))
+        return self.used < self.count and self._used[backend] < max_slots_per_backend(self.count, self._limits.get(backend))
 
     async def _take(self, user: str, backend: str, wait_s: float) -> None:
         if self.has_room(backend):  # then nobody waits for it: a slot that becomes free is handed over at once
@@ -67,7 +67,7 @@ class Slots:
             return
         if self._waiting[backend] >= self._longest_queue:
             raise NoCapacity(f"{self._waiting[backend]} calls of {backend} wait already")
-        place = Place(backend, asyncio.get_running_loop().create_future())
+        place = QueuePlace(backend, asyncio.get_running_loop().create_future())
         self._lines.setdefault(user, deque()).append(place)
         self._waiting[backend] += 1
         try:
@@ -83,7 +83,7 @@ class Slots:
                 raise NoCapacity(f"no slot of {backend} became free within {wait_s:g} s") from None
             raise
 
-    def _leave(self, user: str, place: Place) -> None:
+    def _leave(self, user: str, place: QueuePlace) -> None:
         line = self._lines[user]
         line.remove(place)
         if not line:

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from hermes.gateway.door import Refused as RequestRefused
-from hermes.gateway.door import UnknownModel
+from hermes.gateway.client_chats import InvalidChatRequest as RequestRefused
+from hermes.gateway.client_chats import UnknownModel
 from hermes.ports.backends import (
     BackendError,
     BadRequest,

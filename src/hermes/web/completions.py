@@ -20,7 +20,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from hermes.gateway.door import Door, DoorRequest, Said, read_request
+from hermes.gateway.client_chats import ChatCompletions, ChatRequest, ChoicePiece, read_request
 from hermes.ops.metrics import App, Receive, Scope, Send
 from hermes.ports.backends import LOGPROBS, ChatMessage, Completion, Delta, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from hermes.ports.models import Answer, AnswerStarted
@@ -64,7 +64,7 @@ BODY: dict[str, Any] = {
 class Completions:
     """Completes chats over HTTP."""
 
-    door: Door
+    door: ChatCompletions
     doorkeeper: Doorkeeper
     most_choices: int
 
@@ -73,7 +73,7 @@ class Completions:
         with in_openai_words():
             key = await self.doorkeeper.admit(secret_of(request), "completions", address_of(request))
             wanted = read_request(parsed(await request.body()), most_choices=self.most_choices)
-            guest = await self.door.guest(key, wanted.user)
+            guest = await self.door.end_user(key, wanted.user)
             session = named(request.headers.get(SESSION))
             if not wanted.stream:
                 answers = await unless_gone(request, self.door.complete(wanted, guest, session))
@@ -228,7 +228,7 @@ def named(session: str | None) -> str | None:
 # --- answers
 
 
-def whole(answers: Sequence[Answer], wanted: DoorRequest) -> dict[str, Any]:
+def whole(answers: Sequence[Answer], wanted: ChatRequest) -> dict[str, Any]:
     """A completion as OpenAI's API gives it. What is ours is under `hermes`."""
     first = answers[0]
     return {
@@ -314,7 +314,7 @@ def shown(name: str) -> dict[str, Any]:
 # --- streams
 
 
-async def events(first: Said, said: AsyncGenerator[Said], wanted: DoorRequest) -> AsyncGenerator[bytes]:
+async def events(first: ChoicePiece, said: AsyncGenerator[ChoicePiece], wanted: ChatRequest) -> AsyncGenerator[bytes]:
     """The answers as server-sent events: chunks, the usage where it was asked for, `[DONE]`.
 
     What breaks off in the middle ends with an error and without `[DONE]`, so that nobody takes half an answer for a whole one."""
@@ -336,14 +336,14 @@ async def events(first: Said, said: AsyncGenerator[Said], wanted: DoorRequest) -
 class ChunkWriter:
     """Writes the pieces of answers as chunks."""
 
-    def __init__(self, wanted: DoorRequest) -> None:
+    def __init__(self, wanted: ChatRequest) -> None:
         self._wanted = wanted
         self._created = int(time.time())
         self._name = "chatcmpl-"
         self._model = wanted.model
         self._answers: dict[int, Answer] = {}
 
-    def chunks(self, said: Said) -> list[bytes]:
+    def chunks(self, said: ChoicePiece) -> list[bytes]:
         match said.piece:
             case AnswerStarted(call_id, model):
                 if self._name == "chatcmpl-":

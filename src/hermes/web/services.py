@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hermes.app.channels import Lines
 from hermes.config import ApiSettings, DoorSettings, WebSettings
-from hermes.gateway.door import Door
+from hermes.gateway.client_chats import ChatCompletions
 from hermes.ops.metrics import Metrics
 from hermes.ports.answer_signals import AnswerSignals
 from hermes.ports.api_keys import ApiKeys
@@ -33,7 +33,7 @@ class WebServices:
     outbox: Outbox
     replies: AnswerSignals
     api_keys: ApiKeys
-    door: Door
+    door: ChatCompletions
     metrics: Metrics
     settings: WebSettings
     door_settings: DoorSettings

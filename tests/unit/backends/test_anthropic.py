@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.backends.anthropic.answer import AnswerReader, complaint, decode
-from hermes.backends.anthropic.request import OPENING, encode
-from hermes.backends.parts import Counts, Unfit
-from hermes.backends.shape import Malformed, Refused
-from hermes.backends.sse import Event
+from hermes.backends.answer_parts import CannotEncode, TokenCounts
+from hermes.backends.anthropic.answer import AnthropicReader, decode, read_error_details
+from hermes.backends.anthropic.request import OPENING_TEXT, encode
+from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer
+from hermes.backends.sse import StreamEvent
 from hermes.graph import MessageGraph
 from hermes.ports.backends import Capabilities, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 from tests.fakes.messages_api import MessagesApi, sign
@@ -66,8 +66,8 @@ def test_speakers_alternate_and_empty_texts_are_dropped() -> None:
 
 def test_a_conversation_that_the_assistant_begins_gets_an_opening() -> None:
     body = request({"role": "assistant", "content": "Welcome!"}, USER)
-    assert body["messages"][0] == {"role": "user", "content": [text(OPENING)]}
-    assert request({"role": "system", "content": "Go."})["messages"] == [{"role": "user", "content": [text(OPENING)]}]
+    assert body["messages"][0] == {"role": "user", "content": [text(OPENING_TEXT)]}
+    assert request({"role": "system", "content": "Go."})["messages"] == [{"role": "user", "content": [text(OPENING_TEXT)]}]
 
 
 def test_a_beginning_to_continue_ends_without_white_space() -> None:
@@ -107,7 +107,7 @@ def test_images_are_sent_by_value_or_by_address() -> None:
 
 @pytest.mark.parametrize("part", [{"type": "input_audio"}, {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}])
 def test_what_has_no_form_there_is_refused_here(part: dict[str, Any]) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(CannotEncode):
         request({"role": "user", "content": [part]})
 
 
@@ -237,7 +237,7 @@ USAGE = {
     "output_tokens": 7,
     "service_tier": "priority",
 }
-COUNTS = Counts(tokens_in=140, tokens_out=7, cache_read=100, cache_write=20, cache_write_1h=10)
+COUNTS = TokenCounts(tokens_in=140, tokens_out=7, cache_read=100, cache_write=20, cache_write_1h=10)
 
 
 def test_the_whole_prompt_is_counted() -> None:
@@ -282,27 +282,29 @@ def test_arguments_that_were_no_object_come_back_as_they_were() -> None:
     "body", [{}, {"content": None}, {"content": "Hi"}, {"content": ["Hi"]}, {"content": [{"type": "text", "text": 1}]}]
 )
 def test_an_answer_without_its_shape_is_malformed(body: dict[str, Any]) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedAnswer):
         decode(body, HAIKU)
 
 
 def test_an_error_in_a_success_is_a_refusal() -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ErrorInAnswer) as caught:
         decode({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, HAIKU)
     assert caught.value.status == 529
 
 
 def test_a_spending_limit_is_in_the_details() -> None:
-    said = complaint({"error": {"type": "rate_limit_error", "message": "No.", "details": {"error_code": "enforced_spend_limit_reached"}}})
+    said = read_error_details(
+        {"error": {"type": "rate_limit_error", "message": "No.", "details": {"error_code": "enforced_spend_limit_reached"}}}
+    )
     assert (said.message, said.codes) == ("No.", "rate_limit_error enforced_spend_limit_reached")
-    assert complaint({"error": "odd"}).message == complaint({}).message == ""
+    assert read_error_details({"error": "odd"}).message == read_error_details({}).message == ""
 
 
 # --- streams
 
 
-def feed(reader: AnswerReader, *events: dict[str, Any]) -> list[Any]:
-    return [delta for event in events for delta in reader.feed(Event(event["type"], json.dumps(event)))]
+def feed(reader: AnthropicReader, *events: dict[str, Any]) -> list[Any]:
+    return [delta for event in events for delta in reader.feed(StreamEvent(event["type"], json.dumps(event)))]
 
 
 def start(at: int, **block: Any) -> dict[str, Any]:
@@ -314,7 +316,7 @@ def delta(at: int, **more: Any) -> dict[str, Any]:
 
 
 def test_a_stream_with_everything_in_it() -> None:
-    reader = AnswerReader(HAIKU)
+    reader = AnthropicReader(HAIKU)
     deltas = feed(
         reader,
         {"type": "message_start", "message": {"id": "msg_1", "model": "m", "content": [], "usage": {**USAGE, "output_tokens": 1}}},
@@ -368,18 +370,18 @@ def test_a_stream_with_everything_in_it() -> None:
 
 
 def test_the_output_is_not_counted_before_the_end() -> None:
-    reader = AnswerReader(HAIKU)
+    reader = AnthropicReader(HAIKU)
     feed(reader, {"type": "message_start", "message": {"usage": {**USAGE, "output_tokens": 1}}}, start(0, type="text", text="Hi"))
-    assert reader.parts().counts == Counts(tokens_in=140, tokens_out=None, cache_read=100, cache_write=20, cache_write_1h=10)
+    assert reader.parts().counts == TokenCounts(tokens_in=140, tokens_out=None, cache_read=100, cache_write=20, cache_write_1h=10)
 
 
 def test_an_error_event_is_a_refusal() -> None:
-    with pytest.raises(Refused) as caught:
-        feed(AnswerReader(HAIKU), {"type": "error", "error": {"type": "rate_limit_error", "message": "No."}})
+    with pytest.raises(ErrorInAnswer) as caught:
+        feed(AnthropicReader(HAIKU), {"type": "error", "error": {"type": "rate_limit_error", "message": "No."}})
     assert caught.value.status == 429
 
 
 @pytest.mark.parametrize("event", [delta(7, type="text_delta", text="x"), {"type": "content_block_start", "index": "0"}])
 def test_events_out_of_place_are_malformed(event: dict[str, Any]) -> None:
-    with pytest.raises(Malformed):
-        feed(AnswerReader(HAIKU), event)
+    with pytest.raises(MalformedAnswer):
+        feed(AnthropicReader(HAIKU), event)

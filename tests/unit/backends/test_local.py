@@ -11,7 +11,7 @@ import pytest
 
 from hermes.backends import LocalBackend
 from hermes.backends.local import weights
-from hermes.backends.local.backend import usual_threads
+from hermes.backends.local.backend import default_threads
 from hermes.ports.backends import Backend, BackendFinding, Capabilities, FindingLevel, ModelRequest, Unreachable, Unsupported
 
 HELLO = ModelRequest(messages=[{"role": "user", "content": "Hello?"}], max_tokens=5)
@@ -26,7 +26,7 @@ async def test_is_the_port_and_costs_nothing_until_it_is_used() -> None:
 
 
 def test_half_of_the_processors_are_left_to_hermes() -> None:
-    assert 1 <= usual_threads() < 1_000
+    assert 1 <= default_threads() < 1_000
 
 
 # Only the standard library and what the test puts beside it: as on a machine where nothing is installed.

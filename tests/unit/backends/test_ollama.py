@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from hermes.backends import HttpClient, OllamaBackend
-from hermes.backends.ollama.answer import AnswerReader, decode
+from hermes.backends.answer_parts import CannotEncode, ReturnedTokens, TokenCounts
+from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer
+from hermes.backends.ollama.answer import OllamaReader, decode
 from hermes.backends.ollama.request import encode
-from hermes.backends.parts import Counts, Tokens, Unfit
-from hermes.backends.shape import Malformed, Refused
-from hermes.backends.sse import Event
+from hermes.backends.sse import StreamEvent
 from hermes.ports.backends import Capabilities, ContextTooLong, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta, Unsupported
 from tests.fakes.ollama_api import OllamaApi
 
@@ -56,7 +56,7 @@ def test_images_are_bare_base64_beside_the_text() -> None:
 
 @pytest.mark.parametrize("part", [{"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}, {"type": "input_audio"}])
 def test_what_has_no_form_there_is_refused_here(part: dict[str, Any]) -> None:
-    with pytest.raises(Unfit):
+    with pytest.raises(CannotEncode):
         request({"role": "user", "content": [part]})
 
 
@@ -108,12 +108,12 @@ def line(done: bool = False, more: dict[str, Any] | None = None, **message: Any)
     return {"model": "m", "message": {"role": "assistant", **message}, "done": done, **(more or {})}
 
 
-def feed(reader: AnswerReader, *lines: dict[str, Any]) -> list[Any]:
-    return [delta for one in lines for delta in reader.feed(Event("", json.dumps(one)))]
+def feed(reader: OllamaReader, *lines: dict[str, Any]) -> list[Any]:
+    return [delta for one in lines for delta in reader.feed(StreamEvent("", json.dumps(one)))]
 
 
 def test_a_stream_with_everything_in_it() -> None:
-    reader = AnswerReader("call_x")
+    reader = OllamaReader("call_x")
     call = {"function": {"name": "f", "arguments": {"x": "é"}}}
     end = {"done_reason": "stop", "prompt_eval_count": 9, "prompt_eval_cached_count": 4, "eval_count": 3, "load_duration": 1}
     deltas = feed(
@@ -131,15 +131,15 @@ def test_a_stream_with_everything_in_it() -> None:
     ]
     assert reader.is_whole
     parts = reader.parts()
-    assert (parts.finish_reason, parts.counts) == ("tool_calls", Counts(tokens_in=9, tokens_out=3, cache_read=4))
+    assert (parts.finish_reason, parts.counts) == ("tool_calls", TokenCounts(tokens_in=9, tokens_out=3, cache_read=4))
     assert (parts.message["content"], parts.message["reasoning"]) == ("Hi", "Hm.")
-    assert parts.tokens == Tokens(logprobs=[-0.5])
+    assert parts.tokens == ReturnedTokens(logprobs=[-0.5])
     assert parts.extra == {"load_duration": 1}
 
 
 def test_counts_that_are_not_there_are_none() -> None:
     parts = decode(line(content="Hi", done=True, more={"done_reason": "length", "eval_count": 3}), "call")
-    assert (parts.finish_reason, parts.counts) == ("length", Counts(tokens_in=None, tokens_out=3))
+    assert (parts.finish_reason, parts.counts) == ("length", TokenCounts(tokens_in=None, tokens_out=3))
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,12 @@ def test_counts_that_are_not_there_are_none() -> None:
     ],
 )
 def test_an_error_in_the_middle_is_a_refusal(said: str, status: int) -> None:
-    with pytest.raises(Refused) as caught:
-        feed(AnswerReader("call"), line(content="Hi"), {"error": said})
+    with pytest.raises(ErrorInAnswer) as caught:
+        feed(OllamaReader("call"), line(content="Hi"), {"error": said})
     assert caught.value.status == status
 
 
 @pytest.mark.parametrize("body", [{}, {"message": "Hi"}, {"message": {"content": 1}}, {"message": {"tool_calls": [{}]}}])
 def test_an_answer_without_its_shape_is_malformed(body: dict[str, Any]) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedAnswer):
         decode(body, "call")

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from hermes.backends.openai_compatible.answer import AnswerReader, complaint, decode
+from hermes.backends.answer_parts import ReturnedTokens, TokenCounts
+from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer
+from hermes.backends.openai_compatible.answer import OpenAIReader, decode, read_error_details
 from hermes.backends.openai_compatible.dialect import DIALECTS, LLAMA_CPP, OPENAI, PLAIN, SGLANG, VLLM, Dialect
 from hermes.backends.openai_compatible.request import encode
-from hermes.backends.parts import Counts, Tokens
-from hermes.backends.shape import Malformed, Refused
-from hermes.backends.sse import Event
+from hermes.backends.sse import StreamEvent
 from hermes.ports.backends import Capabilities, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 
 USER = {"role": "user", "content": "Hi"}
@@ -113,10 +113,10 @@ USAGE = {"prompt_tokens": 12, "completion_tokens": 2, "prompt_tokens_details": {
 
 def test_cached_tokens_are_some_of_the_prompts() -> None:
     parts = decode(whole({"content": "Hi"}, usage=USAGE), "call")
-    assert parts.counts == Counts(tokens_in=12, tokens_out=2, cache_read=8)
+    assert parts.counts == TokenCounts(tokens_in=12, tokens_out=2, cache_read=8)
     assert parts.extra == {"id": "c1", "cost_usd": 0.001}
-    assert decode(whole({"content": "Hi"}), "call").counts == Counts()
-    assert decode(whole({"content": "Hi"}, usage="odd"), "call").counts == Counts()
+    assert decode(whole({"content": "Hi"}), "call").counts == TokenCounts()
+    assert decode(whole({"content": "Hi"}, usage="odd"), "call").counts == TokenCounts()
 
 
 @pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
@@ -164,17 +164,17 @@ def test_calls_without_ids_or_arguments_get_them() -> None:
     [
         (
             {"prompt_token_ids": [1, 2], "token_ids": [3, 4], "logprobs": scores(-0.1, -0.2)},
-            Tokens(prompt=[1, 2], completion=[3, 4], logprobs=[-0.1, -0.2]),
+            ReturnedTokens(prompt=[1, 2], completion=[3, 4], logprobs=[-0.1, -0.2]),
         ),
-        ({"response_token_ids": [3, 4], "logprobs": scores(-0.1, -0.2)}, Tokens(completion=[3, 4], logprobs=[-0.1, -0.2])),
-        ({"logprobs": scores(-0.1, -0.2, id=[3, 4])}, Tokens(completion=[3, 4], logprobs=[-0.1, -0.2])),
-        ({"logprobs": scores(-0.1, -0.2)}, Tokens(logprobs=[-0.1, -0.2])),
-        ({"logprobs": {"content": None}}, Tokens()),
-        ({"logprobs": None}, Tokens()),
+        ({"response_token_ids": [3, 4], "logprobs": scores(-0.1, -0.2)}, ReturnedTokens(completion=[3, 4], logprobs=[-0.1, -0.2])),
+        ({"logprobs": scores(-0.1, -0.2, id=[3, 4])}, ReturnedTokens(completion=[3, 4], logprobs=[-0.1, -0.2])),
+        ({"logprobs": scores(-0.1, -0.2)}, ReturnedTokens(logprobs=[-0.1, -0.2])),
+        ({"logprobs": {"content": None}}, ReturnedTokens()),
+        ({"logprobs": None}, ReturnedTokens()),
     ],
     ids=["vllm", "sglang", "llama.cpp", "openai", "empty", "none"],
 )
-def test_tokens_are_found_where_each_server_puts_them(more: dict[str, Any], tokens: Tokens) -> None:
+def test_tokens_are_found_where_each_server_puts_them(more: dict[str, Any], tokens: ReturnedTokens) -> None:
     assert decode(whole({"content": "Hi"}, **more), "call").tokens == tokens
 
 
@@ -186,7 +186,7 @@ def test_sglang_puts_the_prompt_into_the_choice() -> None:
 
 @pytest.mark.parametrize("body", [{}, {"choices": []}, {"choices": [{}]}, {"choices": [1]}, {"choices": {}}, whole({"content": 3})])
 def test_an_answer_without_its_shape_is_malformed(body: dict[str, Any]) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedAnswer):
         decode(body, "call")
 
 
@@ -202,26 +202,26 @@ def test_an_answer_without_its_shape_is_malformed(body: dict[str, Any]) -> None:
     ],
 )
 def test_an_error_in_a_success_is_a_refusal(body: dict[str, Any], status: int) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ErrorInAnswer) as caught:
         decode(body, "call")
     assert caught.value.status == status
 
 
 def test_errors_in_every_shape() -> None:
-    said = complaint({"error": {"message": "No.", "type": "t", "code": "c"}})
+    said = read_error_details({"error": {"message": "No.", "type": "t", "code": "c"}})
     assert (said.message, said.codes) == ("No.", "t c")
-    assert complaint({"object": "error", "message": "No.", "type": "BadRequestError", "code": 400}).message == "No."
-    assert complaint({"error": "No."}).message == "No."
-    assert complaint({"detail": "Not Found"}).message == "Not Found"
-    assert complaint({"error": 7}).message == ""
+    assert read_error_details({"object": "error", "message": "No.", "type": "BadRequestError", "code": 400}).message == "No."
+    assert read_error_details({"error": "No."}).message == "No."
+    assert read_error_details({"detail": "Not Found"}).message == "Not Found"
+    assert read_error_details({"error": 7}).message == ""
 
 
 # --- streams
 
 
-def feed(reader: AnswerReader, *chunks: Any) -> list[Any]:
+def feed(reader: OpenAIReader, *chunks: Any) -> list[Any]:
     events = [chunk if isinstance(chunk, str) else json.dumps(chunk) for chunk in chunks]
-    return [delta for event in events for delta in reader.feed(Event("", event))]
+    return [delta for event in events for delta in reader.feed(StreamEvent("", event))]
 
 
 def chunk(finish: str | None = None, more: dict[str, Any] | None = None, **delta: Any) -> dict[str, Any]:
@@ -234,14 +234,14 @@ def called(*pieces: dict[str, Any]) -> dict[str, Any]:
 
 def test_usage_may_come_with_any_chunk() -> None:
     for last in ({"choices": [], "usage": USAGE}, {**chunk("stop"), "usage": USAGE}, {"choices": [{"delta": {}}], "usage": USAGE}):
-        reader = AnswerReader("call")
+        reader = OpenAIReader("call")
         feed(reader, {**chunk(content="Hi"), "usage": {"prompt_tokens": 12, "completion_tokens": 1}}, chunk("stop"), last, "[DONE]")
-        assert reader.parts().counts == Counts(tokens_in=12, tokens_out=2, cache_read=8)
+        assert reader.parts().counts == TokenCounts(tokens_in=12, tokens_out=2, cache_read=8)
         assert reader.is_over
 
 
 def test_a_stream_is_whole_with_a_finish_reason_even_without_its_last_word() -> None:
-    reader = AnswerReader("call")
+    reader = OpenAIReader("call")
     assert feed(reader, chunk(role="assistant", content=""), chunk(content="Hi")) == [TextDelta("Hi")]
     assert not reader.is_whole
     feed(reader, chunk("stop"))
@@ -249,7 +249,7 @@ def test_a_stream_is_whole_with_a_finish_reason_even_without_its_last_word() -> 
 
 
 def test_a_last_word_without_a_finish_reason_is_no_end() -> None:
-    reader = AnswerReader("call")
+    reader = OpenAIReader("call")
     feed(reader, chunk(content="Hi"), "[DONE]")
     assert (reader.is_whole, reader.is_over) == (False, True)
 
@@ -295,7 +295,7 @@ CALLS = [("a", "f", '{"x":1}'), ("b", "g", "{}")]
     ids=["usual", "interleaved", "repeats_id_and_name", "no_index", "index_always_0", "name_later"],
 )
 def test_calls_are_put_together_whatever_the_server_leaves_out(chunks: list[dict[str, Any]]) -> None:
-    reader = AnswerReader("call")
+    reader = OpenAIReader("call")
     deltas = feed(reader, *chunks, chunk("stop"))
     made = reader.parts().message["tool_calls"]
     assert [(one["id"], one["function"]["name"], one["function"]["arguments"]) for one in made] == CALLS
@@ -308,7 +308,7 @@ def test_calls_are_put_together_whatever_the_server_leaves_out(chunks: list[dict
 
 
 def test_reasoning_and_tokens_come_in_pieces() -> None:
-    reader = AnswerReader("call")
+    reader = OpenAIReader("call")
     deltas = feed(
         reader,
         {**chunk(role="assistant"), "prompt_token_ids": [1, 2], "model": "m-1"},
@@ -320,17 +320,17 @@ def test_reasoning_and_tokens_come_in_pieces() -> None:
     assert deltas == [ReasoningDelta("H"), ReasoningDelta("m."), TextDelta("Hi")]
     parts = reader.parts()
     assert parts.message == {"role": "assistant", "content": "Hi", "reasoning": "Hm."}
-    assert parts.tokens == Tokens(prompt=[1, 2], completion=[3, 4, 5, 6], logprobs=[-0.1, -0.2, -0.3, -0.4])
+    assert parts.tokens == ReturnedTokens(prompt=[1, 2], completion=[3, 4, 5, 6], logprobs=[-0.1, -0.2, -0.3, -0.4])
     assert parts.model == "m-1"
 
 
 def test_content_may_come_in_parts() -> None:
-    reader = AnswerReader("call")
+    reader = OpenAIReader("call")
     assert feed(reader, chunk(content=[{"type": "text", "text": "Hi"}, {"type": "other"}])) == [TextDelta("Hi")]
 
 
 def test_a_chunk_that_is_no_json_is_malformed() -> None:
-    with pytest.raises(Malformed):
-        feed(AnswerReader("call"), '{"half":')
-    with pytest.raises(Refused):
-        feed(AnswerReader("call"), {"error": {"message": "x", "code": 500}})
+    with pytest.raises(MalformedAnswer):
+        feed(OpenAIReader("call"), '{"half":')
+    with pytest.raises(ErrorInAnswer):
+        feed(OpenAIReader("call"), {"error": {"message": "x", "code": 500}})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hermes.backends import BadScript, Script, ScriptedBackend
-from hermes.backends.scripted.backend import split
+from hermes.backends.scripted.backend import split_tokens
 from hermes.ports.backends import (
     Backend,
     BackendError,
@@ -230,7 +230,7 @@ async def test_a_stream_comes_word_by_word() -> None:
 
 @pytest.mark.parametrize("text", ["", "Hello, 世界!", " two  spaces \n", "don't 1.5 😀 e\u0301", "\ud800 x"])
 def test_tokens_joined_are_the_text(text: str) -> None:
-    assert "".join(split(text)) == text
+    assert "".join(split_tokens(text)) == text
 
 
 async def test_tokens_are_words_and_marks_and_an_end() -> None:

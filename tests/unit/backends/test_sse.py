@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.backends.shape import Malformed
-from hermes.backends.sse import Event, JsonLines, ServerSentEvents
+from hermes.backends.json_fields import MalformedAnswer
+from hermes.backends.sse import JsonLines, ServerSentEvents, StreamEvent
 
 STREAM = (
     b"\xef\xbb\xbf: hello\n\nevent: ping\ndata: {}\n\n"
@@ -15,7 +15,13 @@ STREAM = (
     b'data: {"text": "\xe4\xb8\x96\xe7\x95\x8c"}\n\n'
     b"event: empty\n\nnonsense\n\ndata\n\n: OPENROUTER PROCESSING\n\ndata: [DONE]\n\n"
 )
-EVENTS = [Event("ping", "{}"), Event("message", "one\ntwo"), Event("", '{"text": "世界"}'), Event("", ""), Event("", "[DONE]")]
+EVENTS = [
+    StreamEvent("ping", "{}"),
+    StreamEvent("message", "one\ntwo"),
+    StreamEvent("", '{"text": "世界"}'),
+    StreamEvent("", ""),
+    StreamEvent("", "[DONE]"),
+]
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12))
@@ -35,12 +41,12 @@ def test_an_event_that_has_not_ended_is_none() -> None:
 def test_lines_are_the_same_wherever_the_stream_was_cut(at: int) -> None:
     stream = '{"a":"é"}\n\n{"b":2}\r\n{"half"'.encode()
     framing = JsonLines()
-    assert [*framing.feed(stream[:at]), *framing.feed(stream[at:])] == [Event("", '{"a":"é"}'), Event("", '{"b":2}')]
+    assert [*framing.feed(stream[:at]), *framing.feed(stream[at:])] == [StreamEvent("", '{"a":"é"}'), StreamEvent("", '{"b":2}')]
 
 
 def test_a_line_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hermes.backends.sse.LONGEST_LINE", 1_000)
     framing = JsonLines()
     assert list(framing.feed(b"x" * 1_000)) == []
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedAnswer):
         list(framing.feed(b"x"))

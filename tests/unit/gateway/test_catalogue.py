@@ -4,8 +4,8 @@ from datetime import date
 
 import pytest
 
-from hermes.gateway.catalogue import USUAL, Catalogue, Model, Tier
-from hermes.gateway.prices import FREE, KNOWN, Price, Prices, Rate
+from hermes.gateway.catalogue import DEFAULT_CATALOGUE, ModelCatalogue, ModelSpec, Tier
+from hermes.gateway.prices import FREE_RATE, LIST_PRICES, Price, Prices, TokenRate
 from hermes.ports.backends import Capabilities
 from hermes.ports.errors import NotFound
 from hermes.ports.models import UnknownPrice
@@ -14,13 +14,15 @@ TODAY = date(2026, 11, 15)
 
 
 def test_the_founding_tiers_are_as_they_were_founded() -> None:
-    assert USUAL.tiers == {
+    assert DEFAULT_CATALOGUE.tiers == {
         "free": Tier(("claude-haiku",), 50_000),
         "starter": Tier(("claude-haiku", "ollama"), 200_000),
         "pro": Tier(("claude-sonnet",), 1_000_000),
         "venue-growth": Tier(("claude-sonnet", "claude-haiku"), 500_000),
     }
-    assert [(USUAL.models[name].id, USUAL.models[name].max_tokens) for name in ("claude-haiku", "claude-sonnet")] == [
+    assert [
+        (DEFAULT_CATALOGUE.models[name].id, DEFAULT_CATALOGUE.models[name].max_tokens) for name in ("claude-haiku", "claude-sonnet")
+    ] == [
         ("claude-haiku-4-5-20251001", 1_024),
         ("claude-sonnet-4-6", 2_048),
     ]
@@ -28,7 +30,7 @@ def test_the_founding_tiers_are_as_they_were_founded() -> None:
 
 @pytest.mark.parametrize("name", ["claude-haiku-5-5", "claude-sonnet-5-5", "claude-opus-5-5"])
 def test_the_newest_claudes_think_and_take_neither_sampling_nor_a_beginning(name: str) -> None:
-    model = USUAL.models[name]
+    model = DEFAULT_CATALOGUE.models[name]
     assert (model.backend, model.id) == ("anthropic", name)
     assert model.capabilities == Capabilities(
         tools=True, vision=True, sampling=False, prefill=False, thinking=True, context=1_000_000, cache_floor=512
@@ -36,9 +38,9 @@ def test_the_newest_claudes_think_and_take_neither_sampling_nor_a_beginning(name
 
 
 def test_every_usual_model_has_a_price_and_ones_own_machine_costs_nothing() -> None:
-    prices = Prices(KNOWN)
-    rates = {name: prices.rate(model.id, TODAY, 0) for name, model in USUAL.models.items()}
-    assert {name for name, rate in rates.items() if rate == FREE} == {"ollama", "smollm2", "claude_local", "codex_local", "scripted"}
+    prices = Prices(LIST_PRICES)
+    rates = {name: prices.rate(model.id, TODAY, 0) for name, model in DEFAULT_CATALOGUE.models.items()}
+    assert {name for name, rate in rates.items() if rate == FREE_RATE} == {"ollama", "smollm2", "claude_local", "codex_local", "scripted"}
 
 
 def test_a_month_is_thirty_days_unless_it_is_something_else() -> None:
@@ -46,8 +48,10 @@ def test_a_month_is_thirty_days_unless_it_is_something_else() -> None:
 
 
 def test_a_chain_with_a_model_without_a_price_is_refused_in_one_line() -> None:
-    catalogue = Catalogue({"t": Tier(("a", "b"), 1)}, {"a": Model("x", "a-1", 1), "b": Model("x", "b-1", 1), "c": Model("x", "c-1", 1)})
-    prices = Prices([Price("a-1", TODAY, FREE), Price("b-1", date(2026, 11, 16), Rate.usd(1, 1))])
+    catalogue = ModelCatalogue(
+        {"t": Tier(("a", "b"), 1)}, {"a": ModelSpec("x", "a-1", 1), "b": ModelSpec("x", "b-1", 1), "c": ModelSpec("x", "c-1", 1)}
+    )
+    prices = Prices([Price("a-1", TODAY, FREE_RATE), Price("b-1", date(2026, 11, 16), TokenRate.usd(1, 1))])
     with pytest.raises(UnknownPrice) as refused:
         catalogue.refuse_unpriced(prices, TODAY)
     assert str(refused.value) == "tier t: there is no price for b (b-1) on 2026-11-15; add [[models.b.prices]]"
@@ -56,6 +60,6 @@ def test_a_chain_with_a_model_without_a_price_is_refused_in_one_line() -> None:
 
 def test_a_tier_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(NotFound, match="there is no tier gold; there are free, starter, pro, venue-growth"):
-        USUAL.tier("gold")
+        DEFAULT_CATALOGUE.tier("gold")
     with pytest.raises(ValueError, match="tier t: there is no model m"):
-        Catalogue({"t": Tier(("m",), 1)}, {})
+        ModelCatalogue({"t": Tier(("m",), 1)}, {})

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import pytest
 
-from hermes.gateway.chain import Answered, Link, Run
+from hermes.gateway.chain import ChainAnswer, ChainLink, ChainRun
 from hermes.gateway.slots import Slots
 from hermes.ports.backends import (
     BackendError,
@@ -86,34 +86,34 @@ class Scripted:
         return
 
 
-def chain(*backends: Scripted) -> list[Link]:
-    return [Link(backend.name, backend, f"{backend.name}-1", 1_000) for backend in backends]
+def chain(*backends: Scripted) -> list[ChainLink]:
+    return [ChainLink(backend.name, backend, f"{backend.name}-1", 1_000) for backend in backends]
 
 
 async def complete(
-    ask: ModelRequest, links: Sequence[Link], *, deadline_s: float, slots: Slots | None = None, user: str = "alice"
-) -> Answered:
-    return await Run(ask, links, deadline_s=deadline_s, slots=slots or Slots(), user=user).complete()
+    ask: ModelRequest, links: Sequence[ChainLink], *, deadline_s: float, slots: Slots | None = None, user: str = "alice"
+) -> ChainAnswer:
+    return await ChainRun(ask, links, deadline_s=deadline_s, slots=slots or Slots(), user=user).complete()
 
 
 def stream(
-    ask: ModelRequest, links: Sequence[Link], *, deadline_s: float, slots: Slots | None = None, user: str = "alice"
-) -> AsyncGenerator[Link | Delta | Answered]:
-    return Run(ask, links, deadline_s=deadline_s, slots=slots or Slots(), user=user).stream()
+    ask: ModelRequest, links: Sequence[ChainLink], *, deadline_s: float, slots: Slots | None = None, user: str = "alice"
+) -> AsyncGenerator[ChainLink | Delta | ChainAnswer]:
+    return ChainRun(ask, links, deadline_s=deadline_s, slots=slots or Slots(), user=user).stream()
 
 
-def outcomes(answered: Answered | ChainFailed) -> list[tuple[str, str]]:
+def outcomes(answered: ChainAnswer | ChainFailed) -> list[tuple[str, str]]:
     return [(attempt.name, attempt.outcome) for attempt in answered.attempts]
 
 
 async def streamed(
-    links: Sequence[Link], *, ask: ModelRequest = HELLO, deadline_s: float = 5, slots: Slots | None = None
-) -> tuple[str, Answered | None]:
+    links: Sequence[ChainLink], *, ask: ModelRequest = HELLO, deadline_s: float = 5, slots: Slots | None = None
+) -> tuple[str, ChainAnswer | None]:
     text, last = "", None
     async for piece in stream(ask, links, deadline_s=deadline_s, slots=slots):
-        if isinstance(piece, Answered):
+        if isinstance(piece, ChainAnswer):
             last = piece
-        elif isinstance(piece, Link):
+        elif isinstance(piece, ChainLink):
             assert text == "", "who answers is said before the first word, and once"
         else:
             assert isinstance(piece, TextDelta)
@@ -227,7 +227,7 @@ async def anext_all(pieces: AsyncIterator[object]) -> list[object]:
 async def test_whoever_leaves_a_stream_ends_it() -> None:
     backend = Scripted("sonnet", "one", "two", 60.0)
     deltas = stream(HELLO, chain(backend), deadline_s=5)
-    assert isinstance(await anext(deltas), Link)
+    assert isinstance(await anext(deltas), ChainLink)
     assert await anext(deltas) == TextDelta("one")
     await deltas.aclose()  # type: ignore[attr-defined]
     assert backend.closed == 1
@@ -295,7 +295,7 @@ async def test_models_of_one_backend_wait_for_it_in_one_line() -> None:
     async with full(slots, "a"):
         with pytest.raises(NoCapacity):
             await complete(HELLO, links, deadline_s=5, slots=slots)
-        run = Run(HELLO, links, deadline_s=5, slots=slots, user="alice")
+        run = ChainRun(HELLO, links, deadline_s=5, slots=slots, user="alice")
         with pytest.raises(NoCapacity):
             await run.complete()
         assert [attempt.ms > 90 for attempt in run.attempts] == [True, False]
@@ -323,7 +323,7 @@ async def test_a_stream_holds_its_slot_while_it_is_told_and_not_when_it_is_over(
     slots = Slots(1)
     async with aclosing(stream(HELLO, chain(Scripted("a", "one ", "two")), deadline_s=5, slots=slots)) as pieces:
         held = [(type(piece), slots.used) async for piece in pieces]
-    assert held == [(Link, 1), (TextDelta, 1), (TextDelta, 1), (Answered, 0)]
+    assert held == [(ChainLink, 1), (TextDelta, 1), (TextDelta, 1), (ChainAnswer, 0)]
     async with aclosing(stream(HELLO, chain(Scripted("a", "one ", "two")), deadline_s=5, slots=slots)) as pieces:
         await anext(pieces)
         assert slots.used == 1
@@ -355,7 +355,7 @@ async def test_no_slot_is_lost_however_calls_end(seed: int) -> None:
 async def test_a_call_that_is_given_up_while_it_waits_behind_a_model_that_refused_has_asked_nobody() -> None:
     slots = Slots(3)
     async with full(slots, "b"):
-        run = Run(HELLO, chain(Scripted("a", Overloaded), Scripted("b", "hi")), deadline_s=5, slots=slots, user="alice")
+        run = ChainRun(HELLO, chain(Scripted("a", Overloaded), Scripted("b", "hi")), deadline_s=5, slots=slots, user="alice")
         call = asyncio.create_task(run.complete())
         while not slots.waiting:  # noqa: ASYNC110  # slots have a number for it, and no event
             await asyncio.sleep(0)

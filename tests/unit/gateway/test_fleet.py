@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hermes.gateway.catalogue import Catalogue, Model, Tier
-from hermes.gateway.chain import Link
-from hermes.gateway.fleet import Adapter, Canary, Fleet, SwapFailed, Swapped
+from hermes.gateway.catalogue import ModelCatalogue, ModelSpec, Tier
+from hermes.gateway.chain import ChainLink
+from hermes.gateway.fleet import Adapter, Canary, Fleet, SwapFailed, SwapResult
 from hermes.ports.agents import Agent, AgentChanged, FleetEvent, FleetEventKind, SwapReason
 from hermes.ports.backends import BackendError, BackendFinding, FindingLevel, Overloaded
 from hermes.ports.errors import NotFound, StoreUnavailable
@@ -115,8 +115,10 @@ class Bell:
 
 def fleet_of(store: MemoryAgents, *members: Member, bell: Bell | None = None) -> Fleet:
     """A process of its own: an adapter for each backend, by the same name, and one whose backend is not set up."""
-    models = {member.name: Model(member.name, f"{member.name}-1", 100) for member in members}
-    catalogue = Catalogue({"free": Tier((members[0].name,), 1_000)}, {**models, "claude-sonnet": Model("anthropic", "sonnet-4-6", 100)})
+    models = {member.name: ModelSpec(member.name, f"{member.name}-1", 100) for member in members}
+    catalogue = ModelCatalogue(
+        {"free": Tier((members[0].name,), 1_000)}, {**models, "claude-sonnet": ModelSpec("anthropic", "sonnet-4-6", 100)}
+    )
     backends = {member.name: member for member in members}
     alerts = bell or Bell()
     return Fleet(backends, catalogue=catalogue, agents=store, transactions=store, alerts=alerts, keep_trying_s=0.05)
@@ -126,7 +128,7 @@ async def ask(fleet: Fleet, agent: str = "hermes") -> str:
     """As a call does it: the pointer is looked up once."""
     adapter = fleet.adapter_of(agent)
     assert adapter is not None
-    answered = await complete(HELLO, [Link(adapter.model, fleet[adapter.model], "m", 100)], deadline_s=5)
+    answered = await complete(HELLO, [ChainLink(adapter.model, fleet[adapter.model], "m", 100)], deadline_s=5)
     return str(answered.completion.message["content"])
 
 
@@ -153,7 +155,7 @@ async def test_calls_go_through_the_new_adapter_in_the_same_folder() -> None:
     assert (await ask(fleet), fleet.adapter_of("hermes")) == ("old", Adapter("claude_local", "/srv/work"))
     swapped = await fleet.swap("hermes", "codex_local", by="ada", canary=canary_of(fleet))
     moved = Agent(name="hermes", adapter="codex_local", cwd="/srv/work", epoch=1)
-    assert swapped == Swapped(moved, "claude_local", (FINE,))
+    assert swapped == SwapResult(moved, "claude_local", (FINE,))
     assert (await ask(fleet), fleet.adapter_of("hermes")) == ("new", Adapter("codex_local", "/srv/work"))
     assert (store.agents, told(store)) == ({"hermes": moved}, [(SWAPPED, "claude_local", "codex_local", "", "ada", 1)])
     assert store.history[0].checks == (FINE,)
@@ -170,7 +172,7 @@ async def test_the_folder_is_left_behind_where_that_is_wanted() -> None:
 async def test_an_adapter_that_is_in_place_already_changes_nothing() -> None:
     store = house()
     fleet = fleet_of(store, Member("claude_local", "x", checks=(SICK,)))
-    assert await fleet.swap("hermes", "claude_local", by="ada") == Swapped(store.agents["hermes"], "claude_local", is_changed=False)
+    assert await fleet.swap("hermes", "claude_local", by="ada") == SwapResult(store.agents["hermes"], "claude_local", is_changed=False)
     assert (store.agents["hermes"].epoch, told(store)) == (0, [])
     assert fleet.adapter_of("hermes") == Adapter("claude_local", "/srv/work")
 

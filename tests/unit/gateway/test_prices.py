@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.prices import KNOWN, Price, Prices, Rate
+from hermes.gateway.prices import LIST_PRICES, Price, Prices, TokenRate
 from hermes.ports.backends import Usage
 from hermes.ports.models import UnknownPrice
 
@@ -28,17 +28,17 @@ HAIKU, SONNET = "claude-haiku-4-5-20251001", "claude-sonnet-4-6"
     ],
 )
 def test_a_call_costs_what_its_vendor_bills(model: str, usage: Usage, micro_usd: int) -> None:
-    rate = Prices(KNOWN).rate(model, TODAY, usage.tokens_in)
+    rate = Prices(LIST_PRICES).rate(model, TODAY, usage.tokens_in)
     assert rate.cost(usage) == micro_usd
 
 
 def test_a_long_prompt_reprices_all_of_its_tokens() -> None:
-    price = Price("m", TODAY, Rate.usd(1, 1), over=(10, Rate.usd(5, 5)))
+    price = Price("m", TODAY, TokenRate.usd(1, 1), over=(10, TokenRate.usd(5, 5)))
     assert [Prices([price]).rate("m", TODAY, length).tokens_in for length in (10, 11)] == [1_000_000, 5_000_000]
 
 
 def test_the_price_of_the_day_counts() -> None:
-    prices = Prices([Price("m", date(2026, 6, 1), Rate.usd(2, 2)), Price("m", date(2026, 1, 1), Rate.usd(1, 1))])
+    prices = Prices([Price("m", date(2026, 6, 1), TokenRate.usd(2, 2)), Price("m", date(2026, 1, 1), TokenRate.usd(1, 1))])
     assert [prices.rate("m", day, 0).tokens_in for day in (date(2026, 5, 31), date(2026, 6, 1))] == [1_000_000, 2_000_000]
     with pytest.raises(UnknownPrice, match="no price for m on 2025-12-31"):
         prices.rate("m", date(2025, 12, 31), 0)
@@ -46,11 +46,11 @@ def test_the_price_of_the_day_counts() -> None:
 
 def test_an_unknown_model_has_no_price() -> None:
     with pytest.raises(UnknownPrice):
-        Prices(KNOWN).rate("gpt-nobody", TODAY, 0)
+        Prices(LIST_PRICES).rate("gpt-nobody", TODAY, 0)
 
 
 def test_a_rate_is_kept_with_a_call_in_whole_micro_dollars() -> None:
-    assert Rate.usd(0.8, 4.0, read=0.08).to_dict() == {
+    assert TokenRate.usd(0.8, 4.0, read=0.08).to_dict() == {
         "tokens_in": 800_000,
         "tokens_out": 4_000_000,
         "cache_read": 80_000,
@@ -61,7 +61,7 @@ def test_a_rate_is_kept_with_a_call_in_whole_micro_dollars() -> None:
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 100))
 def test_a_cost_is_never_below_the_exact_one_and_less_than_one_above(tokens_in: int, tokens_out: int, share: int) -> None:
-    rate = Rate.usd(3.0, 15.0, read=0.3)
+    rate = TokenRate.usd(3.0, 15.0, read=0.3)
     read = tokens_in * share // 100
     exact = ((tokens_in - read) * 3_000_000 + read * 300_000 + tokens_out * 15_000_000) / 1_000_000
     assert 0 <= rate.cost(Usage(tokens_in=tokens_in, tokens_out=tokens_out, cache_read=read)) - exact < 1

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from hermes.gateway.slots import Slots, most_of_one
+from hermes.gateway.slots import Slots, max_slots_per_backend
 from hermes.ports.models import NoCapacity
 
 
@@ -30,7 +30,7 @@ async def test_so_many_run_at_once_and_no_more() -> None:
     ("count", "own", "most"), [(30, None, 20), (30, 4, 4), (30, 25, 20), (3, None, 2), (2, None, 1), (1, None, 1), (1, 8, 1)]
 )
 def test_one_backend_holds_two_thirds_at_most_and_no_more_than_its_own(count: int, own: int | None, most: int) -> None:
-    assert most_of_one(count, own) == most
+    assert max_slots_per_backend(count, own) == most
 
 
 async def test_a_backend_that_hangs_leaves_a_third_to_the_others_whatever_waits_for_it() -> None:

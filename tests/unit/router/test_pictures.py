@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from hermes.backends.anthropic.request import encode as encode_for_anthropic
-from hermes.backends.fetch import PublicWeb
+from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.backends.openai_compatible.request import encode as encode_for_openai
 from hermes.ports.backends import Capabilities, ModelRequest
 from hermes.ports.errors import StoreUnavailable
@@ -55,7 +55,7 @@ async def server() -> AsyncIterator[int]:
 
 @pytest.fixture
 async def images(server: int) -> AsyncIterator[Pictures]:
-    fetcher = PublicWeb(max_bytes=LIMIT, local_port=server)
+    fetcher = PublicImageFetcher(max_bytes=LIMIT, local_port=server)
     yield Pictures(web=fetcher, scan=scan, max_bytes=LIMIT)
     await fetcher.aclose()
 

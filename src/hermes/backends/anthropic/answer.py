@@ -13,14 +13,23 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hermes.backends.classify import Complaint
-from hermes.backends.parts import Counts, Parts
-from hermes.backends.shape import Malformed, Refused, a_count, a_text, an_object, counted, objects, parse_object
-from hermes.backends.sse import Event
-from hermes.backends.tool_calls import RAW, as_object, as_text, call
+from hermes.backends.answer_parts import AnswerParts, TokenCounts
+from hermes.backends.json_fields import (
+    ErrorInAnswer,
+    MalformedAnswer,
+    count_or_none,
+    object_list,
+    parse_object,
+    require_object,
+    text_or_empty,
+    usage_fields,
+)
+from hermes.backends.sse import StreamEvent
+from hermes.backends.tool_calls import RAW_ARGUMENTS, arguments_object, arguments_text, make_tool_call
+from hermes.backends.vendor_errors import VendorErrorDetails
 from hermes.ports.backends import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 
-FINISH = {
+FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "pause_turn": "stop",
@@ -29,7 +38,7 @@ FINISH = {
     "tool_use": "tool_calls",
     "refusal": "refusal",
 }
-STATUS = {
+ERROR_STATUS = {
     "invalid_request_error": 400,
     "authentication_error": 401,
     "billing_error": 402,
@@ -42,23 +51,25 @@ STATUS = {
     "overloaded_error": 529,
 }
 """Which status an error has that comes as an event, after a 200."""
-BETWEEN_THOUGHTS = "\n\n"
+REASONING_SEPARATOR = "\n\n"
 _JSON = "partial_json"
 """The key under which a block keeps the pieces of its input while they come."""
 
 Block = dict[str, Any]
 
 
-def decode(body: Mapping[str, Any], asked: str) -> Parts:
+def decode(body: Mapping[str, Any], asked: str) -> AnswerParts:
     """A whole answer. `asked` is the model that was asked for."""
     if body.get("type") == "error":
-        raise Refused(status_of(body), body)
+        raise ErrorInAnswer(error_status(body), body)
     if not isinstance(body.get("content"), list):
-        raise Malformed("the answer has no content")
-    return assemble(objects(body["content"], "content"), body, counted(body.get("usage")), asked)
+        raise MalformedAnswer("the answer has no content")
+    return assemble(object_list(body["content"], "content"), body, usage_fields(body.get("usage")), asked)
 
 
-def assemble(blocks: Sequence[Block], about: Mapping[str, Any], usage: Mapping[str, Any], asked: str, *, is_counted: bool = True) -> Parts:
+def assemble(
+    blocks: Sequence[Block], about: Mapping[str, Any], usage: Mapping[str, Any], asked: str, *, is_counted: bool = True
+) -> AnswerParts:
     """Put blocks and what is said about them together."""
     text, thoughts = "", list[str]()
     calls: list[Block] = []
@@ -68,11 +79,13 @@ def assemble(blocks: Sequence[Block], about: Mapping[str, Any], usage: Mapping[s
     for block in blocks:
         match block.get("type"):
             case "text":
-                text += a_text(block.get("text"), "text")
+                text += text_or_empty(block.get("text"), "text")
             case "tool_use":
-                calls.append(call(a_text(block.get("name"), "name"), arguments_of(block), a_text(block.get("id"), "id")))
+                calls.append(
+                    make_tool_call(text_or_empty(block.get("name"), "name"), arguments_of(block), text_or_empty(block.get("id"), "id"))
+                )
             case "thinking" | "redacted_thinking":
-                thoughts.append(a_text(block.get("thinking"), "thinking"))
+                thoughts.append(text_or_empty(block.get("thinking"), "thinking"))
                 if block.get("signature") or block.get("data"):  # what broke off before its signature is not taken back
                     echoed.append(block)
                     places.append([len(text), len(calls)])
@@ -81,18 +94,18 @@ def assemble(blocks: Sequence[Block], about: Mapping[str, Any], usage: Mapping[s
     message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
     if calls:
         message["tool_calls"] = calls
-    if reasoning := BETWEEN_THOUGHTS.join(filter(None, thoughts)):
+    if reasoning := REASONING_SEPARATOR.join(filter(None, thoughts)):
         message["reasoning"] = reasoning
     if echoed:
         message["thinking_blocks"] = {"model": asked, "blocks": echoed} | ({"places": places} if any(map(any, places)) else {})
-    stop = a_text(about.get("stop_reason"), "stop_reason")
+    stop = text_or_empty(about.get("stop_reason"), "stop_reason")
     extra = {key: about[key] for key in ("id", "stop_reason", "stop_sequence", "stop_details", "container") if about.get(key) is not None}
     extra |= {key: usage[key] for key in ("service_tier", "speed", "inference_geo") if usage.get(key) is not None}
-    return Parts(
+    return AnswerParts(
         message=message,
-        finish_reason=FINISH.get(stop, "tool_calls" if calls else "stop"),
+        finish_reason=FINISH_REASONS.get(stop, "tool_calls" if calls else "stop"),
         counts=counts_of(usage, is_counted=is_counted),
-        model=a_text(about.get("model"), "model") or None,
+        model=text_or_empty(about.get("model"), "model") or None,
         extra=extra | ({"blocks": unknown} if unknown else {}),
     )
 
@@ -101,44 +114,44 @@ def arguments_of(block: Block) -> str:
     """The arguments as the model wrote them, where they came as text; a copy of ours for what is no object is taken back."""
     written = block.get(_JSON)
     if not written:
-        return as_text(block.get("input"))
-    value = as_object(written)
-    return as_text(value) if value.keys() == {RAW} else str(written)
+        return arguments_text(block.get("input"))
+    value = arguments_object(written)
+    return arguments_text(value) if value.keys() == {RAW_ARGUMENTS} else str(written)
 
 
-def counts_of(usage: Mapping[str, Any], *, is_counted: bool) -> Counts:
+def counts_of(usage: Mapping[str, Any], *, is_counted: bool) -> TokenCounts:
     """The vendor's input tokens leave out what was cached; ours are the whole prompt. `is_counted`: the output is final."""
-    fresh, read = a_count(usage.get("input_tokens")), a_count(usage.get("cache_read_input_tokens")) or 0
+    fresh, read = count_or_none(usage.get("input_tokens")), count_or_none(usage.get("cache_read_input_tokens")) or 0
     by_length = usage.get("cache_creation")
-    of_an_hour = (a_count(by_length.get("ephemeral_1h_input_tokens")) or 0) if isinstance(by_length, dict) else 0
-    written = max(a_count(usage.get("cache_creation_input_tokens")) or 0, of_an_hour)
-    return Counts(
+    of_an_hour = (count_or_none(by_length.get("ephemeral_1h_input_tokens")) or 0) if isinstance(by_length, dict) else 0
+    written = max(count_or_none(usage.get("cache_creation_input_tokens")) or 0, of_an_hour)
+    return TokenCounts(
         tokens_in=None if fresh is None else fresh + read + written,
-        tokens_out=a_count(usage.get("output_tokens")) if is_counted else None,
+        tokens_out=count_or_none(usage.get("output_tokens")) if is_counted else None,
         cache_read=read,
         cache_write=written - of_an_hour,
         cache_write_1h=of_an_hour,
     )
 
 
-def status_of(body: Mapping[str, Any]) -> int:
+def error_status(body: Mapping[str, Any]) -> int:
     """The status that an error would have had before the answer began."""
     error = body.get("error")
-    return STATUS.get(str(error.get("type")), 500) if isinstance(error, Mapping) else 500
+    return ERROR_STATUS.get(str(error.get("type")), 500) if isinstance(error, Mapping) else 500
 
 
-def complaint(body: Mapping[str, Any]) -> Complaint:
+def read_error_details(body: Mapping[str, Any]) -> VendorErrorDetails:
     """What an error says: its message, its type, and the code in its details."""
     error = body.get("error")
     if not isinstance(error, Mapping):
-        return Complaint()
+        return VendorErrorDetails()
     details = error.get("details")
     codes = [error.get("type"), details.get("error_code") if isinstance(details, Mapping) else None]
     message = error.get("message")
-    return Complaint(message if isinstance(message, str) else "", " ".join(code for code in codes if isinstance(code, str)))
+    return VendorErrorDetails(message if isinstance(message, str) else "", " ".join(code for code in codes if isinstance(code, str)))
 
 
-class AnswerReader:
+class AnthropicReader:
     """The port StreamReader: blocks open, grow and close; usage is cumulative, so the last value of each field counts."""
 
     def __init__(self, asked: str) -> None:
@@ -155,61 +168,63 @@ class AnswerReader:
     def is_over(self) -> bool:
         return self.is_whole
 
-    def feed(self, event: Event) -> Iterator[Delta]:
+    def feed(self, event: StreamEvent) -> Iterator[Delta]:
         data = parse_object(event.data, "an event")
         match data.get("type"):
             case "message_start":
-                message = an_object(data.get("message"), "message")
+                message = require_object(data.get("message"), "message")
                 self._about |= {key: value for key, value in message.items() if key not in ("content", "usage")}
                 self._count(message.get("usage"))
             case "content_block_start":
-                yield from self._open(self._at(data), dict(an_object(data.get("content_block"), "content_block")))
+                yield from self._open(self._at(data), dict(require_object(data.get("content_block"), "content_block")))
             case "content_block_delta":
-                yield from self._grow(self._at(data), an_object(data.get("delta"), "delta"))
+                yield from self._grow(self._at(data), require_object(data.get("delta"), "delta"))
             case "message_delta":
-                self._about |= {key: value for key, value in an_object(data.get("delta"), "delta").items() if value is not None}
+                self._about |= {key: value for key, value in require_object(data.get("delta"), "delta").items() if value is not None}
                 self._count(data.get("usage"))
                 self._is_counted = True
             case "message_stop":
                 self.is_whole = True
             case "error":
-                raise Refused(status_of(data), data)
+                raise ErrorInAnswer(error_status(data), data)
 
-    def parts(self) -> Parts:
+    def parts(self) -> AnswerParts:
         blocks = [self._blocks[at] for at in sorted(self._blocks)]
         parts = assemble(blocks, self._about, self._usage, self._asked, is_counted=self._is_counted)
         for block in parts.extra.get("blocks", ()):
             if written := block.pop(_JSON, ""):
-                block["input"] = as_object(written)
+                block["input"] = arguments_object(written)
         return parts
 
     @staticmethod
     def _at(data: Mapping[str, Any]) -> int:
         at = data.get("index")
         if not isinstance(at, int):
-            raise Malformed("an event of a block has no index")
+            raise MalformedAnswer("an event of a block has no index")
         return at
 
     def _count(self, usage: Any) -> None:
-        self._usage |= counted(usage)
+        self._usage |= usage_fields(usage)
 
     def _open(self, at: int, block: Block) -> Iterator[Delta]:
         self._blocks[at] = block
         match block.get("type"):
             case "text" if block.get("text"):
-                yield TextDelta(a_text(block["text"], "text"))
+                yield TextDelta(text_or_empty(block["text"], "text"))
             case "thinking" if block.get("thinking"):
-                yield self._thought(a_text(block["thinking"], "thinking"), is_first=True)
+                yield self._thought(text_or_empty(block["thinking"], "thinking"), is_first=True)
             case "tool_use":
                 self._call_number[at] = len(self._call_number)
-                yield ToolCallDelta(self._call_number[at], a_text(block.get("id"), "id"), a_text(block.get("name"), "name"), "")
+                yield ToolCallDelta(
+                    self._call_number[at], text_or_empty(block.get("id"), "id"), text_or_empty(block.get("name"), "name"), ""
+                )
                 if block.get("input"):
                     yield ToolCallDelta(self._call_number[at], None, None, json.dumps(block["input"], ensure_ascii=False))
 
     def _grow(self, at: int, delta: Mapping[str, Any]) -> Iterator[Delta]:
         block = self._blocks.get(at)
         if block is None:
-            raise Malformed("a block grows that was not opened")
+            raise MalformedAnswer("a block grows that was not opened")
         match delta.get("type"):
             case "text_delta":
                 if piece := self._add(block, "text", delta):
@@ -227,12 +242,12 @@ class AnswerReader:
 
     @staticmethod
     def _add(block: Block, key: str, delta: Mapping[str, Any]) -> str:
-        piece = a_text(delta.get(key), key)
-        block[key] = a_text(block.get(key), key) + piece
+        piece = text_or_empty(delta.get(key), key)
+        block[key] = text_or_empty(block.get(key), key) + piece
         return piece
 
     def _thought(self, piece: str, *, is_first: bool) -> Delta:
         """A piece of thinking; a later block's first one is set off, as it is in `reasoning`."""
-        separator = BETWEEN_THOUGHTS if is_first and self._has_thought else ""
+        separator = REASONING_SEPARATOR if is_first and self._has_thought else ""
         self._has_thought = True
         return ReasoningDelta(separator + piece)

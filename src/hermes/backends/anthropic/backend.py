@@ -6,19 +6,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from hermes.backends.anthropic.answer import AnswerReader, complaint, decode
+from hermes.backends.answer_parts import AnswerParts
+from hermes.backends.anthropic.answer import AnthropicReader, decode, read_error_details
 from hermes.backends.anthropic.request import encode
-from hermes.backends.classify import Complaint
-from hermes.backends.client import HttpClient
-from hermes.backends.http import HttpBackend, Sent
-from hermes.backends.parts import Parts
-from hermes.backends.shape import Malformed
+from hermes.backends.http_backend import EncodedRequest, HttpBackend
+from hermes.backends.http_client import HttpClient
+from hermes.backends.json_fields import MalformedAnswer
 from hermes.backends.sse import ServerSentEvents
+from hermes.backends.vendor_errors import VendorErrorDetails
 from hermes.ports.backends import BackendError, BackendFinding, Capabilities, FindingLevel, ModelRequest
 
-USUAL = Capabilities(tools=True, vision=True, sampling=True, prefill=False, context=200_000)
+DEFAULT_CAPABILITIES = Capabilities(tools=True, vision=True, sampling=True, prefill=False, context=200_000)
 """What a Claude can do that the caller's table does not know."""
-VERSION = "2023-06-01"
+API_VERSION = "2023-06-01"
 """The version that takes temperature, top_p and top_k where the model does; its successor, 2026-10-21, refuses them for all."""
 
 
@@ -39,7 +39,7 @@ class AnthropicBackend(HttpBackend):
     ) -> None:
         """`models` says what each can do; `needs` are those that a health check must find."""
         base_url = base_url.rstrip("/").removesuffix("/v1")
-        super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=USUAL, needs=needs)
+        super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=DEFAULT_CAPABILITIES, needs=needs)
         self._caches_prompts, self._betas = caches_prompts, ",".join(betas)
 
     @property
@@ -47,23 +47,23 @@ class AnthropicBackend(HttpBackend):
         return f"{self._base_url}/v1/messages"
 
     def _headers(self) -> dict[str, str]:
-        headers = {"x-api-key": self._api_key or "", "anthropic-version": VERSION, "content-type": "application/json"}
+        headers = {"x-api-key": self._api_key or "", "anthropic-version": API_VERSION, "content-type": "application/json"}
         return {**headers, "anthropic-beta": self._betas} if self._betas else headers
 
     def _encode(self, ask: ModelRequest, model: str, *, stream: bool) -> dict[str, Any]:
         return encode(ask, model, self.capabilities(model), stream=stream, cache=self._caches_prompts)
 
-    def _decode(self, body: dict[str, Any], sent: Sent) -> Parts:
+    def _decode(self, body: dict[str, Any], sent: EncodedRequest) -> AnswerParts:
         return decode(body, sent.model)
 
-    def _reader(self, sent: Sent) -> AnswerReader:
-        return AnswerReader(sent.model)
+    def _reader(self, sent: EncodedRequest) -> AnthropicReader:
+        return AnthropicReader(sent.model)
 
     def _framing(self) -> ServerSentEvents:
         return ServerSentEvents()
 
-    def _complaint(self, body: Mapping[str, Any]) -> Complaint:
-        return complaint(body)
+    def _error_details(self, body: Mapping[str, Any]) -> VendorErrorDetails:
+        return read_error_details(body)
 
     def _questions(self) -> Iterable[str]:
         # Each by itself, because the list has dated names only and this takes the undated ones too.
@@ -71,7 +71,7 @@ class AnthropicBackend(HttpBackend):
 
     def _missing(self, body: dict[str, Any]) -> Iterable[str]:
         if body.get("type") != "model" and "data" not in body:
-            raise Malformed("the answer is neither a model nor a list of them")
+            raise MalformedAnswer("the answer is neither a model nor a list of them")
         return ()
 
     def _not_found(self, error: BackendError) -> list[BackendFinding]:

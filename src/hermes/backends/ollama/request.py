@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from hermes.backends.parts import Unfit
-from hermes.backends.tool_calls import as_object, paired
-from hermes.gateway.estimate import parts_of
+from hermes.backends.answer_parts import CannotEncode
+from hermes.backends.tool_calls import arguments_object, pair_tool_results
+from hermes.gateway.token_estimate import parts_of
 from hermes.ports.backends import Capabilities, ChatMessage, ModelRequest
 
 OPTIONS = ("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "repeat_penalty", "repeat_last_n")
-SAMPLING = frozenset({"temperature", "top_p", "top_k", "min_p"})
+SAMPLING_PARAMETERS = frozenset({"temperature", "top_p", "top_k", "min_p"})
 _BASE64 = re.compile(r"data:[^,]*;base64,(.*)", re.DOTALL)
 
 
@@ -24,14 +24,16 @@ def encode(
     """The request's body. `num_ctx` is always said: left alone, the server takes a small one and cuts off the head of the prompt."""
     options: dict[str, Any] = {"num_predict": ask.max_tokens, "num_ctx": num_ctx}
     options |= {
-        key: ask.sampling[key] for key in OPTIONS if ask.sampling.get(key) is not None and (capabilities.sampling or key not in SAMPLING)
+        key: ask.sampling[key]
+        for key in OPTIONS
+        if ask.sampling.get(key) is not None and (capabilities.sampling or key not in SAMPLING_PARAMETERS)
     }
     stop = ask.sampling.get("stop")
     if stop:
         options["stop"] = [stop] if isinstance(stop, str) else list(stop)
     body: dict[str, Any] = {
         "model": model,
-        "messages": [encode_message(message) for message in paired(ask.messages)],
+        "messages": [encode_message(message) for message in pair_tool_results(ask.messages)],
         "stream": stream,
         "options": options,
         "truncate": False,  # an error instead of a shorter prompt; servers before 0.12 do not know it
@@ -60,7 +62,7 @@ def encode_message(message: ChatMessage) -> dict[str, Any]:
         encoded["images"] = images
     if message.get("tool_calls"):
         encoded["tool_calls"] = [
-            {"function": {"name": call["function"]["name"], "arguments": as_object(call["function"].get("arguments"))}}
+            {"function": {"name": call["function"]["name"], "arguments": arguments_object(call["function"].get("arguments"))}}
             for call in message["tool_calls"]
         ]
     if message["role"] == "tool":
@@ -76,5 +78,5 @@ def encode_image(part: Any) -> str:
     where = part.get("image_url") if part.get("type") == "image_url" else None
     match = _BASE64.fullmatch(where.get("url") or "" if isinstance(where, dict) else where or "")
     if match is None:
-        raise Unfit("only images that are in the request itself can be sent to this server")
+        raise CannotEncode("only images that are in the request itself can be sent to this server")
     return match[1]

@@ -9,57 +9,66 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes.backends.classify import Complaint
-from hermes.backends.parts import Counts, Parts, Tokens
-from hermes.backends.shape import Malformed, Refused, a_count, a_text, an_object, counted, objects, parse_object
-from hermes.backends.sse import Event
-from hermes.backends.tool_calls import as_text, call
+from hermes.backends.answer_parts import AnswerParts, ReturnedTokens, TokenCounts
+from hermes.backends.json_fields import (
+    ErrorInAnswer,
+    MalformedAnswer,
+    count_or_none,
+    object_list,
+    parse_object,
+    require_object,
+    text_or_empty,
+    usage_fields,
+)
+from hermes.backends.sse import StreamEvent
+from hermes.backends.tool_calls import arguments_text, make_tool_call
+from hermes.backends.vendor_errors import VendorErrorDetails
 from hermes.ports.backends import LOGPROBS, Delta, ReasoningDelta, TextDelta, ToolCallDelta
 
-FINISH = {"function_call": "tool_calls", "max_tokens": "length", "eos": "stop", "eos_token": "stop"}
+FINISH_REASON_ALIASES = {"function_call": "tool_calls", "max_tokens": "length", "eos": "stop", "eos_token": "stop"}
 """What some servers say instead."""
-KNOWN = frozenset({"stop", "length", "tool_calls", "content_filter"})
+FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter"})
 
 
-def decode(body: Mapping[str, Any], call_prefix: str) -> Parts:
+def decode(body: Mapping[str, Any], call_prefix: str) -> AnswerParts:
     """A whole answer. A tool call without an id gets one that starts with `call_prefix`."""
-    draft = Draft(call_prefix)
+    draft = AnswerDraft(call_prefix)
     draft.about(body)
-    choice = next(iter(objects(body.get("choices"), "choices")), None)
+    choice = next(iter(object_list(body.get("choices"), "choices")), None)
     if choice is None:
-        raise Malformed("the answer has no choice")
-    for _ in draft.grow(choice, an_object(choice.get("message"), "message")):
+        raise MalformedAnswer("the answer has no choice")
+    for _ in draft.grow(choice, require_object(choice.get("message"), "message")):
         pass
     return draft.parts()
 
 
-class AnswerReader:
+class OpenAIReader:
     """The port StreamReader for chunks. Whole with a finish reason; over with `[DONE]`, which some servers leave out."""
 
     def __init__(self, call_prefix: str) -> None:
-        self._draft = Draft(call_prefix)
+        self._draft = AnswerDraft(call_prefix)
         self.is_over = False
 
     @property
     def is_whole(self) -> bool:
         return bool(self._draft.finish)
 
-    def feed(self, event: Event) -> Iterator[Delta]:
+    def feed(self, event: StreamEvent) -> Iterator[Delta]:
         if event.data.strip() == "[DONE]":
             self.is_over = True
             return
         chunk = parse_object(event.data, "a chunk")
         self._draft.about(chunk)
-        for choice in objects(chunk.get("choices"), "choices"):
+        for choice in object_list(chunk.get("choices"), "choices"):
             if choice.get("index", 0) in (0, None):
-                yield from self._draft.grow(choice, an_object(choice.get("delta") or choice.get("message") or {}, "delta"))
+                yield from self._draft.grow(choice, require_object(choice.get("delta") or choice.get("message") or {}, "delta"))
 
-    def parts(self) -> Parts:
+    def parts(self) -> AnswerParts:
         return self._draft.parts()
 
 
 @dataclass(slots=True)
-class Call:
+class ToolCallDraft:
     """A tool call that is being said."""
 
     id: str = ""
@@ -68,7 +77,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Draft:
+class AnswerDraft:
     """An answer while it comes; one that comes whole is one that comes in one piece."""
 
     call_prefix: str
@@ -77,8 +86,8 @@ class Draft:
     reasoning: str = ""
     refusal: str = ""
     finish: str = ""
-    calls: list[Call] = field(default_factory=list)
-    by_index: dict[int, Call] = field(default_factory=dict)
+    calls: list[ToolCallDraft] = field(default_factory=list)
+    by_index: dict[int, ToolCallDraft] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)
     prompt_ids: list[Any] | None = None
     ids: list[Any] | None = None
@@ -90,55 +99,58 @@ class Draft:
     def about(self, body: Mapping[str, Any]) -> None:
         """Take what stands beside the choices. Usage may come with any chunk, and the last one counts."""
         if body.get("error") or body.get("object") == "error":
-            raise Refused(status_of(body), body)
-        self.model = a_text(body.get("model"), "model") or self.model
-        self.usage |= counted(body.get("usage"))
+            raise ErrorInAnswer(error_status(body), body)
+        self.model = text_or_empty(body.get("model"), "model") or self.model
+        self.usage |= usage_fields(body.get("usage"))
         self.extra |= {key: body[key] for key in ("id", "service_tier", "system_fingerprint", "provider") if body.get(key)}
         self._prompt(body)
 
     def grow(self, choice: Mapping[str, Any], piece: Mapping[str, Any]) -> Iterator[Delta]:
         """Take a piece of the message, and what the choice says beside it."""
         if choice.get("error"):
-            raise Refused(status_of(choice), choice)
-        reasoning = a_text(piece.get("reasoning"), "reasoning") or a_text(piece.get("reasoning_content"), "reasoning_content")
+            raise ErrorInAnswer(error_status(choice), choice)
+        reasoning = text_or_empty(piece.get("reasoning"), "reasoning") or text_or_empty(piece.get("reasoning_content"), "reasoning_content")
         if reasoning:
             self.reasoning += reasoning
             yield ReasoningDelta(reasoning)
         if text := text_of(piece.get("content")):
             self.text += text
             yield TextDelta(text)
-        self.refusal += a_text(piece.get("refusal"), "refusal")
-        for part in objects(piece.get("tool_calls"), "tool_calls"):
+        self.refusal += text_or_empty(piece.get("refusal"), "refusal")
+        for part in object_list(piece.get("tool_calls"), "tool_calls"):
             yield self._call(part)
-        self.finish = a_text(choice.get("finish_reason"), "finish_reason") or self.finish
+        self.finish = text_or_empty(choice.get("finish_reason"), "finish_reason") or self.finish
         self._prompt(choice)
         self._sampled(choice)
 
-    def parts(self) -> Parts:
-        calls = [call(one.name, whole_pairs(one.arguments), one.id or f"{self.call_prefix}_{at}") for at, one in enumerate(self.calls)]
-        text = whole_pairs(self.text)
+    def parts(self) -> AnswerParts:
+        calls = [
+            make_tool_call(one.name, join_surrogates(one.arguments), one.id or f"{self.call_prefix}_{at}")
+            for at, one in enumerate(self.calls)
+        ]
+        text = join_surrogates(self.text)
         message: dict[str, Any] = {"role": "assistant", "content": text if text or not (calls or self.refusal) else None}
         if calls:
             message["tool_calls"] = calls
         if self.reasoning:
-            message["reasoning"] = whole_pairs(self.reasoning)
+            message["reasoning"] = join_surrogates(self.reasoning)
         if self.refusal:
             message["refusal"] = self.refusal
         details = self.usage.get("prompt_tokens_details")
-        cached = a_count(details.get("cached_tokens")) if isinstance(details, dict) else None
-        written = a_count(details.get("cache_write_tokens")) if isinstance(details, dict) else None
+        cached = count_or_none(details.get("cached_tokens")) if isinstance(details, dict) else None
+        written = count_or_none(details.get("cache_write_tokens")) if isinstance(details, dict) else None
         cost = self.usage.get("cost")
-        return Parts(
+        return AnswerParts(
             message=message,
             finish_reason=self._finish_reason(),
-            counts=Counts(
-                tokens_in=a_count(self.usage.get("prompt_tokens")),
-                tokens_out=a_count(self.usage.get("completion_tokens")),
+            counts=TokenCounts(
+                tokens_in=count_or_none(self.usage.get("prompt_tokens")),
+                tokens_out=count_or_none(self.usage.get("completion_tokens")),
                 cache_read=cached or 0,
                 cache_write=written or 0,
             ),
             model=self.model or None,
-            tokens=Tokens(prompt=self.prompt_ids, completion=self.ids or self.logprob_ids or None, logprobs=self._scores()),
+            tokens=ReturnedTokens(prompt=self.prompt_ids, completion=self.ids or self.logprob_ids or None, logprobs=self._scores()),
             extra=self.extra
             | ({"cost_usd": cost} if isinstance(cost, int | float) else {})
             | ({LOGPROBS: self.entries} if self.entries else {}),
@@ -147,23 +159,23 @@ class Draft:
     def _finish_reason(self) -> str:
         if self.refusal:
             return "refusal"
-        reason = FINISH.get(self.finish, self.finish)
+        reason = FINISH_REASON_ALIASES.get(self.finish, self.finish)
         if self.calls and reason in ("stop", ""):
             return "tool_calls"  # some servers say stop, although there are calls to make
-        return reason if reason in KNOWN else "stop"
+        return reason if reason in FINISH_REASONS else "stop"
 
     def _call(self, part: Mapping[str, Any]) -> ToolCallDelta:
         """Add a piece of a tool call. It belongs to the call with its index, else to the one with its id, else to the last one."""
-        function = an_object(part.get("function") or {}, "function")
-        call_id, name = a_text(part.get("id"), "id"), a_text(function.get("name"), "name")
-        index = a_count(part.get("index"))
+        function = require_object(part.get("function") or {}, "function")
+        call_id, name = text_or_empty(part.get("id"), "id"), text_or_empty(function.get("name"), "name")
+        index = count_or_none(part.get("index"))
         found = self.by_index.get(index) if index is not None else next((one for one in self.calls if call_id and one.id == call_id), None)
         if found is None and index is None and not call_id and not name and self.calls:
             found = self.calls[-1]
         # Some servers give every call the index 0; a second id with a second name is a second call.
         is_new = found is None or bool(call_id and name and found.id and found.id != call_id)
         if found is None or is_new:
-            found = Call(call_id, name)
+            found = ToolCallDraft(call_id, name)
             self.calls.append(found)
             if index is not None:
                 self.by_index[index] = found
@@ -171,7 +183,7 @@ class Draft:
             found.name, is_new = name, True
         at = next(at for at, one in enumerate(self.calls) if one is found)
         given = function.get("arguments")
-        piece = a_text(given, "arguments") if not isinstance(given, dict) else as_text(given)
+        piece = text_or_empty(given, "arguments") if not isinstance(given, dict) else arguments_text(given)
         found.arguments += piece
         if not is_new:
             return ToolCallDelta(at, None, None, piece)
@@ -188,7 +200,7 @@ class Draft:
             self.ids = self.ids or []
             self.ids += ids
         scores = choice.get("logprobs")
-        entries = objects(scores.get("content"), "logprobs") if isinstance(scores, dict) else []
+        entries = object_list(scores.get("content"), "logprobs") if isinstance(scores, dict) else []
         if entries:
             self.logprobs = self.logprobs or []
             self.logprobs += [entry.get("logprob") for entry in entries]
@@ -201,7 +213,7 @@ class Draft:
         return [float(score) for score in self.logprobs]
 
 
-def whole_pairs(text: str) -> str:
+def join_surrogates(text: str) -> str:
     """Text in which the halves of pairs that came in two chunks are one character again; a half that is alone is no text."""
     try:
         text.encode()
@@ -213,11 +225,11 @@ def whole_pairs(text: str) -> str:
 def text_of(content: Any) -> str:
     """The text of a content; some servers answer in parts."""
     if isinstance(content, list):
-        return "".join(a_text(part.get("text"), "text") for part in objects(content, "content") if part.get("type") == "text")
-    return a_text(content, "content")
+        return "".join(text_or_empty(part.get("text"), "text") for part in object_list(content, "content") if part.get("type") == "text")
+    return text_or_empty(content, "content")
 
 
-def status_of(body: Mapping[str, Any]) -> int:
+def error_status(body: Mapping[str, Any]) -> int:
     """The status that an error inside a success would have had; 500 where it does not say."""
     error = body.get("error")
     code = error.get("code") if isinstance(error, Mapping) else body.get("code")
@@ -226,13 +238,13 @@ def status_of(body: Mapping[str, Any]) -> int:
     return code if isinstance(code, int) and 400 <= code < 600 else 500
 
 
-def complaint(body: Mapping[str, Any]) -> Complaint:
+def read_error_details(body: Mapping[str, Any]) -> VendorErrorDetails:
     """What an error says. OpenAI and most put it under `error`, older vLLM beside it, some as a plain text."""
     error = body.get("error", body)
     if isinstance(error, str):
-        return Complaint(error)
+        return VendorErrorDetails(error)
     if not isinstance(error, Mapping):
-        return Complaint()
+        return VendorErrorDetails()
     message = error.get("message") or error.get("detail")
     codes = (str(error[key]) for key in ("type", "code") if error.get(key))
-    return Complaint(message if isinstance(message, str) else "", " ".join(codes))
+    return VendorErrorDetails(message if isinstance(message, str) else "", " ".join(codes))

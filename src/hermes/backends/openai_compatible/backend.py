@@ -6,18 +6,18 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from hermes.backends.classify import Complaint
-from hermes.backends.client import HttpClient
-from hermes.backends.http import HttpBackend, Sent
-from hermes.backends.openai_compatible.answer import AnswerReader, complaint, decode
+from hermes.backends.answer_parts import AnswerParts
+from hermes.backends.http_backend import EncodedRequest, HttpBackend
+from hermes.backends.http_client import HttpClient
+from hermes.backends.json_fields import object_list
+from hermes.backends.openai_compatible.answer import OpenAIReader, decode, read_error_details
 from hermes.backends.openai_compatible.dialect import OPENAI, Dialect
 from hermes.backends.openai_compatible.request import encode
-from hermes.backends.parts import Parts
-from hermes.backends.shape import objects
 from hermes.backends.sse import ServerSentEvents
+from hermes.backends.vendor_errors import VendorErrorDetails
 from hermes.ports.backends import Capabilities, ModelRequest
 
-USUAL = Capabilities(tools=True, vision=False, sampling=True)
+DEFAULT_CAPABILITIES = Capabilities(tools=True, vision=False, sampling=True)
 """What a model can do that the caller's table does not know."""
 
 
@@ -40,7 +40,7 @@ class OpenAICompatibleBackend(HttpBackend):
         `models` says what each can do; `needs` are those that a health check must find."""
         if urlsplit(base_url).path in ("", "/"):
             base_url = f"{base_url.rstrip('/')}/v1"
-        super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=USUAL, needs=needs)
+        super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=DEFAULT_CAPABILITIES, needs=needs)
         self._dialect = dialect
         self._sends_reasoning = dialect.reasoning_field is not None
 
@@ -57,21 +57,21 @@ class OpenAICompatibleBackend(HttpBackend):
     def _encode(self, ask: ModelRequest, model: str, *, stream: bool) -> dict[str, Any]:
         return encode(ask, model, self.capabilities(model), stream=stream, dialect=self._dialect)
 
-    def _decode(self, body: dict[str, Any], sent: Sent) -> Parts:
+    def _decode(self, body: dict[str, Any], sent: EncodedRequest) -> AnswerParts:
         return decode(body, sent.call_prefix)
 
-    def _reader(self, sent: Sent) -> AnswerReader:
-        return AnswerReader(sent.call_prefix)
+    def _reader(self, sent: EncodedRequest) -> OpenAIReader:
+        return OpenAIReader(sent.call_prefix)
 
     def _framing(self) -> ServerSentEvents:
         return ServerSentEvents()
 
-    def _complaint(self, body: Mapping[str, Any]) -> Complaint:
-        return complaint(body)
+    def _error_details(self, body: Mapping[str, Any]) -> VendorErrorDetails:
+        return read_error_details(body)
 
     def _questions(self) -> Iterable[str]:
         return ["/models"]
 
     def _missing(self, body: dict[str, Any]) -> Iterable[str]:
-        there = {model.get("id") for model in objects(body.get("data"), "data")}
+        there = {model.get("id") for model in object_list(body.get("data"), "data")}
         return [model for model in self._needs if model not in there] if self._dialect.tells_models else []

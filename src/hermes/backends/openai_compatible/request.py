@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from hermes.backends.openai_compatible.dialect import OPENAI, Dialect
-from hermes.backends.tool_calls import paired
+from hermes.backends.tool_calls import pair_tool_results
 from hermes.ports.backends import Capabilities, ChatMessage, ModelRequest
 
-FIELDS = {
+MESSAGE_FIELDS = {
     "system": ("content", "name"),
     "developer": ("content", "name"),
     "user": ("content", "name"),
@@ -19,15 +19,24 @@ FIELDS = {
     "tool": ("content", "tool_call_id"),
 }
 """What each role's messages may hold; `tool_calls` and reasoning are seen to apart."""
-SAMPLING = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias")
+SAMPLING_PARAMETERS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+)
 """What a model without sampling parameters is not sent."""
-OTHER = (
+OTHER_PARAMETERS = (
     *("seed", "stop", "reasoning_effort", "parallel_tool_calls", "verbosity", "service_tier", "prompt_cache_key"),
     *("logprobs", "top_logprobs"),
 )
 """What OpenAI takes beside the parameters of sampling."""
 NOT_OPENAI = frozenset({"top_k", "min_p", "repetition_penalty"})
-OURS = frozenset(
+REQUEST_FIELDS = frozenset(
     {"model", "messages", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "tools", "tool_choice", "thinking"}
 )
 """What the request says itself, and what would ask for more than one answer."""
@@ -60,12 +69,12 @@ def encode(ask: ModelRequest, model: str, capabilities: Capabilities, *, stream:
 
 def encode_messages(messages: Sequence[ChatMessage], dialect: Dialect) -> list[dict[str, Any]]:
     """The messages with the fields that the server takes, every result under its call's id."""
-    return [encode_message(message, dialect) for message in paired(messages)]
+    return [encode_message(message, dialect) for message in pair_tool_results(messages)]
 
 
 def encode_message(message: ChatMessage, dialect: Dialect) -> dict[str, Any]:
     role = message["role"]
-    known = FIELDS.get(role, ("content",))
+    known = MESSAGE_FIELDS.get(role, ("content",))
     encoded: dict[str, Any] = {"role": role, **{key: message[key] for key in known if message.get(key) is not None}}
     if role == "developer" and not dialect.is_strict:
         encoded["role"] = "system"  # templates of open models know no developer
@@ -82,7 +91,7 @@ def encode_message(message: ChatMessage, dialect: Dialect) -> dict[str, Any]:
 
 def encode_sampling(ask: ModelRequest, capabilities: Capabilities, dialect: Dialect) -> dict[str, Any]:
     """What of the sampling parameters the server and the model take."""
-    given = {key: value for key, value in ask.sampling.items() if value is not None and key not in OURS}
+    given = {key: value for key, value in ask.sampling.items() if value is not None and key not in REQUEST_FIELDS}
     if dialect.is_strict:
-        given = {key: value for key, value in given.items() if key in (*SAMPLING, *OTHER) and key not in NOT_OPENAI}
-    return given if capabilities.sampling else {key: value for key, value in given.items() if key not in SAMPLING}
+        given = {key: value for key, value in given.items() if key in (*SAMPLING_PARAMETERS, *OTHER_PARAMETERS) and key not in NOT_OPENAI}
+    return given if capabilities.sampling else {key: value for key, value in given.items() if key not in SAMPLING_PARAMETERS}

@@ -17,15 +17,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-from hermes.backends.classify import Caller, Complaint, classify
-from hermes.backends.client import Lost
-from hermes.backends.estimate import settled
-from hermes.backends.http import LAST_LINE_ENDS, deltas
-from hermes.backends.parts import Parts, StreamReader, Unfit
-from hermes.backends.processes.process import Running, running
-from hermes.backends.processes.prompt import Prompt, encode
-from hermes.backends.shape import Malformed, Refused
+from hermes.backends.answer_parts import AnswerParts, CannotEncode, StreamReader
+from hermes.backends.billed_usage import billed_usage
+from hermes.backends.http_backend import FINAL_LINE_BREAKS, deltas
+from hermes.backends.http_client import TransportError
+from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer
+from hermes.backends.processes.process import RunningProgram, run_program
+from hermes.backends.processes.prompt import ProgramPrompt, encode
 from hermes.backends.sse import JsonLines
+from hermes.backends.vendor_errors import FailedRequest, VendorErrorDetails, classify_error
 from hermes.ports.backends import (
     BackendError,
     BackendFinding,
@@ -42,33 +42,33 @@ from hermes.ports.backends import (
     Unsupported,
 )
 
-USUAL = Capabilities(tools=False, vision=False, sampling=False)
+DEFAULT_CAPABILITIES = Capabilities(tools=False, vision=False, sampling=False)
 """The programs take a prompt and a model, and nothing else of a request."""
-PASSED_ON = (
+INHERITED_VARIABLES = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ"),
     *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"),
 )
 """What every program sees of our environment. Keys and passwords are not among them; a program's own is in its `login`."""
-LONGEST_QUOTE = 200
+MAX_QUOTE_CHARS = 200
 
 
-class Broke(Exception):
+class ProgramFailed(Exception):
     """The program ended before its answer did, and did not say why in its lines."""
 
     def __init__(self, code: int | None, words: str) -> None:
-        said = f": {words[:LONGEST_QUOTE]}" if words else ""
+        said = f": {words[:MAX_QUOTE_CHARS]}" if words else ""
         super().__init__(f"the program ended with code {code}{said}" if code else f"the program ended before its answer did{said}")
         self.is_failure = bool(code)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ProgramRequest:
     """One request as the program gets it."""
 
     ask: ModelRequest
     model: str
-    prompt: Prompt
+    prompt: ProgramPrompt
 
     @property
     def digest(self) -> str:
@@ -100,7 +100,7 @@ class ProcessBackend(ABC):
         return f"{type(self).__name__}({self.name!r})"
 
     def capabilities(self, model: str) -> Capabilities:
-        return self._models.get(model, USUAL)
+        return self._models.get(model, DEFAULT_CAPABILITIES)
 
     def supports_tools(self, model: str) -> bool:
         return self.capabilities(model).tools
@@ -115,7 +115,7 @@ class ProcessBackend(ABC):
             async with aclosing(self._run(call, reader, timeout_s)) as pieces:
                 async for _ in pieces:
                     pass
-        except (Broke, Lost, Refused, Malformed) as error:
+        except (ProgramFailed, TransportError, ErrorInAnswer, MalformedAnswer) as error:
             raise self._broken(error, call, None) from None
         return self._completion(reader.parts(), call)
 
@@ -128,7 +128,7 @@ class ProcessBackend(ABC):
                 async for delta in pieces:
                     has_begun = True
                     yield delta
-        except (Broke, Lost, Refused, Malformed) as error:
+        except (ProgramFailed, TransportError, ErrorInAnswer, MalformedAnswer) as error:
             raise self._broken(error, call, reader.parts() if has_begun else None) from None
         yield self._completion(reader.parts(), call)
 
@@ -136,25 +136,28 @@ class ProcessBackend(ABC):
         started = time.perf_counter()
         said = b""
         try:
-            with folder() as private:
+            with private_folder() as private:
                 command = [*self._command, "--version"]
                 environment = self._seen_environment()
-                async with running(command, text=b"", cwd=private, environment=environment, timeout_s=timeout_s) as program:
+                async with run_program(command, text=b"", cwd=private, environment=environment, timeout_s=timeout_s) as program:
                     while piece := await program.more():
                         said += piece
                     code = await program.exit_code()
                     words = program.last_words
-        except Lost as lost:
+        except TransportError as lost:
             return [
                 BackendFinding("unreachable", FindingLevel.ERROR, f"{self.name}: {lost}", f"Install {self._command[0]}, or give its path.")
             ]
         if code != 0:
             return [
                 BackendFinding(
-                    "failing", FindingLevel.ERROR, f"{self.name}: {Broke(code, words)}", f"Try it by hand: {self._command[0]} --version"
+                    "failing",
+                    FindingLevel.ERROR,
+                    f"{self.name}: {ProgramFailed(code, words)}",
+                    f"Try it by hand: {self._command[0]} --version",
                 )
             ]
-        version = " ".join(said.decode("utf-8", "replace").split())[:LONGEST_QUOTE]
+        version = " ".join(said.decode("utf-8", "replace").split())[:MAX_QUOTE_CHARS]
         took_ms = (time.perf_counter() - started) * 1000
         return [BackendFinding("ok", FindingLevel.INFO, f"{self.name} is {version or 'there'}, and answered in {took_ms:.0f} ms")]
 
@@ -164,7 +167,7 @@ class ProcessBackend(ABC):
     # --- the program's
 
     @abstractmethod
-    def _options(self, call: Call, instructions: Path) -> Sequence[str]:
+    def _options(self, call: ProgramRequest, instructions: Path) -> Sequence[str]:
         """What stands behind the command. The file `instructions` holds the instructions, and is gone after the call."""
 
     @abstractmethod
@@ -175,25 +178,25 @@ class ProcessBackend(ABC):
     def _reader(self, model: str) -> StreamReader: ...
 
     @abstractmethod
-    def _complaint(self, body: Mapping[str, object]) -> Complaint:
+    def _error_details(self, body: Mapping[str, object]) -> VendorErrorDetails:
         """What an error in its lines says."""
 
     # --- the same for all
 
-    def _call(self, ask: ModelRequest, model: str) -> Call:
+    def _call(self, ask: ModelRequest, model: str) -> ProgramRequest:
         try:
-            return Call(ask, model, encode(ask))
-        except Unfit as unfit:
+            return ProgramRequest(ask, model, encode(ask))
+        except CannotEncode as unfit:
             raise Unsupported(str(unfit), backend=self.name, model=model) from None
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             what = f"the request is not made of chat messages ({type(error).__name__})"
             raise BadRequest(what, backend=self.name, model=model) from error
 
-    async def _run(self, call: Call, reader: StreamReader, timeout_s: float) -> AsyncGenerator[Delta, None]:
+    async def _run(self, call: ProgramRequest, reader: StreamReader, timeout_s: float) -> AsyncGenerator[Delta, None]:
         """Run the program and yield what it says. Raises Broke, Lost, Refused or Malformed unless the answer came whole.
 
         Without a folder to work in it gets an empty one, so that it picks nothing up from wherever Hermes was started."""
-        with folder() as private:
+        with private_folder() as private:
             instructions = private / "instructions"
             write_private(instructions, call.prompt.instructions)
             (empty := private / "empty").mkdir()
@@ -201,11 +204,11 @@ class ProcessBackend(ABC):
             cwd = call.ask.cwd or self._cwd or empty
             environment = self._seen_environment() | dict(self._own_environment(call.ask))
             text = call.prompt.text.encode("utf-8")
-            async with running(command, text=text, cwd=cwd, environment=environment, timeout_s=timeout_s) as program:
+            async with run_program(command, text=text, cwd=cwd, environment=environment, timeout_s=timeout_s) as program:
                 framing = JsonLines()
                 while not reader.is_over:
-                    piece = await more(program, reader)
-                    for delta in deltas(framing, reader, piece or LAST_LINE_ENDS):
+                    piece = await next_piece(program, reader)
+                    for delta in deltas(framing, reader, piece or FINAL_LINE_BREAKS):
                         yield delta
                     if not piece:
                         break
@@ -213,60 +216,62 @@ class ProcessBackend(ABC):
                     return  # it may be about to ask again by itself
                 code = await program.exit_code()
                 if not reader.is_whole:
-                    raise Broke(code, self._safe(program.last_words))
+                    raise ProgramFailed(code, self._safe(program.last_words))
 
     def _seen_environment(self) -> dict[str, str]:
-        return {name: os.environ[name] for name in (*PASSED_ON, *self.login) if name in os.environ} | self._environment
+        return {name: os.environ[name] for name in (*INHERITED_VARIABLES, *self.login) if name in os.environ} | self._environment
 
     def _safe(self, text: str) -> str:
         """A text of the program without the values that it was given."""
         for name, value in self._seen_environment().items():
-            if name not in PASSED_ON and value:
+            if name not in INHERITED_VARIABLES and value:
                 text = text.replace(value, "***")
         return text
 
-    def _completion(self, parts: Parts, call: Call) -> Completion:
+    def _completion(self, parts: AnswerParts, call: ProgramRequest) -> Completion:
         return Completion(
             message=parts.message,
             finish_reason=parts.finish_reason,
-            usage=settled(parts.counts, call.ask, parts.message),
+            usage=billed_usage(parts.counts, call.ask, parts.message),
             model=parts.model or call.model,
             request_digest=call.digest,
             extra=parts.extra,
         )
 
-    def _broken(self, error: Broke | Lost | Refused | Malformed, call: Call, come: Parts | None) -> BackendError:
+    def _broken(
+        self, error: ProgramFailed | TransportError | ErrorInAnswer | MalformedAnswer, call: ProgramRequest, come: AnswerParts | None
+    ) -> BackendError:
         """The error of a call that did not get to its end: before its first delta its own, after it CutShort with what had come."""
         if come is not None:
-            why = self._refusal(error, call.model) if isinstance(error, Refused) else error
-            usage = settled(come.counts, call.ask, come.message)
+            why = self._refusal(error, call.model) if isinstance(error, ErrorInAnswer) else error
+            usage = billed_usage(come.counts, call.ask, come.message)
             return CutShort(f"the answer broke off: {why}", backend=self.name, model=call.model, partial=come.message, usage=usage)
         match error:
-            case Refused():
+            case ErrorInAnswer():
                 return self._refusal(error, call.model)
-            case Lost():
+            case TransportError():
                 return Unreachable(str(error), backend=self.name, model=call.model)
-            case Broke() if error.is_failure:
+            case ProgramFailed() if error.is_failure:
                 return Overloaded(str(error), backend=self.name, model=call.model)
         return Garbled(str(error), backend=self.name, model=call.model)
 
-    def _refusal(self, refused: Refused, model: str) -> BackendError:
-        secrets = [value for name, value in self._seen_environment().items() if name not in PASSED_ON and value]
-        return classify(refused.status, {}, self._complaint(refused.body), Caller(self.name, model, secrets))
+    def _refusal(self, refused: ErrorInAnswer, model: str) -> BackendError:
+        secrets = [value for name, value in self._seen_environment().items() if name not in INHERITED_VARIABLES and value]
+        return classify_error(refused.status, {}, self._error_details(refused.body), FailedRequest(self.name, model, secrets))
 
 
-async def more(program: Running, reader: StreamReader) -> bytes:
+async def next_piece(program: RunningProgram, reader: StreamReader) -> bytes:
     """The next piece of what it says. One that does not end after its last word took nothing of the answer away."""
     try:
         return await program.more()
-    except Lost:
+    except TransportError:
         if reader.is_whole:
             return b""
         raise
 
 
 @contextmanager
-def folder() -> Iterator[Path]:
+def private_folder() -> Iterator[Path]:
     """A folder that nobody else can look into, gone with everything in it when the block ends."""
     with TemporaryDirectory(prefix="hermes-", ignore_cleanup_errors=True) as path:
         yield Path(path)

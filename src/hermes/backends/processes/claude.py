@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hermes.backends.anthropic.answer import AnswerReader
-from hermes.backends.classify import Complaint
-from hermes.backends.parts import Parts
-from hermes.backends.processes.backend import Call, ProcessBackend
-from hermes.backends.shape import Malformed, Refused, an_object, parse_object
-from hermes.backends.sse import Event
+from hermes.backends.answer_parts import AnswerParts
+from hermes.backends.anthropic.answer import AnthropicReader
+from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer, parse_object, require_object
+from hermes.backends.processes.backend import ProcessBackend, ProgramRequest
+from hermes.backends.sse import StreamEvent
+from hermes.backends.vendor_errors import VendorErrorDetails
 from hermes.ports.backends import Capabilities, Delta, ModelRequest
 
-STATUS = {
+ERROR_STATUS = {
     "invalid_request": 400,
     "authentication_failed": 401,
     "billing_error": 402,
@@ -29,7 +29,7 @@ STATUS = {
     "overloaded": 529,
 }
 """Which status an error of the program would have had; whatever else it reports is a failure of its own (500)."""
-FINAL = ("length", "refusal")
+FINAL_REASONS = ("length", "refusal")
 """After these the program would ask again by itself, up to three times."""
 
 
@@ -52,7 +52,7 @@ class ClaudeLocal(ProcessBackend):
         `environment` is added to what the program sees: a key, a proxy, another provider."""
         super().__init__(command, name=name, cwd=cwd, models=models, environment=environment)
 
-    def _options(self, call: Call, instructions: Path) -> Sequence[str]:
+    def _options(self, call: ProgramRequest, instructions: Path) -> Sequence[str]:
         return [
             *("-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages", "--no-session-persistence"),
             *("--tools", "", "--strict-mcp-config", "--disable-slash-commands"),
@@ -71,16 +71,16 @@ class ClaudeLocal(ProcessBackend):
     def _reader(self, model: str) -> ClaudeReader:
         return ClaudeReader(model)
 
-    def _complaint(self, body: Mapping[str, object]) -> Complaint:
+    def _error_details(self, body: Mapping[str, object]) -> VendorErrorDetails:
         said, kind = body.get("result"), body.get("error")
-        return Complaint(said if isinstance(said, str) else "", kind if isinstance(kind, str) else "")
+        return VendorErrorDetails(said if isinstance(said, str) else "", kind if isinstance(kind, str) else "")
 
 
 class ClaudeReader:
     """The port StreamReader for the program's lines. Whole with the message; over with the `result`, which tells what it cost."""
 
     def __init__(self, model: str) -> None:
-        self._answer = AnswerReader(model)
+        self._answer = AnthropicReader(model)
         self._error = ""
         self._cost: dict[str, Any] = {}
         self.is_over = False
@@ -89,11 +89,11 @@ class ClaudeReader:
     def is_whole(self) -> bool:
         return self._answer.is_whole
 
-    def feed(self, event: Event) -> Iterator[Delta]:
+    def feed(self, event: StreamEvent) -> Iterator[Delta]:
         line = parse_object(event.data, "a line")
         match line.get("type"):
             case "stream_event" if not self._answer.is_whole:
-                yield from self._answer.feed(Event("", json.dumps(an_object(line.get("event"), "event"))))
+                yield from self._answer.feed(StreamEvent("", json.dumps(require_object(line.get("event"), "event"))))
                 self.is_over = self._is_final()
             case "assistant" if line.get("error"):
                 self._error = str(line["error"])
@@ -102,12 +102,12 @@ class ClaudeReader:
             case "result":
                 self._end(line)
 
-    def parts(self) -> Parts:
+    def parts(self) -> AnswerParts:
         parts = self._answer.parts()
         return replace(parts, extra={**parts.extra, **self._cost})
 
     def _is_final(self) -> bool:
-        return self._answer.is_whole and self._answer.parts().finish_reason in FINAL
+        return self._answer.is_whole and self._answer.parts().finish_reason in FINAL_REASONS
 
     def _end(self, line: Mapping[str, Any]) -> None:
         self.is_over = True
@@ -117,7 +117,7 @@ class ClaudeReader:
             return
         if line.get("is_error"):
             raise self._refused(line.get("api_error_status"), {"result": line.get("result"), "error": self._error})
-        raise Malformed("the program answered without its model")
+        raise MalformedAnswer("the program answered without its model")
 
-    def _refused(self, status: Any, body: Mapping[str, Any]) -> Refused:
-        return Refused(status if isinstance(status, int) else STATUS.get(str(body.get("error")), 500), body)
+    def _refused(self, status: Any, body: Mapping[str, Any]) -> ErrorInAnswer:
+        return ErrorInAnswer(status if isinstance(status, int) else ERROR_STATUS.get(str(body.get("error")), 500), body)

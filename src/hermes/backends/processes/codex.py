@@ -11,28 +11,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hermes.backends.classify import TOO_LONG, Complaint
-from hermes.backends.openai_compatible.answer import complaint
-from hermes.backends.parts import Counts, Parts
-from hermes.backends.processes.backend import Call, ProcessBackend
-from hermes.backends.shape import Refused, a_count, a_text, an_object, counted, parse_object
-from hermes.backends.sse import Event
+from hermes.backends.answer_parts import AnswerParts, TokenCounts
+from hermes.backends.json_fields import ErrorInAnswer, count_or_none, parse_object, require_object, text_or_empty, usage_fields
+from hermes.backends.openai_compatible.answer import read_error_details
+from hermes.backends.processes.backend import ProcessBackend, ProgramRequest
+from hermes.backends.sse import StreamEvent
+from hermes.backends.vendor_errors import CONTEXT_TOO_LONG, VendorErrorDetails
 from hermes.ports.backends import Capabilities, Delta, ModelRequest, ReasoningDelta, TextDelta
 
-OFF = ("shell_tool", "unified_exec", "view_image", "apps", "plugins", "multi_agent", "goals", "image_generation", "hooks")
+DISABLED_FEATURES = ("shell_tool", "unified_exec", "view_image", "apps", "plugins", "multi_agent", "goals", "image_generation", "hooks")
 """Features by which the model could read this machine, or do more than answer. One that a version does not know, it ignores."""
-BETWEEN = "\n\n"
+MESSAGE_SEPARATOR = "\n\n"
 """What stands between two messages of one turn."""
-IS_LENGTH = re.compile(r"max_output_tokens")
-_STATUS = re.compile(r"\bstatus:? (\d{3})\b")
-_WORDS = (
-    (TOO_LONG, 400),
+LENGTH_ERROR = re.compile(r"max_output_tokens")
+_STATUS_IN_TEXT = re.compile(r"\bstatus:? (\d{3})\b")
+_STATUS_BY_TEXT = (
+    (CONTEXT_TOO_LONG, 400),
     (re.compile(r"not logged in|log ?in again|codex login|refresh token|unauthorized|api key", re.IGNORECASE), 401),
     (re.compile(r"usage limit|rate limit|too many requests|quota", re.IGNORECASE), 429),
     (re.compile(r"not supported when using|does not exist|model.{0,40}not found", re.IGNORECASE), 404),
 )
 """What its errors mean that name no status; whatever else it says is a failure of its own (500)."""
-HOPELESS = (401, 402, 403, 429)
+PERMANENT_STATUSES = (401, 402, 403, 429)
 """What its own retries cannot mend."""
 
 
@@ -57,8 +57,8 @@ class CodexLocal(ProcessBackend):
         `environment` is added to what the program sees: a key, a proxy, another provider."""
         super().__init__(command, name=name, cwd=cwd, models=models, environment=environment)
 
-    def _options(self, call: Call, instructions: Path) -> Sequence[str]:
-        switched = [option for feature in OFF for option in ("-c", f"features.{feature}=false")]
+    def _options(self, call: ProgramRequest, instructions: Path) -> Sequence[str]:
+        switched = [option for feature in DISABLED_FEATURES for option in ("-c", f"features.{feature}=false")]
         return [
             *("exec", "--json", "--skip-git-repo-check", "--ephemeral", "--color", "never", "--sandbox", "read-only"),
             *switched,
@@ -73,8 +73,8 @@ class CodexLocal(ProcessBackend):
     def _reader(self, model: str) -> CodexReader:
         return CodexReader(model)
 
-    def _complaint(self, body: Mapping[str, object]) -> Complaint:
-        return complaint(body)
+    def _error_details(self, body: Mapping[str, object]) -> VendorErrorDetails:
+        return read_error_details(body)
 
 
 class CodexReader:
@@ -89,69 +89,69 @@ class CodexReader:
         self._finish = "stop"
         self.is_whole = self.is_over = False
 
-    def feed(self, event: Event) -> Iterator[Delta]:
+    def feed(self, event: StreamEvent) -> Iterator[Delta]:
         line = parse_object(event.data, "a line")
         match line.get("type"):
             case "thread.started":
-                self._extra["id"] = a_text(line.get("thread_id"), "thread_id")
+                self._extra["id"] = text_or_empty(line.get("thread_id"), "thread_id")
             case "item.completed":
-                yield from self._item(an_object(line.get("item"), "item"))
+                yield from self._item(require_object(line.get("item"), "item"))
             case "turn.completed":
-                self._usage = counted(line.get("usage"))
+                self._usage = usage_fields(line.get("usage"))
                 self.is_whole = self.is_over = True
             case "error":
-                self._retry(a_text(line.get("message"), "message"))
+                self._retry(text_or_empty(line.get("message"), "message"))
             case "turn.failed":
-                self._fail(a_text(an_object(line.get("error"), "error").get("message"), "message"))
+                self._fail(text_or_empty(require_object(line.get("error"), "error").get("message"), "message"))
 
-    def parts(self) -> Parts:
-        message: dict[str, Any] = {"role": "assistant", "content": BETWEEN.join(self._texts)}
-        return Parts(
-            message=message | ({"reasoning": BETWEEN.join(self._thoughts)} if self._thoughts else {}),
+    def parts(self) -> AnswerParts:
+        message: dict[str, Any] = {"role": "assistant", "content": MESSAGE_SEPARATOR.join(self._texts)}
+        return AnswerParts(
+            message=message | ({"reasoning": MESSAGE_SEPARATOR.join(self._thoughts)} if self._thoughts else {}),
             finish_reason=self._finish,
-            counts=Counts(
-                tokens_in=a_count(self._usage.get("input_tokens")),
-                tokens_out=a_count(self._usage.get("output_tokens")),
-                cache_read=a_count(self._usage.get("cached_input_tokens")) or 0,
-                cache_write=a_count(self._usage.get("cache_write_input_tokens")) or 0,
+            counts=TokenCounts(
+                tokens_in=count_or_none(self._usage.get("input_tokens")),
+                tokens_out=count_or_none(self._usage.get("output_tokens")),
+                cache_read=count_or_none(self._usage.get("cached_input_tokens")) or 0,
+                cache_write=count_or_none(self._usage.get("cache_write_input_tokens")) or 0,
             ),
             model=self._model,
             extra=self._extra,
         )
 
     def _item(self, item: Mapping[str, Any]) -> Iterator[Delta]:
-        text = a_text(item.get("text"), "text")
+        text = text_or_empty(item.get("text"), "text")
         match item.get("type"):
             case "agent_message" if text:
-                yield TextDelta((BETWEEN if self._texts else "") + text)
+                yield TextDelta((MESSAGE_SEPARATOR if self._texts else "") + text)
                 self._texts.append(text)
             case "reasoning" if text:
-                yield ReasoningDelta((BETWEEN if self._thoughts else "") + text)
+                yield ReasoningDelta((MESSAGE_SEPARATOR if self._thoughts else "") + text)
                 self._thoughts.append(text)
 
     def _retry(self, said: str) -> None:
         """The program reports an error and goes on by itself, which the deadline bounds; but not where that cannot help."""
-        if said.startswith("Reconnecting") and status_of(said) in HOPELESS:
-            raise refused(said)
+        if said.startswith("Reconnecting") and error_status(said) in PERMANENT_STATUSES:
+            raise error_from_text(said)
 
     def _fail(self, said: str) -> None:
-        if self._texts and IS_LENGTH.search(said):
+        if self._texts and LENGTH_ERROR.search(said):
             self._finish, self.is_whole, self.is_over = "length", True, True
             return
-        raise refused(said)
+        raise error_from_text(said)
 
 
-def refused(said: str) -> Refused:
+def error_from_text(said: str) -> ErrorInAnswer:
     """The error that a sentence is; some are the vendor's own JSON."""
     try:
         body = json.loads(said)
     except ValueError:
         body = None
-    return Refused(status_of(said), body if isinstance(body, dict) else {"error": said})
+    return ErrorInAnswer(error_status(said), body if isinstance(body, dict) else {"error": said})
 
 
-def status_of(said: str) -> int:
+def error_status(said: str) -> int:
     """The status that a sentence names or means."""
-    if named := _STATUS.search(said):
+    if named := _STATUS_IN_TEXT.search(said):
         return int(named[1])
-    return next((status for words, status in _WORDS if words.search(said)), 500)
+    return next((status for words, status in _STATUS_BY_TEXT if words.search(said)), 500)

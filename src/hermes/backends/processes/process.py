@@ -10,15 +10,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
-from hermes.backends.client import LONGEST_BODY, SHORTEST_S, Lost
+from hermes.backends.http_client import MAX_BODY_BYTES, MIN_TIMEOUT_S, TransportError
 
 END_S = 0.5
 """How long a program may take to end: by itself after its last word, and when it is told to."""
-LAST_WORDS = 2_000
+MAX_STDERR_BYTES = 2_000
 """How much is kept of what it says on standard error."""
 
 
-class Output(asyncio.SubprocessProtocol):
+class ProgramOutput(asyncio.SubprocessProtocol):
     """What a program says, as it comes."""
 
     def __init__(self) -> None:
@@ -29,8 +29,8 @@ class Output(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
-            self.last_words = (self.last_words + data)[-LAST_WORDS:]
-        elif (before := self._size) <= LONGEST_BODY:
+            self.last_words = (self.last_words + data)[-MAX_STDERR_BYTES:]
+        elif (before := self._size) <= MAX_BODY_BYTES:
             self._size = before + len(data)
             self.pieces.put_nowait(data)
 
@@ -42,10 +42,10 @@ class Output(asyncio.SubprocessProtocol):
         self.has_ended.set()
 
 
-class Running:
+class RunningProgram:
     """A program between its start and its end."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, output: Output, timeout_s: float) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, output: ProgramOutput, timeout_s: float) -> None:
         self._transport, self._output, self._timeout_s = transport, output, timeout_s
         self._deadline = asyncio.get_running_loop().time() + timeout_s
 
@@ -55,7 +55,7 @@ class Running:
             async with asyncio.timeout_at(self._deadline):
                 return await self._output.pieces.get()
         except TimeoutError:
-            raise Lost(f"no whole answer within {self._timeout_s:g} s") from None
+            raise TransportError(f"no whole answer within {self._timeout_s:g} s") from None
 
     async def exit_code(self) -> int | None:
         """How it ended, after a moment in which it may do so by itself; None if it did not."""
@@ -72,10 +72,10 @@ class Running:
         """See to it that nothing of it is left: it is told to end, and killed with its group if it does not, or if this is interrupted."""
         try:
             if not self._output.has_ended.is_set():
-                kill(self._transport.get_pid(), signal.SIGTERM)
+                signal_group(self._transport.get_pid(), signal.SIGTERM)
                 await self._ends_by_itself()
         finally:
-            kill(self._transport.get_pid(), signal.SIGKILL)
+            signal_group(self._transport.get_pid(), signal.SIGKILL)
             self._transport.close()
         await self._output.has_ended.wait()
 
@@ -88,41 +88,41 @@ class Running:
 
 
 @asynccontextmanager
-async def running(
+async def run_program(
     command: Sequence[str], *, text: bytes, cwd: Path, environment: Mapping[str, str], timeout_s: float
-) -> AsyncIterator[Running]:
+) -> AsyncIterator[RunningProgram]:
     """Run a program on a text until the block ends. Raises Lost if there is no such program.
 
     The text goes to its standard input, so that its length has no limit and no list of processes shows it."""
-    look_for(cwd)
+    require_folder(cwd)
     try:
         transport, output = await asyncio.get_running_loop().subprocess_exec(
-            Output, *command, cwd=cwd, env=dict(environment), start_new_session=True
+            ProgramOutput, *command, cwd=cwd, env=dict(environment), start_new_session=True
         )
     except OSError as error:
-        raise Lost(f"{command[0]} cannot be run ({error.strerror}); is it installed?") from None
-    program = Running(transport, output, max(timeout_s, SHORTEST_S))
+        raise TransportError(f"{command[0]} cannot be run ({error.strerror}); is it installed?") from None
+    program = RunningProgram(transport, output, max(timeout_s, MIN_TIMEOUT_S))
     try:
-        feed(transport, text)
+        write_input(transport, text)
         yield program
     finally:
         await program.end()
 
 
-def look_for(cwd: Path) -> None:
+def require_folder(cwd: Path) -> None:
     """Raise Lost for a folder that is not there; starting in it would say that the program is not."""
     if not cwd.is_dir():
-        raise Lost(f"the working directory {cwd} is not there")
+        raise TransportError(f"the working directory {cwd} is not there")
 
 
-def feed(transport: asyncio.SubprocessTransport, text: bytes) -> None:
+def write_input(transport: asyncio.SubprocessTransport, text: bytes) -> None:
     """Hand the text over and close the pipe behind it; the loop writes as the program reads."""
     pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))  # uvloop's is none, and behaves like one
     pipe.write(text)
     pipe.close()  # after what is still to be written
 
 
-def kill(pid: int | None, word: signal.Signals) -> None:
+def signal_group(pid: int | None, word: signal.Signals) -> None:
     """Send a signal to a program and everything that it has started."""
     if pid is not None:
         try:

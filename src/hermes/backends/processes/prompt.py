@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hermes.backends.parts import Unfit
+from hermes.backends.answer_parts import CannotEncode
 from hermes.ports.backends import ChatMessage, ModelRequest
 
 TASK = (
@@ -21,44 +21,44 @@ TASK = (
 )
 NO_INSTRUCTIONS = "You are a helpful assistant."
 """What the model is told where the conversation begins without a system message; the programs' own instructions are those of a coder."""
-INSTRUCTING = ("system", "developer")
-TEXTS = ("system", "developer", "user", "assistant")
+INSTRUCTION_ROLES = ("system", "developer")
+TEXT_ROLES = ("system", "developer", "user", "assistant")
 
 
-class Prompt(NamedTuple):
+class ProgramPrompt(NamedTuple):
     """What a program is given."""
 
     instructions: str
     text: str
 
 
-def encode(ask: ModelRequest) -> Prompt:
+def encode(ask: ModelRequest) -> ProgramPrompt:
     """The conversation of a request. Raises Unfit for what has no form as text, KeyError or TypeError for what is no chat."""
     if ask.needs_tools:
-        raise Unfit("the program has no use for tools, and the request has some")
+        raise CannotEncode("the program has no use for tools, and the request has some")
     if ask.response_format is not None and ask.response_format.get("type") != "text":
-        raise Unfit("the program does not promise any form of its answer")
+        raise CannotEncode("the program does not promise any form of its answer")
     messages = [(message["role"], text_of(message)) for message in ask.messages]
-    begin = next((at for at, (role, _) in enumerate(messages) if role not in INSTRUCTING), len(messages))
+    begin = next((at for at, (role, _) in enumerate(messages) if role not in INSTRUCTION_ROLES), len(messages))
     instructions = "\n\n".join(text for _, text in messages[:begin])
-    lines = [as_line(role, text) for role, text in messages[begin:]]
-    return Prompt(instructions or NO_INSTRUCTIONS, "\n".join([TASK, "", *lines, ""]))
+    lines = [message_line(role, text) for role, text in messages[begin:]]
+    return ProgramPrompt(instructions or NO_INSTRUCTIONS, "\n".join([TASK, "", *lines, ""]))
 
 
-def as_line(role: str, text: str) -> str:
+def message_line(role: str, text: str) -> str:
     said = json.dumps({"role": role, "content": text}, ensure_ascii=False)
     return said.encode("utf-8", "replace").decode("utf-8").replace("@", "\\u0040")
 
 
 def text_of(message: ChatMessage) -> str:
     """The text of a message, whether it is one or a list of parts."""
-    if message["role"] not in TEXTS:
-        raise Unfit(f"the program takes no messages of the role {message['role']}")
+    if message["role"] not in TEXT_ROLES:
+        raise CannotEncode(f"the program takes no messages of the role {message['role']}")
     content = message.get("content")
-    return content if isinstance(content, str) else "".join(text_of_part(part) for part in parts(content))
+    return content if isinstance(content, str) else "".join(text_of_part(part) for part in content_parts(content))
 
 
-def parts(content: Any) -> Sequence[Any]:
+def content_parts(content: Any) -> Sequence[Any]:
     if content is None:
         return ()
     if not isinstance(content, list | tuple):
@@ -68,7 +68,7 @@ def parts(content: Any) -> Sequence[Any]:
 
 def text_of_part(part: Any) -> str:
     if part["type"] != "text":
-        raise Unfit(f"the program takes no {part['type']}")
+        raise CannotEncode(f"the program takes no {part['type']}")
     text = part["text"]
     if not isinstance(text, str):
         raise TypeError("a text is no text")

@@ -15,11 +15,11 @@ from operator import index
 from threading import Lock
 from typing import Any
 
-from hermes.backends.scripted.rule import Answer, Fault
-from hermes.backends.scripted.scene import text_of
+from hermes.backends.scripted.request_view import text_of
+from hermes.backends.scripted.rule import ScriptAnswer, ScriptFault
 from hermes.backends.scripted.script import Script
-from hermes.backends.tool_calls import call
-from hermes.gateway.estimate import parts_of
+from hermes.backends.tool_calls import make_tool_call
+from hermes.gateway.token_estimate import parts_of
 from hermes.graph.call import SCRIPTED
 from hermes.ports.backends import (
     BackendError,
@@ -45,19 +45,19 @@ from hermes.ports.backends import (
     Usage,
 )
 
-USUAL = Capabilities(tools=True, vision=True)
+DEFAULT_CAPABILITIES = Capabilities(tools=True, vision=True)
 """Takes everything: of an image it sees that there is one."""
-END = "<|end|>"
+END_TOKEN = "<|end|>"
 _TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _SCHEMA_TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]+|\s+")
 _WORD = re.compile(r"\s*\S+|\s+")
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedAnswer:
     """One request, and the answer that the script has for it."""
 
-    answer: Answer
+    answer: ScriptAnswer
     completion: Completion
 
 
@@ -85,7 +85,7 @@ class ScriptedBackend:
         return f"{type(self).__name__}({self.name!r})"
 
     def capabilities(self, model: str) -> Capabilities:
-        return self._models.get(model, USUAL)
+        return self._models.get(model, DEFAULT_CAPABILITIES)
 
     def supports_tools(self, model: str) -> bool:
         return self.capabilities(model).tools
@@ -103,10 +103,10 @@ class ScriptedBackend:
         played = await self._play(ask, model, timeout_s)
         message = played.completion.message
         cut_after = played.answer.cut_after
-        for delta in deltas(message if cut_after is None else begun(message, cut_after)):
+        for delta in deltas(message if cut_after is None else message_start(message, cut_after)):
             yield delta
         if cut_after is not None:
-            raise self._broken(played.completion, begun(message, cut_after), model)
+            raise self._broken(played.completion, message_start(message, cut_after), model)
         yield played.completion
 
     async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[BackendFinding]:  # noqa: ARG002 - there is nothing to wait for
@@ -120,7 +120,7 @@ class ScriptedBackend:
     async def aclose(self) -> None:
         """Nothing to let go of."""
 
-    async def _play(self, ask: ModelRequest, model: str, timeout_s: float) -> Played:
+    async def _play(self, ask: ModelRequest, model: str, timeout_s: float) -> PlayedAnswer:
         """Check the request, choose the answer, let its time pass, and fail if it is a failure."""
         try:
             digest, prompt = digest_of(ask, model), prompt_tokens(ask)
@@ -130,10 +130,10 @@ class ScriptedBackend:
             raise BadRequest(what, backend=self.name, model=model) from error
         await self._wait(answer.delay_s, timeout_s, model)
         if answer.fail is not None:
-            raise failure(answer.fail, answer.retry_after_s, self.name, model)
-        return Played(answer, completion(answer, ask, prompt, digest))
+            raise fault_error(answer.fail, answer.retry_after_s, self.name, model)
+        return PlayedAnswer(answer, make_completion(answer, ask, prompt, digest))
 
-    def _next(self, ask: ModelRequest, model: str, tokens_in: int) -> Answer:
+    def _next(self, ask: ModelRequest, model: str, tokens_in: int) -> ScriptAnswer:
         """The answer, and one step on in the transcript. A request that is refused takes no step."""
         can = self.capabilities(model)
         if index(ask.max_tokens) < 1:
@@ -165,38 +165,38 @@ class ScriptedBackend:
         return CutShort(what, backend=self.name, model=model, partial=partial, usage=usage)
 
 
-def failure(fault: Fault, retry_after_s: float | None, backend: str, model: str) -> BackendError:
+def fault_error(fault: ScriptFault, retry_after_s: float | None, backend: str, model: str) -> BackendError:
     """The error that a failure of the script is."""
     what = f"the script says {fault}"
     match fault:
-        case Fault.OVERLOADED:
+        case ScriptFault.OVERLOADED:
             return Overloaded(what, backend=backend, model=model, status=503)
-        case Fault.RATE_LIMITED:
+        case ScriptFault.RATE_LIMITED:
             return RateLimited(what, backend=backend, model=model, status=429, retry_after_s=retry_after_s)
-        case Fault.UNREACHABLE:
+        case ScriptFault.UNREACHABLE:
             return Unreachable(what, backend=backend, model=model)
-        case Fault.GARBLED:
+        case ScriptFault.GARBLED:
             return Garbled(what, backend=backend, model=model, status=200)
-        case Fault.UNAUTHORIZED:
+        case ScriptFault.UNAUTHORIZED:
             return Unauthorized(what, backend=backend, model=model, status=401)
-        case Fault.BAD_REQUEST:
+        case ScriptFault.BAD_REQUEST:
             return BadRequest(what, backend=backend, model=model, status=400)
 
 
 # --- from an answer to a completion
 
 
-def completion(answer: Answer, ask: ModelRequest, prompt: Sequence[str], digest: str) -> Completion:
+def make_completion(answer: ScriptAnswer, ask: ModelRequest, prompt: Sequence[str], digest: str) -> Completion:
     """The answer in full, cut to `max_tokens`. Ids of its tool calls are made from the request, so every round has others."""
     calls = [
-        call(each.name, json.dumps(each.arguments, ensure_ascii=False, default=str), f"call_{digest[:12]}_{number}")
+        make_tool_call(each.name, json.dumps(each.arguments, ensure_ascii=False, default=str), f"call_{digest[:12]}_{number}")
         for number, each in enumerate(answer.calls)
     ]
     whole = message_of(answer.say, answer.reasoning, calls)
-    tokens = [*message_tokens(whole), END]
+    tokens = [*message_tokens(whole), END_TOKEN]
     is_cut = len(tokens) > ask.max_tokens
     tokens = tokens[: ask.max_tokens]
-    message = shortened(whole, ask.max_tokens) if is_cut else whole
+    message = shorten_message(whole, ask.max_tokens) if is_cut else whole
     return Completion(
         message=message,
         finish_reason="length" if is_cut else "tool_calls" if calls else "stop",
@@ -211,10 +211,10 @@ def message_of(text: str, reasoning: str, calls: Sequence[Mapping[str, Any]]) ->
     return message | ({"reasoning": reasoning} if reasoning else {}) | ({"tool_calls": list(calls)} if calls else {})
 
 
-def shortened(message: ChatMessage, max_tokens: int) -> dict[str, Any]:
+def shorten_message(message: ChatMessage, max_tokens: int) -> dict[str, Any]:
     """What can be read of a message from its first tokens. A tool call that is not there to its end is none."""
     left = max_tokens
-    reasoning, text = split(message.get("reasoning") or ""), split(message["content"] or "")
+    reasoning, text = split_tokens(message.get("reasoning") or ""), split_tokens(message["content"] or "")
     thought = reasoning[: max(0, left - 1)]  # one for the mark that thinking begins
     left -= len(reasoning) + 1 if reasoning else 0
     said = text[: max(0, left)]
@@ -228,7 +228,7 @@ def shortened(message: ChatMessage, max_tokens: int) -> dict[str, Any]:
     return message_of("".join(said), "".join(thought), calls)
 
 
-def begun(message: ChatMessage, words: int) -> dict[str, Any]:
+def message_start(message: ChatMessage, words: int) -> dict[str, Any]:
     """A message as far as it has come when its text breaks off after so many words."""
     return message_of("".join(_WORD.findall(message["content"] or "")[:words]), message.get("reasoning") or "", ())
 
@@ -245,15 +245,15 @@ def deltas(message: ChatMessage) -> Iterator[Delta]:
 # --- tokens
 
 
-def split(text: str) -> list[str]:
+def split_tokens(text: str) -> list[str]:
     """The tokens of a text. Joined they are the text."""
     return _TOKEN.findall(text)
 
 
 def prompt_tokens(ask: ModelRequest) -> list[str]:
     """The whole prompt: the tools, every message, and the mark that it is the assistant's turn."""
-    tools = [token for tool in ask.tools for token in ("<|tool|>", *_SCHEMA_TOKEN.findall(canonical(tool)))]
-    messages = [token for message in ask.messages for token in (f"<|{message['role']}|>", *message_tokens(message), END)]
+    tools = [token for tool in ask.tools for token in ("<|tool|>", *_SCHEMA_TOKEN.findall(canonical_json(tool)))]
+    messages = [token for message in ask.messages for token in (f"<|{message['role']}|>", *message_tokens(message), END_TOKEN)]
     return [*tools, *messages, "<|assistant|>"]
 
 
@@ -261,16 +261,16 @@ def message_tokens(message: ChatMessage) -> list[str]:
     """What a message says, without its role and its end."""
     reasoning = message.get("reasoning")
     return [
-        *(["<|think|>", *split(reasoning)] if reasoning else []),
+        *(["<|think|>", *split_tokens(reasoning)] if reasoning else []),
         *("<|image|>" for part in parts_of(message) if part.get("type") == "image_url"),
-        *split(text_of(message)),
+        *split_tokens(text_of(message)),
         *(token for each in message.get("tool_calls") or () for token in call_tokens(each)),
     ]
 
 
 def call_tokens(each: Mapping[str, Any]) -> list[str]:
     function = each["function"]
-    return ["<|call|>", *split(function["name"]), *split(function.get("arguments") or "{}")]
+    return ["<|call|>", *split_tokens(function["name"]), *split_tokens(function.get("arguments") or "{}")]
 
 
 def digest_of(ask: ModelRequest, model: str) -> str:
@@ -285,14 +285,14 @@ def digest_of(ask: ModelRequest, model: str) -> str:
         "response_format": ask.response_format,
         "user": ask.user,
     }
-    return sha256(canonical(request).encode("ascii")).hexdigest()
+    return sha256(canonical_json(request).encode("ascii")).hexdigest()
 
 
-def canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=plain)
+def canonical_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, default=to_plain_json)
 
 
-def plain(value: Any) -> Any:
+def to_plain_json(value: Any) -> Any:
     """What `json` does not know by itself: mappings and sequences that are no dicts and lists."""
     match value:
         case Mapping():

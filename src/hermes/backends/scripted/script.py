@@ -17,23 +17,32 @@ from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
-from hermes.backends.scripted.places import fill
-from hermes.backends.scripted.reading import OTHERWISE, BadScript, parse
-from hermes.backends.scripted.rule import Answer, Call, Fault, Heard, Patterns, Rule, Texts, spoken
-from hermes.backends.scripted.scene import Scene
+from hermes.backends.scripted.placeholders import fill_text
+from hermes.backends.scripted.request_view import RequestView
+from hermes.backends.scripted.rule import (
+    PatternsByLanguage,
+    ScriptAnswer,
+    ScriptFault,
+    ScriptRule,
+    ScriptToolCall,
+    TextsByLanguage,
+    UserWords,
+    text_in_language,
+)
+from hermes.backends.scripted.script_parser import DEFAULT_OTHERWISE, BadScript, parse_script
 from hermes.ports.backends import ModelRequest
 
-__all__ = ["Answer", "BadScript", "Call", "Fault", "Rule", "Script"]
+__all__ = ["BadScript", "Script", "ScriptAnswer", "ScriptFault", "ScriptRule", "ScriptToolCall"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
     """Rules and a transcript, ready to be followed."""
 
-    rules: tuple[Rule, ...] = ()
-    transcript: tuple[Answer, ...] = ()
-    otherwise: Texts = field(default_factory=lambda: {"": OTHERWISE})
-    languages: Patterns = field(default_factory=dict)
+    rules: tuple[ScriptRule, ...] = ()
+    transcript: tuple[ScriptAnswer, ...] = ()
+    otherwise: TextsByLanguage = field(default_factory=lambda: {"": DEFAULT_OTHERWISE})
+    languages: PatternsByLanguage = field(default_factory=dict)
     """By which words a language is recognised, where no rule says in which one it was spoken."""
 
     @classmethod
@@ -56,22 +65,22 @@ class Script:
     @classmethod
     def parse(cls, text: str, *, where: str = "script") -> Script:
         """Read a script from its text; `where` is what errors call it. Raises BadScript."""
-        said = parse(text, where)
+        said = parse_script(text, where)
         return cls(rules=said.rules, transcript=said.transcript, otherwise=said.otherwise, languages=said.languages)
 
-    def answer(self, ask: ModelRequest, *, given: int = 0) -> Answer:
+    def answer(self, ask: ModelRequest, *, given: int = 0) -> ScriptAnswer:
         """What is answered when so many answers have been given.
 
         Raises KeyError, TypeError, IndexError or AttributeError for what is no chat."""
-        scene = Scene.of(ask, self._questions)
-        *alone, heard = (Heard(words, self._language_of(words), scene.places(words)) for words in scene.readings())
+        scene = RequestView.of(ask, self._questions)
+        *alone, heard = (UserWords(words, self._language_of(words), scene.places(words)) for words in scene.readings())
         if given < len(self.transcript):
             return self.transcript[given].filled(heard.places)
         # What may be an answer to a question is first left to the rules that are sure of it.
         sure = [rule for rule in self.rules if rule.is_sure] if alone else []
         passes = [*((sure, each) for each in (*alone, heard)), (self.rules, heard)]
         answers = (rule.answer_to(scene, each) for rules, each in passes for rule in rules)
-        otherwise = Answer(say=fill(spoken(self.otherwise, heard.language), heard.places))
+        otherwise = ScriptAnswer(say=fill_text(text_in_language(self.otherwise, heard.language), heard.places))
         return next((answer for answer in answers if answer is not None), otherwise)
 
     @cached_property

@@ -18,16 +18,16 @@ from hermes.soul.extract_rules import Statement, read_statements
 from hermes.soul.fact_keys import KEYS, Op
 from hermes.soul.language import detect_language
 
-SAVE, FORGET = "save_preference", "forget_memory"
-NOTE = "note"
+SAVE_TOOL, FORGET_TOOL = "save_preference", "forget_memory"
+NOTE_KEY = "note"
 """The key of what is remembered in the user's own words."""
-LONGEST = 200
+MAX_ARGUMENT_CHARS = 200
 """Characters of an argument; the tools take no more."""
-MOST = 12
+MAX_CALLS = 12
 """Calls of one round; the router makes no more."""
 TASTES = frozenset({"interests", "dislikes"})
 """What may as well be an answer to a question: "I like the second one"."""
-KEY = re.compile(rf"(?:{'|'.join(key.replace('_', ' ') for key in KEYS)}|{NOTE}): ")
+KEY_PREFIX = re.compile(rf"(?:{'|'.join(key.replace('_', ' ') for key in KEYS)}|{NOTE_KEY}): ")
 """What a line of the memory begins with, in English."""
 
 
@@ -48,7 +48,7 @@ def calls_for(words: str, *, sure: bool) -> list[tuple[str, dict[str, Any]]]:
     for each in map(call_for, found):
         if each not in calls:
             calls.append(each)
-    return calls[:MOST]
+    return calls[:MAX_CALLS]
 
 
 @lru_cache(maxsize=16)  # several rules look at one message, more than once
@@ -58,19 +58,19 @@ def statements_in(words: str) -> tuple[Statement, ...]:
 
 def call_for(found: Statement) -> tuple[str, dict[str, Any]]:
     if found.op is not Op.FORGET:
-        arguments = {"key": found.key or NOTE, "value": found.value[:LONGEST]}
-        return SAVE, {**arguments, "no_longer": True} if found.op is Op.REMOVE else arguments
+        arguments = {"key": found.key or NOTE_KEY, "value": found.value[:MAX_ARGUMENT_CHARS]}
+        return SAVE_TOOL, {**arguments, "no_longer": True} if found.op is Op.REMOVE else arguments
     if not found.key and not found.value:
-        return FORGET, {"everything": True}
+        return FORGET_TOOL, {"everything": True}
     what = f"{found.key}: {found.value}" if found.key and found.value else found.key or found.value
-    return FORGET, {"what": what[:LONGEST]}
+    return FORGET_TOOL, {"what": what[:MAX_ARGUMENT_CHARS]}
 
 
 def language_of(words: str, usual: str) -> str:
     return detect_language(words) or usual
 
 
-def confirmed(results: Sequence[str], confirmations: Sequence[Confirmation], say: Callable[[Mapping[str, str], str], str]) -> str:
+def confirm_results(results: Sequence[str], confirmations: Sequence[Confirmation], say: Callable[[Mapping[str, str], str], str]) -> str:
     """What is said of some results, each kind once and in the order of the results; empty where none is known.
 
     `say` puts what was done into one sentence."""
@@ -86,4 +86,4 @@ def confirmed(results: Sequence[str], confirmations: Sequence[Confirmation], say
 
 def lines_of(what: str) -> Iterator[str]:
     """What a tool did something to, without the English name of its key."""
-    return (KEY.sub("", line, count=1) for line in what.split("; ") if line)
+    return (KEY_PREFIX.sub("", line, count=1) for line in what.split("; ") if line)

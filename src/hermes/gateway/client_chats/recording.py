@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from hermes.gateway.door.request import DoorRequest
-from hermes.gateway.matching import ChangeKind, Marker, Message, change_between, key_of, normal
+from hermes.gateway.client_chats.matching import ChatChangeKind, ChatFingerprinter, ChatMessage, change_between, clean_message, message_key
+from hermes.gateway.client_chats.request import ChatRequest
 from hermes.graph import CallRecord, MessageGraph, Overlay, Turn
 from hermes.graph.context import KeepReasoning
 from hermes.graph.message import canonical
@@ -24,12 +24,12 @@ from hermes.ports.model_calls import ModelCall
 from hermes.ports.transactions import Transaction
 
 
-class Recording:
+class ChatRecorder:
     """One request and the answers to it; the gateway's Record. Several answers to it are several samples in one context, in one chat."""
 
     def __init__(
         self,
-        request: DoorRequest,
+        request: ChatRequest,
         chats: ClientChats,
         graphs: Graphs,
         *,
@@ -41,10 +41,10 @@ class Recording:
         """`name` is what the client itself calls the chat; `limits` are the longest answers of models by their ids."""
         self._request, self._chats, self._graphs = request, chats, graphs
         self._account, self._user_id, self._name = account, user_id, name
-        self._marker = Marker(request.messages)
+        self._marker = ChatFingerprinter(request.messages)
         self._limits = limits
         self._session_id: UUID | None = None
-        self._context: Context | None = None
+        self._context: ShownContext | None = None
         self._turn: Turn | None = None
 
     async def open(self, tx: Transaction) -> None:
@@ -62,12 +62,12 @@ class Recording:
         found = await self._chats.look(self._user_id, self._marker.marks) if self._marker.marks else None
         if found is not None and not self._goes_on(found):
             return None
-        message = normal(completion.message)
+        message = clean_message(completion.message)
         entries = self._entries(found, message, call, completion)
         return await self._chats.add(self._user_id, found, entries, self._mark(found, message), call)
 
     async def write(self, tx: Transaction, call: ModelCall, completion: Completion) -> UUID:
-        message, found = normal(completion.message), await self._chat(tx)
+        message, found = clean_message(completion.message), await self._chat(tx)
         if self._session_id is None and self._goes_on(found):
             entries, mark = self._entries(found, message, call, completion), self._mark(found, message)
             head: str | None = (await self._graphs.append(tx, found.session_id, found.head, entries)).head
@@ -77,7 +77,7 @@ class Recording:
             await self._chats.note(tx, self._user_id, found.session_id, head, mark)
         return found.session_id
 
-    def _mark(self, found: ChatMatch | None, message: Message) -> ChatFingerprint | None:
+    def _mark(self, found: ChatMatch | None, message: ChatMessage) -> ChatFingerprint | None:
         """What the list that goes on will be known by. Of reasoning that the client did not show, nobody here knows what it is."""
         mark = self._marker.behind(message)
         return replace(mark, whole=os.urandom(32)) if mark is not None and found is not None and found.hides_reasoning else mark
@@ -98,7 +98,7 @@ class Recording:
             return found.is_new
         return found.has_reasoning or not shows_reasoning(self._request.messages[found.known.length :])
 
-    def _entries(self, found: ChatMatch | None, message: Message, call: ModelCall, completion: Completion) -> list[GraphEntry]:
+    def _entries(self, found: ChatMatch | None, message: ChatMessage, call: ModelCall, completion: Completion) -> list[GraphEntry]:
         """What a chat that goes on grows by: the client's new messages, and the answer."""
         known = found.known.length if found is not None and found.known is not None else 0
         new = self._request.messages[known:]
@@ -108,14 +108,14 @@ class Recording:
         return [*map(GraphEntry, new), GraphEntry(message, is_sampled=True, call=record, keep_reasoning=keep)]
 
     async def _commit(
-        self, tx: Transaction, found: ChatMatch, message: Message, call: ModelCall, completion: Completion
+        self, tx: Transaction, found: ChatMatch, message: ChatMessage, call: ModelCall, completion: Completion
     ) -> tuple[str | None, ChatFingerprint | None]:
         """Make the list what the client showed, whatever it was, and record the answer to that. Return the list's head, if it ends with
         the answer, and what the list is known by."""
         graph = await self._graphs.load(tx, found.session_id)
         if self._context is None:
-            self._context = as_recorded(graph, self._request.messages)
-            show(graph, self._context.messages)
+            self._context = recorded_context(graph, self._request.messages)
+            edit_to_match(graph, self._context.messages)
             self._turn = graph.prepare(self._request.tools or None)
         assert self._turn is not None  # noqa: S101  # it comes with the context
         keep = self._context.keep if completion.is_reasoning_sent else "none"
@@ -123,54 +123,54 @@ class Recording:
         before = len(graph)
         graph.commit(turn, message, record_of(self._request, call, completion, self._limits))
         head = await self._graphs.save(tx, found.session_id, found.head, graph)
-        return head if len(graph) > before else None, Marker(self._context.messages).behind(message)
+        return head if len(graph) > before else None, ChatFingerprinter(self._context.messages).behind(message)
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ShownContext:
     """What a client showed, as it is recorded, and how much of the reasoning in it was shown."""
 
-    messages: list[Message]
+    messages: list[ChatMessage]
     keep: KeepReasoning
 
 
-def as_recorded(graph: MessageGraph, shown: Sequence[Message]) -> Context:
+def recorded_context(graph: MessageGraph, shown: Sequence[ChatMessage]) -> ShownContext:
     """What the client showed, with our own responses as they were recorded, reasoning included.
 
     Where what it shows of the reasoning is neither none nor all nor this turn's, it is context of its own making."""
-    ours = {key_of(response.message): response.message for response in graph.responses()}
+    ours = {message_key(response.message): response.message for response in graph.responses()}
     here = {at: message for at, message in enumerate(graph) if message["role"] == "assistant"}
-    whole = [known_as(message, key_of(message), here.get(at), ours) for at, message in enumerate(shown)]
+    whole = [recorded_message(message, message_key(message), here.get(at), ours) for at, message in enumerate(shown)]
     wanted = [canonical(message) for message in shown]
     for keep in ("none", "all", "current_turn"):
         if [canonical(message) for message in Overlay(keep_reasoning=keep).render(whole)] == wanted:
-            return Context(whole, keep)
-    return Context(list(shown), "all")
+            return ShownContext(whole, keep)
+    return ShownContext(list(shown), "all")
 
 
-def known_as(message: Message, key: bytes, here: Message | None, ours: Mapping[bytes, Message]) -> Message:
+def recorded_message(message: ChatMessage, key: bytes, here: ChatMessage | None, ours: Mapping[bytes, ChatMessage]) -> ChatMessage:
     """A message as it is recorded: as it stands in its place of the list, or else as one of our responses; of two that say the same with
     other thoughts, the one in its place."""
     if message["role"] != "assistant":
         return message
-    if here is not None and key_of(here) == key:
+    if here is not None and message_key(here) == key:
         return dict(here)
     return ours.get(key, message)
 
 
-def show(graph: MessageGraph, wanted: Sequence[Message]) -> None:
+def edit_to_match(graph: MessageGraph, wanted: Sequence[ChatMessage]) -> None:
     """Make the list what is wanted, in one edit."""
     change = change_between(list(graph), wanted, canonical)
-    if change.kind in (ChangeKind.EDIT, ChangeKind.COMPACTION):
+    if change.kind in (ChatChangeKind.EDIT, ChatChangeKind.COMPACTION):
         graph.replace(slice(change.start, change.stop), change.messages, kind=change.kind)
     graph.extend(change.tail, sampled=False)
 
 
-def shows_reasoning(messages: Sequence[Message]) -> bool:
+def shows_reasoning(messages: Sequence[ChatMessage]) -> bool:
     return any("reasoning" in message for message in messages)
 
 
-def record_of(request: DoorRequest, call: ModelCall, completion: Completion, limits: Mapping[str, int] | None = None) -> CallRecord:
+def record_of(request: ChatRequest, call: ModelCall, completion: Completion, limits: Mapping[str, int] | None = None) -> CallRecord:
     """The call as the graph keeps it: what was asked for, what came back, what it cost."""
     about = {
         "call_id": str(call.id),

@@ -9,12 +9,12 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
-NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+NUMBER_WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 UNITS = {"mi": "minutes", "ho": "hours", "hr": "hours", "da": "days", "we": "weeks"}
-PARTS = {"morning": time(9), "noon": time(12), "midday": time(12), "lunch": time(12, 30), "afternoon": time(15)}
-PARTS |= {"evening": time(19), "dinner": time(19), "tonight": time(20), "midnight": time(0)}
+DAY_PARTS = {"morning": time(9), "noon": time(12), "midday": time(12), "lunch": time(12, 30), "afternoon": time(15)}
+DAY_PARTS |= {"evening": time(19), "dinner": time(19), "tonight": time(20), "midnight": time(0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Moment:
 
 def read_moment(text: str, now: datetime | None) -> Moment:
     """The day and the time that a text names. A time without a day is the next one there is; a day without a time is no time."""
-    if now is not None and (later := soon(text, now)) is not None:
+    if now is not None and (later := relative_moment(text, now)) is not None:
         return later
     at, day = time_in(text), day_in(text, now)
     if day is None and at is not None and now is not None:
@@ -40,17 +40,17 @@ def read_moment(text: str, now: datetime | None) -> Moment:
 # --- from now on
 
 
-_COUNT = rf"(?P<count>\d{{1,3}}|an?|half an|{'|'.join(NUMBERS)})"
+_COUNT = rf"(?P<count>\d{{1,3}}|an?|half an|{'|'.join(NUMBER_WORDS)})"
 _SOON = re.compile(rf"\bin {_COUNT} (?P<unit>minute|min|hour|hr|day|week)s?\b", re.IGNORECASE)
 
 
-def soon(text: str, now: datetime) -> Moment | None:
+def relative_moment(text: str, now: datetime) -> Moment | None:
     """`in 20 minutes`, `in two hours`; also `in 3 days`, with a time of day if one is named."""
-    found = last(_SOON, text)
+    found = last_match(_SOON, text)
     if found is None:
         return None
     count = found["count"].lower()
-    number = 0.5 if count == "half an" else 1 if count in ("a", "an") else int(count) if count.isdigit() else NUMBERS.index(count) + 1
+    number = 0.5 if count == "half an" else 1 if count in ("a", "an") else int(count) if count.isdigit() else NUMBER_WORDS.index(count) + 1
     unit = UNITS[found["unit"][:2].lower()]
     then = now + timedelta(**{unit: number})
     if unit in ("minutes", "hours"):
@@ -68,21 +68,21 @@ _CLOCK = re.compile(
     r"|\b(?:at|around|by) (?P<bare>\d{1,2})\b(?![:.]\d| ?(?:[ap]\.?m\b|people|persons|guests|of us|km|%))|\b(?P<oclock>\d{1,2}) o'clock\b",
     re.IGNORECASE,
 )
-_PART = re.compile(rf"\b(?:{'|'.join(PARTS)})\b", re.IGNORECASE)
+_PART = re.compile(rf"\b(?:{'|'.join(DAY_PARTS)})\b", re.IGNORECASE)
 _EARLY = re.compile(r"\b(?:morning|breakfast|brunch)\b", re.IGNORECASE)
 _LATE = re.compile(r"\b(?:evening|tonight|night|dinner|supper|drinks|sunset|table)\b", re.IGNORECASE)
 
 
 def time_in(text: str) -> time | None:
     """The time that a text names, by the clock or as a part of the day."""
-    found = last(_CLOCK, text)
-    if found is not None and (at := clock(found, text)) is not None:
+    found = last_match(_CLOCK, text)
+    if found is not None and (at := clock_time(found, text)) is not None:
         return at
-    part = last(_PART, text)
-    return PARTS[part[0].lower()] if part else None
+    part = last_match(_PART, text)
+    return DAY_PARTS[part[0].lower()] if part else None
 
 
-def clock(found: re.Match[str], text: str) -> time | None:
+def clock_time(found: re.Match[str], text: str) -> time | None:
     """A time by the clock. An hour that is only a number is the one that people mean: a table at 8 is at 20:00, a call at 9 is not."""
     if found["half"]:
         hour, minute = int(found["hour"]), int(found["minute"] or 0)
@@ -116,14 +116,14 @@ _AHEAD = {"day after tomorrow": 2, "tomorrow": 1, "next week": 7}
 def day_in(text: str, now: datetime | None) -> date | None:
     """The day that a text names. Without a clock only a whole date says which one it is."""
     for pattern in _DATES:
-        found = last(pattern, text)
+        found = last_match(pattern, text)
         if found is not None and (day := calendar_day(found, now)) is not None:
             return day
-    found = last(_DAYS, text)
+    found = last_match(_DAYS, text)
     if found is None:
         return None
     if found["iso"]:
-        return valid(*map(int, found["iso"].split("-")))
+        return valid_date(*map(int, found["iso"].split("-")))
     if now is None:
         return None
     if found["word"]:
@@ -136,14 +136,14 @@ def calendar_day(found: re.Match[str], now: datetime | None) -> date | None:
     """`31 January`: this year's, or the next one's if it has passed."""
     month, number = MONTHS.index(found["month"].lower()) + 1, int(found["number"])
     if found["year"]:
-        return valid(int(found["year"]), month, number)
+        return valid_date(int(found["year"]), month, number)
     if now is None:
         return None
-    day = valid(now.year, month, number)
-    return valid(now.year + 1, month, number) if day is None or day < now.date() else day
+    day = valid_date(now.year, month, number)
+    return valid_date(now.year + 1, month, number) if day is None or day < now.date() else day
 
 
-def valid(year: int, month: int, day: int) -> date | None:
+def valid_date(year: int, month: int, day: int) -> date | None:
     """The date, if the calendar has it."""
     try:
         return date(year, month, day)
@@ -151,7 +151,7 @@ def valid(year: int, month: int, day: int) -> date | None:
         return None
 
 
-def last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     """The last place where a pattern is found."""
     found = None
     for found in pattern.finditer(text):  # noqa: B007  # the last one is what is wanted

@@ -11,22 +11,30 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import Any, NoReturn
 
-from hermes.backends.scripted.places import each_text, places_in
-from hermes.backends.scripted.rule import Answer, Call, Fault, Patterns, Retelling, Rule, Texts
-from hermes.backends.scripted.scene import SCENE_PLACES
+from hermes.backends.scripted.placeholders import placeholder_names, visit_texts
+from hermes.backends.scripted.request_view import REQUEST_PLACES
+from hermes.backends.scripted.rule import (
+    PatternsByLanguage,
+    Retelling,
+    ScriptAnswer,
+    ScriptFault,
+    ScriptRule,
+    ScriptToolCall,
+    TextsByLanguage,
+)
 from hermes.backends.scripted.statements import Confirmation
 
-OTHERWISE = "I am sorry, I do not have an answer to that. Could you say it in other words?"
+DEFAULT_OTHERWISE = "I am sorry, I do not have an answer to that. Could you say it in other words?"
 
 SCRIPT_KEYS = ("rule", "transcript", "otherwise", "languages", "spelled", "pieces")
 ANSWER_KEYS = ("say", "call", "reasoning", "fail", "retry_after_s", "cut_after", "delay_s")
 CONDITION_KEYS = ("when", "system", "before", "result", "tools", "after_tool", "must", "picture", "turn", "weak", "statements")
 RULE_KEYS = (*CONDITION_KEYS, "find", "ask", "then", "each", "line", "confirm", *ANSWER_KEYS)
 
-PIECE = re.compile(r"\{([a-z_]+)\}")
+PIECE_NAME = re.compile(r"\{([a-z_]+)\}")
 """A piece in a pattern. How often something comes, `{1,3}`, is written with digits."""
-TEXTS = "must be a table of texts"
-OR_ONE = "must be a text, or a table with one for each language"
+NOT_TEXTS = "must be a table of texts"
+NOT_TEXT_OR_TABLE = "must be a text, or a table with one for each language"
 
 
 class BadScript(ValueError):
@@ -34,33 +42,33 @@ class BadScript(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parsed:
+class ParsedScript:
     """What a script says."""
 
-    rules: tuple[Rule, ...]
-    transcript: tuple[Answer, ...]
-    otherwise: Texts
-    languages: Patterns
+    rules: tuple[ScriptRule, ...]
+    transcript: tuple[ScriptAnswer, ...]
+    otherwise: TextsByLanguage
+    languages: PatternsByLanguage
 
 
-def parse(text: str, where: str) -> Parsed:
+def parse_script(text: str, where: str) -> ParsedScript:
     """Read a script; `where` is what errors call it. Raises BadScript."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadScript(f"{where}: is not TOML: {error}") from error
-    table = Table(data, f"{where}: ", SCRIPT_KEYS)
+    table = ScriptTable(data, f"{where}: ", SCRIPT_KEYS)
     table.add_pieces("pieces")
     spelled = {word.casefold(): stands_for for word, stands_for in table.named_texts("spelled").items()}
-    return Parsed(
+    return ParsedScript(
         rules=tuple(read_rule(rule, spelled) for rule in table.tables("rule", RULE_KEYS)),
         transcript=tuple(read_transcript(answer) for answer in table.tables("transcript", ANSWER_KEYS)),
-        otherwise=table.spoken("otherwise", SCENE_PLACES) or {"": OTHERWISE},
+        otherwise=table.spoken("otherwise", REQUEST_PLACES) or {"": DEFAULT_OTHERWISE},
         languages=table.patterns("languages"),
     )
 
 
-class Table:
+class ScriptTable:
     """One table of a script, which refuses what it should not hold."""
 
     def __init__(self, data: Mapping[str, Any], where: str, known: Collection[str], pieces: Mapping[str, str] | None = None) -> None:
@@ -74,7 +82,7 @@ class Table:
     def add_pieces(self, key: str) -> None:
         """Know these pieces in the patterns of this table and of those in it. One may use those before it."""
         for name in self.keys(key):
-            if PIECE.fullmatch(f"{{{name}}}") is None:
+            if PIECE_NAME.fullmatch(f"{{{name}}}") is None:
                 self.refuse(f"{key}.{name}", "a piece is named with small letters")
             self._pieces[name] = f"(?:{self._compiled(f'{key}.{name}', self._data[key][name]).pattern})"
 
@@ -98,40 +106,40 @@ class Table:
         value = self._data.get(key, {})
         if not isinstance(value, dict):
             self.refuse(key, "must be a table")
-        each_text(value, lambda text: self._check_places(key, text, places))
+        visit_texts(value, lambda text: self._check_places(key, text, places))
         try:
             json.dumps(value, allow_nan=False, default=str)
         except ValueError:
             self.refuse(key, "has a number that JSON does not have")
         return value
 
-    def spoken(self, key: str, places: Collection[str], languages: Collection[str] = ()) -> Texts:
+    def spoken(self, key: str, places: Collection[str], languages: Collection[str] = ()) -> TextsByLanguage:
         """A text, or one for each language; `languages` are those that it must have then."""
         value = self._data.get(key)
         if value is None:
             return {}
         if isinstance(value, str):
             return {"": self.template(key, places)}
-        texts = self.named_texts(key, OR_ONE)
+        texts = self.named_texts(key, NOT_TEXT_OR_TABLE)
         self._check_languages(key, texts, languages)
         for name, text in texts.items():
             self._check_places(f"{key}.{name}", text, places)
         return texts
 
-    def patterns(self, key: str, *, or_one: bool = False, languages: Collection[str] = ()) -> Patterns:
+    def patterns(self, key: str, *, or_one: bool = False, languages: Collection[str] = ()) -> PatternsByLanguage:
         """Regular expressions by name; with `or_one` also a single one, under the empty name. `languages` as above."""
         value = self._data.get(key, {})
         if or_one and not isinstance(value, dict):
             return {"": self._compiled(key, value)}
         if not isinstance(value, dict):
-            self.refuse(key, TEXTS)
+            self.refuse(key, NOT_TEXTS)
         self._check_languages(key, value, languages if key in self else ())
         return {name: self._compiled(f"{key}.{name}", source) for name, source in value.items()}
 
     def pattern(self, key: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str] | None:
         return self._compiled(key, self._data[key], flags) if key in self else None
 
-    def named_texts(self, key: str, what: str = TEXTS) -> dict[str, str]:
+    def named_texts(self, key: str, what: str = NOT_TEXTS) -> dict[str, str]:
         value = self._data.get(key, {})
         if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
             self.refuse(key, what)
@@ -164,16 +172,20 @@ class Table:
         """A text, or a list of them."""
         return [self._data[key]] if isinstance(self._data.get(key), str) else self.texts(key)
 
-    def tables(self, key: str, known: Collection[str], *, or_one: bool = False) -> list[Table]:
+    def tables(self, key: str, known: Collection[str], *, or_one: bool = False) -> list[ScriptTable]:
         value = self._data.get(key, [])
         items: Sequence[Any] = [value] if or_one and isinstance(value, dict) else value
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             self.refuse(key, "must be a table, or a list of them" if or_one else f"must be tables, each under a line [[{key}]]")
-        return [Table(item, f"{self._where}{key}[{number}].", known, self._pieces) for number, item in enumerate(items, 1)]
+        return [ScriptTable(item, f"{self._where}{key}[{number}].", known, self._pieces) for number, item in enumerate(items, 1)]
 
-    def table(self, key: str, known: Collection[str]) -> Table:
+    def table(self, key: str, known: Collection[str]) -> ScriptTable:
         value = self._data.get(key, {})
-        return Table(value, f"{self._where}{key}.", known, self._pieces) if isinstance(value, dict) else self.refuse(key, "must be a table")
+        return (
+            ScriptTable(value, f"{self._where}{key}.", known, self._pieces)
+            if isinstance(value, dict)
+            else self.refuse(key, "must be a table")
+        )
 
     def keys(self, key: str) -> list[str]:
         """The names in a table, in their order."""
@@ -192,11 +204,11 @@ class Table:
             self.refuse(key, f"is no regular expression: {error}")
 
     def _whole(self, key: str, source: str) -> str:
-        for found in PIECE.finditer(source):
+        for found in PIECE_NAME.finditer(source):
             if found[1] not in self._pieces:
                 near = f"; did you mean {{{nearest(found[1], self._pieces)}}}?" if self._pieces else ""
                 self.refuse(key, f"there is no piece {{{found[1]}}}{near}")
-        return PIECE.sub(lambda found: self._pieces[found[1]], source)
+        return PIECE_NAME.sub(lambda found: self._pieces[found[1]], source)
 
     def _check_languages(self, key: str, given: Collection[str], languages: Collection[str]) -> None:
         """Where `when` has languages, they are the ones that are needed."""
@@ -208,7 +220,7 @@ class Table:
                 self.refuse(key, f'has nothing in "{name}", which "when" has')
 
     def _check_places(self, key: str, text: str, places: Collection[str]) -> None:
-        for name in places_in(text):
+        for name in placeholder_names(text):
             if name not in places:
                 self.refuse(
                     key, f"nothing is called {{{name}}} here; did you mean {{{nearest(name, places)}}}? {{{{{name}}}}} is the text itself"
@@ -218,13 +230,13 @@ class Table:
 # --- rules
 
 
-def read_rule(table: Table, spelled: Mapping[str, str]) -> Rule:
+def read_rule(table: ScriptTable, spelled: Mapping[str, str]) -> ScriptRule:
     when = table.patterns("when", or_one=True)
     languages = [name for name in when if name]
     find = {name: table.table("find", table.keys("find")).patterns(name, or_one=True, languages=languages) for name in table.keys("find")}
     system, before, result = table.pattern("system"), table.pattern("before"), table.pattern("result", re.MULTILINE)
     places = [
-        *SCENE_PLACES,
+        *REQUEST_PLACES,
         *find,
         *groups_of(table, when),
         *(name for each in (system, before, result) if each for name in each.groupindex),
@@ -232,7 +244,7 @@ def read_rule(table: Table, spelled: Mapping[str, str]) -> Rule:
     each = table.pattern("each", re.MULTILINE)
     told = [*places, "lines"] if each is not None else places
     say = table.spoken("say", told, languages)
-    rule = Rule(
+    rule = ScriptRule(
         answer=read_answer(table, say, places),
         say=say,
         then=table.spoken("then", told, languages),
@@ -264,7 +276,7 @@ def read_rule(table: Table, spelled: Mapping[str, str]) -> Rule:
     return rule
 
 
-def groups_of(table: Table, when: Patterns) -> list[str]:
+def groups_of(table: ScriptTable, when: PatternsByLanguage) -> list[str]:
     """The groups of `when`. In every language it has the same names, because they fill the same places; numbers do where there is one."""
     first, *others = when.values() if when else (re.compile(""),)
     for name, pattern in list(when.items())[1:]:
@@ -274,7 +286,7 @@ def groups_of(table: Table, when: Patterns) -> list[str]:
     return [*first.groupindex, *([] if others else map(str, range(1, first.groups + 1)))]
 
 
-def read_questions(table: Table, places: Collection[str], languages: Collection[str]) -> dict[str, Texts]:
+def read_questions(table: ScriptTable, places: Collection[str], languages: Collection[str]) -> dict[str, TextsByLanguage]:
     """The questions. They have no places themselves: an answer is recognised by the question before it, word for word."""
     asked = table.keys("ask")
     for name in asked:
@@ -286,12 +298,12 @@ def read_questions(table: Table, places: Collection[str], languages: Collection[
         for text in texts.values():
             if not text.strip():
                 within.refuse(name, "is empty")
-            if has := next(places_in(text), None):
+            if has := next(placeholder_names(text), None):
                 within.refuse(name, f"has a place, {{{has}}}; a question has none, because it is recognised word for word")
     return questions
 
 
-def read_confirmation(table: Table, languages: Collection[str]) -> Confirmation:
+def read_confirmation(table: ScriptTable, languages: Collection[str]) -> Confirmation:
     pattern = table.pattern("result", re.MULTILINE)
     if pattern is None:
         table.refuse("result", "is missing; it is what is found in a result of this kind")
@@ -301,7 +313,7 @@ def read_confirmation(table: Table, languages: Collection[str]) -> Confirmation:
     return Confirmation(result=pattern, say=table.spoken("say", places, languages) or table.refuse("say", "is missing"))
 
 
-def read_retelling(table: Table, each: re.Pattern[str]) -> Retelling:
+def read_retelling(table: ScriptTable, each: re.Pattern[str]) -> Retelling:
     if "line" not in table:
         table.refuse("line", 'is missing; it is what is said of each thing that "each" finds')
     return Retelling(each=each, line=table.template("line", (*each.groupindex, "number")))
@@ -310,14 +322,14 @@ def read_retelling(table: Table, each: re.Pattern[str]) -> Retelling:
 # --- answers
 
 
-def read_transcript(table: Table) -> Answer:
-    say = table.template("say", SCENE_PLACES)
-    return read_answer(table, {"": say} if say else {}, SCENE_PLACES, say=say)
+def read_transcript(table: ScriptTable) -> ScriptAnswer:
+    say = table.template("say", REQUEST_PLACES)
+    return read_answer(table, {"": say} if say else {}, REQUEST_PLACES, say=say)
 
 
-def read_answer(table: Table, texts: Texts, places: Collection[str], *, say: str = "") -> Answer:
+def read_answer(table: ScriptTable, texts: TextsByLanguage, places: Collection[str], *, say: str = "") -> ScriptAnswer:
     """An answer; what a rule says is chosen by language, so it is only looked at here."""
-    answer = Answer(
+    answer = ScriptAnswer(
         say=say,
         calls=tuple(read_call(call, places) for call in table.tables("call", ("name", "arguments"), or_one=True)),
         reasoning=table.template("reasoning", places),
@@ -331,22 +343,22 @@ def read_answer(table: Table, texts: Texts, places: Collection[str], *, say: str
     for key in ("say", "call", "reasoning", "cut_after"):
         if answer.fail is not None and key in table:
             table.refuse(key, 'cannot stand beside "fail": what fails says nothing')
-    if answer.retry_after_s is not None and answer.fail is not Fault.RATE_LIMITED:
+    if answer.retry_after_s is not None and answer.fail is not ScriptFault.RATE_LIMITED:
         table.refuse("retry_after_s", 'needs fail = "rate_limited"')
     if answer.cut_after is not None and not any(text.strip() for text in texts.values()):
         table.refuse("cut_after", 'needs words to cut, in "say"')
     return answer
 
 
-def read_call(table: Table, places: Collection[str]) -> Call:
-    return Call(name=table.text("name") or table.refuse("name", "is missing"), arguments=table.templates("arguments", places))
+def read_call(table: ScriptTable, places: Collection[str]) -> ScriptToolCall:
+    return ScriptToolCall(name=table.text("name") or table.refuse("name", "is missing"), arguments=table.templates("arguments", places))
 
 
-def read_fault(table: Table) -> Fault | None:
+def read_fault(table: ScriptTable) -> ScriptFault | None:
     name = table.text("fail")
-    if name is not None and name not in list(Fault):
-        table.refuse("fail", f'no such failure; did you mean "{nearest(name, list(Fault))}"?')
-    return None if name is None else Fault(name)
+    if name is not None and name not in list(ScriptFault):
+        table.refuse("fail", f'no such failure; did you mean "{nearest(name, list(ScriptFault))}"?')
+    return None if name is None else ScriptFault(name)
 
 
 def nearest(name: str, known: Collection[str]) -> str:

@@ -11,11 +11,11 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
-from hermes.gateway.chain import Link
+from hermes.gateway.chain import ChainLink
 from hermes.graph.message import canonical, thaw
 from hermes.ports.backends import Completion, ModelRequest, Usage
 
-SCHEMA = 1
+SCHEMA_VERSION = 1
 """Raised when what is stored, or what makes the key, changes."""
 
 
@@ -38,10 +38,10 @@ def may_keep(completion: Completion) -> bool:
     return completion.finish_reason == "stop" and bool(message.get("content")) and not message.get("tool_calls")
 
 
-def cache_key(ask: ModelRequest, link: Link) -> str:
+def cache_key(ask: ModelRequest, link: ChainLink) -> str:
     """Name a question to one model: everything that is sent is in it, so another question has another name."""
     fields = {
-        "schema": SCHEMA,
+        "schema": SCHEMA_VERSION,
         "backend": link.backend.name,
         "model": link.model,
         "messages": [{key: value for key, value in message.items() if key != "metadata"} for message in ask.messages],

@@ -7,7 +7,7 @@ from typing import Any
 from hermes.ports.backends import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 
 
-class Partial:
+class PartialAnswer:
     """Collects deltas. Cheap to add to: texts are joined when somebody asks."""
 
     def __init__(self) -> None:

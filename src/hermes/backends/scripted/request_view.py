@@ -9,27 +9,27 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
-from hermes.backends.scripted.moments import read_moment
-from hermes.backends.tool_calls import paired
-from hermes.gateway.estimate import parts_of
+from hermes.backends.scripted.dates_and_times import read_moment
+from hermes.backends.tool_calls import pair_tool_results
+from hermes.gateway.token_estimate import parts_of
 from hermes.ports.backends import ChatMessage, ModelRequest
 from hermes.router.speakers import strip_label
 
 ANY_TOOL = "*"
-TOOL_TEXT_LIMIT = 2_000
+MAX_TOOL_TEXT_CHARS = 2_000
 """Characters of a tool's result that `{tool}` stands for."""
-WORDS_LIMIT = 2_000
+MAX_WORDS_CHARS = 2_000
 """Characters of a message in which rules look for words: what somebody wants is not hidden behind two pages."""
-MOST_EARLIER = 5
+MAX_EARLIER_QUESTIONS = 5
 """How many questions in a row are answered together."""
 
-NOTE = re.compile(r"(?:\s*<(context|picture|attachment)>\n(?:[^\n]{0,20000}\n){0,200}?</\1>\s*){1,3}")
+ROUTER_NOTE = re.compile(r"(?:\s*<(context|picture|attachment)>\n(?:[^\n]{0,20000}\n){0,200}?</\1>\s*){1,3}")
 """What the router puts before the user's words: the time, what comes to mind, what to do with a picture. It is not what the user said."""
-CLOCK = re.compile(r"\s*<context>\nIt is \w{1,12}, (\d{4}-\d\d-\d\d \d\d:\d\d)\b")
+NOTE_CLOCK = re.compile(r"\s*<context>\nIt is \w{1,12}, (\d{4}-\d\d-\d\d \d\d:\d\d)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class RequestView:
     """What the conditions of a rule look at."""
 
     system: str
@@ -62,20 +62,20 @@ class Scene:
     @classmethod
     def of(cls, ask: ModelRequest, questions: Collection[str] = ()) -> Self:
         """Look at a request. Raises KeyError, TypeError, IndexError or AttributeError for what is no chat."""
-        messages = paired(ask.messages)
+        messages = pair_tool_results(ask.messages)
         last = messages[-1]
         said = [at for at, message in enumerate(messages) if message["role"] == "user"]
         question = text_of(messages[said[-1]]) if said else ""
-        clock = CLOCK.match(question)
+        clock = NOTE_CLOCK.match(question)
         return cls(
             system=next((text_of(message) for message in messages if message["role"] == "system"), ""),
             user=own_words(question),
-            earlier=tuple(reversed(list(answered(messages, said, questions)))),
+            earlier=tuple(reversed(list(earlier_words(messages, said, questions)))),
             before=last_text(messages[: said[-1]] if said else (), "assistant"),
             turn=len(said),
             has_picture=bool(said) and any(part.get("type") == "image_url" for part in parts_of(messages[said[-1]])),
             offered=frozenset(tool["function"]["name"] for tool in (() if ask.tool_choice == "none" else ask.tools)),
-            must=must_call(ask.tool_choice),
+            must=forced_tool(ask.tool_choice),
             after_tool=last.get("name") or "" if last["role"] == "tool" else None,
             tool=last_text(messages, "tool"),
             results=tuple(text_of(message) for message in messages[said[-1] :] if message["role"] == "tool") if said else (),
@@ -85,9 +85,9 @@ class Scene:
 
     def readings(self) -> Iterator[str]:
         """The words to look at: the last message alone, and then, if it is an answer, together with what it answers."""
-        yield plain(self.user)
+        yield plain_words(self.user)
         if self.earlier:
-            yield "\n".join(map(plain, (*self.earlier, self.user)))
+            yield "\n".join(map(plain_words, (*self.earlier, self.user)))
 
     def places(self, words: str) -> dict[str, str]:
         """What every rule can fill in."""
@@ -95,13 +95,13 @@ class Scene:
         return {
             "user": self.user,
             "words": words,
-            "tool": clipped(self.tool, TOOL_TEXT_LIMIT),
+            "tool": clip_text(self.tool, MAX_TOOL_TEXT_CHARS),
             "day": moment.day,
             "time": moment.time,
         }
 
 
-SCENE_PLACES = ("user", "words", "tool", "day", "time")
+REQUEST_PLACES = ("user", "words", "tool", "day", "time")
 
 
 def text_of(message: ChatMessage) -> str:
@@ -112,7 +112,7 @@ def text_of(message: ChatMessage) -> str:
 
 def own_words(text: str) -> str:
     """What the user wrote themselves."""
-    note = NOTE.match(text)
+    note = ROUTER_NOTE.match(text)
     return strip_label(text[note.end() :] if note else text)
 
 
@@ -122,15 +122,15 @@ def last_text(messages: Sequence[ChatMessage], role: str) -> str:
     return next((text for text in texts if text), "")
 
 
-def answered(messages: Sequence[ChatMessage], said: Sequence[int], questions: Collection[str]) -> Iterator[str]:
+def earlier_words(messages: Sequence[ChatMessage], said: Sequence[int], questions: Collection[str]) -> Iterator[str]:
     """What the user said before each question of the script's that they answered without a break; the newest first."""
-    for at, before in zip(reversed(said[1:][-MOST_EARLIER:]), reversed(said[:-1][-MOST_EARLIER:]), strict=True):
+    for at, before in zip(reversed(said[1:][-MAX_EARLIER_QUESTIONS:]), reversed(said[:-1][-MAX_EARLIER_QUESTIONS:]), strict=True):
         if not last_text(messages[before:at], "assistant").rstrip().endswith(tuple(questions)):
             return
         yield own_words(text_of(messages[before]))
 
 
-def must_call(choice: str | Mapping[str, Any] | None) -> str | None:
+def forced_tool(choice: str | Mapping[str, Any] | None) -> str | None:
     if isinstance(choice, Mapping):
         return str(choice["function"]["name"])
     return ANY_TOOL if choice == "required" else None
@@ -144,12 +144,12 @@ def read_clock(text: str) -> datetime | None:
         return None
 
 
-def plain(text: str) -> str:
+def plain_words(text: str) -> str:
     """Words as rules look at them: one way to write letters and apostrophes, and not too many of them."""
-    return unicodedata.normalize("NFC", text[:WORDS_LIMIT]).replace("\u2019", "'")
+    return unicodedata.normalize("NFC", text[:MAX_WORDS_CHARS]).replace("\u2019", "'")
 
 
-def clipped(text: str, limit: int) -> str:
+def clip_text(text: str, limit: int) -> str:
     """A text of at most so many characters. It ends with a whole line, or at least with a whole word."""
     if len(text) <= limit:
         return text

@@ -6,15 +6,15 @@ from uuid import uuid4
 
 import pytest
 
-from hermes.gateway.cache import cache_key, decode, encode, may_cache, may_keep
-from hermes.gateway.chain import Link
+from hermes.gateway.answer_cache import cache_key, decode, encode, may_cache, may_keep
+from hermes.gateway.chain import ChainLink
 from hermes.ports.backends import Completion, ModelRequest, Usage
 from tests.unit.gateway.test_chain import Scripted
 
 ASK = ModelRequest(
     messages=({"role": "system", "content": "S"}, {"role": "user", "content": "hello"}), max_tokens=100, sampling={"temperature": 1}
 )
-LINK = Link("haiku", Scripted("anthropic"), "haiku-1", 1_000)
+LINK = ChainLink("haiku", Scripted("anthropic"), "haiku-1", 1_000)
 DONE = Completion(
     message={"role": "assistant", "content": "hi"},
     finish_reason="stop",

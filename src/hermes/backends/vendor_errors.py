@@ -21,9 +21,9 @@ from hermes.ports.backends import (
     Unsupported,
 )
 
-LONGEST_QUOTE = 200
+MAX_QUOTE_CHARS = 200
 
-TOO_LONG = re.compile(
+CONTEXT_TOO_LONG = re.compile(
     r"context[ _]?(length|window|size|limit)|prompt is too long|input is too long|too many (input )?tokens"
     r"|maximum (context|number of tokens|sequence)|exceeds? the (model's )?max(imum)? (model )?len|exceed_context_size|reduce the length",
     re.IGNORECASE,
@@ -32,12 +32,12 @@ NO_SUCH_MODEL = re.compile(
     r"model_not_found|not a valid model|model\b.{0,200}\b(not found|does not exist|not exist)|unknown model", re.IGNORECASE
 )
 NOT_PAID = re.compile(r"credit balance|billing_?(error|hard)|payment required|spend(ing)? limit|usage limits", re.IGNORECASE)
-USED_UP = re.compile(r"enforced_spend_limit_reached|insufficient_quota|billing_hard_limit_reached", re.IGNORECASE)
-NOT_TAKEN = re.compile(r"does not support|not supported (by|with|for) (this|the) model|unsupported_(parameter|value)", re.IGNORECASE)
+QUOTA_USED_UP = re.compile(r"enforced_spend_limit_reached|insufficient_quota|billing_hard_limit_reached", re.IGNORECASE)
+NOT_SUPPORTED = re.compile(r"does not support|not supported (by|with|for) (this|the) model|unsupported_(parameter|value)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class VendorErrorDetails:
     """What a vendor says about a request that it did not answer."""
 
     message: str = ""
@@ -46,7 +46,7 @@ class Complaint:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class FailedRequest:
     """Whose request it was, and what must not be quoted from the answer."""
 
     backend: str
@@ -54,13 +54,13 @@ class Caller:
     secrets: Sequence[str] = ()
 
 
-def classify(status: int, headers: Mapping[str, str], complaint: Complaint, caller: Caller) -> BackendError:
+def classify_error(status: int, headers: Mapping[str, str], complaint: VendorErrorDetails, caller: FailedRequest) -> BackendError:
     """The error that a status, its headers and the vendor's words amount to."""
-    text = quoted(complaint, status, caller.secrets)
+    text = quote_error(complaint, status, caller.secrets)
     whose: dict[str, Any] = {"backend": caller.backend, "model": caller.model, "status": status}
     said = f"{complaint.codes} {complaint.message}"
     if status == 429:
-        is_exhausted = USED_UP.search(said) is not None
+        is_exhausted = QUOTA_USED_UP.search(said) is not None
         wait_s = None if is_exhausted else retry_after_s(headers)
         return RateLimited(text, **whose, retry_after_s=wait_s, is_exhausted=is_exhausted)
     if status in (401, 402, 403, 404):
@@ -68,35 +68,35 @@ def classify(status: int, headers: Mapping[str, str], complaint: Complaint, call
     if status in (408, 409) or status >= 500:
         return Overloaded(text, **whose)
     if 400 <= status < 500:
-        return wrong_request(said)(text, **whose)
+        return classify_bad_request(said)(text, **whose)
     return Garbled(f"{text}; is the address right?" if 300 <= status < 400 else text, **whose)
 
 
-def wrong_request(said: str) -> type[BackendError]:
+def classify_bad_request(said: str) -> type[BackendError]:
     """What a 400 means. Most are wrong everywhere; four kinds are only wrong here, and only the words tell them apart."""
-    if TOO_LONG.search(said):
+    if CONTEXT_TOO_LONG.search(said):
         return ContextTooLong
     if NO_SUCH_MODEL.search(said) or NOT_PAID.search(said):
         return Unauthorized
-    return Unsupported if NOT_TAKEN.search(said) else BadRequest
+    return Unsupported if NOT_SUPPORTED.search(said) else BadRequest
 
 
-def quoted(complaint: Complaint, status: int, secrets: Sequence[str]) -> str:
+def quote_error(complaint: VendorErrorDetails, status: int, secrets: Sequence[str]) -> str:
     """The vendor's words in one short line, without the keys."""
     text = " ".join(complaint.message.split())
     for secret in secrets:
         text = text.replace(secret, "***")
-    short = text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
+    short = text if len(text) <= MAX_QUOTE_CHARS else f"{text[:MAX_QUOTE_CHARS]}…"
     return f"HTTP {status}: {short}" if short else f"HTTP {status}"
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """How long the vendor asks to wait, in milliseconds, seconds or as a date. A date counts from the answer's own: no clock is read."""
-    milliseconds = _number(headers.get("retry-after-ms"))
+    milliseconds = _parse_number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
     value = headers.get("retry-after")
-    seconds = _number(value)
+    seconds = _parse_number(value)
     if seconds is not None or not value:
         return seconds
     try:
@@ -105,7 +105,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     try:
         number = float(text or "")
     except ValueError:

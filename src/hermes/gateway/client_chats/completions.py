@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from uuid import UUID
 
-from hermes.gateway.door.recording import Recording
-from hermes.gateway.door.request import DoorRequest
+from hermes.gateway.client_chats.recording import ChatRecorder
+from hermes.gateway.client_chats.request import ChatRequest
 from hermes.gateway.gateway import Gateway
 from hermes.ports.api_keys import ApiKey
 from hermes.ports.backends import Delta, ModelRequest
@@ -27,8 +27,8 @@ from hermes.turn import Platform
 
 ANY_MODEL = "hermes"
 """What a client calls the whole chain of its tier, in its order."""
-REMEMBERED_S = 5.0
-MOST_REMEMBERED = 10_000
+END_USER_TTL_S = 5.0
+MAX_CACHED_END_USERS = 10_000
 
 
 class UnknownModel(LookupError):
@@ -36,7 +36,7 @@ class UnknownModel(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class EndUser:
     """An end user behind an API key. Two of them share nothing, whatever they are called behind other keys."""
 
     user: User
@@ -45,7 +45,7 @@ class Guest:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ChoicePiece:
     """A piece of one of the answers: who began, deltas, and last of all the answer itself."""
 
     choice: int
@@ -53,7 +53,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class ChatCompletions:
     """Chat completions for programs that send the whole chat each time."""
 
     gateway: Gateway
@@ -64,9 +64,9 @@ class Door:
     tier: str
     """Of keys that have none of their own."""
     deadline_s: float
-    _guests: dict[tuple[UUID, str], tuple[float, Guest]] = field(default_factory=dict, init=False, repr=False)
+    _guests: dict[tuple[UUID, str], tuple[float, EndUser]] = field(default_factory=dict, init=False, repr=False)
 
-    async def guest(self, key: ApiKey, name: str) -> Guest:
+    async def end_user(self, key: ApiKey, name: str) -> EndUser:
         """Return the end user that a client calls so; a new one is met now, and trained on only if the key's owner said so.
 
         Remembered for a few seconds: that long a user who was deleted may still be served, and what they say then can be read by nobody."""
@@ -79,11 +79,11 @@ class Door:
             )
             if is_new and key.trains:
                 await self.people.allow_training(tx, user.id, trains=True)
-        while len(self._guests) >= MOST_REMEMBERED:
+        while len(self._guests) >= MAX_CACHED_END_USERS:
             del self._guests[next(iter(self._guests))]
-        guest = Guest(user, key.account, key.tier or self.tier)
+        guest = EndUser(user, key.account, key.tier or self.tier)
         self._guests.pop((key.id, name), None)
-        self._guests[key.id, name] = (time.monotonic() + REMEMBERED_S, guest)
+        self._guests[key.id, name] = (time.monotonic() + END_USER_TTL_S, guest)
         return guest
 
     def models(self, tier: str) -> list[str]:
@@ -105,7 +105,7 @@ class Door:
             raise UnknownModel(f"there is no model of this name here; did you mean {near}? GET /v1/models lists them")
         return [first, *(name for name in own if name != first)]
 
-    async def complete(self, request: DoorRequest, guest: Guest, session: str | None = None) -> list[Answer]:
+    async def complete(self, request: ChatRequest, guest: EndUser, session: str | None = None) -> list[Answer]:
         """Return as many answers as were asked for. Raises what Gateway.complete raises, and UnknownModel.
 
         Several are asked for at once; when one of them fails, the others are given up."""
@@ -121,29 +121,29 @@ class Door:
                 raise failed.exceptions[0] from None
             return [one.result() for one in asked]
 
-    async def stream(self, request: DoorRequest, guest: Guest, session: str | None = None) -> AsyncGenerator[Said]:
+    async def stream(self, request: ChatRequest, guest: EndUser, session: str | None = None) -> AsyncGenerator[ChoicePiece]:
         """Yield the pieces of all answers as they come. Raises as `complete` does, and CutShort. Close it (`aclosing`) to give up."""
         caller, recording = self._caller(request, guest), self._recording(request, guest, session)
         ask = request.ask(str(guest.user.id))
         if request.choices == 1:
             async with aclosing(self.gateway.stream(ask, caller, recording)) as pieces:
                 async for piece in pieces:
-                    yield Said(0, piece)
+                    yield ChoicePiece(0, piece)
             return
         async with self._opened(recording), aclosing(self._together(request.choices, ask, caller, recording)) as merged:
             async for said in merged:
                 yield said
 
-    async def _together(self, choices: int, ask: ModelRequest, caller: Caller, recording: Recording) -> AsyncGenerator[Said]:
+    async def _together(self, choices: int, ask: ModelRequest, caller: Caller, recording: ChatRecorder) -> AsyncGenerator[ChoicePiece]:
         """Several streams as one."""
         # A queue of one: who reads slowly is answered slowly, and nothing piles up.
-        queue: asyncio.Queue[Said | BaseException | None] = asyncio.Queue(1)
+        queue: asyncio.Queue[ChoicePiece | BaseException | None] = asyncio.Queue(1)
 
         async def follow(choice: int) -> None:
             try:
                 async with aclosing(self.gateway.stream(ask, caller, recording)) as pieces:
                     async for piece in pieces:
-                        await queue.put(Said(choice, piece))
+                        await queue.put(ChoicePiece(choice, piece))
                 await queue.put(None)
             except Exception as error:  # noqa: BLE001  # raised again where the pieces are read
                 stop_if_cancelled()  # then there is no reader any more, and nothing empties the queue
@@ -163,7 +163,7 @@ class Door:
         finally:
             await end_tasks(*following)
 
-    def _caller(self, request: DoorRequest, guest: Guest) -> Caller:
+    def _caller(self, request: ChatRequest, guest: EndUser) -> Caller:
         return Caller(
             user_id=guest.user.id,
             account=guest.account,
@@ -174,12 +174,12 @@ class Door:
             deadline_s=self.deadline_s,
         )
 
-    def _recording(self, request: DoorRequest, guest: Guest, session: str | None) -> Recording:
+    def _recording(self, request: ChatRequest, guest: EndUser, session: str | None) -> ChatRecorder:
         limits = self.gateway.catalogue.limits
-        return Recording(request, self.chats, self.graphs, account=guest.account, user_id=guest.user.id, name=session, limits=limits)
+        return ChatRecorder(request, self.chats, self.graphs, account=guest.account, user_id=guest.user.id, name=session, limits=limits)
 
     @asynccontextmanager
-    async def _opened(self, recording: Recording) -> AsyncIterator[None]:
+    async def _opened(self, recording: ChatRecorder) -> AsyncIterator[None]:
         """Settle the chat for several answers; one that was begun and got none is taken away again."""
         async with self.transactions.begin() as tx:
             await recording.open(tx)
@@ -189,7 +189,7 @@ class Door:
             await asyncio.shield(self._give_up(recording))
             raise
 
-    async def _give_up(self, recording: Recording) -> None:
+    async def _give_up(self, recording: ChatRecorder) -> None:
         # Nobody is waited for: an answer that is being recorded holds the chat's row, and a chat that has one is not empty.
         with suppress(PortError):
             async with self.transactions.begin() as tx:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hermes.backends.classify import Caller, Complaint, classify, retry_after_s
+from hermes.backends.vendor_errors import FailedRequest, VendorErrorDetails, classify_error, retry_after_s
 from hermes.ports.backends import (
     BackendError,
     BadRequest,
@@ -14,7 +14,7 @@ from hermes.ports.backends import (
     Unsupported,
 )
 
-CALLER = Caller("claude", "haiku", ("sk-1234",))
+CALLER = FailedRequest("claude", "haiku", ("sk-1234",))
 
 
 @pytest.mark.parametrize(
@@ -51,20 +51,20 @@ CALLER = Caller("claude", "haiku", ("sk-1234",))
     ],
 )
 def test_which_error_it_is(status: int, codes: str, message: str, error: type[BackendError]) -> None:
-    found = classify(status, {}, Complaint(message, codes), CALLER)
+    found = classify_error(status, {}, VendorErrorDetails(message, codes), CALLER)
     assert type(found) is error
     assert (found.backend, found.model, found.status) == ("claude", "haiku", status)
 
 
 def test_a_limit_says_how_long_to_wait() -> None:
-    found = classify(429, {"retry-after": "7"}, Complaint(), CALLER)
+    found = classify_error(429, {"retry-after": "7"}, VendorErrorDetails(), CALLER)
     assert isinstance(found, RateLimited)
     assert (found.retry_after_s, found.is_exhausted) == (7.0, False)
 
 
 @pytest.mark.parametrize("code", ["rate_limit_error enforced_spend_limit_reached", "insufficient_quota"])
 def test_a_limit_that_waiting_does_not_lift_is_marked(code: str) -> None:
-    found = classify(429, {"retry-after": "7"}, Complaint("", code), CALLER)
+    found = classify_error(429, {"retry-after": "7"}, VendorErrorDetails("", code), CALLER)
     assert isinstance(found, RateLimited)
     assert (found.retry_after_s, found.is_exhausted) == (None, True)
 
@@ -89,7 +89,7 @@ def test_how_long_to_wait(headers: dict[str, str], wait_s: float | None) -> None
 
 
 def test_the_vendor_is_quoted_in_one_short_line_without_the_key() -> None:
-    text = str(classify(400, {}, Complaint("bad\nkey sk-1234 " + "x" * 1000), CALLER))
+    text = str(classify_error(400, {}, VendorErrorDetails("bad\nkey sk-1234 " + "x" * 1000), CALLER))
     assert text.startswith("HTTP 400: bad key *** xxx")
     assert len(text) < 220
-    assert str(classify(500, {}, Complaint(), CALLER)) == "HTTP 500"
+    assert str(classify_error(500, {}, VendorErrorDetails(), CALLER)) == "HTTP 500"

@@ -31,14 +31,14 @@ from hermes.ports.images import FetchedMedia, ImageTooLarge, ImageUnreadable
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
 """From a host's name and a port to its addresses. Raises OSError."""
 
-PORTS = frozenset({80, 443})
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
-MOST_REDIRECTS = 3
-MOST_AT_ONCE = 8
+ALLOWED_PORTS = frozenset({80, 443})
+REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+MAX_REDIRECTS = 3
+MAX_CONCURRENT_FETCHES = 8
 """Pictures on their way, and threads that look names up. A look-up cannot be broken off: its thread is gone for as long as it takes."""
-LONGEST_URL = 2_048
-TYPES = frozenset({"image/jpeg", "image/jpg", "image/pjpeg", "image/png", "image/x-png", "image/webp", "image/gif"})
-UNTOLD = frozenset({"application/octet-stream", "binary/octet-stream"})
+MAX_URL_CHARS = 2_048
+IMAGE_TYPES = frozenset({"image/jpeg", "image/jpg", "image/pjpeg", "image/png", "image/x-png", "image/webp", "image/gif"})
+UNKNOWN_TYPES = frozenset({"application/octet-stream", "binary/octet-stream"})
 """What servers say of files that they know nothing about; aiohttp says the same of a file without a type."""
 HEADERS = {"User-Agent": "hermes", "Accept": "image/jpeg,image/png,image/webp,image/gif", "Accept-Encoding": "identity"}
 
@@ -60,11 +60,11 @@ NOT_PUBLIC = tuple(
         ),
     )
 )
-NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
-NAME = re.compile(r"[a-z0-9._-]{1,253}")
+NUMERIC_HOST = re.compile(r"\d+|0x[0-9a-f]*")
+HOST_NAME = re.compile(r"[a-z0-9._-]{1,253}")
 
 
-class PublicWeb:
+class PublicImageFetcher:
     """The port Fetch."""
 
     def __init__(
@@ -85,14 +85,14 @@ class PublicWeb:
         self._lookup, self._local_port = lookup or self._looked_up, local_port
         self._session: aiohttp.ClientSession | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._room = asyncio.Semaphore(MOST_AT_ONCE)
+        self._room = asyncio.Semaphore(MAX_CONCURRENT_FETCHES)
 
     async def fetch(self, url: str) -> FetchedMedia:
         try:
             async with asyncio.timeout(self._timeout_s), self._room:
                 return await self._follow(url)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            reason = describe(error)
+            reason = describe_error(error)
         # Outside the except clause: aiohttp's errors hold the address, and a chained error would show it.
         raise ImageUnreadable(reason)
 
@@ -107,20 +107,20 @@ class PublicWeb:
 
     async def _follow(self, url: str) -> FetchedMedia:
         at = self._checked(url)
-        for _ in range(MOST_REDIRECTS + 1):
+        for _ in range(MAX_REDIRECTS + 1):
             async with self._opened().get(at, allow_redirects=False) as response:
-                if response.status not in REDIRECTS:
+                if response.status not in REDIRECT_STATUSES:
                     return await self._read(response)
                 target = response.headers.get("Location", "")
                 response.close()  # its body is of no interest, however long
             at = self._checked(target, at)
-        raise ImageUnreadable(f"more than {MOST_REDIRECTS} redirects")
+        raise ImageUnreadable(f"more than {MAX_REDIRECTS} redirects")
 
     async def _read(self, response: aiohttp.ClientResponse) -> FetchedMedia:
         media_type = response.content_type.casefold()
         if response.status != 200:
             raise ImageUnreadable(f"the server answered {response.status}")
-        if media_type not in TYPES | UNTOLD:
+        if media_type not in IMAGE_TYPES | UNKNOWN_TYPES:
             raise ImageUnreadable("the server says that it is no picture that a model takes")
         if response.headers.get("Content-Encoding", "identity").strip().casefold() != "identity":
             # Nobody asked for it, and what a few bytes unpack to has no end.
@@ -136,7 +136,7 @@ class PublicWeb:
 
     def _checked(self, url: str, base: URL | None = None) -> URL:
         """An address that may be asked, as far as its text tells. What its name stands for is checked when it is looked up."""
-        if not url or len(url) > LONGEST_URL or any(character.isspace() or not character.isprintable() for character in url):
+        if not url or len(url) > MAX_URL_CHARS or any(character.isspace() or not character.isprintable() for character in url):
             raise ImageUnreadable("the address is none")
         parsed = URL(url) if base is None else base.join(URL(url))
         host = (parsed.raw_host or "").casefold()
@@ -145,24 +145,24 @@ class PublicWeb:
         if parsed.raw_user is not None or parsed.raw_password is not None:
             raise ImageUnreadable("the address has a name or a password in it")
         port = parsed.port or 0
-        if port not in PORTS and port != self._local_port:
+        if port not in ALLOWED_PORTS and port != self._local_port:
             raise ImageUnreadable("the address has an unusual port")
-        if (literal := as_address(host)) is not None:
+        if (literal := parse_address(host)) is not None:
             if not self._may_ask(literal, port):
                 raise ImageUnreadable("the address is not public")
-        elif NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) or not NAME.fullmatch(host):
+        elif NUMERIC_HOST.fullmatch(host.removesuffix(".").rpartition(".")[2]) or not HOST_NAME.fullmatch(host):
             # 2130706433, 0x7f.1 and 0177.1 are 127.0.0.1 to some, and a name to others.
             raise ImageUnreadable("the address names no host")
         return parsed
 
     def _may_ask(self, address: IPv4Address | IPv6Address, port: int) -> bool:
-        return (is_public(address) and port in PORTS) or (address == LOOPBACK and port == self._local_port)
+        return (is_public(address) and port in ALLOWED_PORTS) or (address == LOOPBACK and port == self._local_port)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    resolver=PublicAddresses(self._lookup, self._may_ask),
+                    resolver=PublicResolver(self._lookup, self._may_ask),
                     socket_factory=self._socket,
                     use_dns_cache=False,
                     force_close=True,
@@ -180,7 +180,7 @@ class PublicWeb:
     async def _looked_up(self, host: str, port: int) -> list[str]:
         """The addresses of a host, as this machine finds them. Not in the threads of the loop: whatever else needs one would wait."""
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="picture-names")
+            self._threads = ThreadPoolExecutor(MAX_CONCURRENT_FETCHES, thread_name_prefix="picture-names")
         ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         # aiohttp lets a look-up go on when nobody waits for it any more; one that still has no thread by then is given up here.
         async with asyncio.timeout(self._connect_timeout_s):
@@ -190,27 +190,27 @@ class PublicWeb:
     def _socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         """The last gate: every connection passes here with the address that it will have, whichever way that was found."""
         family, kind, protocol, _, (host, port, *_) = info
-        address = as_address(str(host))
+        address = parse_address(str(host))
         if address is None or not self._may_ask(address, int(port)):
-            raise NotPublic
+            raise AddressNotPublic
         return socket.socket(family, kind, protocol)
 
 
-class NotPublic(OSError):
+class AddressNotPublic(OSError):
     """A name stands for an address that is not public."""
 
 
-class PublicAddresses(AbstractResolver):
+class PublicResolver(AbstractResolver):
     """Looks names up. One address that is not public is reason enough to ask none of them: its owner is up to something."""
 
     def __init__(self, lookup: Lookup, may_ask: Callable[[IPv4Address | IPv6Address, int], bool]) -> None:
         self._lookup, self._may_ask = lookup, may_ask
 
     async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[ResolveResult]:
-        found = [as_address(address) for address in await self._lookup(host, port)]
+        found = [parse_address(address) for address in await self._lookup(host, port)]
         addresses = [address for address in found if address is not None and self._may_ask(address, port)]
         if len(addresses) < len(found) or not addresses:
-            raise NotPublic
+            raise AddressNotPublic
         return [
             ResolveResult(
                 hostname=host,
@@ -228,7 +228,7 @@ class PublicAddresses(AbstractResolver):
         """Nothing is open."""
 
 
-def as_address(host: str) -> IPv4Address | IPv6Address | None:
+def parse_address(host: str) -> IPv4Address | IPv6Address | None:
     """A host as the address that it is; None for a name, and for what is bound to one of our network cards."""
     try:
         address = ip_address(host)
@@ -248,12 +248,12 @@ def is_public(address: IPv4Address | IPv6Address) -> bool:
     return address.is_global and not address.is_multicast and not any(address in network for network in NOT_PUBLIC)
 
 
-def describe(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Say what happened, in words that hold no address."""
     match error:
         case TimeoutError():
             return "it did not come in time"
-        case NotPublic() | aiohttp.ClientConnectorError(os_error=NotPublic()):
+        case AddressNotPublic() | aiohttp.ClientConnectorError(os_error=AddressNotPublic()):
             return "the address is not public"
         case aiohttp.ClientConnectorDNSError():
             return "the host's name is not known"

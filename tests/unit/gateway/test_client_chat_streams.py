@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from structlog.testing import capture_logs
 
-from hermes.gateway.door import Door
+from hermes.gateway.client_chats import ChatCompletions
 
 
 class Breaking:
@@ -28,7 +28,9 @@ class Breaking:
 async def test_a_reader_that_leaves_is_not_held_up_by_streams_that_break_meanwhile() -> None:
     gateway = Breaking()
     nothing = cast("Any", None)
-    door = Door(gateway=cast("Any", gateway), people=nothing, chats=nothing, graphs=nothing, transactions=nothing, tier="t", deadline_s=1.0)
+    door = ChatCompletions(
+        gateway=cast("Any", gateway), people=nothing, chats=nothing, graphs=nothing, transactions=nothing, tier="t", deadline_s=1.0
+    )
     with capture_logs() as logs:
         async with asyncio.timeout(20), aclosing(door._together(3, nothing, nothing, nothing)) as merged:
             assert [(await anext(merged)).piece for _ in range(3)] == ["piece"] * 3

@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from hermes.backends.fetch import MOST_AT_ONCE, NotPublic, PublicWeb, is_public
+from hermes.backends.image_fetch import MAX_CONCURRENT_FETCHES, AddressNotPublic, PublicImageFetcher, is_public
 from hermes.ports.images import FetchedMedia, ImageTooLarge, ImageUnreadable
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
@@ -37,8 +37,8 @@ class Server:
     def at(self, path: str, host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.port}{path}"
 
-    def fetcher(self, **options: object) -> PublicWeb:
-        return PublicWeb(**{"max_bytes": LIMIT, "local_port": self.port, **options})  # type: ignore[arg-type]
+    def fetcher(self, **options: object) -> PublicImageFetcher:
+        return PublicImageFetcher(**{"max_bytes": LIMIT, "local_port": self.port, **options})  # type: ignore[arg-type]
 
     @web.middleware
     async def noted(self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.StreamResponse:
@@ -128,14 +128,14 @@ async def server() -> AsyncIterator[Server]:
         yield server
 
 
-async def fetched(fetcher: PublicWeb, url: str) -> FetchedMedia:
+async def fetched(fetcher: PublicImageFetcher, url: str) -> FetchedMedia:
     try:
         return await fetcher.fetch(url)
     finally:
         await fetcher.aclose()
 
 
-async def refusal(fetcher: PublicWeb, url: str) -> str:
+async def refusal(fetcher: PublicImageFetcher, url: str) -> str:
     with pytest.raises(ImageUnreadable) as caught:
         await fetched(fetcher, url)
     return str(caught.value)
@@ -211,8 +211,8 @@ def test_public_is_what_anybody_could_ask() -> None:
 @pytest.mark.parametrize("address", PRIVATE)
 async def test_no_private_address_is_asked_by_itself_or_under_a_name(address: str) -> None:
     literal = f"[{address}]" if ":" in address else address
-    assert await refusal(PublicWeb(max_bytes=LIMIT), f"http://{literal}/") == "the address is not public"
-    named = PublicWeb(max_bytes=LIMIT, lookup=names([address]))  # type: ignore[arg-type]
+    assert await refusal(PublicImageFetcher(max_bytes=LIMIT), f"http://{literal}/") == "the address is not public"
+    named = PublicImageFetcher(max_bytes=LIMIT, lookup=names([address]))  # type: ignore[arg-type]
     assert await refusal(named, "https://pictures.example.com/") == "the address is not public"
 
 
@@ -230,7 +230,7 @@ async def test_hosts_that_are_neither_a_name_nor_a_plain_address_are_refused(hos
         looked.append(name)
         return ["8.8.8.8"]
 
-    assert await refusal(PublicWeb(max_bytes=LIMIT, lookup=lookup), f"http://{host}/x.png") in {
+    assert await refusal(PublicImageFetcher(max_bytes=LIMIT, lookup=lookup), f"http://{host}/x.png") in {
         "the address is not public",
         "the address names no host",
         "the address is none",
@@ -240,7 +240,7 @@ async def test_hosts_that_are_neither_a_name_nor_a_plain_address_are_refused(hos
 
 @pytest.mark.parametrize("spelling", ["127。0。0。1", "１２７.0.0.1", "ⓛocalhost", "LOCALHOST", "localhost."])
 async def test_other_ways_to_write_this_machine_are_seen_through(spelling: str) -> None:
-    fetcher = PublicWeb(max_bytes=LIMIT, lookup=names(["127.0.0.1"]))  # type: ignore[arg-type]
+    fetcher = PublicImageFetcher(max_bytes=LIMIT, lookup=names(["127.0.0.1"]))  # type: ignore[arg-type]
     assert await refusal(fetcher, f"http://{spelling}/") == "the address is not public"
 
 
@@ -267,14 +267,14 @@ async def test_other_ways_to_write_this_machine_are_seen_through(spelling: str) 
     ],
 )
 async def test_addresses_that_are_not_plainly_of_the_web_are_refused(url: str, why: str) -> None:
-    assert await refusal(PublicWeb(max_bytes=LIMIT, lookup=names()), url) == why  # type: ignore[arg-type]
+    assert await refusal(PublicImageFetcher(max_bytes=LIMIT, lookup=names()), url) == why  # type: ignore[arg-type]
 
 
 async def test_what_is_allowed_for_tests_is_that_and_nothing_else(server: Server) -> None:
     async with serving() as other:
         for url in (other.at("/picture"), server.at("/picture", "127.0.0.2"), server.at("/picture", "[::1]")):
             assert await refusal(server.fetcher(), url) in {"the address has an unusual port", "the address is not public"}
-        assert await refusal(PublicWeb(max_bytes=LIMIT), server.at("/picture")) == "the address has an unusual port"
+        assert await refusal(PublicImageFetcher(max_bytes=LIMIT), server.at("/picture")) == "the address has an unusual port"
         named = server.fetcher(lookup=names(["8.8.8.8"]))
         assert await refusal(named, server.at("/picture", "example.com")) == "the address is not public"
         assert (server.asked, other.asked) == ([], [])
@@ -300,7 +300,7 @@ async def test_no_connection_is_made_past_the_last_gate(server: Server) -> None:
     gate = server.fetcher()._socket
     for address in ("10.0.0.1", "127.0.0.2", "::1", "127.1", "fe80::1%1"):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with pytest.raises(NotPublic):
+        with pytest.raises(AddressNotPublic):
             gate((family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, server.port)))
     gate((socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", server.port))).close()
 
@@ -309,7 +309,7 @@ async def test_a_name_that_nobody_knows() -> None:
     async def lookup(host: str, port: int) -> list[str]:
         raise socket.gaierror(-2, "Name or service not known")
 
-    assert await refusal(PublicWeb(max_bytes=LIMIT, lookup=lookup), "https://nowhere.example/x") == "the host's name is not known"
+    assert await refusal(PublicImageFetcher(max_bytes=LIMIT, lookup=lookup), "https://nowhere.example/x") == "the host's name is not known"
 
 
 # --- where it is sent
@@ -409,7 +409,7 @@ async def test_names_whose_servers_never_answer_take_no_thread_of_the_loop(monke
         raise socket.gaierror(host)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    fetcher = PublicWeb(max_bytes=LIMIT, timeout_s=0.2)
+    fetcher = PublicImageFetcher(max_bytes=LIMIT, timeout_s=0.2)
     pictures = [fetcher.fetch(f"http://n{n}.example.com/a.png") for n in range(40)]  # the loop has fewer threads on any machine
     try:
         refused = await asyncio.gather(*pictures, return_exceptions=True)
@@ -419,7 +419,7 @@ async def test_names_whose_servers_never_answer_take_no_thread_of_the_loop(monke
     finally:
         await fetcher.aclose()
         may_end.set()
-    assert len(asked) == MOST_AT_ONCE
+    assert len(asked) == MAX_CONCURRENT_FETCHES
     assert {name.rpartition("_")[0] for name in asked} == {"picture-names"}
 
 
@@ -428,19 +428,19 @@ async def test_a_few_pictures_are_on_their_way_at_once_and_the_others_wait_in_th
 
     async def lookup(host: str, port: int) -> list[str]:
         asked.append(host)
-        if len(asked) >= MOST_AT_ONCE:
+        if len(asked) >= MAX_CONCURRENT_FETCHES:
             is_full.set()
         await may_go_on.wait()
         return ["127.0.0.1"]
 
     fetcher = server.fetcher(lookup=lookup)
-    pictures = [asyncio.create_task(fetcher.fetch(server.at("/picture", f"n{n}.example.com"))) for n in range(MOST_AT_ONCE + 3)]
+    pictures = [asyncio.create_task(fetcher.fetch(server.at("/picture", f"n{n}.example.com"))) for n in range(MAX_CONCURRENT_FETCHES + 3)]
     await is_full.wait()
     for _ in range(100):
         await asyncio.sleep(0)
-    assert len(asked) == MOST_AT_ONCE
+    assert len(asked) == MAX_CONCURRENT_FETCHES
     may_go_on.set()
-    assert [each.body for each in await asyncio.gather(*pictures)] == [PNG] * (MOST_AT_ONCE + 3)
+    assert [each.body for each in await asyncio.gather(*pictures)] == [PNG] * (MAX_CONCURRENT_FETCHES + 3)
     await fetcher.aclose()
 
 

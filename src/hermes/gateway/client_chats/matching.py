@@ -18,9 +18,9 @@ from hermes.graph import edit
 from hermes.graph.message import REASONING, canonical
 from hermes.ports.client_chats import ChatFingerprint
 
-Message = Mapping[str, Any]
+ChatMessage = Mapping[str, Any]
 
-FIELDS = {
+COMPARED_FIELDS = {
     "system": ("content", "name"),
     "user": ("content", "name"),
     "assistant": ("content", "tool_calls", "name", "refusal"),
@@ -29,7 +29,7 @@ FIELDS = {
 """What makes two messages of a role the same: all that a model is sent of them. Clients add nulls and fields of their own to an echo."""
 
 
-class ChangeKind(StrEnum):
+class ChatChangeKind(StrEnum):
     """What a client did to the chat since we saw it last. The last two are kinds of edges in the graph."""
 
     NOTHING = "nothing"
@@ -39,19 +39,19 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChatChange:
     """Replace `current[start:stop]` by `messages`, append `tail`, and the list is what the client sent."""
 
-    kind: ChangeKind
+    kind: ChatChangeKind
     start: int
     stop: int
-    messages: tuple[Message, ...] = ()
-    tail: tuple[Message, ...] = ()
+    messages: tuple[ChatMessage, ...] = ()
+    tail: tuple[ChatMessage, ...] = ()
 
 
-def normal(message: Message) -> dict[str, Any]:
+def clean_message(message: ChatMessage) -> dict[str, Any]:
     """A client's message as it is sent on and recorded: the fields of its role without nulls, and its reasoning."""
-    fields = bare(message)
+    fields = role_fields(message)
     if fields["role"] == "assistant":
         reasoning = next((message[name] for name in REASONING if isinstance(message.get(name), str) and message[name]), None)
         if reasoning is not None:
@@ -59,22 +59,22 @@ def normal(message: Message) -> dict[str, Any]:
     return fields
 
 
-def key_of(message: Message) -> bytes:
+def message_key(message: ChatMessage) -> bytes:
     """What a message is recognised by, whatever a client added to it or left out of it as null."""
-    return canonical(bare(message))
+    return canonical(role_fields(message))
 
 
-def bare(message: Message) -> dict[str, Any]:
+def role_fields(message: ChatMessage) -> dict[str, Any]:
     """The fields of its role without nulls, at any depth. Text in one part is the same as text; a developer is a system."""
     role = "system" if message["role"] == "developer" else message["role"]
-    fields = {name: without_nulls(message[name]) for name in FIELDS[role] if message.get(name) is not None}
+    fields = {name: without_nulls(message[name]) for name in COMPARED_FIELDS[role] if message.get(name) is not None}
     content = fields.get("content")
     if isinstance(content, list) and len(content) == 1 and is_plain_text(content[0]):
         fields["content"] = content[0]["text"]
     if fields.get("content") == "" and fields.get("tool_calls"):
         del fields["content"]  # some clients write "", some null, beside a tool call
     if isinstance(fields.get("tool_calls"), list):
-        fields["tool_calls"] = [bare_call(call) for call in fields["tool_calls"]]
+        fields["tool_calls"] = [call_without_index(call) for call in fields["tool_calls"]]
         if not fields["tool_calls"]:
             del fields["tool_calls"]
     return {"role": role, **fields}
@@ -84,7 +84,7 @@ def is_plain_text(part: Any) -> bool:
     return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text" and isinstance(part["text"], str)
 
 
-def bare_call(call: Any) -> Any:
+def call_without_index(call: Any) -> Any:
     """A tool call without the index that streams number it by."""
     return {name: value for name, value in call.items() if name != "index"} if isinstance(call, dict) else call
 
@@ -99,42 +99,44 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-class Marker:
+class ChatFingerprinter:
     """Marks a list behind each assistant message that says anything: the places where a chat may be known again.
 
     A message that says nothing recognises nothing: two chats that each hold an empty answer have nothing in common."""
 
-    def __init__(self, messages: Iterable[Message] = ()) -> None:
+    def __init__(self, messages: Iterable[ChatMessage] = ()) -> None:
         self._shown, self._whole = sha256(), sha256()
         self._length = 0
         self.marks: list[ChatFingerprint] = []
         for message in messages:
             self._add(message)
 
-    def behind(self, message: Message) -> ChatFingerprint | None:
+    def behind(self, message: ChatMessage) -> ChatFingerprint | None:
         """The mark that this message would make at the end of the list, which stays as it is; None for one that says nothing."""
-        if not says_anything(message):
+        if not has_content(message):
             return None
-        longer = Marker()
+        longer = ChatFingerprinter()
         longer._shown, longer._whole, longer._length = self._shown.copy(), self._whole.copy(), self._length
         longer._add(message)
         return longer.marks[0]
 
-    def _add(self, message: Message) -> None:
-        key = key_of(message)
+    def _add(self, message: ChatMessage) -> None:
+        key = message_key(message)
         full = canonical(message) if "reasoning" in message else key
         self._shown.update(len(key).to_bytes(8, "big") + key)
         self._whole.update(len(full).to_bytes(8, "big") + full)
         self._length += 1
-        if message["role"] == "assistant" and says_anything(message):
+        if message["role"] == "assistant" and has_content(message):
             self.marks.append(ChatFingerprint(self._length, self._shown.digest(), self._whole.digest(), sha256(key).digest()))
 
 
-def says_anything(message: Message) -> bool:
+def has_content(message: ChatMessage) -> bool:
     return bool(message.get("content") or message.get("tool_calls") or message.get("refusal"))
 
 
-def change_between(current: Sequence[Message], wanted: Sequence[Message], key: Callable[[Message], bytes] = key_of) -> Change:
+def change_between(
+    current: Sequence[ChatMessage], wanted: Sequence[ChatMessage], key: Callable[[ChatMessage], bytes] = message_key
+) -> ChatChange:
     """Return what turns the list as it is into the list as the client sent it: one splice, and what is new behind it.
 
     Worked example, `[S U1 A1 U2 A2]` is the list: `[S (summary) A2 U3]` is a compaction of 1 to 4 with the tail `U3`;
@@ -147,7 +149,9 @@ def change_between(current: Sequence[Message], wanted: Sequence[Message], key: C
     shorter = min(len(ours), len(theirs))
     start = next((at for at in range(shorter) if ours[at] != theirs[at]), shorter)
     if start == len(ours):
-        return Change(ChangeKind.NOTHING if start == len(theirs) else ChangeKind.EXTENDED, start, start, tail=tuple(wanted[start:]))
+        return ChatChange(
+            ChatChangeKind.NOTHING if start == len(theirs) else ChatChangeKind.EXTENDED, start, start, tail=tuple(wanted[start:])
+        )
     core = max(core, start)
     most = min(len(ours), core) - start
     shared = next((back for back in range(most) if ours[-1 - back] != theirs[core - 1 - back]), most)
@@ -155,6 +159,6 @@ def change_between(current: Sequence[Message], wanted: Sequence[Message], key: C
     if not shared:  # the end of our list is gone: what is new stands in its place
         last = len(ours) - next((back for back, one in enumerate(reversed(ours)) if core and one == theirs[core - 1]), len(ours))
         is_shorter = core > start and last - start > core - start
-        return Change(ChangeKind.COMPACTION if is_shorter else ChangeKind.EDIT, start, len(ours), tuple(wanted[start:]))
-    kind = ChangeKind.COMPACTION if stop - start > end - start else ChangeKind.EDIT
-    return Change(kind, start, stop, tuple(wanted[start:end]), tuple(wanted[core:]))
+        return ChatChange(ChatChangeKind.COMPACTION if is_shorter else ChatChangeKind.EDIT, start, len(ours), tuple(wanted[start:]))
+    kind = ChatChangeKind.COMPACTION if stop - start > end - start else ChatChangeKind.EDIT
+    return ChatChange(kind, start, stop, tuple(wanted[start:end]), tuple(wanted[core:]))

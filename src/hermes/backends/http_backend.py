@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from hermes.backends.classify import Caller, Complaint, classify
-from hermes.backends.client import HttpClient, Lost, Reply
-from hermes.backends.estimate import settled
-from hermes.backends.parts import Parts, StreamReader, Unfit, checked
-from hermes.backends.shape import Malformed, Refused, parse_object
+from hermes.backends.answer_parts import AnswerParts, CannotEncode, StreamReader, consistent_tokens
+from hermes.backends.billed_usage import billed_usage
+from hermes.backends.http_client import HttpClient, HttpReply, TransportError
+from hermes.backends.json_fields import ErrorInAnswer, MalformedAnswer, parse_object
 from hermes.backends.sse import Framing
+from hermes.backends.vendor_errors import FailedRequest, VendorErrorDetails, classify_error
 from hermes.ports.backends import (
     LOGPROBS,
     BackendError,
@@ -37,12 +37,12 @@ from hermes.ports.backends import (
     Unsupported,
 )
 
-LAST_LINE_ENDS = b"\n\n"
+FINAL_LINE_BREAKS = b"\n\n"
 """What some servers leave out at the end of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class EncodedRequest:
     """One request as it goes over the wire."""
 
     ask: ModelRequest
@@ -99,11 +99,11 @@ class HttpBackend(ABC):
             if reply.status != 200:
                 raise self._refusal(reply, body, model)
             return self._completion(self._decode(parse_object(body, "the answer"), sent), sent, reply)
-        except Lost as lost:
+        except TransportError as lost:
             raise Unreachable(str(lost), backend=self.name, model=model) from None
-        except Refused as refused:
-            raise self._error(refused.status, {}, self._complaint(refused.body), model) from None
-        except Malformed as malformed:
+        except ErrorInAnswer as refused:
+            raise self._error(refused.status, {}, self._error_details(refused.body), model) from None
+        except MalformedAnswer as malformed:
             raise Garbled(malformed.what, backend=self.name, model=model, status=200) from None
 
     async def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
@@ -116,16 +116,16 @@ class HttpBackend(ABC):
                     raise self._refusal(reply, await reply.read(), model)
                 framing = self._framing()
                 while not reader.is_over:
-                    piece = await more(reply, reader)
-                    for delta in deltas(framing, reader, piece or LAST_LINE_ENDS):
+                    piece = await next_piece(reply, reader)
+                    for delta in deltas(framing, reader, piece or FINAL_LINE_BREAKS):
                         has_begun = True
                         yield delta
                     if not piece:
                         break
                 else:
                     await reply.let_end()
-                completion = self._completion(whole(reader), sent, reply)
-        except (Lost, Refused, Malformed) as error:
+                completion = self._completion(finished_answer(reader), sent, reply)
+        except (TransportError, ErrorInAnswer, MalformedAnswer) as error:
             raise self._broken(error, sent, reader.parts() if has_begun else None) from None
         yield completion
 
@@ -138,11 +138,11 @@ class HttpBackend(ABC):
                 left_s = max(0.001, deadline - time.monotonic())
                 async with self._client.send("GET", self._base_url + path, headers=self._headers(), timeout_s=left_s) as reply:
                     findings += self._finding(reply, await reply.read())
-            except Lost as lost:
+            except TransportError as lost:
                 findings.append(
                     BackendFinding("unreachable", FindingLevel.ERROR, f"{self.name}: {lost}", "Is it running, and is its address right?")
                 )
-            except Malformed as malformed:
+            except MalformedAnswer as malformed:
                 findings.append(
                     BackendFinding("garbled", FindingLevel.ERROR, f"{self.name}: {malformed.what}", "Is that the address of its API?")
                 )
@@ -170,17 +170,17 @@ class HttpBackend(ABC):
         """The request's body. Raises Unfit for what this vendor cannot be sent."""
 
     @abstractmethod
-    def _decode(self, body: dict[str, Any], sent: Sent) -> Parts:
+    def _decode(self, body: dict[str, Any], sent: EncodedRequest) -> AnswerParts:
         """A whole answer. Raises Malformed, or Refused for an error inside it."""
 
     @abstractmethod
-    def _reader(self, sent: Sent) -> StreamReader: ...
+    def _reader(self, sent: EncodedRequest) -> StreamReader: ...
 
     @abstractmethod
     def _framing(self) -> Framing: ...
 
     @abstractmethod
-    def _complaint(self, body: Mapping[str, Any]) -> Complaint:
+    def _error_details(self, body: Mapping[str, Any]) -> VendorErrorDetails:
         """What an error's body says."""
 
     @abstractmethod
@@ -196,26 +196,26 @@ class HttpBackend(ABC):
     _sends_reasoning = False
     """Whether requests carry the reasoning of earlier messages."""
 
-    def _sent(self, ask: ModelRequest, model: str, *, stream: bool) -> Sent:
+    def _sent(self, ask: ModelRequest, model: str, *, stream: bool) -> EncodedRequest:
         try:
             if ask.needs_tools and not self.supports_tools(model):
                 raise Unsupported("the model takes no tools, and the request has some", backend=self.name, model=model)
             body = json.dumps(self._encode(ask, model, stream=stream), separators=(",", ":"), allow_nan=False)
-        except Unfit as unfit:
+        except CannotEncode as unfit:
             raise Unsupported(str(unfit), backend=self.name, model=model) from None
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             what = f"the request is not made of chat messages and tools ({type(error).__name__})"
             raise BadRequest(what, backend=self.name, model=model) from error
-        return Sent(ask, model, body.encode("ascii"))
+        return EncodedRequest(ask, model, body.encode("ascii"))
 
-    def _completion(self, parts: Parts, sent: Sent, reply: Reply) -> Completion:
-        tokens, note = checked(parts.tokens, parts.counts)
+    def _completion(self, parts: AnswerParts, sent: EncodedRequest, reply: HttpReply) -> Completion:
+        tokens, note = consistent_tokens(parts.tokens, parts.counts)
         request_id = reply.headers.get("request-id") or reply.headers.get("x-request-id")
         asked = {name: value for name, value in parts.extra.items() if name != LOGPROBS or sent.ask.sampling.get("logprobs")}
         return Completion(
             message=parts.message,
             finish_reason=parts.finish_reason,
-            usage=settled(parts.counts, sent.ask, parts.message),
+            usage=billed_usage(parts.counts, sent.ask, parts.message),
             model=parts.model or sent.model,
             request_digest=sent.digest,
             is_reasoning_sent=self._sends_reasoning,
@@ -225,31 +225,33 @@ class HttpBackend(ABC):
             extra={**asked, **note, **({"request_id": request_id} if request_id else {})},
         )
 
-    def _broken(self, error: Lost | Refused | Malformed, sent: Sent, come: Parts | None) -> BackendError:
+    def _broken(
+        self, error: TransportError | ErrorInAnswer | MalformedAnswer, sent: EncodedRequest, come: AnswerParts | None
+    ) -> BackendError:
         """The error of a stream that did not get to its end: before its first delta its own, after it CutShort with what had come."""
         if come is not None:
-            why = self._error(error.status, {}, self._complaint(error.body), sent.model) if isinstance(error, Refused) else error
-            usage = settled(come.counts, sent.ask, come.message)
+            why = self._error(error.status, {}, self._error_details(error.body), sent.model) if isinstance(error, ErrorInAnswer) else error
+            usage = billed_usage(come.counts, sent.ask, come.message)
             return CutShort(f"the answer broke off: {why}", backend=self.name, model=sent.model, partial=come.message, usage=usage)
         match error:
-            case Lost():
+            case TransportError():
                 return Unreachable(str(error), backend=self.name, model=sent.model)
-            case Refused():
-                return self._error(error.status, {}, self._complaint(error.body), sent.model)
+            case ErrorInAnswer():
+                return self._error(error.status, {}, self._error_details(error.body), sent.model)
         return Garbled(error.what, backend=self.name, model=sent.model, status=200)
 
-    def _refusal(self, reply: Reply, body: bytes, model: str) -> BackendError:
+    def _refusal(self, reply: HttpReply, body: bytes, model: str) -> BackendError:
         """The error that an answer without success is. Its body may be anything: a proxy's page, or nothing."""
         try:
-            complaint = self._complaint(parse_object(body, "the error"))
-        except Malformed:
-            complaint = Complaint()
+            complaint = self._error_details(parse_object(body, "the error"))
+        except MalformedAnswer:
+            complaint = VendorErrorDetails()
         return self._error(reply.status, reply.headers, complaint, model)
 
-    def _error(self, status: int, headers: Mapping[str, str], complaint: Complaint, model: str) -> BackendError:
-        return classify(status, headers, complaint, Caller(self.name, model, (self._api_key,) if self._api_key else ()))
+    def _error(self, status: int, headers: Mapping[str, str], complaint: VendorErrorDetails, model: str) -> BackendError:
+        return classify_error(status, headers, complaint, FailedRequest(self.name, model, (self._api_key,) if self._api_key else ()))
 
-    def _finding(self, reply: Reply, body: bytes) -> list[BackendFinding]:
+    def _finding(self, reply: HttpReply, body: bytes) -> list[BackendFinding]:
         """What is wrong by one answer of a health check; nothing, if nothing is."""
         name = self.name
         if reply.status == 200:
@@ -274,11 +276,11 @@ class HttpBackend(ABC):
         ]
 
 
-async def more(reply: Reply, reader: StreamReader) -> bytes:
+async def next_piece(reply: HttpReply, reader: StreamReader) -> bytes:
     """The next piece of a stream. A connection that breaks after the last word took nothing of the answer away."""
     try:
         return await reply.more()
-    except Lost:
+    except TransportError:
         if reader.is_whole:
             return b""
         raise
@@ -292,8 +294,8 @@ def deltas(framing: Framing, reader: StreamReader, piece: bytes) -> Iterator[Del
             return
 
 
-def whole(reader: StreamReader) -> Parts:
+def finished_answer(reader: StreamReader) -> AnswerParts:
     """The answer that a stream has made, if it has."""
     if not reader.is_whole:
-        raise Malformed("the stream ended before the answer did")
+        raise MalformedAnswer("the stream ended before the answer did")
     return reader.parts()

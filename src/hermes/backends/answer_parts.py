@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from math import isnan
 from typing import Any, Protocol
 
-from hermes.backends.sse import Event
+from hermes.backends.sse import StreamEvent
 from hermes.ports.backends import ChatMessage, Delta
 
 
-class Unfit(Exception):
+class CannotEncode(Exception):
     """Something in the request has no form that this vendor takes. Says what, without quoting it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class TokenCounts:
     """Tokens as far as the vendor has said; None where it has not (yet)."""
 
     tokens_in: int | None = None
@@ -27,7 +27,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tokens:
+class ReturnedTokens:
     """Token ids and logprobs as the server returned them."""
 
     prompt: Sequence[int] | None = None
@@ -36,21 +36,21 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class AnswerParts:
     """An answer, or what has come of one."""
 
     message: ChatMessage
     finish_reason: str
-    counts: Counts = Counts()
+    counts: TokenCounts = TokenCounts()
     model: str | None = None
-    tokens: Tokens = Tokens()
+    tokens: ReturnedTokens = ReturnedTokens()
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 class StreamReader(Protocol):
     """Puts an answer together from the events of its stream. Knows no connection."""
 
-    def feed(self, event: Event) -> Iterable[Delta]:
+    def feed(self, event: StreamEvent) -> Iterable[Delta]:
         """Take one event and return what it adds. Raises Malformed, or Refused for an error that comes as an event."""
         ...
 
@@ -64,12 +64,12 @@ class StreamReader(Protocol):
         """Whether nothing more will come."""
         ...
 
-    def parts(self) -> Parts:
+    def parts(self) -> AnswerParts:
         """Everything so far."""
         ...
 
 
-def checked(tokens: Tokens, counts: Counts) -> tuple[Tokens, dict[str, Any]]:
+def consistent_tokens(tokens: ReturnedTokens, counts: TokenCounts) -> tuple[ReturnedTokens, dict[str, Any]]:
     """Return the tokens if every length agrees, and otherwise none of them and a note for `extra`.
 
     Servers lose control tokens on the way through tool parsers and streams; what is left would be trained in a context it was not sampled
@@ -85,13 +85,13 @@ def checked(tokens: Tokens, counts: Counts) -> tuple[Tokens, dict[str, Any]]:
         lengths["prompt_token_ids"] in (None, counts.tokens_in or lengths["prompt_token_ids"])
         and lengths["token_ids"] in (None, lengths["token_ids"] if counts.tokens_out is None else counts.tokens_out)
         and (lengths["logprobs"] is None or lengths["logprobs"] == lengths["token_ids"])
-        and all(_is_id(token) for ids in (tokens.prompt, tokens.completion) for token in ids or ())
+        and all(_is_token_id(token) for ids in (tokens.prompt, tokens.completion) for token in ids or ())
         and not any(map(isnan, tokens.logprobs or ()))
     )
     if agree:
         return tokens, {}
-    return Tokens(), {"token_mismatch": {**lengths, "tokens_in": counts.tokens_in, "tokens_out": counts.tokens_out}}
+    return ReturnedTokens(), {"token_mismatch": {**lengths, "tokens_in": counts.tokens_in, "tokens_out": counts.tokens_out}}
 
 
-def _is_id(token: Any) -> bool:
+def _is_token_id(token: Any) -> bool:
     return type(token) is int and token >= 0

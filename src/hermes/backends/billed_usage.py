@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hermes.backends.parts import Counts
-from hermes.gateway.estimate import answer_tokens, prompt_tokens
+from hermes.backends.answer_parts import TokenCounts
+from hermes.gateway.token_estimate import answer_tokens, prompt_tokens
 from hermes.ports.backends import ChatMessage, ModelRequest, Usage
 
 
-def settled(counts: Counts, ask: ModelRequest, answer: ChatMessage) -> Usage:
+def billed_usage(counts: TokenCounts, ask: ModelRequest, answer: ChatMessage) -> Usage:
     """What is billed: the vendor's counts, and our own bound for each that is missing."""
     is_estimated = counts.tokens_in is None or counts.tokens_out is None
     return Usage(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.gateway.matching import Change, ChangeKind, Marker, change_between, key_of, normal
+from hermes.gateway.client_chats.matching import ChatChange, ChatChangeKind, ChatFingerprinter, change_between, clean_message, message_key
 
 
 def user(text: str) -> dict[str, Any]:
@@ -31,7 +31,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '
     ],
 )
 def test_a_client_may_add_and_leave_out_what_says_nothing(ours: dict[str, Any], echoed: dict[str, Any]) -> None:
-    assert key_of(ours) == key_of(echoed)
+    assert message_key(ours) == message_key(echoed)
 
 
 @pytest.mark.parametrize(
@@ -48,46 +48,46 @@ def test_a_client_may_add_and_leave_out_what_says_nothing(ours: dict[str, Any], 
     ],
 )
 def test_what_says_something_else_is_something_else(other: dict[str, Any]) -> None:
-    assert key_of(said("hi")) != key_of(other)
+    assert message_key(said("hi")) != message_key(other)
 
 
 def test_arguments_keep_their_bytes() -> None:
     spaced = {**CALL, "function": {"name": "f", "arguments": '{"a":1}'}}
-    assert key_of({"role": "assistant", "tool_calls": [CALL]}) != key_of({"role": "assistant", "tool_calls": [spaced]})
+    assert message_key({"role": "assistant", "tool_calls": [CALL]}) != message_key({"role": "assistant", "tool_calls": [spaced]})
 
 
 def test_a_list_is_marked_behind_every_answer_that_says_anything() -> None:
     messages = [user("one"), said("1"), user("two"), {"role": "assistant", "tool_calls": [CALL]}, said(""), user("three")]
-    first, second = Marker(messages).marks
+    first, second = ChatFingerprinter(messages).marks
     assert (first.length, second.length) == (2, 4)
-    assert Marker(messages[:3]).marks == [first]
+    assert ChatFingerprinter(messages[:3]).marks == [first]
     assert first.echo != second.echo
-    assert Marker([user("ONE"), *messages[1:]]).marks[0].echo == first.echo, "the answer is the same"
-    assert Marker([user("ONE"), *messages[1:]]).marks[0].shown != first.shown, "what it was said to is not"
+    assert ChatFingerprinter([user("ONE"), *messages[1:]]).marks[0].echo == first.echo, "the answer is the same"
+    assert ChatFingerprinter([user("ONE"), *messages[1:]]).marks[0].shown != first.shown, "what it was said to is not"
 
 
 def test_reasoning_is_in_one_of_the_two_digests() -> None:
     plain, thought = [user("one"), said("1")], [user("one"), {**said("1"), "reasoning": "hm"}]
-    [bare], [full] = Marker(plain).marks, Marker(thought).marks
+    [bare], [full] = ChatFingerprinter(plain).marks, ChatFingerprinter(thought).marks
     assert bare.shown == bare.whole == full.shown != full.whole
 
 
 def test_the_mark_of_the_next_answer_is_that_of_the_longer_list() -> None:
-    marker = Marker([user("one")])
-    assert marker.behind(said("1")) == Marker([user("one"), said("1")]).marks[0]
+    marker = ChatFingerprinter([user("one")])
+    assert marker.behind(said("1")) == ChatFingerprinter([user("one"), said("1")]).marks[0]
     assert marker.behind(said("")) is None
     assert marker.marks == [], "the list has stayed as it is"
 
 
 def test_two_lists_with_other_borders_between_their_messages_are_two_lists() -> None:
-    one, other = Marker([user("a"), user("b"), said("x")]).marks, Marker([user('a"},{"b'), said("x")]).marks
+    one, other = ChatFingerprinter([user("a"), user("b"), said("x")]).marks, ChatFingerprinter([user('a"},{"b'), said("x")]).marks
     assert one[0].shown != other[0].shown
 
 
 def test_a_message_is_sent_on_without_what_says_nothing() -> None:
     given = {**said("hi"), "refusal": None, "reasoning_content": "hm", "tool_calls": None, "annotations": [], "metadata": {"x": 1}}
-    assert normal(given) == {"role": "assistant", "content": "hi", "reasoning": "hm"}
-    assert normal({**user("hi"), "reasoning": "hm"}) == user("hi"), "only a model thinks"
+    assert clean_message(given) == {"role": "assistant", "content": "hi", "reasoning": "hm"}
+    assert clean_message({**user("hi"), "reasoning": "hm"}) == user("hi"), "only a model thinks"
 
 
 CHAT = [{"role": "system", "content": "S"}, user("one"), said("1"), user("two"), said("2")]
@@ -96,21 +96,24 @@ CHAT = [{"role": "system", "content": "S"}, user("one"), said("1"), user("two"),
 @pytest.mark.parametrize(
     ("wanted", "change"),
     [
-        (CHAT, Change(ChangeKind.NOTHING, 5, 5)),
-        ([*CHAT, user("three")], Change(ChangeKind.EXTENDED, 5, 5, (), (user("three"),))),
-        ([CHAT[0], user("ONE"), *CHAT[2:], user("three")], Change(ChangeKind.EDIT, 1, 2, (user("ONE"),), (user("three"),))),
-        ([CHAT[0], user("ONE"), *CHAT[2:]], Change(ChangeKind.EDIT, 1, 2, (user("ONE"),))),
-        ([CHAT[0], user("(summary)"), *CHAT[3:]], Change(ChangeKind.COMPACTION, 1, 3, (user("(summary)"),))),
-        ([CHAT[0], user("(summary)"), CHAT[4], user("three")], Change(ChangeKind.COMPACTION, 1, 4, (user("(summary)"),), (user("three"),))),
-        ([CHAT[0], user("(summary)"), CHAT[2], user("x")], Change(ChangeKind.EDIT, 1, 5, (user("(summary)"), CHAT[2], user("x")))),
-        ([CHAT[0], CHAT[2], user("x")], Change(ChangeKind.COMPACTION, 1, 5, (CHAT[2], user("x")))),
-        ([CHAT[0], *CHAT[3:]], Change(ChangeKind.COMPACTION, 1, 3)),
-        (CHAT[:3], Change(ChangeKind.EDIT, 3, 5)),
-        ([*CHAT[:3], user("other")], Change(ChangeKind.EDIT, 3, 5, (user("other"),))),
-        ([], Change(ChangeKind.EDIT, 0, 5)),
+        (CHAT, ChatChange(ChatChangeKind.NOTHING, 5, 5)),
+        ([*CHAT, user("three")], ChatChange(ChatChangeKind.EXTENDED, 5, 5, (), (user("three"),))),
+        ([CHAT[0], user("ONE"), *CHAT[2:], user("three")], ChatChange(ChatChangeKind.EDIT, 1, 2, (user("ONE"),), (user("three"),))),
+        ([CHAT[0], user("ONE"), *CHAT[2:]], ChatChange(ChatChangeKind.EDIT, 1, 2, (user("ONE"),))),
+        ([CHAT[0], user("(summary)"), *CHAT[3:]], ChatChange(ChatChangeKind.COMPACTION, 1, 3, (user("(summary)"),))),
+        (
+            [CHAT[0], user("(summary)"), CHAT[4], user("three")],
+            ChatChange(ChatChangeKind.COMPACTION, 1, 4, (user("(summary)"),), (user("three"),)),
+        ),
+        ([CHAT[0], user("(summary)"), CHAT[2], user("x")], ChatChange(ChatChangeKind.EDIT, 1, 5, (user("(summary)"), CHAT[2], user("x")))),
+        ([CHAT[0], CHAT[2], user("x")], ChatChange(ChatChangeKind.COMPACTION, 1, 5, (CHAT[2], user("x")))),
+        ([CHAT[0], *CHAT[3:]], ChatChange(ChatChangeKind.COMPACTION, 1, 3)),
+        (CHAT[:3], ChatChange(ChatChangeKind.EDIT, 3, 5)),
+        ([*CHAT[:3], user("other")], ChatChange(ChatChangeKind.EDIT, 3, 5, (user("other"),))),
+        ([], ChatChange(ChatChangeKind.EDIT, 0, 5)),
     ],
 )
-def test_what_a_client_did_is_one_splice_and_what_is_new(wanted: list[dict[str, Any]], change: Change) -> None:
+def test_what_a_client_did_is_one_splice_and_what_is_new(wanted: list[dict[str, Any]], change: ChatChange) -> None:
     assert change_between(CHAT, wanted) == change
 
 
@@ -121,5 +124,5 @@ MESSAGES = st.lists(st.sampled_from([user("a"), user("b"), said("a"), said("b")]
 def test_the_splice_gives_what_the_client_sent(current: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
     change = change_between(current, wanted)
     assert [*current[: change.start], *change.messages, *current[change.stop :], *change.tail] == wanted
-    assert (change.kind is ChangeKind.NOTHING) == (current == wanted)
-    assert (change.kind is ChangeKind.EXTENDED) == (current != wanted and wanted[: len(current)] == current)
+    assert (change.kind is ChatChangeKind.NOTHING) == (current == wanted)
+    assert (change.kind is ChatChangeKind.EXTENDED) == (current != wanted and wanted[: len(current)] == current)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-class Malformed(Exception):
+class MalformedAnswer(Exception):
     """An answer has not the shape that its vendor promises."""
 
     def __init__(self, what: str) -> None:
@@ -16,7 +16,7 @@ class Malformed(Exception):
         """What is wrong, without a word of the answer itself."""
 
 
-class Refused(Exception):
+class ErrorInAnswer(Exception):
     """An error inside an answer that began as a success. `status` is the one that it would have had as a whole answer."""
 
     def __init__(self, status: int, body: Mapping[str, Any]) -> None:
@@ -27,42 +27,42 @@ class Refused(Exception):
 def parse_object(data: bytes | str, where: str) -> dict[str, Any]:
     """Parse a JSON object."""
     if not data.strip():
-        raise Malformed(f"{where} is empty")
+        raise MalformedAnswer(f"{where} is empty")
     try:
-        return an_object(json.loads(data), where)
+        return require_object(json.loads(data), where)
     except (ValueError, RecursionError):
-        raise Malformed(f"{where} is not JSON") from None
+        raise MalformedAnswer(f"{where} is not JSON") from None
 
 
-def an_object(value: Any, where: str) -> dict[str, Any]:
+def require_object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Malformed(f"{where} is not an object")
+        raise MalformedAnswer(f"{where} is not an object")
     return value
 
 
-def objects(value: Any, where: str) -> list[dict[str, Any]]:
+def object_list(value: Any, where: str) -> list[dict[str, Any]]:
     """A list of objects; null is none."""
     if value is None:
         return []
     if not isinstance(value, list):
-        raise Malformed(f"{where} is not a list")
-    return [an_object(item, f"{where}[]") for item in value]
+        raise MalformedAnswer(f"{where} is not a list")
+    return [require_object(item, f"{where}[]") for item in value]
 
 
-def a_text(value: Any, where: str) -> str:
+def text_or_empty(value: Any, where: str) -> str:
     """A text; null is an empty one."""
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise Malformed(f"{where} is not text")
+        raise MalformedAnswer(f"{where} is not text")
     return value
 
 
-def a_count(value: Any) -> int | None:
+def count_or_none(value: Any) -> int | None:
     """A number of tokens; None where there is none. A wrong one is no reason to lose an answer."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def counted(value: Any) -> dict[str, Any]:
+def usage_fields(value: Any) -> dict[str, Any]:
     """What a usage says; nothing where it is none, for the same reason."""
     return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else {}

@@ -12,19 +12,19 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
-LONGEST_BODY = 64 * 1024 * 1024
+MAX_BODY_BYTES = 64 * 1024 * 1024
 """Bytes after which an answer is given up: no model says that much, but a wrong address may."""
-SHORTEST_S = 0.001
+MIN_TIMEOUT_S = 0.001
 """What is left of a deadline that has passed; to aiohttp, 0 would be no limit at all."""
 LINGER_S = 0.02
 """How long a stream that has said its last word may take to end, so that its connection can be used again."""
 
 
-class Lost(Exception):
+class TransportError(Exception):
     """No connection, no answer in time, or a connection that broke. Says which; knows no secret."""
 
 
-class Reply:
+class HttpReply:
     """An answer whose head has come and whose body is still to be read."""
 
     def __init__(self, response: aiohttp.ClientResponse, timeout_s: float) -> None:
@@ -38,8 +38,8 @@ class Reply:
         body = bytearray()
         while piece := await self.more():
             body += piece
-            if len(body) > LONGEST_BODY:
-                raise Lost("the answer does not end")
+            if len(body) > MAX_BODY_BYTES:
+                raise TransportError("the answer does not end")
         return bytes(body)
 
     async def more(self) -> bytes:
@@ -47,9 +47,9 @@ class Reply:
         try:
             return await self._response.content.readany()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            reason = describe(error, self._timeout_s)
+            reason = describe_error(error, self._timeout_s)
         # Outside the except clause: aiohttp's errors hold the request's headers, and a chained error would show them.
-        raise Lost(reason)
+        raise TransportError(reason)
 
     async def let_end(self) -> None:
         """Wait a moment for the end of a body that has nothing more to say."""
@@ -73,11 +73,11 @@ class HttpClient:
     @asynccontextmanager
     async def send(
         self, method: str, url: str, *, headers: Mapping[str, str], timeout_s: float, body: bytes | None = None
-    ) -> AsyncIterator[Reply]:
+    ) -> AsyncIterator[HttpReply]:
         """Send a request and give its answer, whatever the status. Raises Lost. Leaving the block ends a connection that is in use.
 
         `timeout_s` bounds everything, to the last byte of the body; connecting takes at most `connect_timeout_s` of it."""
-        timeout_s = max(timeout_s, SHORTEST_S)
+        timeout_s = max(timeout_s, MIN_TIMEOUT_S)
         limits = aiohttp.ClientTimeout(
             total=timeout_s,
             sock_connect=min(self._connect_timeout_s, timeout_s),
@@ -87,17 +87,17 @@ class HttpClient:
         try:
             response = await self._opened().request(method, url, headers=headers, data=body, timeout=limits, allow_redirects=False)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            reason = describe(error, timeout_s)
+            reason = describe_error(error, timeout_s)
         else:
             try:
-                yield Reply(response, timeout_s)
+                yield HttpReply(response, timeout_s)
             finally:
                 if response.content.at_eof():
                     response.release()
                 else:
                     response.close()
             return
-        raise Lost(reason)
+        raise TransportError(reason)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
@@ -117,7 +117,7 @@ class HttpClient:
             await session.close()
 
 
-def describe(error: Exception, timeout_s: float) -> str:
+def describe_error(error: Exception, timeout_s: float) -> str:
     """Say what happened to a connection, in words that hold no address, header or body."""
     match error:
         case aiohttp.ConnectionTimeoutError():

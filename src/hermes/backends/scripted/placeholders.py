@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-_PLACE = re.compile(r"\{\{(\w+)\}\}|\{(\w+)(?:\|([^{}]*))?\}")
+_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{(\w+)(?:\|([^{}]*))?\}")
 _LEFT_OUT = object()
 
 
-def fill(text: str, places: Mapping[str, str]) -> str:
+def fill_text(text: str, places: Mapping[str, str]) -> str:
     """A text with its places filled in. A place that nobody knows stays as it is."""
 
     def filled(found: re.Match[str]) -> str:
@@ -24,40 +24,40 @@ def fill(text: str, places: Mapping[str, str]) -> str:
             return f"{{{found[1]}}}"
         return places.get(found[2], found[0]) or found[3] or ""
 
-    return _PLACE.sub(filled, text)
+    return _PLACEHOLDER.sub(filled, text)
 
 
-def fill_all(arguments: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, Any]:
+def fill_arguments(arguments: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, Any]:
     """The same for all texts in a table, at any depth. A text of which nothing is left is left out, and so is a table of such texts."""
-    return {key: value for key, value in ((key, _filled(item, places)) for key, item in arguments.items()) if value is not _LEFT_OUT}
+    return {key: value for key, value in ((key, _fill_value(item, places)) for key, item in arguments.items()) if value is not _LEFT_OUT}
 
 
-def _filled(value: Any, places: Mapping[str, str]) -> Any:
+def _fill_value(value: Any, places: Mapping[str, str]) -> Any:
     match value:
         case str():
-            text = fill(value, places)
+            text = fill_text(value, places)
             return text if text.strip() or not value else _LEFT_OUT
         case Mapping():
-            table = fill_all(value, places)
+            table = fill_arguments(value, places)
             return table if table or not value else _LEFT_OUT
         case list():
-            return [item for item in (_filled(item, places) for item in value) if item is not _LEFT_OUT]
+            return [item for item in (_fill_value(item, places) for item in value) if item is not _LEFT_OUT]
     return value
 
 
-def places_in(text: str) -> Iterator[str]:
+def placeholder_names(text: str) -> Iterator[str]:
     """The names of the places of a text."""
-    return (found[2] for found in _PLACE.finditer(text) if found[2] is not None)
+    return (found[2] for found in _PLACEHOLDER.finditer(text) if found[2] is not None)
 
 
-def each_text(value: Any, look: Callable[[str], Any]) -> None:
+def visit_texts(value: Any, look: Callable[[str], Any]) -> None:
     """Look at every text in a value of lists and tables; not at keys."""
     match value:
         case str():
             look(value)
         case Mapping():
             for item in value.values():
-                each_text(item, look)
+                visit_texts(item, look)
         case list():
             for item in value:
-                each_text(item, look)
+                visit_texts(item, look)

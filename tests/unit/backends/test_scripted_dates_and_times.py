@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from hermes.backends.scripted.moments import Moment, read_moment
+from hermes.backends.scripted.dates_and_times import Moment, read_moment
 
 NOW = datetime(2026, 3, 6, 12, 0)  # noqa: DTZ001  # a Friday at noon, where the user is
 

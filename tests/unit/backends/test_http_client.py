@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from hermes.backends.client import HttpClient, Lost
+from hermes.backends.http_client import HttpClient, TransportError
 
 HEADERS = {"x-api-key": "sk-secret"}
 seen: list[dict[str, str]] = []
@@ -59,16 +59,16 @@ async def test_goes_nowhere_else_and_remembers_nothing(client: HttpClient, url: 
 
 
 async def test_a_body_that_does_not_end_is_given_up(client: HttpClient, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes.backends.client.LONGEST_BODY", 5_000)
+    monkeypatch.setattr("hermes.backends.http_client.LONGEST_BODY", 5_000)
     async with client.send("GET", f"{url}/long", headers=HEADERS, timeout_s=5) as reply:
-        with pytest.raises(Lost):
+        with pytest.raises(TransportError):
             await reply.read()
 
 
 @pytest.mark.parametrize("path", ["/garbage", None])
 async def test_errors_hold_nothing_that_was_sent(client: HttpClient, url: str, path: str | None) -> None:
     bad = {**HEADERS, "x-odd": "a\nb"} if path is None else HEADERS
-    with pytest.raises(Lost) as caught:
+    with pytest.raises(TransportError) as caught:
         async with client.send("GET", url + (path or "/"), headers=bad, timeout_s=5):
             pass
     error: BaseException | None = caught.value
@@ -79,7 +79,7 @@ async def test_errors_hold_nothing_that_was_sent(client: HttpClient, url: str, p
 
 async def test_an_address_that_is_none(client: HttpClient) -> None:
     for address in ("not an address", "ftp://127.0.0.1/", "http://"):
-        with pytest.raises(Lost):
+        with pytest.raises(TransportError):
             async with client.send("GET", address, headers=HEADERS, timeout_s=5):
                 pass
 

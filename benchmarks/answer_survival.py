@@ -42,7 +42,7 @@ from hermes.trajectories.compress import (
     load_counter,
     read_settings,
 )
-from hermes.trajectories.model import ModelFailed, Request, Sampled
+from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest
 
 SHARES = (0.5, 0.25, 0.1)
 CLEARLY = 0.1
@@ -266,14 +266,14 @@ class LocalModel:
         self._backend = backend
         self.tokens = 0
 
-    async def sample(self, request: Request) -> Sampled:
+    async def sample(self, request: SampleRequest) -> SampledMessage:
         ask = ModelRequest(messages=request.messages, max_tokens=(request.max_tokens or 512) // 2, sampling={**request.sampling, "seed": 8})
         try:
             answer = await self._backend.complete(ask, self.name, timeout_s=request.timeout_s or 300)
         except BackendError as error:
             raise ModelFailed(str(error)) from error
         self.tokens += answer.usage.tokens_out
-        return Sampled(answer.message, CallRecord(model=answer.model, finish_reason=answer.finish_reason, sampling=request.sampling))
+        return SampledMessage(answer.message, CallRecord(model=answer.model, finish_reason=answer.finish_reason, sampling=request.sampling))
 
 
 @asynccontextmanager

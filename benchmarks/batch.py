@@ -39,7 +39,7 @@ from hermes.trajectories.batch.rollout import Rollout
 from hermes.trajectories.batch.runner import Plan, Runner, Shelf, jobs_of
 from hermes.trajectories.batch.statistics import statistics_of
 from hermes.trajectories.batch.writer import Writer
-from hermes.trajectories.model import Model, Request, Sampled
+from hermes.trajectories.sampling_model import SampledMessage, SampleRequest, SamplingModel
 
 CONCURRENCY = 16
 MOST_MS = 5.0
@@ -90,7 +90,7 @@ class AtOnce:
 
     name: str = "at_once"
 
-    async def sample(self, request: Request) -> Sampled:
+    async def sample(self, request: SampleRequest) -> SampledMessage:
         last = request.messages[-1]
         message: dict[str, Any] = {"role": "assistant", "content": "This is what I know about it, and it is not much."}
         if request.tools and last["role"] == "user" and not str(last["content"]).startswith("("):
@@ -106,7 +106,7 @@ class AtOnce:
             logprobs=[-0.5] * 12,
             sample_id=request.sample_id,
         )
-        return Sampled(message, record, 100)
+        return SampledMessage(message, record, 100)
 
 
 def calls_for(tools: set[str]) -> list[dict[str, Any]]:
@@ -145,7 +145,7 @@ class Took(NamedTuple):
         return Took(self.clock - began.clock, self.processor - began.processor)
 
 
-async def measure(folder: Path, rollouts: int, kind: str, model: Model, *, is_kept: bool) -> Took:
+async def measure(folder: Path, rollouts: int, kind: str, model: SamplingModel, *, is_kept: bool) -> Took:
     """Return what a run takes."""
     prompts = folder / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"id": f"i{at}", "prompt": f"Tell me about {at}."}) + "\n" for at in range(rollouts // 4)))
@@ -182,7 +182,7 @@ def plain(folder: Path, rollouts: int) -> Took:
                 messages: list[dict[str, Any]] = [{"role": "user", "content": f"Tell me about {number}."}]
                 while messages[-1]["role"] != "assistant":
                     tools = [{"function": {"name": "add"}}] if len(messages) == 1 else []
-                    said = await model.sample(Request(messages=messages, tools=tools, sample_id=str(number)))
+                    said = await model.sample(SampleRequest(messages=messages, tools=tools, sample_id=str(number)))
                     messages.append(dict(said.message))
                     for call in said.message.get("tool_calls", ()):
                         arguments = json.loads(call["function"]["arguments"])

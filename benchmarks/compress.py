@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes import CallRecord, MessageGraph
-from hermes.trajectories.turns import to_turns
+from hermes.trajectories.sharegpt_turns import to_turns
 
 COUNT = 200_000
 TARGET, SUMMARY = 800, 120

@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 
 from hermes import CallRecord, MessageGraph
-from hermes.trajectories.calls import TOKEN, Call, Policies, read_calls
+from hermes.trajectories.calls import TOKEN_BYTES, SampledCall, SamplePolicies, read_calls
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.plan import ExportSettings, plan_session
 from hermes.trajectories.rows import Row, linear_rows
-from hermes.trajectories.source import Session, read_sessions
+from hermes.trajectories.source import ExportSession, read_sessions
 from hermes.trajectories.tree import tree_row
 
 VOCABULARY = 150_000
@@ -103,7 +103,7 @@ def long_session() -> tuple[MessageGraph, dict[str, int]]:
             summariser.say("user", agent.some(60, 60))
             summary = summariser.sample(400, 400)
             text = agent._text(summary)
-            agent.chat.squash(slice(1, None), {"role": "user", "content": text, "metadata": {"chat": summariser.chat}})
+            agent.chat.compact(slice(1, None), {"role": "user", "content": text, "metadata": {"chat": summariser.chat}})
             agent.tokens = rules + summary
     return agent.chat, agent.lengths
 
@@ -162,8 +162,8 @@ def plan(texts: Sequence[str]) -> Planned:
         first_row = 0
         for number, text in enumerate(texts):
             step = partial(_step, planned.seconds)
-            session = Session(str(number), step("decode", lambda text=text: MessageGraph.from_json(text)))
-            calls = step("read_calls", lambda session=session: read_calls(session, Policies()))
+            session = ExportSession(str(number), step("decode", lambda text=text: MessageGraph.from_json(text)))
+            calls = step("read_calls", lambda session=session: read_calls(session, SamplePolicies()))
             rows = step("linear_rows", lambda calls=calls: linear_rows(calls))
             tree = step("tree_row", lambda calls=calls: tree_row(calls))
             whole = plan_session(session, calls, first_row)
@@ -171,7 +171,7 @@ def plan(texts: Sequence[str]) -> Planned:
                 step(name, lambda writer=writer, whole=whole: list(writer.write(whole)))
             first_row += len(rows)
             planned.calls += len(calls)
-            planned.call_tokens += sum(len(call.prompt) + len(call.completion) for call in calls) // TOKEN
+            planned.call_tokens += sum(len(call.prompt) + len(call.completion) for call in calls) // TOKEN_BYTES
             planned.row_tokens += sum(row.length for row in rows)
             planned.tree_tokens += len(tree.tokens)
         for name, writer in writers.items():
@@ -236,14 +236,14 @@ def load(name: str) -> Any:
 class PeerSession:
     """A session as the peers take it: rows for TRL, messages with their tokens for verifiers."""
 
-    calls: list[Call]
+    calls: list[SampledCall]
     rows: list[Row]
     requests: list[tuple[list[tuple[str, str]], list[tuple[int, int]]]]
     """For every call the messages sent (role, text), and which prompt tokens each of them takes."""
 
 
 def peer_session(graph: MessageGraph, lengths: Mapping[str, int]) -> PeerSession:
-    calls = read_calls(Session("peer", graph), Policies())
+    calls = read_calls(ExportSession("peer", graph), SamplePolicies())
     requests = []
     for call in calls:
         messages = [(message["role"], message["content"]) for message in call.response.context]

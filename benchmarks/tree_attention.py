@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from hermes.graph import CallRecord, MessageGraph
-from hermes.trajectories.calls import Call, Policies, read_calls
+from hermes.trajectories.calls import SampledCall, SamplePolicies, read_calls
 from hermes.trajectories.rows import Row, linear_rows
-from hermes.trajectories.source import Session
+from hermes.trajectories.source import ExportSession
 from hermes.trajectories.tree import TreeRow, tree_row
 
 try:
@@ -60,7 +60,7 @@ CPU = Size(2, 64, 4, 512, system=30, reasoning=10, answer=4, tool=12, batch_toke
 # Sessions --------------------------------------------------------------------------------------------------------
 
 
-def session(turns: int, size: Size) -> list[Call]:
+def session(turns: int, size: Size) -> list[SampledCall]:
     """An agent that thinks, answers and calls a tool in every turn; later turns are not shown the reasoning of earlier ones."""
     source = random.Random(turns)
 
@@ -82,7 +82,7 @@ def session(turns: int, size: Size) -> list[Call]:
         chat.commit(turn, {"role": "assistant", "content": f"answer {number}", "reasoning_content": f"thought {number}"}, call=call)
         chat.append({"role": "tool", "tool_call_id": str(number), "content": f"result {number}"})
         context = context + answer + result
-    return read_calls(Session(f"{turns} turns", chat), Policies())
+    return read_calls(ExportSession(f"{turns} turns", chat), SamplePolicies())
 
 
 # Batches ---------------------------------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ def compare_speed(model: Model, turns: int, machine: Machine, dtype: Any, repeat
     return max(abs(m.loss - whole.loss) for m, _ in measured) < (1e-4 if dtype == torch.float32 else 1e-2)
 
 
-def _tree(calls: Sequence[Call]) -> TreeRow:
+def _tree(calls: Sequence[SampledCall]) -> TreeRow:
     tree = tree_row(calls)
     assert tree is not None
     return tree

@@ -244,7 +244,7 @@ def test_finds_what_the_graph_must_not_import() -> None:
     bad = {
         "hermes/graph/__init__.py": "import json, msgspec\nfrom hermes.graph.edit import apply",
         "hermes/graph/edit.py": "from collections.abc import Mapping\nfrom hermes.turn import Turn\nfrom numpy.linalg import norm",
-        "hermes/graph/walk.py": "from . import edit\nfrom .edit import apply\nfrom .. import turn\nfrom hermes_graph import other",
+        "hermes/graph/traversal.py": "from . import edit\nfrom .edit import apply\nfrom .. import turn\nfrom hermes_graph import other",
         "hermes/graphs.py": "import msgspec",
         "hermes/turn.py": "import msgspec",
     }
@@ -252,8 +252,8 @@ def test_finds_what_the_graph_must_not_import() -> None:
         "hermes/graph/__init__.py:1: graph imports msgspec",
         "hermes/graph/edit.py:2: graph imports hermes.turn",
         "hermes/graph/edit.py:3: graph imports numpy.linalg",
-        "hermes/graph/walk.py:3: graph imports hermes.turn",
-        "hermes/graph/walk.py:4: graph imports hermes_graph",
+        "hermes/graph/traversal.py:3: graph imports hermes.turn",
+        "hermes/graph/traversal.py:4: graph imports hermes_graph",
     ]
 
 
@@ -266,9 +266,9 @@ def test_finds_a_ring_through_three_modules() -> None:
 
 def test_finds_a_ring_through_a_package_that_shows_its_modules() -> None:
     package = {"hermes/graph/__init__.py": "from hermes.graph.edit import apply", "hermes/graph/edit.py": "from hermes.graph import walk"}
-    assert rings({**package, "hermes/graph/walk.py": ""}) == []
-    [ring] = rings({**package, "hermes/graph/walk.py": "from hermes.graph import apply"})
-    assert set(ring.split(" <- ")) == {"hermes.graph", "hermes.graph.edit", "hermes.graph.walk"}
+    assert rings({**package, "hermes/graph/traversal.py": ""}) == []
+    [ring] = rings({**package, "hermes/graph/traversal.py": "from hermes.graph import apply"})
+    assert set(ring.split(" <- ")) == {"hermes.graph", "hermes.graph.edit", "hermes.graph.traversal"}
 
 
 def test_finds_a_ring_of_types_and_a_module_that_imports_itself() -> None:
@@ -281,7 +281,7 @@ def test_finds_imports_against_the_reading_order() -> None:
     bad = {
         "hermes/__init__.py": "from hermes.graph import MessageGraph",
         "hermes/cli.py": "from hermes import MessageGraph\nfrom hermes.app import start\nimport hermes.__main__",
-        "hermes/graph/edit.py": "from hermes.graph.walk import walk\nfrom hermes import MessageGraph",
+        "hermes/graph/edit.py": "from hermes.graph.traversal import walk\nfrom hermes import MessageGraph",
         "hermes/helpers.py": "",
         "hermes/soul/load.py": "from hermes.ports import souls\nfrom hermes.gateway.complete import complete",
         "hermes/trajectories/rows.py": "from hermes.graph import MessageGraph\nfrom typing import Any\nfrom ..turn import Turn",

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes import CallRecord, MessageGraph, SampleConflict, Turn
-from hermes.graph.revive import history_of
+from hermes.graph.stored_graph import history_of
 from hermes.ports.errors import DataDamaged, NotFound, StaleHead, UserErased
 from hermes.ports.graphs import GraphEntry
 from hermes.ports.sessions import Session
@@ -98,7 +98,7 @@ async def like_rich_session(shelf: Shelf) -> MessageGraph:
     graph.append(says("assistant", "second"))
     graph[1]["content"] = "edited"
     graph.append(says("assistant", "third"), call=CallRecord(policy_spans=[("a", 0, 1), ("b", 1, 2)], usage={"in": 3}))
-    graph.squash(slice(1, 3), "(summary)")
+    graph.compact(slice(1, 3), "(summary)")
     for response in graph.responses():
         graph.annotate(response, reward=0.5, words=["well", {"done": True}])
     return graph
@@ -272,9 +272,9 @@ class Program:
     def assign(self, graph: MessageGraph, start: int, stop: int, texts: list[str]) -> None:
         graph[start:stop] = [says("user", text) for text in texts]
 
-    def squash(self, graph: MessageGraph, start: int, length: int, text: str) -> None:
+    def compact(self, graph: MessageGraph, start: int, length: int, text: str) -> None:
         if graph[start : start + length]:
-            graph.squash(slice(start, start + length), text)
+            graph.compact(slice(start, start + length), text)
 
     def note(self, graph: MessageGraph, place: int, text: str) -> None:
         if -len(graph) <= place < len(graph):

@@ -32,11 +32,11 @@ from hermes.ports.errors import StoreUnavailable
 from hermes.ports.models import ChainFailed, NoCapacity, UnknownPrice
 from hermes.stores.postgres.database import on
 from hermes.trajectories.batch.tools import Errand, ToolOutcome, opened
-from hermes.trajectories.model import ModelFailed, Request
+from hermes.trajectories.sampling_model import ModelFailed, SampleRequest
 from tests.fakes.vendors import Vendors, vendors
 
 SERVER = (sys.executable, str(Path(__file__).parents[1] / "unit" / "tools" / "mcp_server.py"))
-HELLO = Request(messages=[{"role": "user", "content": "hello"}], sample_id="run/a/0/0", sampling={"seed": 7}, max_tokens=20)
+HELLO = SampleRequest(messages=[{"role": "user", "content": "hello"}], sample_id="run/a/0/0", sampling={"seed": 7}, max_tokens=20)
 ERRAND = Errand("item", 0, 1, {"timezone": "Asia/Makassar"})
 
 
@@ -91,8 +91,8 @@ async def test_a_sample_is_paid_recorded_and_never_a_copy(settings: Settings) ->
 
 async def test_no_answer_is_longer_than_the_settings_pay_for(settings: Settings) -> None:
     async with served(settings) as (chosen, fakes), open_model(chosen, "toy") as model:
-        await model.sample(Request(messages=HELLO.messages, sample_id="x", max_tokens=10_000))
-        await model.sample(Request(messages=HELLO.messages, sample_id="y"))
+        await model.sample(SampleRequest(messages=HELLO.messages, sample_id="x", max_tokens=10_000))
+        await model.sample(SampleRequest(messages=HELLO.messages, sample_id="y"))
     assert [request.body["max_tokens"] for request in fakes.vllm.requests] == [50, 50]
 
 

@@ -10,7 +10,7 @@ from hermes.router.compaction_policy import ImageTokenCounter
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.source import Session
+from hermes.trajectories.source import ExportSession
 from hermes.trajectories.verify import verify
 from tests.flows.service import running
 
@@ -38,5 +38,5 @@ async def test_a_long_conversation_is_compacted_and_its_export_is_complete(
         assert len(list(graph.responses())) == 12
         assert list(graph)[-2]["content"].endswith(f"11: {TALE}")
     out = tmp_path_factory.mktemp("export") / "rows"
-    summary = export([Session("one", graph)], out, ExportSettings(format="sharegpt"), FORMATS)
+    summary = export([ExportSession("one", graph)], out, ExportSettings(format="sharegpt"), FORMATS)
     assert (summary.manifest["samples"], verify(out).ok) == (12, True)

@@ -22,7 +22,7 @@ from hermes.ports.transactions import Transaction
 from hermes.router.feedback import MAX_TRIES, Feedback
 from hermes.stores.postgres.database import on
 from hermes.stores.postgres.graphs import PostgresGraphs
-from hermes.trajectories.source import Session
+from hermes.trajectories.source import ExportSession
 from hermes.turn import Platform
 from tests.flows.service import Service, running
 
@@ -71,7 +71,7 @@ class Talk:
         stored = Stored(self.service.database, parts.sessions, parts.graphs)
         [session_id] = await stored.find(SessionQuery(account="fake"))
         session = await stored.read(session_id)
-        assert isinstance(session, Session)
+        assert isinstance(session, ExportSession)
         return {
             str(response.message["content"]): [(note["reaction"], note["reward"]) for note in response.annotations if "reaction" in note]
             for response in session.graph.responses()

@@ -26,7 +26,7 @@ from pathlib import Path
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.shards import export_on
+from hermes.trajectories.parallel_export import export_on
 from hermes.trajectories.source import Sessions, find_files
 
 if __name__ == "__main__":

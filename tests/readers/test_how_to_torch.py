@@ -12,7 +12,7 @@ from hermes import CallRecord, MessageGraph
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.source import Session
+from hermes.trajectories.source import ExportSession
 from tests.readers.pages import run_page
 
 torch = pytest.importorskip("torch", reason="needs torch, which Hermes does not depend on: pip install torch")
@@ -56,7 +56,7 @@ def chat() -> MessageGraph:
 
 def step(page: str, kind: str, folder: Path) -> Any:
     """Export, and run the page's step from that folder; return the model after it."""
-    export([Session("capitals", chat())], folder / "out", ExportSettings(format=kind), FORMATS)
+    export([ExportSession("capitals", chat())], folder / "out", ExportSettings(format=kind), FORMATS)
     model = Model()
     with contextlib.chdir(folder):
         run_page(page, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))

@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from hermes import CallRecord, MessageGraph
-from hermes.trajectories.calls import Policies, read_calls
+from hermes.trajectories.calls import SamplePolicies, read_calls
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.source import Session, read_sessions
+from hermes.trajectories.source import ExportSession, read_sessions
 from hermes.trajectories.tree import ancestor_mask, tree_row
 
 torch = pytest.importorskip("torch", reason="needs torch, which Hermes does not depend on: pip install torch")
@@ -175,9 +175,9 @@ def compacted(agent: Agent) -> Iterator[MessageGraph]:
     for attempt in (rejected, summariser):
         agent.talk(attempt, "sum up.", keep_reasoning="all")
     note = {"role": "user", "content": rejected[-1]["content"], "metadata": {"chat": rejected}}
-    chat.squash(slice(1, None), note, kind="compaction_attempt")
+    chat.compact(slice(1, None), note, kind="compaction_attempt")
     agent.talk(chat, "and?")
-    chat.squash(slice(1, None), {"role": "user", "content": summariser[-1]["content"], "metadata": {"chat": summariser}})
+    chat.compact(slice(1, None), {"role": "user", "content": summariser[-1]["content"], "metadata": {"chat": summariser}})
     agent.talk(chat, "go on.", "more.")
     yield chat
 
@@ -312,8 +312,8 @@ def test_a_trained_token_in_another_context_is_noticed(policy: Policy, graphs: P
 
 def test_the_ancestor_mask_shows_exactly_the_parents_of_a_token(graphs: Path):
     for session in read_sessions([graphs]):
-        assert isinstance(session, Session)
-        tree = tree_row(read_calls(session, Policies()))
+        assert isinstance(session, ExportSession)
+        tree = tree_row(read_calls(session, SamplePolicies()))
         assert tree is not None
         by_parents = np.zeros((len(tree.tokens), len(tree.tokens)), np.bool_)
         for query, parent in enumerate(tree.parents):

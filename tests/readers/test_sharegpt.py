@@ -7,7 +7,7 @@ import pytest
 
 from hermes import MessageGraph
 from hermes.trajectories.formats.sharegpt import ShareGptWriter
-from hermes.trajectories.imports import Imported, import_file
+from hermes.trajectories.imports import ImportedConversation, import_file
 from tests.readers.pages import run_page
 from tests.unit.trajectories.text_sessions import answer, forked_session, lines, nested_session, sampled, tool_session, user, write
 
@@ -26,7 +26,7 @@ def test_datasets_gives_back_every_line(tmp_path: Path, monkeypatch: pytest.Monk
     assert sum(turn["train"] for row in loaded for turn in row["conversations"]) == SAMPLES
     copy = tmp_path / "copy.jsonl"
     loaded.to_json(str(copy))
-    back = [one.graph for one in import_file(copy) if isinstance(one, Imported)]
+    back = [one.graph for one in import_file(copy) if isinstance(one, ImportedConversation)]
     assert back[0] == tool_session()
 
 

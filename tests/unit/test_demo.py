@@ -11,7 +11,7 @@ from rich.tree import Tree
 
 from hermes import CallRecord, MessageGraph
 from hermes.demo import SCENES, play
-from hermes.picture import one_line, picture
+from hermes.terminal import graph_tree, one_line
 from tests.unit.graph.sessions import rich_session
 
 
@@ -24,7 +24,7 @@ def toured(width: int = 100, pause: Callable[[], None] = lambda: None) -> tuple[
 
 def drawn(graph: MessageGraph, **options: int) -> str:
     output = StringIO()
-    Console(file=output, width=200, color_system=None, force_terminal=False).print(picture(graph, "chat", **options))
+    Console(file=output, width=200, color_system=None, force_terminal=False).print(graph_tree(graph, "chat", **options))
     return output.getvalue()
 
 
@@ -110,7 +110,7 @@ def test_the_picture_shows_the_list_its_versions_and_who_succeeded_whom() -> Non
     chat.append({"role": "assistant", "content": "one"})
     chat[1]["content"] = "2"
     chat.append({"role": "assistant", "content": "two"})
-    chat.squash(slice(1, None), "(summary)")
+    chat.compact(slice(1, None), "(summary)")
     turn = chat.prepare()
     chat.append({"role": "user", "content": "typed meanwhile"})
     chat.commit(turn, {"role": "assistant", "content": "late"})
@@ -262,7 +262,7 @@ def test_sampled_messages_are_green_and_others_plain() -> None:
     chat = MessageGraph([{"role": "user", "content": "q"}])
     chat.append({"role": "assistant", "content": "a"}, call=CallRecord(model="m"))
     chat[0]["content"] = "p"
-    colours = [[label(line).style for line in version.children] for version in picture(chat).children]
+    colours = [[label(line).style for line in version.children] for version in graph_tree(chat).children]
     assert colours == [["", ""], ["", "green"]]
 
 

@@ -9,7 +9,7 @@ from hermes.config import HistorySettings
 from hermes.gateway.catalogue import ModelCatalogue
 from hermes.router.compaction_policy import CompactionPolicy, ImageTokenCounter
 from hermes.trajectories.compress import CompressionSettings, Extractive, ModelSummariser, Summariser
-from hermes.trajectories.model import Model
+from hermes.trajectories.sampling_model import SamplingModel
 
 SUMMARY_S = 20.0
 """Somebody waits for their answer: a model that takes longer over a summary is not waited for."""
@@ -31,7 +31,7 @@ def compaction_from(history: HistorySettings, catalogue: ModelCatalogue) -> Comp
             return history.max_tokens
         return max(1, min(history.max_tokens, (first.capabilities.context - first.max_tokens) // 2))
 
-    def summariser(model: Model, tier: str) -> Summariser:
+    def summariser(model: SamplingModel, tier: str) -> Summariser:
         return ModelSummariser(model, settings) if history.asks_models and can_read(catalogue, tier) else Extractive()
 
     return CompactionPolicy(limit_of=limit_of, summariser=summariser, settings=settings, counter=ImageTokenCounter())

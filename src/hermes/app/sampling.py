@@ -44,7 +44,7 @@ from hermes.stores.postgres.database import Database
 from hermes.stores.redis.batch import Batch
 from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.replies import RedisReplies
-from hermes.trajectories.model import Model, ModelFailed, Request, Sampled
+from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest, SamplingModel
 from hermes.turn import Platform
 
 TIER = "batch"
@@ -58,7 +58,7 @@ NEVER_BETTER = (BadRequest, ContextTooLong, Unsupported)
 
 
 @asynccontextmanager
-async def open_model(settings: Settings, name: str, *, account: str = "batch") -> AsyncIterator[Model]:
+async def open_model(settings: Settings, name: str, *, account: str = "batch") -> AsyncIterator[SamplingModel]:
     """Open the stores that the settings name and the way to one model of the catalogue, for as long as the block lasts.
 
     As many calls as its backend has slots run at once; a caller beyond that waits its turn, however long it takes. Raises StartRefused
@@ -170,7 +170,7 @@ class GatewayModel:
         """The longest answer that the settings pay for; no request gets more."""
         return self.gateway.catalogue.models[self.name].max_tokens
 
-    async def sample(self, request: Request) -> Sampled:
+    async def sample(self, request: SampleRequest) -> SampledMessage:
         """Return one answer; raise ModelFailed. Waiting for one's turn is not part of the request's time."""
         async with self._turns:
             await self._pause.over()
@@ -180,9 +180,9 @@ class GatewayModel:
                 if isinstance(error, ChainFailed):
                     self._pause.note(error.last)
                 raise failure(error) from error
-        return Sampled(answer.completion.message, self._record(request, answer), answer.micro_usd)
+        return SampledMessage(answer.completion.message, self._record(request, answer), answer.micro_usd)
 
-    def _ask(self, request: Request) -> ModelRequest:
+    def _ask(self, request: SampleRequest) -> ModelRequest:
         return ModelRequest(
             messages=request.messages,
             max_tokens=request.max_tokens or NO_TOKEN_LIMIT,
@@ -192,7 +192,7 @@ class GatewayModel:
             user=str(self.user_id),
         )
 
-    def _caller(self, request: Request) -> Caller:
+    def _caller(self, request: SampleRequest) -> Caller:
         return Caller(
             user_id=self.user_id,
             account=self.account,
@@ -203,7 +203,7 @@ class GatewayModel:
             deadline_s=self.deadline_s if request.timeout_s is None else request.timeout_s,
         )
 
-    def _record(self, request: Request, answer: Answer) -> CallRecord:
+    def _record(self, request: SampleRequest, answer: Answer) -> CallRecord:
         """What the door would record of it, under the caller's own name for the sample."""
         asked = ChatRequest(
             model=self.name,

@@ -23,7 +23,7 @@ from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.seal import SealError
 from hermes.trajectories.errors import SourceError
-from hermes.trajectories.source import Session, checked
+from hermes.trajectories.source import ExportSession, check_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Stored:
         async with self.transactions.begin() as tx:
             return await self.sessions.find(tx, wanted)
 
-    async def read(self, session_id: UUID) -> Session | SourceError:
+    async def read(self, session_id: UUID) -> ExportSession | SourceError:
         """Return one session under its id, as it is now; a SourceError in its place if it is not what was stored once.
 
         Where somebody who spoke in it does not allow training, now, every response says so: `consent` is annotated as false, on this
@@ -50,7 +50,7 @@ class Stored:
                 # Whether somebody was deleted is asked first: their key may still be in this process.
                 may_train = await self.sessions.may_train(tx, session_id)
                 graph = await self.graphs.load(tx, session_id)
-            session = checked(name, graph, f"session {name}", size=1)  # opens every seal, some of which were still closed
+            session = check_session(name, graph, f"session {name}", size=1)  # opens every seal, some of which were still closed
         except (SealError, DataDamaged) as error:
             return SourceError(f"session {name}", str(error))
         if not may_train:

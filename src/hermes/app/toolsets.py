@@ -32,7 +32,7 @@ from hermes.tools.registry import Tool
 from hermes.trajectories.batch.functions import toolset_from
 from hermes.trajectories.batch.named import find_named
 from hermes.trajectories.batch.tools import Errand, ToolCall, ToolFailed, Tools, Toolset
-from hermes.trajectories.errors import SettingsError
+from hermes.trajectories.errors import TrajectorySettingsError
 from hermes.turn import Platform
 
 CONCIERGE, SERVERS = "concierge", "mcp"
@@ -48,7 +48,7 @@ def python_toolsets(names: Sequence[str]) -> dict[str, Toolset]:
             try:
                 found[name] = toolset_from(name, find_named(name, "--tools"))
             except (TypeError, ValueError, NameError) as error:
-                raise SettingsError(f"--tools {name!r}: {error}") from None
+                raise TrajectorySettingsError(f"--tools {name!r}: {error}") from None
     return found
 
 

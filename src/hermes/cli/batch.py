@@ -31,7 +31,7 @@ from hermes.trajectories.batch.recipe import Pace, Recipe
 from hermes.trajectories.batch.replay import groups
 from hermes.trajectories.batch.rollout import FAILED
 from hermes.trajectories.batch.statistics import PASS_MARK
-from hermes.trajectories.errors import SettingsError, TrajectoryError
+from hermes.trajectories.errors import TrajectoryError, TrajectorySettingsError
 
 SAMPLED, TOOLS, SCORES, PACE, RUN = "What is sampled", "Tools", "Scores", "Pace and money", "The run"
 
@@ -244,7 +244,7 @@ def _refuse(order: Order) -> None:
     model = order.recipe.model
     refuse_missing(order.settings, model)
     if (names or order.recipe.subagent_depth) and not models_of(order.settings)[model].capabilities.tools:
-        raise SettingsError(f"{model} takes no tools; leave out --tools and --subagents, or choose another --model")
+        raise TrajectorySettingsError(f"{model} takes no tools; leave out --tools and --subagents, or choose another --model")
     refuse_unknown_servers(order.settings, names)
     python_toolsets(names)
 
@@ -259,7 +259,7 @@ def _settle(folder: Folder, changes: Changes, changed: Changed | None, *, is_ret
             if names
         ]
         ways = "--changed keep leaves their rollouts as they are, --changed again sets them aside and runs the rows anew"
-        raise SettingsError(f"{' and '.join(what)}; {ways}")
+        raise TrajectorySettingsError(f"{' and '.join(what)}; {ways}")
     say_changes(changes, are_kept=changed is Changed.KEEP)
     if changes.stale and changed is Changed.AGAIN:
         gone = folder.set_aside(lambda placed: placed.entry.item in changes.stale)

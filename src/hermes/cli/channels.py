@@ -19,9 +19,9 @@ from hermes.cli.channels_waiting import show_first
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.running import Config, run, until_told, with_hermes
-from hermes.picture import one_line
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.ports.delivery_tracking import SentMessage
+from hermes.terminal import one_line
 from hermes.turn import Platform
 
 channels = typer.Typer(no_args_is_help=True, help="Accounts at platforms: add telegram, whatsapp or instagram; list, sent, remove.")

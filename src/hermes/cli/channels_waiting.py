@@ -11,10 +11,10 @@ from rich.console import Console
 
 from hermes.app import Hermes
 from hermes.app.channels import Pollers
-from hermes.picture import one_line
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.ports.inbox import InboxMessage
 from hermes.tasks import end_tasks
+from hermes.terminal import one_line
 
 LOOK_S = 0.5
 

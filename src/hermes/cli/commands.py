@@ -16,7 +16,7 @@ from hermes import __version__
 from hermes.cli.errors import complain, fail
 from hermes.demo import play
 from hermes.graph import GraphError, MessageGraph
-from hermes.picture import picture
+from hermes.terminal import graph_tree
 
 COMMANDS = ("demo", "graph")
 """The commands of this module, which need no other."""
@@ -105,7 +105,7 @@ def graph(
         typer.echo(chat.to_mermaid(), nl=False)
     else:
         console = Console()
-        console.print(picture(chat, name))
+        console.print(graph_tree(chat, name))
         console.print(f"verify: [bold]{report.status}[/]")
     for problem in report.problems:
         complain(problem)

@@ -26,9 +26,9 @@ from hermes.trajectories.compress.reading import read_settings
 from hermes.trajectories.compress.run import Job
 from hermes.trajectories.compress.settings import CompressionSettings
 from hermes.trajectories.compress.till import Spent
-from hermes.trajectories.engines import Engine, WorkerDied
+from hermes.trajectories.engines import ChunkEngine, WorkerDied
 from hermes.trajectories.errors import TrajectoryError
-from hermes.trajectories.model import Model
+from hermes.trajectories.sampling_model import SamplingModel
 
 CONFIG = Path("configs/trajectory_compression.yaml")
 SHIPPED = "trajectory_compression.yaml"
@@ -214,7 +214,7 @@ def _refuse_no_budget(usd: float, model: str | None) -> None:
         fail(f"--budget-usd is an amount in US dollars, not {usd}; leave it out to pay whatever it costs")
 
 
-def _run(job: Job, engine: Engine, order: _Order) -> Finished:
+def _run(job: Job, engine: ChunkEngine, order: _Order) -> Finished:
     size = sum(each.path.stat().st_size for each in job.inputs)
     if order.model is None:
         with watching(size, "compressing", is_quiet=order.is_json, is_paid=False) as advance:
@@ -223,7 +223,7 @@ def _run(job: Job, engine: Engine, order: _Order) -> Finished:
     budget = None if order.budget_usd is None else round(order.budget_usd * 1_000_000)
     with watching(size, "compressing", is_quiet=order.is_json, is_paid=True) as advance:
 
-        async def act(model: Model, at_once: int | None) -> Finished:
+        async def act(model: SamplingModel, at_once: int | None) -> Finished:
             return await compress_files_with(
                 model, job, engine, budget_micro_usd=budget, at_once=at_once, restarts=order.restarts, on_step=advance
             )
@@ -232,7 +232,7 @@ def _run(job: Job, engine: Engine, order: _Order) -> Finished:
         return finished
 
 
-def _dry_run(job: Job, engine: Engine, order: _Order) -> None:
+def _dry_run(job: Job, engine: ChunkEngine, order: _Order) -> None:
     size = sum(each.path.stat().st_size for each in job.inputs)
     service, chosen = order.chosen() if order.model is not None else (None, None)  # one that is not there is told at once
     with watching(size, "counting", is_quiet=order.is_json, is_paid=False) as advance:

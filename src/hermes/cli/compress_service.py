@@ -22,7 +22,7 @@ from hermes.config.named import Named
 from hermes.ports.models import UnknownPrice
 from hermes.trajectories.compress.settings import SummarizationSettings
 from hermes.trajectories.errors import SourceError
-from hermes.trajectories.model import Model
+from hermes.trajectories.sampling_model import SamplingModel
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ def choose(name: str, summarization: SummarizationSettings, settings_file: Path 
     return Chosen(name, settings)
 
 
-def with_model(chosen: Chosen, act: Callable[[Model, int | None], Coroutine[Any, Any, T]]) -> T:
+def with_model(chosen: Chosen, act: Callable[[SamplingModel, int | None], Coroutine[Any, Any, T]]) -> T:
     """Do something with an open model, and how many requests it takes at once. The log is quiet: what went well, the command says."""
     settings = chosen.settings
     start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))

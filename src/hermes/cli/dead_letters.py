@@ -18,12 +18,12 @@ from hermes.cli.errors import fail
 from hermes.cli.running import Config, run, with_hermes
 from hermes.cli.users_shown import counted
 from hermes.gateway.fleet import require_known
-from hermes.picture import one_line
 from hermes.ports.channels import SendOutcome
 from hermes.ports.dead_letters import DeadLetter, DeadLetterQuery
 from hermes.ports.delivery_tracking import DeliveryStatus
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transaction
+from hermes.terminal import one_line
 from hermes.turn import Platform
 
 T = TypeVar("T")

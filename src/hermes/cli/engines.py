@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 from hermes.cli import foreign
 from hermes.cli.errors import fail
-from hermes.trajectories.engines import Engine
-from hermes.trajectories.engines.local import Local
+from hermes.trajectories.engines import ChunkEngine
+from hermes.trajectories.engines.local import LocalEngine
 
 LOCAL, DAFT = "local", "daft"
 DAFT_ENGINE = "hermes.trajectories.engines.daft"
@@ -19,7 +19,7 @@ DAFT_ENGINE = "hermes.trajectories.engines.daft"
 
 
 @contextmanager
-def opened_engine(name: str, workers: int) -> Iterator[Engine]:
+def opened_engine(name: str, workers: int) -> Iterator[ChunkEngine]:
     """Open the engine of this name; an unknown one, or one that is not installed, is one line and exit code 2."""
     engine = _engine(name, workers)
     # A worker that dies is an error of its pipe, and not our end: there is a draft to clean up, and something to say.
@@ -30,14 +30,14 @@ def opened_engine(name: str, workers: int) -> Iterator[Engine]:
         signal.signal(signal.SIGPIPE, before)
 
 
-def _engine(name: str, workers: int) -> Engine:
+def _engine(name: str, workers: int) -> ChunkEngine:
     if name == LOCAL:
-        return Local(workers)
+        return LocalEngine(workers)
     if name != DAFT and not name.startswith("ray://"):
         fail(f"unknown engine {name!r}; one of {LOCAL}, {DAFT}, ray://HOST:PORT")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # Daft tells its makers about every start, unless told not to
     try:
-        engine: Engine = importlib.import_module(DAFT_ENGINE).DaftEngine(None if name == DAFT else name)
+        engine: ChunkEngine = importlib.import_module(DAFT_ENGINE).DaftEngine(None if name == DAFT else name)
     except ModuleNotFoundError as error:
         fail(f"--engine {name} needs {foreign(error)}; install it: pip install 'hermes-graph[batch]'")
     return engine

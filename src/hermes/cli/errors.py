@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import typer
 
-from hermes.picture import one_line
+from hermes.terminal import one_line
 
 BAD_INPUT = 2
 

@@ -12,9 +12,9 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.table import Table
 
 from hermes.trajectories.calls import NO_CONSENT, NO_IDS, NO_PROMPT_IDS, SCRIPTED_ANSWER
-from hermes.trajectories.export import Summary
+from hermes.trajectories.export import ExportSummary
+from hermes.trajectories.parallel_export import ExportProgress
 from hermes.trajectories.plan import SessionPlan
-from hermes.trajectories.shards import Step
 
 
 class Sized(Protocol):
@@ -36,7 +36,7 @@ class Bar:
         self._tokens += sum(call.trained for call in plan.calls)
         self._progress.update(self._task, total=self._source.size, advance=plan.session.size, sessions=self._sessions, tokens=self._tokens)
 
-    def on_step(self, step: Step) -> None:
+    def on_step(self, step: ExportProgress) -> None:
         self._progress.update(self._task, total=step.bytes_to_read, completed=step.bytes_read, sessions=step.sessions, tokens=step.tokens)
 
 
@@ -67,7 +67,7 @@ ADVICE = {
 }
 
 
-def why_nothing(summary: Summary) -> str:
+def why_nothing(summary: ExportSummary) -> str:
     """Say why an export is empty, and what would help where something would."""
     reasons = summary.manifest["excluded"]
     if not reasons:
@@ -76,7 +76,7 @@ def why_nothing(summary: Summary) -> str:
     return f"{reasons[main]['samples']:,} samples: {main}{ADVICE.get(main, '')}"
 
 
-def show_summary(summary: Summary, out: Path) -> None:
+def show_summary(summary: ExportSummary, out: Path) -> None:
     manifest = summary.manifest
     tokens: dict[str, int] = manifest["tokens"]
     table = Table(title=f"{out}", title_justify="left", show_header=False, box=None, padding=(0, 2))

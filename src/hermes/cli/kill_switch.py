@@ -14,9 +14,9 @@ from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.running import Config, run, with_hermes
-from hermes.picture import one_line
 from hermes.ports.budgets import CallsPaused, KillSwitchRecord, PauseReason
 from hermes.ports.errors import StoreUnavailable
+from hermes.terminal import one_line
 
 kill_switch = typer.Typer(
     no_args_is_help=True,

@@ -19,7 +19,7 @@ from hermes.cli.running import CANNOT_RUN, new_event_loop, settings_from, start_
 from hermes.ports.errors import NotFound, PortError, UserErased
 from hermes.ports.sessions import SessionQuery
 from hermes.trajectories.errors import SourceError
-from hermes.trajectories.source import Session
+from hermes.trajectories.source import ExportSession
 
 AGO = re.compile(r"(\d+)\s*([mhdw])")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -39,7 +39,7 @@ class StoredSessions:
     def size(self) -> int:
         return len(self._found) - self.forgotten
 
-    def __iter__(self) -> Iterator[Session | SourceError]:
+    def __iter__(self) -> Iterator[ExportSession | SourceError]:
         self.forgotten = 0
         for session_id in self._found:
             try:

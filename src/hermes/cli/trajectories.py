@@ -20,17 +20,17 @@ from hermes.cli.commands import app
 from hermes.cli.engines import LOCAL, opened_engine
 from hermes.cli.errors import complain, fail
 from hermes.cli.export_shown import Bar, show_summary, watching, why_nothing
-from hermes.trajectories.calls import Policies
-from hermes.trajectories.engines import Engine, WorkerDied
-from hermes.trajectories.engines.local import Local
+from hermes.trajectories.calls import SamplePolicies
+from hermes.trajectories.engines import ChunkEngine, WorkerDied
+from hermes.trajectories.engines.local import LocalEngine
 from hermes.trajectories.errors import SourceError, TrajectoryError
-from hermes.trajectories.export import Summary, export
+from hermes.trajectories.export import ExportSummary, export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.imports import SHAPES, import_files
+from hermes.trajectories.parallel_export import export_on
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.shards import export_on
-from hermes.trajectories.source import Session, Sessions, find_files
-from hermes.trajectories.tokenize import Tokenizer, load_tokenizer
+from hermes.trajectories.source import ExportSession, FileSessions, find_files
+from hermes.trajectories.tokenizer import Tokenizer, load_tokenizer
 from hermes.trajectories.verify import verify
 
 STORED = "hermes.cli.stored"
@@ -131,7 +131,7 @@ def export_command(
 
     Exit code 0 when all went well, 1 when an input could not be read (it is named, the rest is exported), 2 for bad arguments."""
     scripted: Literal["exclude", "include"] = "include" if include_scripted else "exclude"
-    policies = Policies(keep.value, retries.value, derived.value, frozenset(policy_version) if policy_version else None, scripted)
+    policies = SamplePolicies(keep.value, retries.value, derived.value, frozenset(policy_version) if policy_version else None, scripted)
     settings = ExportSettings(format=format_, policies=policies, source=source)
     is_stored = bool(conversation) or since is not None or account is not None or is_everything
     _refuse_contradictions(bool(graphs), is_stored, save_graphs, config, out)
@@ -146,7 +146,7 @@ def export_command(
                 bar = stack.enter_context(watching(read, is_quiet=is_json))
                 summary = export(sessions, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=bar.on_session)
             else:
-                read = Sessions(find_files(graphs or ()))
+                read = FileSessions(find_files(graphs or ()))
                 bar = stack.enter_context(watching(read, is_quiet=is_json))
                 chosen = stack.enter_context(opened_engine(engine, workers))
                 summary = _export_files(read, out, settings, tokenizer=tokenizer, engine=chosen, bar=bar)
@@ -248,8 +248,10 @@ def import_command(
         raise typer.Exit(1)
 
 
-def _export_files(read: Sessions, out: Path, settings: ExportSettings, *, tokenizer: Path | None, engine: Engine, bar: Bar) -> Summary:
-    if isinstance(engine, Local) and engine.workers == 1:
+def _export_files(
+    read: FileSessions, out: Path, settings: ExportSettings, *, tokenizer: Path | None, engine: ChunkEngine, bar: Bar
+) -> ExportSummary:
+    if isinstance(engine, LocalEngine) and engine.workers == 1:
         return export(read, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=bar.on_session)
     return export_on(engine, read, out, settings, FORMATS, tokenizer=tokenizer, on_step=bar.on_step)
 
@@ -267,7 +269,7 @@ class Source(Protocol):
         """How many sessions were left out because people were deleted."""
         ...
 
-    def __iter__(self) -> Iterator[Session | SourceError]: ...
+    def __iter__(self) -> Iterator[ExportSession | SourceError]: ...
 
 
 def _refuse_contradictions(has_graphs: bool, is_stored: bool, save_graphs: Path | None, config: Path | None, out: Path) -> None:  # noqa: FBT001  # what was said
@@ -294,7 +296,7 @@ def _load_stored() -> Callable[..., AbstractContextManager[Source]]:
 
 
 @contextmanager
-def _saving(source: Source, file: Path) -> Iterator[Iterable[Session | SourceError]]:
+def _saving(source: Source, file: Path) -> Iterator[Iterable[ExportSession | SourceError]]:
     """Write the sessions to a file while they are read. It appears when the block ends well; readable for its owner alone."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
@@ -312,10 +314,10 @@ class _Saving:
     def __init__(self, source: Source, file: Path) -> None:
         self._source, self._file = source, file
 
-    def __iter__(self) -> Iterator[Session | SourceError]:
+    def __iter__(self) -> Iterator[ExportSession | SourceError]:
         with self._file.open("w", encoding="utf-8") as lines:
             for session in self._source:
-                if isinstance(session, Session):
+                if isinstance(session, ExportSession):
                     lines.write(session.graph.to_json() + "\n")
                 yield session
 

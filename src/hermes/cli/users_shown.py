@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hermes.picture import one_line
 from hermes.ports.credits import Balance
 from hermes.ports.memories import Dream, DreamKind, DreamReview, Fact, FactOrigin
 from hermes.ports.users import User, UserChannel
 from hermes.soul.my_data import MyData, MyMemory, to_json_value
+from hermes.terminal import one_line
 
 HOW = {FactOrigin.SAID: "said", FactOrigin.RULE: "said", FactOrigin.TOOL: "by a tool", FactOrigin.SYSTEM: "by Hermes"}
 ERRANDS = ("bookings", "reminders", "price_watchers", "meals", "orders")

@@ -11,7 +11,7 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 
 from hermes.graph import CallRecord, MessageGraph
-from hermes.picture import picture
+from hermes.terminal import graph_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def play(console: Console, pause: Callable[[], None]) -> MessageGraph:
         console.print(scene.why, style="italic")
         console.print(Syntax(scene.code, "python", background_color="default", padding=(1, 2), word_wrap=True))
         exec(scene.code, names)  # noqa: S102  # our own text from this file, shown word for word
-        console.print(picture(_chat(names)))
+        console.print(graph_tree(_chat(names)))
         pause()
     chat = _chat(names)
     console.print(Rule(f"[bold]{len(SCENES) + 1}. What you get out of it[/]", align="left"))

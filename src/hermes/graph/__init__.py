@@ -20,8 +20,8 @@ from hermes.graph.errors import (
 )
 from hermes.graph.graph import MessageGraph
 from hermes.graph.response import Response, Turn
+from hermes.graph.traversal import Edge, Report
 from hermes.graph.view import Message, Version
-from hermes.graph.walk import Edge, Report
 
 __all__ = [
     "CallError",

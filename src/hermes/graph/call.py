@@ -14,7 +14,7 @@ from math import isnan
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from hermes.graph.errors import CallError, MessageError
-from hermes.graph.message import FrozenDict, FrozenList, canonical, digest, frozen_object, plain_text, thaw
+from hermes.graph.message import FrozenDict, FrozenList, canonical, digest, freeze_object, plain_text, thaw
 
 LogprobMode = Literal["raw", "processed"]
 """Whether logprobs were read before (`raw`) or after (`processed`) temperature, top-p and the like were applied."""
@@ -86,7 +86,7 @@ class CallRecord:
             raise CallError("call.logprob_mode", f"{self.logprob_mode!r} is neither 'raw' nor 'processed'")
         try:
             for name in ("sampling", "usage", "extra", "redacted"):
-                put(self, name, frozen_object(getattr(self, name), f"call.{name}"))
+                put(self, name, freeze_object(getattr(self, name), f"call.{name}"))
             put(self, "tools", freeze_tools(self.tools, "call.tools"))
         except MessageError as error:
             raise CallError(error.path, error.reason) from None
@@ -94,10 +94,10 @@ class CallRecord:
             if part not in _PARTS or not isinstance(known, str):
                 raise CallError(f"call.redacted.{part}", "expected the digest of a part")
             check_hex(known, f"call.redacted.{part}")
-        put(self, "policy_spans", _spans(self.policy_spans))
-        put(self, "prompt_token_ids", _compact("i", self.prompt_token_ids, "call.prompt_token_ids"))
-        put(self, "token_ids", _compact("i", self.token_ids, "call.token_ids"))
-        put(self, "logprobs", _compact("f", self.logprobs, "call.logprobs"))
+        put(self, "policy_spans", _check_spans(self.policy_spans))
+        put(self, "prompt_token_ids", _to_array("i", self.prompt_token_ids, "call.prompt_token_ids"))
+        put(self, "token_ids", _to_array("i", self.token_ids, "call.token_ids"))
+        put(self, "logprobs", _to_array("f", self.logprobs, "call.logprobs"))
 
     @property
     def digest(self) -> bytes:
@@ -186,7 +186,7 @@ def freeze_tools(tools: Iterable[Any] | None, path: str) -> FrozenList | None:
     if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
         raise MessageError(path, f"expected a list of tool schemas, got {type(tools).__name__}")
     # A schema that is frozen already is the same one call after call.
-    frozen = FrozenList([tool if type(tool) is FrozenDict else frozen_object(tool, f"{path}[{index}]") for index, tool in enumerate(tools)])
+    frozen = FrozenList([tool if type(tool) is FrozenDict else freeze_object(tool, f"{path}[{index}]") for index, tool in enumerate(tools)])
     return frozen or None
 
 
@@ -199,7 +199,7 @@ def check_hex(text: str, path: str) -> None:
 _Number = TypeVar("_Number", int, float)
 
 
-def _compact(typecode: Literal["i", "f"], values: Iterable[_Number] | None, path: str) -> array[Any] | None:
+def _to_array(typecode: Literal["i", "f"], values: Iterable[_Number] | None, path: str) -> array[Any] | None:
     if values is None:
         return None
     if isinstance(values, bytes | bytearray):  # array() would read them as memory
@@ -224,7 +224,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _spans(spans: Iterable[Any] | None) -> tuple[PolicySpan, ...] | None:
+def _check_spans(spans: Iterable[Any] | None) -> tuple[PolicySpan, ...] | None:
     if spans is None:
         return None
     checked = []

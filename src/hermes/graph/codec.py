@@ -21,27 +21,27 @@ from typing import Any
 
 from hermes.graph.call import CallRecord, check_hex
 from hermes.graph.context import Overlay
+from hermes.graph.delta import Delta, Hunk
 from hermes.graph.errors import CallError, CodecError, MessageError
-from hermes.graph.history import PLAIN, History, Sample
-from hermes.graph.message import SIDE, FrozenDict, check_message, compact_json, freeze_items, frozen_object
-from hermes.graph.node import AttachedChat, Node, Tombstone, children_first
-from hermes.graph.splice import Delta, Hunk
+from hermes.graph.history import EMPTY_OVERLAY, GraphHistory, Sample
+from hermes.graph.message import METADATA, FrozenDict, check_message, compact_json, freeze_items, freeze_object
+from hermes.graph.node import AttachedChat, Node, Tombstone, attached_chats
 
 FORMAT = "hermes.graph"
 VERSION = 1
 
 
-def encode(top: History) -> str:
+def encode(top: GraphHistory) -> str:
     """Write a graph and all the chats attached in it, keys in their own order."""
     numbers: dict[int, int] = {}
     graphs: list[dict[str, Any]] = []
-    for history in (*(chat.history for chat in children_first(top.all_nodes())), top):
+    for history in (*(chat.history for chat in attached_chats(top.all_nodes())), top):
         graphs.append(encode_graph(history, numbers))
         numbers[id(history)] = len(numbers)
     return compact_json({"format": FORMAT, "version": VERSION, "graphs": graphs})
 
 
-def encode_graph(history: History, graphs: Mapping[int, int]) -> dict[str, Any]:
+def encode_graph(history: GraphHistory, graphs: Mapping[int, int]) -> dict[str, Any]:
     """Write one graph of a document; `graphs` gives the chats attached to it their numbers, by the id of their history."""
     nodes = list(history.all_nodes())
     refs = {id(node): ref for ref, node in enumerate(nodes)}
@@ -50,7 +50,7 @@ def encode_graph(history: History, graphs: Mapping[int, int]) -> dict[str, Any]:
     for sample in history.settle():
         entry: dict[str, Any] = {"at": [history.place_of(sample.head), sample.index], "id": history.seal(sample)}
         entry["sample_id"] = sample.sample_id
-        if sample.overlay != PLAIN:
+        if sample.overlay != EMPTY_OVERLAY:
             overlay = sample.overlay.to_dict()
             entry["overlay"] = overlays.setdefault(compact_json(overlay), (len(overlays), overlay))[0]
         if sample.call is not None:
@@ -92,10 +92,10 @@ def encode_node(node: Node, graphs: Mapping[int, int]) -> Any:
         return ["redacted", node["role"], node.digest.hex(), *([] if chat is None else [graphs[id(chat.history)]])]
     if chat is None:
         return node
-    return {**node, SIDE: {**node[SIDE], "chat": {"graph": graphs[id(chat.history)]}}}
+    return {**node, METADATA: {**node[METADATA], "chat": {"graph": graphs[id(chat.history)]}}}
 
 
-def decode(text: str | bytes, open_graph: Callable[[History], Any]) -> History:
+def decode(text: str | bytes, open_graph: Callable[[GraphHistory], Any]) -> GraphHistory:
     """Read a graph; raise CodecError with the path to the first fault. Never returns a graph that is only half there."""
     try:
         document = json.loads(text, parse_constant=_refuse_constant)
@@ -111,7 +111,7 @@ def decode(text: str | bytes, open_graph: Callable[[History], Any]) -> History:
     if not graphs:
         raise CodecError("graphs", "empty; the last one is the graph itself")
     chats: list[AttachedChat] = []
-    history = History()
+    history = GraphHistory()
     for number, graph in enumerate(graphs):
         path = f"graphs[{number}]"
         try:
@@ -123,25 +123,25 @@ def decode(text: str | bytes, open_graph: Callable[[History], Any]) -> History:
     return history
 
 
-def decode_graph(graph: Mapping[str, Any], path: str, chats: Sequence[AttachedChat]) -> History:
+def decode_graph(graph: Mapping[str, Any], path: str, chats: Sequence[AttachedChat]) -> GraphHistory:
     """Read one graph of a document; `chats` are the graphs before it. Raises CodecError, MessageError or CallError."""
-    return _Reader(graph, path, chats).read()
+    return _GraphReader(graph, path, chats).read()
 
 
-class _Reader:
+class _GraphReader:
     """Reads one graph of the document."""
 
     def __init__(self, graph: Mapping[str, Any], path: str, chats: Sequence[AttachedChat]) -> None:
         self.graph, self.path, self.chats = graph, path, chats
         fields = {"seed", "length", "messages", "versions", "edges", "overlays", "responses", "annotations", "erased"}
         _only(graph, fields, path)
-        self.history = History(_text(graph.get("seed"), f"{path}.seed"))
+        self.history = GraphHistory(_text(graph.get("seed"), f"{path}.seed"))
 
     def part(self, name: str) -> list[tuple[str, Any]]:
         path = f"{self.path}.{name}"
         return [(f"{path}[{index}]", value) for index, value in enumerate(_list(self.graph.get(name), path))]
 
-    def read(self) -> History:
+    def read(self) -> GraphHistory:
         nodes = [self.node(value, path) for path, value in self.part("messages")]
         length = _number(self.graph.get("length"), f"{self.path}.length", len(nodes) + 1)
         self.history.nodes = nodes[:length]
@@ -246,7 +246,7 @@ class _Reader:
             if not sample_id or history.find(sample_id) is not None:
                 raise CodecError(f"{path}.sample_id", "empty or used twice")
             check_hex(_text(entry.get("id"), f"{path}.id"), f"{path}.id")
-            overlay = overlays[_number(entry["overlay"], f"{path}.overlay", len(overlays))] if "overlay" in entry else PLAIN
+            overlay = overlays[_number(entry["overlay"], f"{path}.overlay", len(overlays))] if "overlay" in entry else EMPTY_OVERLAY
             call = self.call(entry["call"], f"{path}.call", overlay, sample_id) if "call" in entry else None
             history.add_sample(Sample(place, index, sample_id, overlay, call, entry["id"]))
 
@@ -261,7 +261,7 @@ class _Reader:
         for known, notes in _object(self.graph.get("annotations"), path).items():
             check_hex(known, f"{path}.{known[:80]}")
             where = f"{path}.{known}"
-            checked = [frozen_object(_object(note, where), where) for note in _list(notes, where)]
+            checked = [freeze_object(_object(note, where), where) for note in _list(notes, where)]
             self.history.annotations[known] = [note for note in checked if note is not None]
 
 

@@ -11,13 +11,13 @@ from hermes.graph.call import CallRecord
 from hermes.graph.context import Overlay
 from hermes.graph.edit import branch, extend
 from hermes.graph.errors import CallError, ForeignTurn, MessageError, SampleConflict
-from hermes.graph.history import PLAIN, History, Sample, new_sample_id
+from hermes.graph.history import EMPTY_OVERLAY, GraphHistory, Sample, new_sample_id
 from hermes.graph.node import Node, common_prefix
-from hermes.graph.redact import erased_call, without_erased
+from hermes.graph.redact import erase_call, without_erased
 from hermes.graph.response import Response, Turn
 
 
-def commit(history: History, turn: Turn, node: Node, call: CallRecord | None, *, adopt: bool) -> Response:
+def commit(history: GraphHistory, turn: Turn, node: Node, call: CallRecord | None, *, adopt: bool) -> Response:
     """Record the response to a prepared turn; the list grows only if it still equals what was sent.
 
     With `adopt` a response that came too late is also appended to the list, as an authored copy."""
@@ -25,7 +25,7 @@ def commit(history: History, turn: Turn, node: Node, call: CallRecord | None, *,
         raise ForeignTurn
     call, overlay = agree(call, turn.overlay)
     context = without_erased(history, turn.nodes)
-    known = _known(history, call, overlay, node, context)
+    known = _find_recorded(history, call, overlay, node, context)
     if known is not None:
         return Response(history, known, history)
     if len(context) == len(history.nodes) and common_prefix(context, history.nodes) == len(context):
@@ -38,18 +38,18 @@ def commit(history: History, turn: Turn, node: Node, call: CallRecord | None, *,
     return Response(history, _record(history, head, index, overlay, call), history)
 
 
-def append_response(history: History, node: Node, call: CallRecord | None = None) -> None:
+def append_response(history: GraphHistory, node: Node, call: CallRecord | None = None) -> None:
     """Record a response sampled under what the list shows now.
 
     A sample that the list ends with already is not appended again; one that was taken off the list is appended as a copy."""
-    call, overlay = agree(call, PLAIN)
+    call, overlay = agree(call, EMPTY_OVERLAY)
     known = history.find(call.sample_id) if call is not None and call.sample_id else None
     if known is None:
         extend(history, [node])
         _record(history, history.live, len(history.nodes) - 1, overlay, call)
         return
     is_last = history.settle()[known].index == len(history.nodes) - 1
-    _known(history, call, overlay, node, history.nodes[:-1] if is_last else history.nodes)
+    _find_recorded(history, call, overlay, node, history.nodes[:-1] if is_last else history.nodes)
     if not is_last:
         extend(history, [node])
 
@@ -71,15 +71,15 @@ def agree(call: CallRecord | None, overlay: Overlay) -> tuple[CallRecord | None,
     return call, overlay
 
 
-def _record(history: History, head: int, index: int, overlay: Overlay, call: CallRecord | None) -> int:
+def _record(history: GraphHistory, head: int, index: int, overlay: Overlay, call: CallRecord | None) -> int:
     if call is not None:
         call.seal()
-        call = erased_call(call, history.nodes_of(head), index)
+        call = erase_call(call, history.nodes_of(head), index)
     name = call.sample_id if call is not None and call.sample_id else new_sample_id()
     return history.add_sample(Sample(head, index, name, overlay, call))
 
 
-def _known(history: History, call: CallRecord | None, overlay: Overlay, node: Node, context: Sequence[Node]) -> int | None:
+def _find_recorded(history: GraphHistory, call: CallRecord | None, overlay: Overlay, node: Node, context: Sequence[Node]) -> int | None:
     """Return the place of the sample that this sample id already names, if any; raise SampleConflict if it is another one."""
     known = history.find(call.sample_id) if call is not None and call.sample_id else None
     if known is None:

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from hermes.graph.call import freeze_tools
 from hermes.graph.errors import MessageError
-from hermes.graph.message import REASONING, SIDE, THINKING, FrozenDict, FrozenList, canonical, digest, plain_text
+from hermes.graph.message import METADATA, REASONING, THINKING, FrozenDict, FrozenList, canonical, digest, plain_text
 
 KeepReasoning = Literal["none", "current_turn", "all"]
 """Which earlier reasoning a call was shown: none, that since the last user message, or all of it."""
 
 _KEEP = ("none", "current_turn", "all")
-_DROPPED = frozenset({SIDE, THINKING, *REASONING})
+_DROPPED = frozenset({METADATA, THINKING, *REASONING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Overlay:
         source = list(messages)
         turn_start = _turn_start(source, self.keep_reasoning)
         sent: list[dict[str, Any]] = [
-            _without(message, _DROPPED if index < turn_start else frozenset((SIDE,))) for index, message in enumerate(source)
+            _drop_fields(message, _DROPPED if index < turn_start else frozenset((METADATA,))) for index, message in enumerate(source)
         ]
         return sent if self.ephemeral is None else _with_ephemeral(sent, self.ephemeral)
 
@@ -80,7 +80,7 @@ def _turn_start(messages: Sequence[Mapping[str, Any]], keep: KeepReasoning) -> i
     return next((index for index in range(len(messages) - 1, -1, -1) if messages[index]["role"] == "user"), 0)
 
 
-def _without(message: Mapping[str, Any], dropped: frozenset[str]) -> dict[str, Any]:
+def _drop_fields(message: Mapping[str, Any], dropped: frozenset[str]) -> dict[str, Any]:
     if isinstance(message, FrozenDict) and dropped.isdisjoint(message):
         return message
     return FrozenDict({key: value for key, value in message.items() if key not in dropped})

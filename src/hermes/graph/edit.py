@@ -25,10 +25,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from hermes.graph.history import History
-from hermes.graph.message import SIDE, canonical
-from hermes.graph.node import Node, common_prefix, same
-from hermes.graph.splice import Delta
+from hermes.graph.delta import Delta
+from hermes.graph.history import GraphHistory
+from hermes.graph.message import METADATA, canonical
+from hermes.graph.node import Node, common_prefix, is_same_content
 
 EDIT = "edit"
 ALTERNATIVE = "alternative"
@@ -39,16 +39,16 @@ SUBAGENT_RETURN = "subagent_return"
 SEQUENTIAL = "sequential"
 
 
-def rewrite(history: History, start: int, stop: int, nodes: Sequence[Node], kind: str = EDIT) -> bool:
+def rewrite(history: GraphHistory, start: int, stop: int, nodes: Sequence[Node], kind: str = EDIT) -> bool:
     """Replace the current list's [start:stop] by `nodes`, keeping the previous version if the rule asks for it.
 
     Returns whether a version was kept. Equal ends are left as they are, so an equal value is a no-op and the slots
     around a change keep their nodes."""
     current = history.nodes
     lead, size = 0, len(nodes)
-    while start < stop and lead < size and _unchanged(current[start], nodes[lead]):
+    while start < stop and lead < size and _is_unchanged(current[start], nodes[lead]):
         start, lead = start + 1, lead + 1
-    while start < stop and lead < size and _unchanged(current[stop - 1], nodes[size - 1]):
+    while start < stop and lead < size and _is_unchanged(current[stop - 1], nodes[size - 1]):
         stop, size = stop - 1, size - 1
     new = list(nodes[lead:size])
     if start == stop and not new:
@@ -56,35 +56,35 @@ def rewrite(history: History, start: int, stop: int, nodes: Sequence[Node], kind
     broken_at = _first_difference(current, start, stop, new)
     keep = _loses_sample(history, broken_at) or _loses_chat(history, start, stop, new)
     if keep:
-        _keep(history, kind)
+        _keep_version(history, kind)
     elif history.fresh and history.fresh[-1] >= broken_at:
         _reanchor(history, broken_at)
     if history.deltas:
         history.deltas[-1].record(current, start, stop, len(new))
     is_changed = broken_at < len(current)
-    history.spine.cut(broken_at, current)
+    history.version_tree.cut(broken_at, current)
     current[start:stop] = new
     if is_changed or broken_at < len(current):
         history.revision += 1
         history.forget_ids(broken_at)
-        history.spine.follow(broken_at, current, history.nodes_of)
+        history.version_tree.follow(broken_at, current, history.nodes_of)
     return keep
 
 
-def extend(history: History, nodes: Iterable[Node]) -> None:
+def extend(history: GraphHistory, nodes: Iterable[Node]) -> None:
     """Put nodes at the end of the current list. Never keeps a version: nothing that a model saw changes."""
     for node in nodes:
         history.nodes.append(node)
-        history.spine.follow(len(history.nodes) - 1, history.nodes, history.nodes_of)
+        history.version_tree.follow(len(history.nodes) - 1, history.nodes, history.nodes_of)
 
 
-def branch(history: History, context: Sequence[Node], node: Node) -> tuple[int, int]:
+def branch(history: GraphHistory, context: Sequence[Node], node: Node) -> tuple[int, int]:
     """Find or make a head that holds `context` followed by `node`; return the head and the index of the node on it.
 
     The current list stays as it is. The new head becomes a kept version beside it, joined to it by an edge."""
     nodes = [*context, node]
     depth = common_prefix(nodes, history.nodes)
-    head = history.live if depth == len(nodes) else history.spine.find(nodes, depth, history.nodes_of)
+    head = history.live if depth == len(nodes) else history.version_tree.find(nodes, depth, history.nodes_of)
     if head is not None:
         lost = _responses_in(nodes)
         if not lost or not lost - _responses_in(history.all_nodes()):
@@ -93,22 +93,22 @@ def branch(history: History, context: Sequence[Node], node: Node) -> tuple[int, 
         history.deltas[-1] = Delta.between(history.nodes_of(history.kept[-1]), nodes)
     history.numbers += 1
     history.enter(history.numbers, Delta.between(nodes, history.nodes), (history.live, ALTERNATIVE), nodes)
-    history.spine.add(history.numbers, nodes, depth, history.nodes_of)
+    history.version_tree.add(history.numbers, nodes, depth, history.nodes_of)
     return history.numbers, len(context)
 
 
-def _unchanged(old: Node, new: Node) -> bool:
+def _is_unchanged(old: Node, new: Node) -> bool:
     """Whether putting `new` in the slot of `old` would change nothing at all, side data included."""
     if old is new:
         return True
-    if not same(old, new) or old.chat is not new.chat:
+    if not is_same_content(old, new) or old.chat is not new.chat:
         return False
     return _side(old) == _side(new)
 
 
 def _side(node: Node) -> bytes:
     """The side data in canonical form, without the chat in it."""
-    side = node.get(SIDE)
+    side = node.get(METADATA)
     return canonical({key: value for key, value in side.items() if key != "chat"} if side else side)
 
 
@@ -122,18 +122,18 @@ def _first_difference(current: Sequence[Node], start: int, stop: int, new: Seque
         end = stop
     for index in range(start, end):
         after = new[index - start] if index - start < len(new) else current[index + shift]
-        if not same(current[index], after):
+        if not is_same_content(current[index], after):
             return index
     return len(current) if shift == 0 else end
 
 
-def _loses_sample(history: History, broken_at: int) -> bool:
+def _loses_sample(history: GraphHistory, broken_at: int) -> bool:
     if not history.fresh or history.fresh[-1] < broken_at:
         return False
-    return history.fresh[-1] >= history.spine.depth
+    return history.fresh[-1] >= history.version_tree.depth
 
 
-def _loses_chat(history: History, start: int, stop: int, new: Iterable[Node]) -> bool:
+def _loses_chat(history: GraphHistory, start: int, stop: int, new: Iterable[Node]) -> bool:
     current = history.nodes
     lost = _responses_in(current[start:stop])
     if not lost:
@@ -144,7 +144,7 @@ def _loses_chat(history: History, start: int, stop: int, new: Iterable[Node]) ->
     lost -= _responses_in(current[:start])
     lost -= _responses_in(current[stop:])
     for delta in history.deltas:
-        lost -= _responses_in(delta.restored())
+        lost -= _responses_in(delta.restored_nodes())
     if lost and history.kept:
         lost -= _responses_in(history.nodes_of(history.kept[-1]))
     return bool(lost)
@@ -160,7 +160,7 @@ def _responses_in(nodes: Iterable[Node]) -> set[str]:
     return found
 
 
-def _keep(history: History, kind: str) -> None:
+def _keep_version(history: GraphHistory, kind: str) -> None:
     """Make the current list a kept version; the list goes on under a new number."""
     history.settle()
     head, length = history.live, len(history.nodes)
@@ -169,13 +169,13 @@ def _keep(history: History, kind: str) -> None:
     history.fresh = []
     history.since = len(history.samples)
     history.enter(head, Delta(length), (history.live, kind), history.nodes)
-    history.spine.keep(head, length)
+    history.version_tree.keep(head, length)
 
 
-def _reanchor(history: History, broken_at: int) -> None:
+def _reanchor(history: GraphHistory, broken_at: int) -> None:
     """The samples behind the break lie on a kept head too: from now on they are found there."""
     samples = history.settle()
-    head = history.spine.deepest_head()
+    head = history.version_tree.deepest_head()
     for at in range(history.since, len(samples)):
         if samples[at].head == history.live and samples[at].index >= broken_at:
             history.samples[at] = replace(samples[at], head=head)

@@ -19,18 +19,18 @@ from hermes.graph.context import KeepReasoning, Overlay
 from hermes.graph.edit import COMPACTION, EDIT, rewrite
 from hermes.graph.edit import extend as extend_list
 from hermes.graph.errors import CycleError, MessageError, UnknownResponse
-from hermes.graph.history import History
-from hermes.graph.items import Items
-from hermes.graph.mermaid import draw
+from hermes.graph.history import GraphHistory
+from hermes.graph.items import GraphItems
+from hermes.graph.mermaid import draw_mermaid
 from hermes.graph.message import ROLES, FrozenDict, check_message, freeze_items, thaw
 from hermes.graph.node import REDACTED, AttachedChat, Node, new_origin
 from hermes.graph.redact import redact
 from hermes.graph.response import Response, Turn
+from hermes.graph.traversal import Edge, Report
+from hermes.graph.traversal import edges as all_edges
+from hermes.graph.traversal import responses as all_responses
+from hermes.graph.traversal import verify as verify_history
 from hermes.graph.view import Message, Version, Versions, same_message
-from hermes.graph.walk import Edge, Report
-from hermes.graph.walk import edges as all_edges
-from hermes.graph.walk import responses as all_responses
-from hermes.graph.walk import verify as verify_history
 
 
 class MessageGraph(MutableSequence[Message]):
@@ -52,19 +52,19 @@ class MessageGraph(MutableSequence[Message]):
         if not isinstance(seed, str | None):
             raise MessageError("seed", f"expected text, got {type(seed).__name__}")
         self._origin = new_origin()
-        self._history = History(seed)
-        self._items = Items(self._history, self._frozen)
+        self._history = GraphHistory(seed)
+        self._items = GraphItems(self._history, self._frozen)
         self._history.nodes = self._frozen_all(messages)
 
     @classmethod
-    def _open(cls, history: History) -> Self:
+    def _open(cls, history: GraphHistory) -> Self:
         graph = cls.__new__(cls)  # not cls(): a subclass may want arguments
         graph._origin = new_origin()
         graph._history = history
-        graph._items = Items(history, graph._frozen)
+        graph._items = GraphItems(history, graph._frozen)
         return graph
 
-    def _open_like(self, history: History) -> Self:
+    def _open_like(self, history: GraphHistory) -> Self:
         """Return a graph of this one's class, with the attributes that a subclass gave it."""
         graph = self._open(history)
         if hasattr(self, "__dict__"):
@@ -134,7 +134,7 @@ class MessageGraph(MutableSequence[Message]):
                 history = self._history
                 with history.lock:
                     index = len(history.nodes)
-                    if history.spine.depth != index:
+                    if history.version_tree.depth != index:
                         history.nodes.append(node)
                         if role == "assistant":
                             history.samples.append(index)
@@ -308,7 +308,7 @@ class MessageGraph(MutableSequence[Message]):
         """What makes this conversation's ids its own."""
         return self._history.seed
 
-    def squash(self, where: slice, summary: Any, *, kind: str = COMPACTION) -> None:
+    def compact(self, where: slice, summary: Any, *, kind: str = COMPACTION) -> None:
         """Replace a stretch of the conversation by one message, in one edit of kind `compaction`.
 
         `summary` is a message, or a text for a user message. If a model wrote it, attach its chat as
@@ -414,7 +414,7 @@ class MessageGraph(MutableSequence[Message]):
     def to_mermaid(self, width: int = 60) -> str:
         """Draw the graph as Mermaid text; messages are cut at `width` characters."""
         with self._history.lock:
-            return draw(self._history, width)
+            return draw_mermaid(self._history, width)
 
     # Helpers -----------------------------------------------------------------------------------------------------
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from hermes.graph.call import CallRecord
 from hermes.graph.context import Overlay
+from hermes.graph.delta import Delta
 from hermes.graph.message import FrozenDict, digest
 from hermes.graph.node import Node, common_prefix, extend_ids, root_id
-from hermes.graph.spine import Spine
-from hermes.graph.splice import Delta
+from hermes.graph.version_tree import VersionTree
 
-PLAIN = Overlay()
+EMPTY_OVERLAY = Overlay()
 SNAPSHOT_EVERY = 64
 """A full list of pointers for every so many versions: reading an old version undoes at most this many deltas."""
 
@@ -30,13 +30,13 @@ class Sample:
     head: int
     index: int
     sample_id: str
-    overlay: Overlay = PLAIN
+    overlay: Overlay = EMPTY_OVERLAY
     call: CallRecord | None = None
     sealed: str | None = None
     """The response id as first computed or as loaded; `verify` compares it with what the content gives."""
 
 
-class History:
+class GraphHistory:
     """The current list and everything that came before it. Not thread-safe by itself: callers hold `lock`."""
 
     __slots__ = (
@@ -68,7 +68,7 @@ class History:
         """Up to here `samples` holds no bare index."""
         self.fresh: list[int] = []
         """Indices of the samples that lie on the current list and were not there when a version was last kept, ascending."""
-        self.spine = Spine()
+        self.version_tree = VersionTree()
         self.snapshots: dict[int, tuple[Node, ...]] = {}
         self.annotations: dict[str, list[FrozenDict]] = {}
         self.erased: set[bytes] = set()
@@ -133,7 +133,7 @@ class History:
             unchanged = delta.hunks[0].start if delta.hunks else delta.tail
             step = common_prefix(older, successor, min(unchanged, len(older)))
             depth = common_prefix(older, self.nodes, depth) if step == depth else min(step, depth)
-            self.spine.add(self.kept[place], older, depth, self.nodes_of)
+            self.version_tree.add(self.kept[place], older, depth, self.nodes_of)
             successor = older
 
     def nodes_of(self, head: int) -> Sequence[Node]:
@@ -145,7 +145,7 @@ class History:
     def all_nodes(self) -> Iterator[Node]:
         """Yield every node of every version once: the current list's, then what each delta restores."""
         seen: set[int] = set()
-        for nodes in (self.nodes, *(delta.restored() for delta in reversed(self.deltas))):
+        for nodes in (self.nodes, *(delta.restored_nodes() for delta in reversed(self.deltas))):
             for node in nodes:
                 if id(node) not in seen:
                     seen.add(id(node))
@@ -164,7 +164,7 @@ class History:
             else:
                 # Neighbouring versions agree for most of their length: take over the ids of the agreeing part.
                 other, known = self._last_ids or (self.nodes, self._ids or [root_id(self.seed)])
-                ids = known[: 1 + min(_identical(nodes, other, len(known) - 1), length)]
+                ids = known[: 1 + min(_identical_length(nodes, other, len(known) - 1), length)]
                 self._last_ids = (nodes, ids)
             extend_ids(ids, nodes, length)
             return ids[length]
@@ -257,25 +257,25 @@ class History:
 
     def agreement(self) -> dict[int, int]:
         """Return for every head how far it agrees with the current list."""
-        return {**self.spine.agreement(), self.live: len(self.nodes)}
+        return {**self.version_tree.agreement(), self.live: len(self.nodes)}
 
     # Copies ------------------------------------------------------------------------------------------------------
 
-    def copy(self) -> History:
+    def copy(self) -> GraphHistory:
         """Return an independent history with the same content; nodes, finished deltas and samples are shared."""
-        twin = History(self.seed)
+        twin = GraphHistory(self.seed)
         twin.nodes, twin.live, twin.numbers = list(self.nodes), self.live, self.numbers
         twin.kept, twin.places, twin.edges = list(self.kept), dict(self.places), list(self.edges)
         twin.deltas = [*self.deltas[:-1], *(delta.copy() for delta in self.deltas[-1:])]
         twin.samples, twin.settled, twin.since = list(self.settle()), self.settled, self.since
-        twin.fresh, twin.spine, twin.snapshots = list(self.fresh), self.spine.copy(), dict(self.snapshots)
+        twin.fresh, twin.version_tree, twin.snapshots = list(self.fresh), self.version_tree.copy(), dict(self.snapshots)
         twin.annotations = {key: list(notes) for key, notes in self.annotations.items()}
         twin.erased, twin.base = set(self.erased), self.base
         return twin
 
-    def fork(self, length: int) -> History:
+    def fork(self, length: int) -> GraphHistory:
         """Return a history that starts with the first `length` messages and the samples on them, without older versions."""
-        twin = History(self.seed)
+        twin = GraphHistory(self.seed)
         twin.nodes = self.nodes[:length]
         depths = self.agreement()
         for sample in self.settle():
@@ -294,6 +294,6 @@ def new_sample_id() -> str:
     return os.urandom(16).hex()
 
 
-def _identical(one: Sequence[Node], other: Sequence[Node], limit: int) -> int:
+def _identical_length(one: Sequence[Node], other: Sequence[Node], limit: int) -> int:
     end = min(len(one), len(other), limit)
     return next((index for index in range(end) if one[index] is not other[index]), end)

@@ -10,19 +10,19 @@ from weakref import WeakValueDictionary
 
 from hermes.graph.edit import rewrite
 from hermes.graph.errors import StaleItemError
-from hermes.graph.history import History
+from hermes.graph.history import GraphHistory
 from hermes.graph.node import Node
 from hermes.graph.view import Message
 
 T = TypeVar("T")
 
 
-class Items:
+class GraphItems:
     """Hands out items and writes them through. Who asks for an item or lets items follow holds the history's lock."""
 
     __slots__ = ("_freeze", "_held", "_history")
 
-    def __init__(self, history: History, freeze: Callable[[Any, str], Node]) -> None:
+    def __init__(self, history: GraphHistory, freeze: Callable[[Any, str], Node]) -> None:
         self._history = history
         self._freeze = freeze
         self._held: WeakValueDictionary[int, Message] = WeakValueDictionary()

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hermes.graph.history import History, Sample
-from hermes.graph.node import AttachedChat, Node, same
+from hermes.graph.history import GraphHistory, Sample
+from hermes.graph.node import AttachedChat, Node, is_same_content
 
-FACES = {"system": "📋", "developer": "📋", "user": "👤", "assistant": "🤖", "tool": "🔧", "function": "🔧"}
+ROLE_ICONS = {"system": "📋", "developer": "📋", "user": "👤", "assistant": "🤖", "tool": "🔧", "function": "🔧"}
 MAX_LEVELS = 8
 """Chats inside chats are drawn so deep and no deeper."""
 CLASSES = (
@@ -24,9 +24,9 @@ CLASSES = (
 )
 
 
-def draw(history: History, width: int = 60) -> str:
+def draw_mermaid(history: GraphHistory, width: int = 60) -> str:
     """Return the Mermaid source; texts are cut at `width` characters."""
-    pen = _Pen(width)
+    pen = _MermaidDrawing(width)
     pen.graph(history, "")
     lines = ["graph TD", *(f"    {line}" for line in pen.lines), *(f"    {line}" for line in CLASSES)]
     for name, members in pen.classes.items():
@@ -34,7 +34,7 @@ def draw(history: History, width: int = 60) -> str:
     return "\n".join(lines) + "\n"
 
 
-class _Pen:
+class _MermaidDrawing:
     def __init__(self, width: int) -> None:
         self.width = width
         self.lines: list[str] = []
@@ -59,12 +59,12 @@ class _Pen:
         self.write(f'{name}["{"<br/>".join(rows)}"]')
         self.classes.setdefault(kind, []).append(name)
 
-    def graph(self, history: History, prefix: str) -> list[str]:
+    def graph(self, history: GraphHistory, prefix: str) -> list[str]:
         """Draw the current list and its kept versions; return the names of the list's boxes."""
         samples = history.slots()
         names = [self.message(f"{prefix}M{index}", node, samples.get(index, ())) for index, node in enumerate(history.nodes)]
         self.chain(names)
-        depths = {place: _shared(history.nodes_at(place), history.nodes) for place in range(len(history.kept))}
+        depths = {place: _shared_length(history.nodes_at(place), history.nodes) for place in range(len(history.kept))}
         # A version that is all in the current list is not drawn: the list only went on from it, nothing of it is elsewhere.
         drawn = {place: f"{prefix}V{place}" for place in depths if depths[place] < len(history.nodes_at(place))}
         for place, name in drawn.items():
@@ -75,10 +75,10 @@ class _Pen:
                 successor = history.place_of(history.edges[successor][1])
             target = drawn.get(successor) or next(iter(names[depths[place] :]), None)
             if target is not None:
-                self.write(f'{name} -. "{_safe(history.edges[place][2]) or " "}" .-> {target}')
+                self.write(f'{name} -. "{_escape_label(history.edges[place][2]) or " "}" .-> {target}')
         return names
 
-    def version(self, history: History, place: int, depth: int, name: str, current: Sequence[str]) -> None:
+    def version(self, history: GraphHistory, place: int, depth: int, name: str, current: Sequence[str]) -> None:
         """Draw what a kept version has that the current list has not."""
         nodes = history.nodes_at(place)
         self.open(name, f"Previous Messages (version {place + 1})", "previousNode")
@@ -93,7 +93,7 @@ class _Pen:
         chat = node.chat
         role = str(node["role"])
         if chat is not None:
-            title = "🔧 Tool Response" if role in ("tool", "function") else f"{FACES[role]} {role.title()} Message"
+            title = "🔧 Tool Response" if role in ("tool", "function") else f"{ROLE_ICONS[role]} {role.title()} Message"
             self.open(name, title, "responseNode")
             self.attached(name, chat)
             self.box(f"{name}C", [f"Content: {self.text(node)}"], "metadataNode")
@@ -105,7 +105,7 @@ class _Pen:
             self.box(f"{name}C", [f"📝 {self.text(node)}"], "metadataNode")
             self.close()
         else:
-            face = "✂️" if node.redacted else FACES[role]
+            face = "✂️" if node.redacted else ROLE_ICONS[role]
             self.box(name, [f"{face} {role.title()} Message", f"Content: {self.text(node)}"], "messageNode")
         return name
 
@@ -132,7 +132,7 @@ class _Pen:
         """One line of what the message says: its text, else what it calls, else its parts."""
         text = " ".join(_words(node)).strip() or "(empty)"
         text = " ".join(text.split())
-        return _safe(text if len(text) <= self.width else text[: self.width - 1] + "…")
+        return _escape_label(text if len(text) <= self.width else text[: self.width - 1] + "…")
 
 
 def _words(node: Node) -> Iterator[str]:
@@ -150,23 +150,23 @@ def _call_rows(sample: Sample) -> list[str]:
     call = sample.call
     if call is None:
         return ["sampled"]
-    rows = [_safe(call.model)] if call.model else []
-    rows += [f"{_safe(key)}: {_safe(str(value))}" for key, value in (call.sampling or {}).items()]
+    rows = [_escape_label(call.model)] if call.model else []
+    rows += [f"{_escape_label(key)}: {_escape_label(str(value))}" for key, value in (call.sampling or {}).items()]
     if call.policy_version:
-        rows.append(f"policy: {_safe(call.policy_version)}")
+        rows.append(f"policy: {_escape_label(call.policy_version)}")
     if call.token_ids is not None:
         rows.append(f"tokens: {len(call.token_ids)}")
     return rows or ["sampled"]
 
 
-def _shared(one: Sequence[Node], other: Sequence[Node]) -> int:
+def _shared_length(one: Sequence[Node], other: Sequence[Node]) -> int:
     """How many leading nodes are the same, their chats included: a version may be kept for the old chat of a message alone."""
     pairs = zip(one, other, strict=False)
-    alike = (same(left, right) and _chat(left) == _chat(right) for left, right in pairs)
+    alike = (is_same_content(left, right) and _chat_key(left) == _chat_key(right) for left, right in pairs)
     return next((index for index, is_alike in enumerate(alike) if not is_alike), min(len(one), len(other)))
 
 
-def _chat(node: Node) -> int | None:
+def _chat_key(node: Node) -> int | None:
     return id(node.chat.history) if node.chat is not None else None
 
 
@@ -176,7 +176,7 @@ TRAPS = re.compile(r"(?<=\$)(?=\$)|(?<=:)(?=fa-)|(?<=\\)(?=n)")
 """What Mermaid reads after it has decoded entities: formulas, icons, line breaks. A zero-width space in between is no such thing."""
 
 
-def _safe(text: str) -> str:
+def _escape_label(text: str) -> str:
     """Return a text that stands in a label as it is, on one line."""
     shown = TRAPS.sub("\u200b", "".join(letter if letter.isprintable() or letter == "\u200d" else " " for letter in text))
     # A line with the words `direction LR` in it is taken for that statement, label and all.

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from hermes.graph.errors import FrozenError, MessageError
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-SIDE = "metadata"
+METADATA = "metadata"
 """The one field that is beside the message: outside the canonical form, never sent."""
 REASONING = ("reasoning", "reasoning_content")
 """Two names for the same thing; the name a message came with is kept."""
@@ -28,7 +28,7 @@ MAX_DEPTH = 64
 MAX_INT_BITS = 8_192  # Python itself refuses to print integers of more than 4,300 digits; JSON readers far fewer.
 
 
-def refuse(*_: object, **__: object) -> NoReturn:
+def refuse_change(*_: object, **__: object) -> NoReturn:
     """Stand in for every method of a frozen container that would change it."""
     raise FrozenError
 
@@ -38,7 +38,7 @@ class FrozenDict(dict[str, Any]):
 
     __slots__ = ()
 
-    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = refuse
+    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = refuse_change
 
     def __copy__(self) -> dict[str, Any]:
         return dict(self)
@@ -55,8 +55,8 @@ class FrozenList(list[Any]):
 
     __slots__ = ()
 
-    __setitem__ = __delitem__ = append = extend = insert = refuse
-    pop = remove = clear = reverse = sort = __iadd__ = __imul__ = refuse
+    __setitem__ = __delitem__ = append = extend = insert = refuse_change
+    pop = remove = clear = reverse = sort = __iadd__ = __imul__ = refuse_change
 
     def __copy__(self) -> list[Any]:
         return list(self)
@@ -85,7 +85,7 @@ def freeze(value: Any, path: str, depth: int = 0) -> Any:
     if isinstance(value, int | float):
         return plain_number(value, path)
     if callable(getattr(value, "model_dump", None)):
-        value = dumped(value)
+        value = dump_model(value)
     if isinstance(value, Mapping):
         return FrozenDict(freeze_items(value, path, depth + 1))
     if isinstance(value, list | tuple):
@@ -116,7 +116,7 @@ def plain_text(value: str) -> str:
     return text
 
 
-def dumped(value: Any) -> Any:
+def dump_model(value: Any) -> Any:
     """Return what an object of a client library holds: the fields that were set, as JSON values."""
     return value.model_dump(mode="json", exclude_unset=True)
 
@@ -129,7 +129,7 @@ def freeze_items(value: Mapping[Any, Any], path: str, depth: int = 0) -> Iterato
         yield plain_text(key), freeze(item, f"{path}.{key}", depth)
 
 
-def frozen_object(value: Mapping[str, Any] | None, path: str) -> FrozenDict | None:
+def freeze_object(value: Mapping[str, Any] | None, path: str) -> FrozenDict | None:
     """Freeze one optional JSON object, as call records and annotations hold them."""
     if value is None:
         return None
@@ -144,7 +144,7 @@ def check_message(message: Any, path: str, freeze_side: Callable[[Any, str], Any
     Takes a mapping, or an object with `model_dump` as client libraries return them (only the fields that were set are
     read). Unknown fields are kept. `freeze_side` freezes the `metadata`, which may hold a chat."""
     if not isinstance(message, Mapping):
-        message = dumped(message) if callable(getattr(message, "model_dump", None)) else message
+        message = dump_model(message) if callable(getattr(message, "model_dump", None)) else message
         if not isinstance(message, Mapping):
             raise MessageError(path, f"expected a message with a role, got {type(message).__name__}")
     role = message.get("role")
@@ -152,11 +152,11 @@ def check_message(message: Any, path: str, freeze_side: Callable[[Any, str], Any
         raise MessageError(f"{path}.role", f"missing; one of {', '.join(sorted(ROLES))}")
     if not isinstance(role, str) or str.__str__(role) not in ROLES:
         raise MessageError(f"{path}.role", f"unknown role {role!r}; one of {', '.join(sorted(ROLES))}")
-    fields = dict(freeze_items({key: value for key, value in message.items() if key != SIDE}, path))
+    fields = dict(freeze_items({key: value for key, value in message.items() if key != METADATA}, path))
     check_shapes(fields, path)
-    if SIDE in message:
-        side = message[SIDE]
-        fields[SIDE] = None if side is None else freeze_side(side, f"{path}.{SIDE}")
+    if METADATA in message:
+        side = message[METADATA]
+        fields[METADATA] = None if side is None else freeze_side(side, f"{path}.{METADATA}")
     return fields
 
 
@@ -190,24 +190,24 @@ def _encoder(*, sort_keys: bool) -> Callable[[Any], str]:
     return lambda value: encode_basestring_ascii(value) if isinstance(value, str) else "".join(inner(value, 0))
 
 
-_sorted = _encoder(sort_keys=True)
-_ordered = _encoder(sort_keys=False)
+_encode_sorted = _encoder(sort_keys=True)
+_encode_ordered = _encoder(sort_keys=False)
 
 
 def canonical(value: Any) -> bytes:
     """Return the bytes that stand for a frozen JSON value, whatever the order of its keys."""
-    return _sorted(value).encode("ascii")
+    return _encode_sorted(value).encode("ascii")
 
 
 def compact_json(value: Any) -> str:
     """Write a frozen JSON value with its keys in their own order: a template may print a tool schema as it stands."""
-    return _ordered(value)
+    return _encode_ordered(value)
 
 
 def canonical_message(message: Mapping[str, Any]) -> bytes:
     """Return the bytes that stand for a message: all its fields but the side data."""
-    if SIDE in message:
-        return canonical({key: value for key, value in message.items() if key != SIDE})
+    if METADATA in message:
+        return canonical({key: value for key, value in message.items() if key != METADATA})
     return canonical(message)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Any
 
-from hermes.graph.message import SIDE, FrozenDict, FrozenList, canonical_message, digest, thaw
+from hermes.graph.message import METADATA, FrozenDict, FrozenList, canonical_message, digest, thaw
 
 REDACTED = "[redacted]"
 
@@ -51,7 +51,7 @@ class AttachedChat(FrozenList):
     def __reduce__(self) -> tuple[Any, ...]:
         return list, ([thaw(node) for node in self],)
 
-    def reopened(self, history: Any) -> AttachedChat:
+    def with_history(self, history: Any) -> AttachedChat:
         """Return the same chat with another state behind it."""
         return AttachedChat(history, self._open, self.origin)
 
@@ -90,7 +90,7 @@ class Node(FrozenDict):
     @property
     def chat(self) -> AttachedChat | None:
         """The chat attached to this message, if any."""
-        side = self.get(SIDE)
+        side = self.get(METADATA)
         chat = side.get("chat") if side else None
         return chat if isinstance(chat, AttachedChat) else None
 
@@ -103,13 +103,13 @@ class Tombstone(Node):
 
     @classmethod
     def of(cls, role: str, digest: bytes, chat: AttachedChat | None = None) -> Tombstone:
-        side = {} if chat is None else {SIDE: FrozenDict(chat=chat, length=len(chat))}
+        side = {} if chat is None else {METADATA: FrozenDict(chat=chat, length=len(chat))}
         stone = cls(role=role, content=REDACTED, **side)
         stone._digest = digest
         return stone
 
 
-def children_first(nodes: Iterable[Node]) -> list[AttachedChat]:
+def attached_chats(nodes: Iterable[Node]) -> list[AttachedChat]:
     """Return every chat attached to these nodes, to any depth, each once and after those attached inside it."""
     order: list[AttachedChat] = []
     done: set[int] = set()
@@ -128,7 +128,7 @@ def children_first(nodes: Iterable[Node]) -> list[AttachedChat]:
     return order
 
 
-def same(one: Node, other: Node) -> bool:
+def is_same_content(one: Node, other: Node) -> bool:
     """Whether two nodes have equal content: all fields but the side data."""
     return one is other or one.digest == other.digest
 
@@ -136,7 +136,7 @@ def same(one: Node, other: Node) -> bool:
 def common_prefix(one: Sequence[Node], other: Sequence[Node], start: int = 0) -> int:
     """Return how many leading nodes are the same, given that the first `start` are."""
     end = min(len(one), len(other))
-    while start < end and same(one[start], other[start]):
+    while start < end and is_same_content(one[start], other[start]):
         start += 1
     return start
 

@@ -8,44 +8,44 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hermes.graph.call import CallRecord
+from hermes.graph.delta import Delta, Hunk
 from hermes.graph.edit import REDACTION, rewrite
-from hermes.graph.history import History
-from hermes.graph.message import SIDE, FrozenDict
-from hermes.graph.node import REDACTED, AttachedChat, Node, Tombstone, children_first
-from hermes.graph.splice import Delta, Hunk
+from hermes.graph.history import GraphHistory
+from hermes.graph.message import METADATA, FrozenDict
+from hermes.graph.node import REDACTED, AttachedChat, Node, Tombstone, attached_chats
 
 Chats = Mapping[int, AttachedChat]
 """Attached chats as they are after the erasure, by the id of the history they had before."""
 
 
-def redact(history: History, digest: bytes) -> bool:
+def redact(history: GraphHistory, digest: bytes) -> bool:
     """Erase every message with that digest; return whether there was one.
 
     The current list gets an ordinary message that says so: what a model is shown from now on is exactly what its ids
     say, and the edit rule keeps the version that was sampled under the erased text. There the tombstone stands."""
-    chats = _redacted_chats(history.all_nodes(), {digest})
+    chats = _redact_chats(history.all_nodes(), {digest})
     is_here = any(node.digest == digest and not node.redacted for node in history.all_nodes())
     if is_here or chats:
         _redact(history, digest, chats)
     return is_here or any(digest in chat.history.erased for chat in chats.values())
 
 
-def without_erased(history: History, nodes: Sequence[Node]) -> Sequence[Node]:
+def without_erased(history: GraphHistory, nodes: Sequence[Node]) -> Sequence[Node]:
     """A turn may have been prepared before some of its messages were erased: do not bring them back."""
     if not history.erased:
         return nodes
-    chats = _redacted_chats(nodes, history.erased)
-    return [_erased(node, history.erased, chats) for node in nodes]
+    chats = _redact_chats(nodes, history.erased)
+    return [_erase_node(node, history.erased, chats) for node in nodes]
 
 
-def erased_call(call: CallRecord, nodes: Sequence[Node], index: int) -> CallRecord:
+def erase_call(call: CallRecord, nodes: Sequence[Node], index: int) -> CallRecord:
     """A call's token ids spell out its messages: drop the prompt's behind a tombstone, the completion's on one."""
     if any(node.redacted for node in nodes[:index]):
         call = call.erase("prompt")
     return call.erase("completion") if nodes[index].redacted else call
 
 
-def _redact(history: History, digest: bytes, chats: Chats) -> None:
+def _redact(history: GraphHistory, digest: bytes, chats: Chats) -> None:
     history.erased.add(digest)
     at = [index for index, node in enumerate(history.nodes) if node.digest == digest]
     if at:
@@ -56,7 +56,7 @@ def _redact(history: History, digest: bytes, chats: Chats) -> None:
 
     def erased(node: Node) -> Node:
         if id(node) not in known:
-            known[id(node)] = _erased(node, {digest}, chats)
+            known[id(node)] = _erase_node(node, {digest}, chats)
         return known[id(node)]
 
     alive = list(history.all_nodes())  # ids of objects are names only while the objects live
@@ -71,13 +71,13 @@ def _redact(history: History, digest: bytes, chats: Chats) -> None:
     for place, sample in enumerate(history.settle()):
         if sample.call is not None:
             history.seal(sample)
-            history.samples[place] = replace(sample, call=erased_call(sample.call, history.nodes_of(sample.head), sample.index))
+            history.samples[place] = replace(sample, call=erase_call(sample.call, history.nodes_of(sample.head), sample.index))
 
 
-def _redacted_chats(nodes: Iterable[Node], digests: set[bytes]) -> dict[int, AttachedChat]:
+def _redact_chats(nodes: Iterable[Node], digests: set[bytes]) -> dict[int, AttachedChat]:
     """Redact the chats attached to these nodes, innermost first, each once; return those in which something changed."""
     done: dict[int, AttachedChat] = {}
-    for chat in children_first(nodes):
+    for chat in attached_chats(nodes):
         inner = chat.history
         found = digests & {node.digest for node in inner.all_nodes() if not node.redacted}
         below = {id(node.chat.history) for node in inner.all_nodes() if node.chat is not None}
@@ -86,16 +86,16 @@ def _redacted_chats(nodes: Iterable[Node], digests: set[bytes]) -> dict[int, Att
         copy = inner.copy()
         for digest in found or digests:
             _redact(copy, digest, done)
-        done[id(inner)] = chat.reopened(copy)
+        done[id(inner)] = chat.with_history(copy)
     return done
 
 
-def _erased(node: Node, digests: set[bytes], chats: Chats) -> Node:
+def _erase_node(node: Node, digests: set[bytes], chats: Chats) -> Node:
     chat = node.chat
     new = chats.get(id(chat.history)) if chat is not None else None
     if node.digest in digests and not node.redacted:  # a chat attached to it stays: its samples are other messages
         return Tombstone.of(node["role"], node.digest, new or chat)
     if new is None:
         return node
-    side = FrozenDict({**node[SIDE], "chat": new, "length": len(new)})
-    return Tombstone.of(node["role"], node.digest, new) if node.redacted else Node({**node, SIDE: side})
+    side = FrozenDict({**node[METADATA], "chat": new, "length": len(new)})
+    return Tombstone.of(node["role"], node.digest, new) if node.redacted else Node({**node, METADATA: side})

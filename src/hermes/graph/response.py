@@ -10,7 +10,7 @@ from typing import Any
 
 from hermes.graph.call import CallRecord
 from hermes.graph.context import Overlay
-from hermes.graph.history import PLAIN, History, Sample
+from hermes.graph.history import EMPTY_OVERLAY, GraphHistory, Sample
 from hermes.graph.message import FrozenDict, digest
 from hermes.graph.node import Node, extend_ids, root_id
 
@@ -43,7 +43,7 @@ class Turn:
 
 def sent_id(context_id: bytes, overlay: Overlay) -> str:
     """Return the id of what was sent: the list's own id unless something was laid over it."""
-    if overlay == PLAIN:
+    if overlay == EMPTY_OVERLAY:
         return context_id.hex()
     return digest(b"hermes.sent\0" + context_id + overlay.digest).hex()
 
@@ -52,9 +52,9 @@ def sent_id(context_id: bytes, overlay: Overlay) -> str:
 class Response:
     """One sampled message, with exactly the context it was sampled in. Equal when the ids are."""
 
-    _history: History = field(repr=False)
+    _history: GraphHistory = field(repr=False)
     _at: int = field(repr=False)
-    _notes: History = field(repr=False)
+    _notes: GraphHistory = field(repr=False)
 
     @property
     def _sample(self) -> Sample:
@@ -66,7 +66,7 @@ class Response:
         """Whether it lies on a version of the graph itself, and not in a chat attached to one of its messages."""
         return self._notes is self._history
 
-    def belongs_to(self, history: History) -> bool:
+    def belongs_to(self, history: GraphHistory) -> bool:
         """Whether that graph handed this response out."""
         return self._notes is history
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar, overload
 
 from hermes.graph.errors import MessageError
-from hermes.graph.history import History
-from hermes.graph.message import SIDE, freeze_items, thaw
-from hermes.graph.node import Node, extend_ids, root_id, same
+from hermes.graph.history import GraphHistory
+from hermes.graph.message import METADATA, freeze_items, thaw
+from hermes.graph.node import Node, extend_ids, is_same_content, root_id
 
 T = TypeVar("T")
 
 
-class Owner(Protocol):
+class ItemOwner(Protocol):
     """Who keeps an item's slot."""
 
     def change(self, item: Message, change: Callable[[dict[str, Any]], T]) -> T: ...
@@ -31,7 +31,7 @@ class Message(dict[str, Any]):
 
     __slots__ = ("__weakref__", "_hint", "_node", "_owner")
 
-    _owner: Owner
+    _owner: ItemOwner
     _node: Node
     _hint: int
 
@@ -41,7 +41,7 @@ class Message(dict[str, Any]):
         owner = self._graph()
         return owner is not None and owner.is_sampled(self)
 
-    def _graph(self) -> Owner | None:
+    def _graph(self) -> ItemOwner | None:
         return getattr(self, "_owner", None)
 
     def _change(self, change: Callable[[dict[str, Any]], T]) -> T:
@@ -105,7 +105,7 @@ class Version(Sequence[Node]):
 
     __slots__ = ("_head", "_history", "_nodes")
 
-    def __init__(self, history: History, place: int) -> None:
+    def __init__(self, history: GraphHistory, place: int) -> None:
         self._history = history
         self._head = history.live if place == len(history.kept) else history.kept[place]
         self._nodes = tuple(history.nodes_at(place))
@@ -181,7 +181,7 @@ class Versions(Sequence[Version]):
 
     __slots__ = ("_history",)
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: GraphHistory) -> None:
         self._history = history
 
     @overload
@@ -210,10 +210,10 @@ def same_messages(nodes: Sequence[Node], other: Sequence[Any]) -> bool:
 def same_message(node: Node, message: object) -> bool:
     """Whether a node and any value, a plain dict for instance, have the same content."""
     if isinstance(message, Node):
-        return same(node, message)
+        return is_same_content(node, message)
     if not isinstance(message, Mapping):
         return False
     try:
-        return node.digest == Node(freeze_items({key: value for key, value in message.items() if key != SIDE}, "message")).digest
+        return node.digest == Node(freeze_items({key: value for key, value in message.items() if key != METADATA}, "message")).digest
     except MessageError:  # not JSON, so not a message
         return False

@@ -10,7 +10,7 @@ from uuid import UUID
 from hermes.graph import CallRecord, MessageGraph
 from hermes.graph.context import KeepReasoning
 from hermes.graph.response import sent_id
-from hermes.graph.revive import history_of
+from hermes.graph.stored_graph import history_of
 from hermes.ports.transactions import Transaction
 
 

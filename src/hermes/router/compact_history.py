@@ -23,7 +23,7 @@ from hermes.router.model_call import JournaledAnswer, ask_model
 from hermes.router.services import Services
 from hermes.trajectories.compress import compact
 from hermes.trajectories.errors import SessionError
-from hermes.trajectories.model import ModelFailed, Request, Sampled
+from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest
 
 log = structlog.get_logger()
 
@@ -77,7 +77,7 @@ class TurnModel:
         self._claim, self._caller, self._services = claim, caller, services
         self._asked = 0
 
-    async def sample(self, request: Request) -> Sampled:
+    async def sample(self, request: SampleRequest) -> SampledMessage:
         index, self._asked = self._asked, self._asked + 1
         prepared = json.dumps([dict(message) for message in request.messages], separators=(",", ":")).encode()
 
@@ -91,4 +91,4 @@ class TurnModel:
             raise ModelFailed(str(error), is_spent=True) from error
         except NoAnswer as error:
             raise ModelFailed(str(error)) from error
-        return Sampled(answered.message, answered.record(()), answered.micro_usd)
+        return SampledMessage(answered.message, answered.record(()), answered.micro_usd)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes.trajectories.compress import CompressionSettings, EstimateCounter, Extractive, Piece, Summariser, Summary
-from hermes.trajectories.model import Model
+from hermes.trajectories.sampling_model import SamplingModel
 
 PICTURE_TOKENS = 1_600
 """What vendors count for a picture, at most."""
@@ -47,12 +47,12 @@ class CompactionPolicy:
 
     limit_of: Callable[[str], int]
     """The tokens of history that a tier's model may be shown."""
-    summariser: Callable[[Model, str], Summariser]
+    summariser: Callable[[SamplingModel, str], Summariser]
     """Who summarises for a tier, given a way to its model. Not everybody asks one."""
     settings: CompressionSettings
     counter: EstimateCounter
 
-    def summariser_for(self, model: Model, tier: str) -> Summariser:
+    def summariser_for(self, model: SamplingModel, tier: str) -> Summariser:
         """Who summarises this turn's conversation."""
         return SelectiveSummariser(self.summariser(model, tier), self.limit_of(tier) * MIN_GAIN_SHARE)
 

@@ -17,9 +17,9 @@ from uuid import UUID
 import structlog
 
 from hermes.graph import MessageGraph
-from hermes.graph.message import SIDE
+from hermes.graph.message import METADATA
 from hermes.graph.node import Node
-from hermes.graph.revive import history_of
+from hermes.graph.stored_graph import history_of
 from hermes.ports.errors import DataDamaged, NotFound, PortError, StaleHead, UserErased
 from hermes.ports.graphs import Graphs
 from hermes.ports.histories import Histories
@@ -91,7 +91,7 @@ def erase_from(graph: MessageGraph, spoken: UserNodes) -> None:
     Equal messages are one to a graph. What somebody else was told in the same words is theirs too, and stays."""
     theirs, others = dict[bytes, Node](), set[bytes]()
     for context_id, node in unerased_messages(graph):
-        if context_id in spoken.nodes or (node.get(SIDE) or {}).get("news") in spoken.news:
+        if context_id in spoken.nodes or (node.get(METADATA) or {}).get("news") in spoken.news:
             theirs.setdefault(node.digest, node)
         elif context_id in spoken.others:
             others.add(node.digest)

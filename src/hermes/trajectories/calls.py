@@ -16,21 +16,21 @@ from typing import Any, Literal
 
 from hermes.graph import CallRecord, MessageGraph, Response, Version
 from hermes.graph.call import SCRIPTED
-from hermes.trajectories.errors import NoteError
-from hermes.trajectories.source import Session
-from hermes.trajectories.tokenize import Tokenizer
+from hermes.trajectories.errors import AnnotationError
+from hermes.trajectories.source import ExportSession
+from hermes.trajectories.tokenizer import Tokenizer
 
-TOKEN = 4
+TOKEN_BYTES = 4
 """Bytes of a token id, and of a logprob."""
 
 NO_IDS = "no token ids"
 NO_PROMPT_IDS = "no prompt token ids"
 NO_LOGPROBS = "no logprobs"
-NO_LOGPROB = "not a logprob"
+INVALID_LOGPROB = "not a logprob"
 MAX_LOGPROB = 1e-3
 """Rounding lifts a certain token's logprob a little above 0; more than this is no logprob."""
 NOT_RETURNED = "counted by the server but not returned"
-NO_PROMPT = "empty prompt: nothing predicts the first token"
+EMPTY_PROMPT = "empty prompt: nothing predicts the first token"
 REDACTED = "redacted"
 NO_CONSENT = "no consent"
 SCRIPTED_ANSWER = "scripted answer"
@@ -42,12 +42,12 @@ RETRIED = "retried"
 
 ACCEPTED_EDGES = frozenset({"alternative", "compaction", "compaction_attempt", "continuation", "redaction"})
 """Edges along which nothing is given up: the conversation went on in a shorter form, or several samples were drawn in one context."""
-EMPTY = "empty completion"
+EMPTY_COMPLETION = "empty completion"
 MAX_FLOAT32 = 3.4e38
 
 
 @dataclass(frozen=True, slots=True)
-class Policies:
+class SamplePolicies:
     """Which samples are trained. Whatever is left out is listed in the ledger with the reason."""
 
     keep: Literal["all", "accepted"] = "all"
@@ -63,7 +63,7 @@ class Policies:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SampleVerdict:
     """What holds for a sample over all its copies: why it is refused (empty: it is not), and what was annotated."""
 
     refused: str
@@ -71,7 +71,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Excluded:
+class ExcludedSpan:
     """Completion tokens [start, end) that are not trained, and why."""
 
     start: int
@@ -80,7 +80,7 @@ class Excluded:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class SampledCall:
     """One sample, as data. Equal only to itself: two samples with equal tokens are two samples."""
 
     session: str
@@ -100,7 +100,7 @@ class Call:
     """How many tokens were sampled: those returned, or more if the server counted more."""
     trained: int = 0
     """How many of them, from the front, are trained."""
-    excluded: tuple[Excluded, ...] = ()
+    excluded: tuple[ExcludedSpan, ...] = ()
     on_policy: bool = True
     policy: str = ""
     """The policy version; with `policy_spans` for weights that changed on the way."""
@@ -114,12 +114,12 @@ class Call:
 
     @property
     def prompt(self) -> bytes:
-        return self.whole[: self.start * TOKEN]
+        return self.whole[: self.start * TOKEN_BYTES]
 
     @property
     def completion(self) -> bytes:
         """All ids that the server returned."""
-        return self.whole[self.start * TOKEN :]
+        return self.whole[self.start * TOKEN_BYTES :]
 
     @property
     def end(self) -> int:
@@ -129,7 +129,7 @@ class Call:
     @property
     def tokens(self) -> bytes:
         """Prompt and trained part of the completion: what a row must hold."""
-        return self.whole[: self.end * TOKEN]  # all of it in the usual case, and then no copy
+        return self.whole[: self.end * TOKEN_BYTES]  # all of it in the usual case, and then no copy
 
     @property
     def policy_spans(self) -> list[tuple[str, int, int]]:
@@ -141,30 +141,33 @@ class Call:
 
 
 def read_calls(
-    session: Session, policies: Policies, tokenizer: Tokenizer | None = None, verdicts: Mapping[str, Verdict] = MappingProxyType({})
-) -> list[Call]:
+    session: ExportSession,
+    policies: SamplePolicies,
+    tokenizer: Tokenizer | None = None,
+    verdicts: Mapping[str, SampleVerdict] = MappingProxyType({}),
+) -> list[SampledCall]:
     """Return every sample of a session, of every version and every attached chat, each once, in the order of sampling.
 
     With a tokenizer, calls that came without token ids are tokenised; such calls are off-policy and say so. `verdicts`, by
     response id, hold what other copies of a sample say about it."""
     responses = list(session.graph.responses())
-    refused = _refused(session, responses, policies)
+    refused = _refused_by_policies(session, responses, policies)
     noted = [verdicts[response.id].notes if response.id in verdicts else _notes(response) for response in responses]
     rewards = _rollout_rewards(responses, noted, session.name)
     calls = []
     for order, (response, notes) in enumerate(zip(responses, noted, strict=True)):
         name = response.id
-        rollout = _rollout(notes, session.name)
+        rollout = _rollout_name(notes, session.name)
         reward = _number(notes, "reward", response)
         record = response.call or CallRecord()
         if name in verdicts:
             reason = verdicts[name].refused or None
         else:
-            reason = _refused_by_notes(response, notes) or _refused_by_record(record, policies) or refused.get(name)
+            reason = _refusal_in_notes(response, notes) or _refusal_in_record(record, policies) or refused.get(name)
         if tokenizer is not None and reason is None and record.token_ids is None:
-            record = _tokenised(record, response, tokenizer)
+            record = _tokenise_record(record, response, tokenizer)
         calls.append(
-            _graded(
+            _grade_call(
                 record,
                 reason,
                 {
@@ -188,7 +191,7 @@ def read_calls(
     return calls
 
 
-def _tokenised(record: CallRecord, response: Response, tokenizer: Tokenizer) -> CallRecord:
+def _tokenise_record(record: CallRecord, response: Response, tokenizer: Tokenizer) -> CallRecord:
     """Return the record with token ids of our own making, marked as such; there are no logprobs to go with them."""
     prompt, completion = tokenizer.encode(response)
     return replace(
@@ -202,7 +205,7 @@ def _tokenised(record: CallRecord, response: Response, tokenizer: Tokenizer) -> 
     )
 
 
-def _graded(record: CallRecord, refused: str | None, fields: dict[str, Any]) -> Call:
+def _grade_call(record: CallRecord, refused: str | None, fields: dict[str, Any]) -> SampledCall:
     """Decide token by token: returned with a logprob is trained, the rest is excluded with its reason."""
     counted = (record.usage or {}).get("completion_tokens")
     counted = counted if isinstance(counted, int) and not isinstance(counted, bool) else 0
@@ -210,29 +213,29 @@ def _graded(record: CallRecord, refused: str | None, fields: dict[str, Any]) -> 
     sampled = max(returned, counted)
     start = len(record.prompt_token_ids or ())
     whole = b"".join(_buffer(values) for values in (record.prompt_token_ids, record.token_ids) if values)
-    logprobs = bytes(_buffer(record.logprobs or ()))[: returned * TOKEN]
-    scored = len(logprobs) // TOKEN
+    logprobs = bytes(_buffer(record.logprobs or ()))[: returned * TOKEN_BYTES]
+    scored = len(logprobs) // TOKEN_BYTES
     if refused is None and record.token_ids is None:
         refused = NO_IDS
     if refused is None and record.prompt_token_ids is None:
         refused = NO_PROMPT_IDS
     if refused is None and not start:
-        refused = NO_PROMPT
-    excluded: tuple[Excluded, ...]
+        refused = EMPTY_PROMPT
+    excluded: tuple[ExcludedSpan, ...]
     if refused is not None:
-        trained, excluded = 0, (Excluded(0, sampled, refused),)
+        trained, excluded = 0, (ExcludedSpan(0, sampled, refused),)
     else:
-        trained = _usable((record.logprobs or ())[:scored])
+        trained = _usable_count((record.logprobs or ())[:scored])
         parts = (
-            Excluded(trained, scored, NO_LOGPROB),
-            Excluded(scored, returned, NO_LOGPROBS),
-            Excluded(returned, sampled, NOT_RETURNED),
+            ExcludedSpan(trained, scored, INVALID_LOGPROB),
+            ExcludedSpan(scored, returned, NO_LOGPROBS),
+            ExcludedSpan(returned, sampled, NOT_RETURNED),
         )
-        excluded = tuple(part for part in parts if part.start < part.end) or (() if trained else (Excluded(0, 0, EMPTY),))
-    return Call(**fields, whole=whole, start=start, logprobs=logprobs, sampled=sampled, trained=trained, excluded=excluded)
+        excluded = tuple(part for part in parts if part.start < part.end) or (() if trained else (ExcludedSpan(0, 0, EMPTY_COMPLETION),))
+    return SampledCall(**fields, whole=whole, start=start, logprobs=logprobs, sampled=sampled, trained=trained, excluded=excluded)
 
 
-def _usable(logprobs: Sequence[float]) -> int:
+def _usable_count(logprobs: Sequence[float]) -> int:
     """Return how many values stand before the first that no trainer can use: an infinite one, or one that is no logprob at all."""
     if not logprobs or (max(logprobs) <= MAX_LOGPROB and math.isfinite(min(logprobs))):
         return len(logprobs)
@@ -248,7 +251,7 @@ def _buffer(values: Sequence[Any]) -> Any:
     return compact
 
 
-def _refused_by_notes(response: Response, notes: Mapping[str, Any]) -> str | None:
+def _refusal_in_notes(response: Response, notes: Mapping[str, Any]) -> str | None:
     if response.redacted:
         return REDACTED
     if notes.get("consent") is False:
@@ -258,7 +261,7 @@ def _refused_by_notes(response: Response, notes: Mapping[str, Any]) -> str | Non
     return None
 
 
-def _refused_by_record(record: CallRecord, policies: Policies) -> str | None:
+def _refusal_in_record(record: CallRecord, policies: SamplePolicies) -> str | None:
     if _is_scripted(record, policies):
         return SCRIPTED_ANSWER
     if policies.policy_versions is not None:
@@ -270,11 +273,11 @@ def _refused_by_record(record: CallRecord, policies: Policies) -> str | None:
     return None
 
 
-def _refused(session: Session, responses: Sequence[Response], policies: Policies) -> dict[str, str]:
+def _refused_by_policies(session: ExportSession, responses: Sequence[Response], policies: SamplePolicies) -> dict[str, str]:
     """Return what the policies leave out, by response id."""
     refused: dict[str, str] = {}
     if policies.keep == "accepted":
-        refused |= dict(_given_up(session))
+        refused |= dict(_abandoned_responses(session))
     if policies.retries == "last":
         drawn = [response for response in responses if response.id not in refused and not _is_scripted(response.call, policies)]
         last = {response.context_id: response.id for response in drawn}
@@ -282,12 +285,12 @@ def _refused(session: Session, responses: Sequence[Response], policies: Policies
     return refused
 
 
-def _is_scripted(record: CallRecord | None, policies: Policies) -> bool:
+def _is_scripted(record: CallRecord | None, policies: SamplePolicies) -> bool:
     """Whether a script gave an answer, and nothing that it says is wanted."""
     return record is not None and record.model == SCRIPTED and policies.scripted == "exclude"
 
 
-def _given_up(session: Session) -> Iterator[tuple[str, str]]:
+def _abandoned_responses(session: ExportSession) -> Iterator[tuple[str, str]]:
     """Yield the responses that lie on no version from which the conversation went on, in the graph and in attached chats.
 
     A chat counts as the message that carries it: attached to versions that were all given up, it was given up too."""
@@ -339,7 +342,7 @@ def _notes(response: Response) -> dict[str, Any]:
     return merged
 
 
-def _rollout(notes: Mapping[str, Any], session: str) -> str:
+def _rollout_name(notes: Mapping[str, Any], session: str) -> str:
     mark = notes.get("rollout")
     return mark.encode("utf-8", "backslashreplace").decode() if isinstance(mark, str) and mark else session
 
@@ -351,7 +354,7 @@ def _rollout_rewards(responses: Sequence[Response], noted: Sequence[Mapping[str,
     for response, notes in zip(responses, noted, strict=True):
         if not notes:
             continue
-        rollout = _rollout(notes, session)
+        rollout = _rollout_name(notes, session)
         for key, into in (("rollout_reward", stated), ("reward", last)):
             value = _number(notes, key, response)
             if value is not None:
@@ -365,7 +368,7 @@ def _number(notes: Mapping[str, Any], key: str, response: Response) -> float | N
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise NoteError(f"annotation {key}={value!r} of response {response.id[:12]} is not a number")
+        raise AnnotationError(f"annotation {key}={value!r} of response {response.id[:12]} is not a number")
     if not -MAX_FLOAT32 < value < MAX_FLOAT32:
-        raise NoteError(f"annotation {key} of response {response.id[:12]} is too large for a float32")
+        raise AnnotationError(f"annotation {key} of response {response.id[:12]} is too large for a float32")
     return float(value)

@@ -13,17 +13,17 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hermes.trajectories.calls import Call
-from hermes.trajectories.errors import SettingsError
-from hermes.trajectories.ledger import NAME as LEDGER
+from hermes.trajectories.calls import SampledCall
+from hermes.trajectories.errors import TrajectorySettingsError
+from hermes.trajectories.ledger import FILE_NAME as LEDGER
 from hermes.trajectories.ledger import Ledger, dump
-from hermes.trajectories.plan import ExportSettings, Format, SessionPlan, Writer, plan_session
-from hermes.trajectories.source import Session
+from hermes.trajectories.plan import ExportFormat, ExportSettings, FormatWriter, SessionPlan, plan_session
+from hermes.trajectories.source import ExportSession
 
-CHUNK = 1 << 20
+BUFFER_BYTES = 1 << 20
 
 
-class Part(NamedTuple):
+class ExportPart(NamedTuple):
     """Some sessions as they are written, with rows counted from 0. Can be pickled."""
 
     files: list[Any]
@@ -32,15 +32,15 @@ class Part(NamedTuple):
 
 
 @dataclass(slots=True)
-class Draft:
+class ExportDraft:
     """A writer and a ledger."""
 
-    writer: Writer
+    writer: FormatWriter
     ledger: Ledger
     planned: int = 0
     """How many canonical rows there are; a format may write more or fewer."""
 
-    def write(self, session: Session, calls: Sequence[Call]) -> SessionPlan:
+    def write(self, session: ExportSession, calls: Sequence[SampledCall]) -> SessionPlan:
         """Write a session, and enter where each of its calls is trained, or why it is not."""
         plan = plan_session(session, calls, self.planned)
         self.planned += plan.rows
@@ -50,11 +50,11 @@ class Draft:
             self.ledger.enter(call, placements.get(id(call)), self.writer.untrained)
         return plan
 
-    def part(self) -> Part:
+    def part(self) -> ExportPart:
         """Return all that was written without a folder."""
-        return Part([file.part() for file in self.writer.files], self.writer.rows, self.ledger)
+        return ExportPart([file.part() for file in self.writer.files], self.writer.rows, self.ledger)
 
-    def take(self, part: Part) -> None:
+    def take(self, part: ExportPart) -> None:
         """Write what was written elsewhere, to the same bytes as if it had been written here."""
         first_row = self.writer.rows
         for file, kept in zip(self.writer.files, part.files, strict=True):
@@ -63,33 +63,33 @@ class Draft:
         self.writer.rows += part.rows
 
 
-def part_of(form: Format, settings: ExportSettings) -> Draft:
+def new_part_draft(form: ExportFormat, settings: ExportSettings) -> ExportDraft:
     """Return a draft without a folder."""
-    return Draft(form(None, settings), Ledger(BytesIO()))
+    return ExportDraft(form(None, settings), Ledger(BytesIO()))
 
 
-def format_for(out: Path, settings: ExportSettings, formats: Mapping[str, Format]) -> Format:
+def format_for(out: Path, settings: ExportSettings, formats: Mapping[str, ExportFormat]) -> ExportFormat:
     """Return the format asked for; raise SettingsError if there is no such format, or `out` cannot be written."""
     if settings.format not in formats:
-        raise SettingsError(f"unknown format {settings.format!r}; one of {', '.join(sorted(formats))}")
+        raise TrajectorySettingsError(f"unknown format {settings.format!r}; one of {', '.join(sorted(formats))}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise SettingsError(f"{out} exists and is not an empty folder")
+        raise TrajectorySettingsError(f"{out} exists and is not an empty folder")
     return formats[settings.format]
 
 
 @contextmanager
-def drafted(out: Path, form: Format, settings: ExportSettings) -> Iterator[tuple[Draft, Path]]:
+def open_draft(out: Path, form: ExportFormat, settings: ExportSettings) -> Iterator[tuple[ExportDraft, Path]]:
     """Open a draft in a folder beside `out`. A block that ends without `publish` leaves nothing behind."""
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
         with (folder / f".{LEDGER}").open("w+b") as body, closing(form(folder, settings)) as writer:
-            yield Draft(writer, Ledger(body)), folder
+            yield ExportDraft(writer, Ledger(body)), folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def publish(draft: Draft, folder: Path, out: Path, settings: ExportSettings, tokenizer: str | None) -> dict[str, Any]:
+def publish(draft: ExportDraft, folder: Path, out: Path, settings: ExportSettings, tokenizer: str | None) -> dict[str, Any]:
     """Finish the files, write the ledger, and let the folder appear under its name; return the manifest."""
     draft.writer.close()
     manifest = draft.ledger.manifest(_settings(settings, tokenizer), draft.writer.rows, _files(folder))
@@ -97,7 +97,7 @@ def publish(draft: Draft, folder: Path, out: Path, settings: ExportSettings, tok
     body.seek(0)
     with (folder / LEDGER).open("wb") as whole:
         whole.write(dump(manifest))
-        shutil.copyfileobj(body, whole, CHUNK)
+        shutil.copyfileobj(body, whole, BUFFER_BYTES)
     (folder / f".{LEDGER}").unlink()
     folder.chmod(0o777 & ~_umask())
     if out.exists():
@@ -128,7 +128,7 @@ def _files(folder: Path) -> list[dict[str, Any]]:
         if not path.name.startswith("."):
             digest = hashlib.sha256()
             with path.open("rb") as data:
-                while chunk := data.read(CHUNK):
+                while chunk := data.read(BUFFER_BYTES):
                     digest.update(chunk)
             files.append({"name": path.name, "bytes": path.stat().st_size, "sha256": digest.hexdigest()})
     return files

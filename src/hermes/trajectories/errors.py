@@ -16,7 +16,7 @@ class SourceError(TrajectoryError):
         self.reason = reason
 
 
-class SettingsError(TrajectoryError):
+class TrajectorySettingsError(TrajectoryError):
     """The settings of an export contradict each other or ask for what the format cannot hold."""
 
 
@@ -24,5 +24,5 @@ class SessionError(TrajectoryError):
     """One session cannot be exported; the others can."""
 
 
-class NoteError(SessionError):
+class AnnotationError(SessionError):
     """An annotation that exports read holds something else than it should."""

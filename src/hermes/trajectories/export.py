@@ -10,17 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hermes.trajectories.calls import Call, Verdict, read_calls
-from hermes.trajectories.copies import Copies, counted, heard
-from hermes.trajectories.draft import Draft, drafted, format_for, publish
-from hermes.trajectories.errors import SessionError, SettingsError, SourceError
-from hermes.trajectories.plan import ExportSettings, Format, SessionPlan
-from hermes.trajectories.source import Session
-from hermes.trajectories.tokenize import Tokenizer
+from hermes.trajectories.calls import SampledCall, SampleVerdict, read_calls
+from hermes.trajectories.draft import ExportDraft, format_for, open_draft, publish
+from hermes.trajectories.duplicates import SeenSamples, calls_to_count, occurrence_of
+from hermes.trajectories.errors import SessionError, SourceError, TrajectorySettingsError
+from hermes.trajectories.plan import ExportFormat, ExportSettings, SessionPlan
+from hermes.trajectories.source import ExportSession
+from hermes.trajectories.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ExportSummary:
     """What an export did: the ledger's manifest, and the inputs that could not be read."""
 
     manifest: Mapping[str, Any]
@@ -30,14 +30,14 @@ class Summary:
 
 
 def export(
-    sessions: Iterable[Session | SourceError],
+    sessions: Iterable[ExportSession | SourceError],
     out: Path,
     settings: ExportSettings,
-    formats: Mapping[str, Format],
+    formats: Mapping[str, ExportFormat],
     *,
     tokenizer: Tokenizer | None = None,
     on_session: Callable[[SessionPlan], None] = lambda _: None,
-) -> Summary:
+) -> ExportSummary:
     """Write every session in the format asked for, with its ledger, into the new folder `out`.
 
     Samples are counted once over all sessions, by sample id; where copies of one disagree, the sessions are read a second time,
@@ -45,32 +45,34 @@ def export(
     `out` is never half an export; the same input gives the same bytes."""
     out = out.resolve()
     form = format_for(out, settings, formats)
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, SampleVerdict] = {}
     while True:
-        copies = Copies(verdicts)
+        copies = SeenSamples(verdicts)
         calls = partial(read_calls, policies=settings.policies, tokenizer=tokenizer, verdicts=verdicts)
-        with drafted(out, form, settings) as (draft, folder):
-            broken = _write(sessions, draft, Reading(calls, copies, on_session))
+        with open_draft(out, form, settings) as (draft, folder):
+            broken = _write_sessions(sessions, draft, ExportPass(calls, copies, on_session))
             if not copies.news:
                 draft.ledger.duplicates = copies.duplicates
                 manifest = publish(draft, folder, out, settings, tokenizer.name if tokenizer is not None else None)
-                return Summary(manifest, tuple(broken), draft.ledger.placed)
+                return ExportSummary(manifest, tuple(broken), draft.ledger.placed)
         # A later copy of a sample said something that its first copy did not know: do it over, knowing it.
         if isinstance(sessions, Iterator):
-            raise SettingsError("several graphs say different things about the same samples; give them as a list, to be read twice")
+            raise TrajectorySettingsError(
+                "several graphs say different things about the same samples; give them as a list, to be read twice"
+            )
         verdicts |= copies.news
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ExportPass:
     """How sessions become calls in one pass."""
 
-    calls: Callable[[Session], list[Call]]
-    copies: Copies
+    calls: Callable[[ExportSession], list[SampledCall]]
+    copies: SeenSamples
     on_session: Callable[[SessionPlan], None]
 
 
-def _write(sessions: Iterable[Session | SourceError], draft: Draft, reading: Reading) -> list[SourceError]:
+def _write_sessions(sessions: Iterable[ExportSession | SourceError], draft: ExportDraft, reading: ExportPass) -> list[SourceError]:
     broken: list[SourceError] = []
     for session in sessions:
         if isinstance(session, SourceError):
@@ -81,6 +83,6 @@ def _write(sessions: Iterable[Session | SourceError], draft: Draft, reading: Rea
         except SessionError as error:
             broken.append(SourceError(session.name, str(error)))
             continue
-        standings = [reading.copies.hear(heard(call)) for call in calls]
-        reading.on_session(draft.write(session, list(counted(calls, standings))))
+        standings = [reading.copies.hear(occurrence_of(call)) for call in calls]
+        reading.on_session(draft.write(session, list(calls_to_count(calls, standings))))
     return broken

@@ -13,49 +13,49 @@ from pathlib import Path
 from typing import Any
 
 from hermes.graph import CallRecord, GraphError, MessageGraph
-from hermes.trajectories.errors import SettingsError, SourceError
-from hermes.trajectories.foreign import BadRow, Draft, Finding, Reading, read_turns, shape_of
-from hermes.trajectories.turns import TurnError, to_messages, to_turns
+from hermes.trajectories.errors import SourceError, TrajectorySettingsError
+from hermes.trajectories.foreign_sharegpt import BadRow, ImportedMessage, ImportFinding, RowReading, read_turns, shape_of
+from hermes.trajectories.sharegpt_turns import TurnError, to_messages, to_turns
 
 SHAPES = ("sharegpt", "openai")
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedConversation:
     """One conversation of a file."""
 
     graph: MessageGraph
     name: str
     """File and line."""
-    findings: tuple[Finding, ...]
+    findings: tuple[ImportFinding, ...]
     shape: str
     """Who wrote it: hermes, founding, save_trajectory, save_sample, batch_runner, mini_swe, or openai."""
 
 
-def import_files(files: Iterable[Path], shape: str | None = None) -> Iterator[Imported | SourceError]:
+def import_files(files: Iterable[Path], shape: str | None = None) -> Iterator[ImportedConversation | SourceError]:
     """Yield the conversations of all files, as `import_file` does."""
     for file in files:
         yield from import_file(file, shape)
 
 
-def import_file(path: Path, shape: str | None = None) -> Iterator[Imported | SourceError]:
+def import_file(path: Path, shape: str | None = None) -> Iterator[ImportedConversation | SourceError]:
     """Yield each conversation of a JSONL file, or of one JSON document; a SourceError in the place of each that cannot be read.
 
     `shape` is one of SHAPES, or None to look at each line."""
     if shape is not None and shape not in SHAPES:
-        raise SettingsError(f"unknown shape {shape!r}; one of {', '.join(SHAPES)}")
+        raise TrajectorySettingsError(f"unknown shape {shape!r}; one of {', '.join(SHAPES)}")
     before: list[str] = []
     try:
         for line, name, row in _rows(path):
             try:
                 reading = _read(row, line, shape)
-                _repeated(reading, before)
+                _mark_repeated(reading, before)
                 mark = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:12]  # other files may have this name too
-                graph = _graph(reading, row, f"{name}#{mark}", f"{path.name}:{line}#{mark}")
+                graph = _build_graph(reading, row, f"{name}#{mark}", f"{path.name}:{line}#{mark}")
             except (BadRow, GraphError) as error:
                 yield SourceError(f"{path}, line {line}", str(error))
             else:
-                yield Imported(graph, name, tuple(reading.findings), reading.shape)
+                yield ImportedConversation(graph, name, tuple(reading.findings), reading.shape)
     except OSError as error:
         yield SourceError(str(path), error.strerror or str(error))
 
@@ -63,7 +63,7 @@ def import_file(path: Path, shape: str | None = None) -> Iterator[Imported | Sou
 def _rows(path: Path) -> Iterator[tuple[int, str, Any]]:
     """Yield line, name and value of each row; a value that is not JSON is the error, to be raised where rows are read."""
     if path.suffix == ".json":
-        value = _parsed(path.read_bytes())
+        value = _parse_row(path.read_bytes())
         rows = value if isinstance(value, list) else [value]
         for place, row in enumerate(rows, start=1):
             yield place, path.name if rows is not value else f"{path.name}:{place}", row
@@ -71,17 +71,17 @@ def _rows(path: Path) -> Iterator[tuple[int, str, Any]]:
     with path.open("rb") as lines:
         for line, text in enumerate(lines, start=1):
             if text.strip():
-                yield line, f"{path.name}:{line}", _parsed(text)
+                yield line, f"{path.name}:{line}", _parse_row(text)
 
 
-def _parsed(text: bytes) -> Any:
+def _parse_row(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         return BadRow(f"not JSON ({error})")
 
 
-def _read(row: Any, line: int, shape: str | None) -> Reading:
+def _read(row: Any, line: int, shape: str | None) -> RowReading:
     if isinstance(row, BadRow):
         raise row
     if not isinstance(row, Mapping):
@@ -98,19 +98,19 @@ def _read(row: Any, line: int, shape: str | None) -> Reading:
         return reading
 
 
-def _read_own(row: Mapping[str, Any], line: int) -> Reading:
+def _read_own(row: Mapping[str, Any], line: int) -> RowReading:
     turns = row["conversations"]
     messages = to_messages(turns, json.loads(row["hermes"]["rest"]))
     places = to_turns(messages).places
-    drafts = [Draft(message, turn, bool(turns[turn]["train"])) for message, turn in zip(messages, places, strict=True)]
-    return Reading(line, "hermes", json.loads(row["tools"]), drafts=drafts)
+    drafts = [ImportedMessage(message, turn, bool(turns[turn]["train"])) for message, turn in zip(messages, places, strict=True)]
+    return RowReading(line, "hermes", json.loads(row["tools"]), drafts=drafts)
 
 
-def _read_openai(row: Mapping[str, Any], line: int) -> Reading:
+def _read_openai(row: Mapping[str, Any], line: int) -> RowReading:
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages:
         raise BadRow("no messages in it")
-    reading = Reading(line, "openai", row.get("tools") or ())
+    reading = RowReading(line, "openai", row.get("tools") or ())
     waiting: dict[str, int] = {}
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping):
@@ -127,7 +127,7 @@ def _read_openai(row: Mapping[str, Any], line: int) -> Reading:
         if weight not in (None, 0, 1):
             reading.found("odd-weight", index)
         kept = {key: value for key, value in message.items() if key != "weight"}
-        reading.drafts.append(Draft(kept, index, message.get("role") == "assistant" and weight != 0))
+        reading.drafts.append(ImportedMessage(kept, index, message.get("role") == "assistant" and weight != 0))
     return reading
 
 
@@ -146,7 +146,7 @@ def _has_json_arguments(call: Mapping[str, Any]) -> bool:
     return True
 
 
-def _repeated(reading: Reading, before: list[str]) -> None:
+def _mark_repeated(reading: RowReading, before: list[str]) -> None:
     """hermes-agent saves a line for each turn, each with all the answers so far: count an answer in the first line that has it."""
     if reading.shape != "save_trajectory":
         return
@@ -159,7 +159,7 @@ def _repeated(reading: Reading, before: list[str]) -> None:
     before[:] = texts
 
 
-def _graph(reading: Reading, row: Mapping[str, Any], name: str, sample: str) -> MessageGraph:
+def _build_graph(reading: RowReading, row: Mapping[str, Any], name: str, sample: str) -> MessageGraph:
     """Build the graph. Its ids come from the file's name, the line and what it says, so that a second import gives the same bytes."""
     metadata = row.get("metadata")
     model = row.get("model") or (metadata.get("model") if isinstance(metadata, Mapping) else None)

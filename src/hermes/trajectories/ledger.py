@@ -21,9 +21,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from hermes.trajectories.calls import TOKEN, Call, Excluded
+from hermes.trajectories.calls import TOKEN_BYTES, ExcludedSpan, SampledCall
 
-NAME = "ledger.jsonl"
+FILE_NAME = "ledger.jsonl"
 VERSION = 1
 
 _ROW = re.compile(rb'"row":(\d+)')
@@ -33,7 +33,7 @@ _ROW = re.compile(rb'"row":(\d+)')
 class Placement:
     """Where one call is trained: `where` is what the ledger's `trained` holds for it."""
 
-    call: Call
+    call: SampledCall
     where: Mapping[str, Any]
 
 
@@ -53,12 +53,12 @@ class Ledger:
     reasons: dict[str, list[int]] = field(default_factory=dict)
     """Reason to [samples, tokens]."""
 
-    def enter(self, call: Call, placement: Placement | None, untrained: str = "") -> None:
+    def enter(self, call: SampledCall, placement: Placement | None, untrained: str = "") -> None:
         """Write one sample's line. Without a placement all of it is excluded: for its own reasons, else for `untrained`."""
         is_text = placement is not None and "turn" in placement.where
         excluded = [] if is_text else list(call.excluded)  # a turn is trained whole, whether its tokens are known or not
         if placement is None and (call.trained or not excluded):
-            excluded.insert(0, Excluded(0, call.trained, untrained))
+            excluded.insert(0, ExcludedSpan(0, call.trained, untrained))
         trained = call.sampled if is_text else call.trained if placement is not None else 0
         line = {
             "sample": call.sample_id,
@@ -77,7 +77,7 @@ class Ledger:
         self.placed += placement is not None
         self.sampled += call.sampled
         self.trained += trained
-        self.leaves.append((call.sample_id, leaf(line)))
+        self.leaves.append((call.sample_id, merkle_leaf(line)))
         for part in excluded:
             count = self.reasons.setdefault(part.reason, [0, 0])
             count[0] += 1
@@ -86,7 +86,7 @@ class Ledger:
     def take(self, part: Ledger, first_row: int) -> None:
         """Enter all that another ledger holds, as if it had been entered here: its rows are counted from `first_row` on."""
         part.body.seek(0)
-        self.body.write(renumbered(part.body.read(), first_row))
+        self.body.write(renumber_rows(part.body.read(), first_row))
         self.sessions += part.sessions
         self.samples += part.samples
         self.placed += part.placed
@@ -117,10 +117,10 @@ class Ledger:
 
 
 def fingerprint(tokens: bytes) -> dict[str, Any]:
-    return {"length": len(tokens) // TOKEN, "sha256": hashlib.sha256(tokens).hexdigest()}
+    return {"length": len(tokens) // TOKEN_BYTES, "sha256": hashlib.sha256(tokens).hexdigest()}
 
 
-def leaf(line: Mapping[str, Any]) -> bytes:
+def merkle_leaf(line: Mapping[str, Any]) -> bytes:
     """Return the Merkle leaf of a sample: what was sampled and in which context, not what became of it."""
     keys = ("sample", "response", "session", "rollout", "tokenizer", "sampled", "prompt", "completion")
     return hashlib.sha256(b"\0" + dump({key: line[key] for key in keys})).digest()
@@ -142,7 +142,7 @@ def dump(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
 
 
-def renumbered(lines: bytes, first_row: int) -> bytes:
+def renumber_rows(lines: bytes, first_row: int) -> bytes:
     """Return lines of `dump` with every `row` counted from `first_row` on. A quote inside a text is escaped, so `"row":` is a key.
 
     The keys must be our own: where others name them, one may be called `row` and mean something else."""

@@ -10,7 +10,7 @@ This is all that a format sees. Formats are small modules in `formats/`; each ha
 A call for which `write` yields no placement is entered in the ledger as excluded, for its own reasons or for the format's.
 
 A writer opens nothing itself: it writes into `files`, which know how to become a part of an export that several processes make
-(`hermes.trajectories.formats.files`). So a format that is right in one process is right in many."""
+(`hermes.trajectories.formats.export_files`). So a format that is right in one process is right in many."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from hermes.trajectories.calls import Call, Policies
+from hermes.trajectories.calls import SampledCall, SamplePolicies
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.rows import Row, linear_rows, loss_scale
-from hermes.trajectories.source import Session
+from hermes.trajectories.source import ExportSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ExportSettings:
     """What an export was asked for; all of it is in the ledger's manifest."""
 
     format: str = "parquet"
-    policies: Policies = field(default_factory=Policies)
+    policies: SamplePolicies = field(default_factory=SamplePolicies)
     source: str = "hermes-agent"
     """What the `source` column of the ShareGPT format says."""
 
@@ -41,18 +41,18 @@ class RolloutPlan:
 
     rollout: str
     tokenizer: str
-    calls: tuple[Call, ...]
+    calls: tuple[SampledCall, ...]
     rows: tuple[Row, ...]
     first_row: int
     """The number of its first row in the export."""
     loss_scale: float
 
-    def numbered(self) -> Iterator[tuple[int, Row]]:
+    def numbered_rows(self) -> Iterator[tuple[int, Row]]:
         return enumerate(self.rows, start=self.first_row)
 
     def placements(self) -> Iterator[Placement]:
         """Say where each call is trained when every row is written as it is, one after the other."""
-        for number, row in self.numbered():
+        for number, row in self.numbered_rows():
             for call in row.calls:
                 yield Placement(call, {"row": number, "start": call.start, "end": call.end})
 
@@ -61,8 +61,8 @@ class RolloutPlan:
 class SessionPlan:
     """One session, ready to be written."""
 
-    session: Session
-    calls: tuple[Call, ...]
+    session: ExportSession
+    calls: tuple[SampledCall, ...]
     """Every sample, trainable or not, in the order of sampling."""
     rollouts: tuple[RolloutPlan, ...]
 
@@ -71,7 +71,7 @@ class SessionPlan:
         return sum(len(rollout.rows) for rollout in self.rollouts)
 
 
-class File(Protocol):
+class ExportFile(Protocol):
     """Something that a writer writes into: one file, or several with numbers. Made without a folder, it keeps what it is given."""
 
     def part(self) -> Any:
@@ -83,7 +83,7 @@ class File(Protocol):
         ...
 
 
-class Writer(Protocol):
+class FormatWriter(Protocol):
     """What a format's writer does."""
 
     untrained: str
@@ -92,7 +92,7 @@ class Writer(Protocol):
     """How many rows were written so far; the ledger's `row` counts them from 0."""
 
     @property
-    def files(self) -> Sequence[File]:
+    def files(self) -> Sequence[ExportFile]:
         """What it writes into, always in the same order."""
         ...
 
@@ -103,18 +103,18 @@ class Writer(Protocol):
         ...
 
 
-class Format(Protocol):
+class ExportFormat(Protocol):
     """A format: makes a writer for a folder, or for none, to write a part."""
 
-    def __call__(self, folder: Path | None, settings: ExportSettings) -> Writer: ...
+    def __call__(self, folder: Path | None, settings: ExportSettings) -> FormatWriter: ...
 
 
-def plan_session(session: Session, calls: Sequence[Call], first_row: int) -> SessionPlan:
+def plan_session(session: ExportSession, calls: Sequence[SampledCall], first_row: int) -> SessionPlan:
     """Group calls by rollout and tokenizer (tokens of two tokenizers mean nothing to each other) and plan the rows of each."""
-    groups: dict[tuple[str, str], list[Call]] = {}
+    groups: dict[tuple[str, str], list[SampledCall]] = {}
     for call in calls:
         groups.setdefault((call.rollout, call.tokenizer), []).append(call)
-    totals: dict[str, list[Call]] = {}
+    totals: dict[str, list[SampledCall]] = {}
     for call in calls:
         totals.setdefault(call.rollout, []).append(call)
     rollouts = []

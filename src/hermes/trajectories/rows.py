@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hermes.trajectories.calls import TOKEN, Call
+from hermes.trajectories.calls import TOKEN_BYTES, SampledCall
 from hermes.trajectories.trie import Trie
 
 
@@ -21,9 +21,9 @@ class Row:
     rollout: str
     tokenizer: str
     tokens: bytes = field(repr=False)
-    calls: tuple[Call, ...]
+    calls: tuple[SampledCall, ...]
     """The calls trained here: for each, row tokens [call.start, call.end)."""
-    path: tuple[Call, ...]
+    path: tuple[SampledCall, ...]
     """Every call whose prompt and completion this row holds, trained here or elsewhere, from the shortest to the longest."""
     parent: int
     """The earlier row of this rollout that shares most with this one, as its place among the rollout's rows; -1 for none."""
@@ -32,28 +32,28 @@ class Row:
 
     @property
     def length(self) -> int:
-        return len(self.tokens) // TOKEN
+        return len(self.tokens) // TOKEN_BYTES
 
 
 @dataclass(slots=True)
-class _Draft:
+class _RowDraft:
     tokens: bytes
-    calls: list[Call]
-    path: tuple[Call, ...]
+    calls: list[SampledCall]
+    path: tuple[SampledCall, ...]
     parent: int
     shared: int
     covered: int = 0
     """Nothing behind this token is trained yet."""
 
 
-def linear_rows(calls: Sequence[Call]) -> list[Row]:
+def linear_rows(calls: Sequence[SampledCall]) -> list[Row]:
     """Return the rows of one rollout and one tokenizer; calls without trained tokens have none."""
     trainable = [call for call in calls if call.trained]
     if not trainable:
         return []
-    drafts: list[_Draft] = []
+    drafts: list[_RowDraft] = []
     first_rows: list[int] = []  # for each node of the present path the row that first held it
-    on_path: list[Call] = []
+    on_path: list[SampledCall] = []
     for path, shared in Trie(trainable).leaves():
         del first_rows[shared:]
         del on_path[sum(len(node.items) for node in path[:shared]) :]
@@ -63,7 +63,7 @@ def linear_rows(calls: Sequence[Call]) -> list[Row]:
         new = [call for node in path[shared:] for call in node.items]
         on_path += new
         leaf = path[-1]
-        draft = _Draft(leaf.source[: leaf.end], [], tuple(on_path), parent, path[shared - 1].end // TOKEN if shared else 0)
+        draft = _RowDraft(leaf.source[: leaf.end], [], tuple(on_path), parent, path[shared - 1].end // TOKEN_BYTES if shared else 0)
         drafts.append(draft)
         for call in sorted(new, key=lambda call: call.order):
             # A call behind all that is trained here fits without a look at each: else a row of n turns costs n * n.
@@ -79,7 +79,7 @@ def linear_rows(calls: Sequence[Call]) -> list[Row]:
     ]
 
 
-def _place_twin(call: Call, number: int, drafts: list[_Draft]) -> None:
+def _place_twin(call: SampledCall, number: int, drafts: list[_RowDraft]) -> None:
     """Give a sample that differs from its twins the first row behind theirs that takes it, or a new one."""
     tokens = call.tokens
     for draft in drafts[number + 1 :]:
@@ -87,24 +87,24 @@ def _place_twin(call: Call, number: int, drafts: list[_Draft]) -> None:
             draft.calls.append(call)
             return
     path = tuple(other for other in drafts[number].path if other.end <= call.end)
-    drafts.append(_Draft(tokens, [call], path, number, len(tokens) // TOKEN))
+    drafts.append(_RowDraft(tokens, [call], path, number, len(tokens) // TOKEN_BYTES))
 
 
-def _fits(call: Call, placed: Sequence[Call]) -> bool:
+def _fits(call: SampledCall, placed: Sequence[SampledCall]) -> bool:
     """Whether a call can be trained in a row beside these: they train other tokens, or the same ones with every attribute equal."""
     return all(_agree(call, other) for other in placed)
 
 
-def _agree(one: Call, other: Call) -> bool:
+def _agree(one: SampledCall, other: SampledCall) -> bool:
     start, end = max(one.start, other.start), min(one.end, other.end)
     if start >= end:
         return True
     return _attributes(one, start, end) == _attributes(other, start, end)
 
 
-def _attributes(call: Call, start: int, end: int) -> tuple[object, ...]:
+def _attributes(call: SampledCall, start: int, end: int) -> tuple[object, ...]:
     """Return all that a trainer reads of a call beside its tokens, for row tokens [start, end)."""
-    scores = call.logprobs[(start - call.start) * TOKEN : (end - call.start) * TOKEN]
+    scores = call.logprobs[(start - call.start) * TOKEN_BYTES : (end - call.start) * TOKEN_BYTES]
     spans = [
         (version, max(first + call.start, start), min(last + call.start, end))
         for version, first, last in call.policy_spans
@@ -113,7 +113,7 @@ def _attributes(call: Call, start: int, end: int) -> tuple[object, ...]:
     return scores, spans, call.reward, call.advantage, call.rollout, call.on_policy
 
 
-def loss_scale(calls: Sequence[Call]) -> float:
+def loss_scale(calls: Sequence[SampledCall]) -> float:
     """Return what a rollout's trained tokens are multiplied by, so that every rollout weighs one, forked or not."""
     total = sum(call.trained for call in calls)
     return 1.0 / total if total else 0.0

@@ -14,7 +14,7 @@ SUFFIXES = (".json", ".jsonl")
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ExportSession:
     """One conversation to export: a graph, and the name it goes by in rows and ledger."""
 
     name: str
@@ -28,7 +28,7 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(_inside(path))
+            inside = sorted(_graph_files_in(path))
             if not inside:
                 raise SourceError(str(path), f"no {' or '.join(SUFFIXES)} file in this folder")
             found += inside
@@ -39,7 +39,7 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-class Sessions:
+class FileSessions:
     """The graphs of some files, to be read as often as one likes."""
 
     forgotten = 0
@@ -53,15 +53,15 @@ class Sessions:
         """How many bytes there are to read, for progress."""
         return sum(file.stat().st_size for file in self._files)
 
-    def __iter__(self) -> Iterator[Session | SourceError]:
+    def __iter__(self) -> Iterator[ExportSession | SourceError]:
         return read_sessions(self._files)
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[GraphDocument]:
         """Yield the same graphs, to be decoded by somebody else."""
         return read_documents(self._files)
 
 
-def read_sessions(files: Iterable[Path]) -> Iterator[Session | SourceError]:
+def read_sessions(files: Iterable[Path]) -> Iterator[ExportSession | SourceError]:
     """Yield every graph of the files in order, and a SourceError in the place of each that cannot be read.
 
     A session is named by its file, as seen from the folder that holds all of them, and by its line where the file has lines."""
@@ -69,7 +69,7 @@ def read_sessions(files: Iterable[Path]) -> Iterator[Session | SourceError]:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class GraphDocument:
     """A graph as it stands in a file, not decoded."""
 
     name: str
@@ -81,7 +81,7 @@ class Document:
     """Why there is no text."""
 
 
-def read_documents(files: Iterable[Path]) -> Iterator[Document]:
+def read_documents(files: Iterable[Path]) -> Iterator[GraphDocument]:
     """Yield what `read_sessions` reads, without a look inside."""
     known = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # also takes `..` out, so that names do not depend on where one stands
     root = Path(os.path.commonpath([file.parent for file in known])) if known else Path()
@@ -92,19 +92,19 @@ def read_documents(files: Iterable[Path]) -> Iterator[Document]:
             if file.suffix == ".jsonl":
                 yield from _read_lines(file, name)
             else:
-                yield Document(name, str(file), file.read_bytes())
+                yield GraphDocument(name, str(file), file.read_bytes())
         except OSError as error:
-            yield Document(name, str(file), b"", error.strerror or str(error))
+            yield GraphDocument(name, str(file), b"", error.strerror or str(error))
 
 
-def _read_lines(file: Path, name: str) -> Iterator[Document]:
+def _read_lines(file: Path, name: str) -> Iterator[GraphDocument]:
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                yield Document(f"{name}:{number}", f"{file}, line {number}", line)
+                yield GraphDocument(f"{name}:{number}", f"{file}, line {number}", line)
 
 
-def read_session(document: Document, *, is_checked: bool = False) -> Session | SourceError:
+def read_session(document: GraphDocument, *, is_checked: bool = False) -> ExportSession | SourceError:
     """Decode a document, and check that its ids hold, unless that was done before."""
     if document.unread:
         return SourceError(document.where, document.unread)
@@ -113,18 +113,18 @@ def read_session(document: Document, *, is_checked: bool = False) -> Session | S
     except CodecError as error:
         return SourceError(document.where, f"not a message graph ({error})")
     size = len(document.text)
-    return Session(document.name, graph, size) if is_checked else checked(document.name, graph, document.where, size)
+    return ExportSession(document.name, graph, size) if is_checked else check_session(document.name, graph, document.where, size)
 
 
-def checked(name: str, graph: MessageGraph, where: str, size: int = 0) -> Session | SourceError:
+def check_session(name: str, graph: MessageGraph, where: str, size: int = 0) -> ExportSession | SourceError:
     """Return a graph as a session to export, or, if its ids do not hold any more, what to say instead; `where` says where it was found."""
     report = graph.verify()
     if not report:
         return SourceError(where, f"the graph was altered after it was recorded ({report.problems[0]})")
-    return Session(name, graph, size)
+    return ExportSession(name, graph, size)
 
 
-def _inside(folder: Path) -> Iterator[Path]:
+def _graph_files_in(folder: Path) -> Iterator[Path]:
     """Yield the graph files below a folder, hidden ones left out: drafts of an unfinished run are among those.
 
     Raises SourceError for a folder that cannot be read, instead of passing over it."""

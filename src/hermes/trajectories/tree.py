@@ -13,18 +13,18 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from hermes.trajectories.calls import TOKEN, Call
-from hermes.trajectories.trie import Node, Trie
+from hermes.trajectories.calls import TOKEN_BYTES, SampledCall
+from hermes.trajectories.trie import Trie, TrieNode
 
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class TreePlacement:
     """Where the trained tokens of a call lie in a tree: one stretch, or several where others branch off in the middle."""
 
-    call: Call
+    call: SampledCall
     segments: tuple[tuple[int, int], ...]
 
 
@@ -40,23 +40,23 @@ class TreeRow:
     subtree_end: Ints = field(repr=False)
     parents: Ints = field(repr=False)
     """The place of the token before each token, -1 at a root."""
-    placed: tuple[Placed, ...] = ()
+    placed: tuple[TreePlacement, ...] = ()
 
 
-def tree_row(calls: Sequence[Call]) -> TreeRow | None:
+def tree_row(calls: Sequence[SampledCall]) -> TreeRow | None:
     """Return the tree of one rollout and one tokenizer, or None if nothing in it is trained."""
     trainable = [call for call in calls if call.trained]
     if not trainable:
         return None
     trie = Trie(trainable)
     nodes, ends, above = _flatten(trie)
-    lengths = [(node.end - node.start) // TOKEN for node in nodes]
+    lengths = [(node.end - node.start) // TOKEN_BYTES for node in nodes]
     starts = [0, *accumulate(lengths)]
     tokens = np.frombuffer(b"".join([node.source[node.start : node.end] for node in nodes]), np.int32)
     places = np.arange(starts[-1], dtype=np.int32)
     parents = places - np.int32(1)
     parents[starts[:-1]] = [starts[up + 1] - 1 if up >= 0 else -1 for up in above]
-    offsets = np.array([start - node.start // TOKEN for start, node in zip(starts, nodes, strict=False)], np.int32)
+    offsets = np.array([start - node.start // TOKEN_BYTES for start, node in zip(starts, nodes, strict=False)], np.int32)
     subtree_ends = np.array([starts[end] for end in ends], np.int32)
     one = trainable[0]
     return TreeRow(
@@ -71,12 +71,12 @@ def tree_row(calls: Sequence[Call]) -> TreeRow | None:
     )
 
 
-def _flatten(trie: Trie[Call]) -> tuple[list[Node[Call]], list[int], list[int]]:
+def _flatten(trie: Trie[SampledCall]) -> tuple[list[TrieNode[SampledCall]], list[int], list[int]]:
     """Return the nodes depth first, for each the number of nodes up to the end of its subtree, and for each its parent's number."""
-    nodes: list[Node[Call]] = []
+    nodes: list[TrieNode[SampledCall]] = []
     ends: list[int] = []
     above: list[int] = []
-    stack: list[tuple[Node[Call] | None, int]] = [(child, -1) for child in reversed(trie.root.children.values())]
+    stack: list[tuple[TrieNode[SampledCall] | None, int]] = [(child, -1) for child in reversed(trie.root.children.values())]
     while stack:
         node, number = stack.pop()
         if node is None:
@@ -91,19 +91,19 @@ def _flatten(trie: Trie[Call]) -> tuple[list[Node[Call]], list[int], list[int]]:
     return nodes, ends, above
 
 
-def _place(nodes: Sequence[Node[Call]], above: Sequence[int], starts: Sequence[int]) -> list[Placed]:
+def _place(nodes: Sequence[TrieNode[SampledCall]], above: Sequence[int], starts: Sequence[int]) -> list[TreePlacement]:
     placed = []
     for number, node in enumerate(nodes):
         for call in node.items:
             segments: list[tuple[int, int]] = []
             at = number
-            while at >= 0 and nodes[at].end > call.start * TOKEN:
+            while at >= 0 and nodes[at].end > call.start * TOKEN_BYTES:
                 here = nodes[at]
-                offset = max(call.start - here.start // TOKEN, 0)
+                offset = max(call.start - here.start // TOKEN_BYTES, 0)
                 first = starts[at]
-                segments.append((first + offset, first + (here.end - here.start) // TOKEN))
+                segments.append((first + offset, first + (here.end - here.start) // TOKEN_BYTES))
                 at = above[at]
-            placed.append(Placed(call, tuple(reversed(segments))))
+            placed.append(TreePlacement(call, tuple(reversed(segments))))
     return sorted(placed, key=lambda place: place.call.order)
 
 

@@ -9,28 +9,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-TOKEN = 4
+TOKEN_BYTES = 4
 
 
-class Sequenced(Protocol):
+class HasTokens(Protocol):
     """What can be put into a trie: something with tokens."""
 
     @property
     def tokens(self) -> bytes: ...
 
 
-Item = TypeVar("Item", bound=Sequenced)
+Item = TypeVar("Item", bound=HasTokens)
 
 
 @dataclass(slots=True, eq=False)
-class Node(Generic[Item]):
+class TrieNode(Generic[Item]):
     """The tokens [start, end) of `source`, behind those of its parent; items that end exactly here; what follows."""
 
     source: bytes
     start: int
     end: int
     items: list[Item] = field(default_factory=list)
-    children: dict[bytes, Node[Item]] = field(default_factory=dict)
+    children: dict[bytes, TrieNode[Item]] = field(default_factory=dict)
     """By their first token, in the order in which they came."""
 
 
@@ -38,7 +38,7 @@ class Trie(Generic[Item]):
     """Sequences by prefix. Offsets are in bytes."""
 
     def __init__(self, items: Sequence[Item]) -> None:
-        self.root: Node[Item] = Node(b"", 0, 0)
+        self.root: TrieNode[Item] = TrieNode(b"", 0, 0)
         last, last_tokens = self.root, b""
         for item in items:
             tokens = item.tokens
@@ -47,29 +47,29 @@ class Trie(Generic[Item]):
             last, last_tokens = self._insert(start, tokens), tokens
             last.items.append(item)
 
-    def _insert(self, node: Node[Item], tokens: bytes) -> Node[Item]:
+    def _insert(self, node: TrieNode[Item], tokens: bytes) -> TrieNode[Item]:
         while node.end < len(tokens):
-            key = tokens[node.end : node.end + TOKEN]
+            key = tokens[node.end : node.end + TOKEN_BYTES]
             child = node.children.get(key)
             if child is None:
-                child = node.children[key] = Node(tokens, node.end, len(tokens))
+                child = node.children[key] = TrieNode(tokens, node.end, len(tokens))
                 return child
-            shared = _shared(child.source, tokens, child.start, min(child.end, len(tokens)))
+            shared = _shared_end(child.source, tokens, child.start, min(child.end, len(tokens)))
             if shared < child.end:
                 # It leaves (or ends) in the middle of the child: split the child there.
-                upper: Node[Item] = Node(child.source, child.start, shared)
-                upper.children[child.source[shared : shared + TOKEN]] = child
+                upper: TrieNode[Item] = TrieNode(child.source, child.start, shared)
+                upper.children[child.source[shared : shared + TOKEN_BYTES]] = child
                 child.start = shared
                 node.children[key] = upper
                 child = upper
             node = child
         return node
 
-    def leaves(self) -> Iterator[tuple[list[Node[Item]], int]]:
+    def leaves(self) -> Iterator[tuple[list[TrieNode[Item]], int]]:
         """Yield the way to each leaf, depth first, and how many of its nodes were on the way to the leaf before.
 
         The list is the walker's own and changes with the next leaf: take from it what you need."""
-        path: list[Node[Item]] = []
+        path: list[TrieNode[Item]] = []
         stack = [iter(self.root.children.values())]
         shared = 0
         while stack:
@@ -89,13 +89,13 @@ class Trie(Generic[Item]):
                 shared = len(path)
 
 
-def _shared(one: bytes, other: bytes, start: int, end: int) -> int:
+def _shared_end(one: bytes, other: bytes, start: int, end: int) -> int:
     """Return where two sequences that agree before `start` part, at the latest at `end`: by halving, so by memcmp."""
     if one[start:end] == other[start:end]:
         return end
     low, high = start, end  # they agree before low and not before high
-    while high - low > TOKEN:
-        middle = low + (high - low) // (2 * TOKEN) * TOKEN
+    while high - low > TOKEN_BYTES:
+        middle = low + (high - low) // (2 * TOKEN_BYTES) * TOKEN_BYTES
         if one[low:middle] == other[low:middle]:
             low = middle
         else:

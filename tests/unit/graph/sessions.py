@@ -38,7 +38,7 @@ def rich_session() -> MessageGraph:
     for name in ("3", "4"):
         chat.commit(turn, {"role": "assistant", "content": "late twin"}, call=CallRecord(sample_id=name, token_ids=[6], logprobs=[-0.3]))
     chat.append({"role": "assistant", "content": "second"}, call=CallRecord(sample_id="5"))
-    chat.squash(slice(1, 3), "(summary)")
+    chat.compact(slice(1, 3), "(summary)")
     chat.append({"role": "assistant", "content": "third"}, call=CallRecord(sample_id="6"))
     for response in chat.responses():
         chat.annotate(response, reward=0.5)

@@ -63,7 +63,7 @@ def test_nested_samples_are_found_at_any_depth_and_once() -> None:
         lambda chat: chat[1].pop("metadata"),
         lambda chat: chat[1].__setitem__("metadata", {"note": "gone"}),
         lambda chat: chat[1].__setitem__("metadata", {"chat": agent()}),
-        lambda chat: chat.squash(slice(0, 2), "short"),
+        lambda chat: chat.compact(slice(0, 2), "short"),
         lambda chat: chat.clear(),
     ],
 )

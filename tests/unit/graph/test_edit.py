@@ -162,7 +162,7 @@ def test_popping_and_appending_again_is_no_second_sample() -> None:
 
 def test_a_squash_is_a_compaction() -> None:
     chat = chat_of("S U A* U B*")
-    chat.squash(slice(1, 4), "they talked")
+    chat.compact(slice(1, 4), "they talked")
     assert show(chat) == "S they talked B"
     assert (chat.previous.kind, chat.previous.successor, chat.versions[-1].kind) == ("compaction", 1, None)  # type: ignore[union-attr]
     chat.append(message("C"))

@@ -161,12 +161,12 @@ class GraphMachine(RuleBasedStateMachine):
         self.model.edit(after)
 
     @rule(start=st.integers(0, 3), length=st.integers(0, 4), text=TEXTS)
-    def squash(self, start: int, length: int, text: str) -> None:
+    def compact(self, start: int, length: int, text: str) -> None:
         after = list(self.model.current)
         if not after[start : start + length]:
             return
         after[start : start + length] = [Slot(message("user", text))]
-        self.graph.squash(slice(start, start + length), text)
+        self.graph.compact(slice(start, start + length), text)
         self.model.edit(after)
 
     @rule(text=TEXTS, depth=st.integers(1, 3), shared=st.booleans())

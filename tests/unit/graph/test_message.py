@@ -91,7 +91,7 @@ def test_refuses_with_the_path_to_the_fault_and_changes_nothing(message: Any, co
         lambda: chat.extend([{"role": "user", "content": "fine"}, message]),
         lambda: chat.__setitem__(0, message),
         lambda: chat.__setitem__(slice(0, 1), [{"role": "user", "content": "fine"}, message]),
-        lambda: chat.squash(slice(0, 1), message if not isinstance(message, str) else 5),
+        lambda: chat.compact(slice(0, 1), message if not isinstance(message, str) else 5),
         lambda: chat.commit(chat.prepare(), message),
         lambda: MessageGraph([message]),
     ):

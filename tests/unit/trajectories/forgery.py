@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hermes import CallRecord, MessageGraph
-from hermes.trajectories.calls import Policies
+from hermes.trajectories.calls import SamplePolicies
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
-from hermes.trajectories.ledger import leaf, merkle_root
+from hermes.trajectories.ledger import merkle_leaf, merkle_root
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.source import Session
+from hermes.trajectories.source import ExportSession
 
 Row = dict[str, Any]
 PROMPT = [1, 2, 3]
@@ -64,13 +64,15 @@ def sessions() -> list[MessageGraph]:
     return [chat, other]
 
 
-def make(folder: Path, name: str, graphs: Sequence[MessageGraph] | None = None, policies: Policies | None = None) -> tuple[Path, Path]:
+def make(
+    folder: Path, name: str, graphs: Sequence[MessageGraph] | None = None, policies: SamplePolicies | None = None
+) -> tuple[Path, Path]:
     """Export sessions and return the export and the file of its source."""
     graphs = sessions() if graphs is None else graphs
     out, source = folder / "out", folder / "source.jsonl"
     source.write_text("".join(f"{graph.to_json()}\n" for graph in graphs), "utf-8")
-    named = [Session(f"session {place}", graph) for place, graph in enumerate(graphs)]
-    export(named, out, ExportSettings(format=name, policies=policies or Policies()), FORMATS)
+    named = [ExportSession(f"session {place}", graph) for place, graph in enumerate(graphs)]
+    export(named, out, ExportSettings(format=name, policies=policies or SamplePolicies()), FORMATS)
     return out, source
 
 
@@ -134,7 +136,7 @@ class Forged:
                 count["samples"] += 1
                 count["tokens"] += part["end"] - part["start"]
         sampled, excluded = sum(line["sampled"] for line in self.lines), sum(count["tokens"] for count in reasons.values())
-        leaves = sorted((line["sample"], leaf(line)) for line in self.lines)
+        leaves = sorted((line["sample"], merkle_leaf(line)) for line in self.lines)
         files = [path for path in sorted(self.folder.iterdir()) if path.name != "ledger.jsonl"]
         self.manifest |= {
             "samples": len(self.lines),

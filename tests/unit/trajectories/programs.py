@@ -141,7 +141,7 @@ class World:
         chat = MessageGraph([*self.current[:stop], {"role": "user", "content": "star star"}], seed=f"summary-{self.samples}")
         self.sample(chat)
         message = {"role": "user", "content": chat[-1]["content"], "metadata": {"chat": chat}}
-        self.current.squash(slice(1, stop), message, kind=kind)
+        self.current.compact(slice(1, stop), message, kind=kind)
 
     def do_fork(self, number: int) -> None:
         """Two sessions from one: what they share are the same samples."""

@@ -22,8 +22,8 @@ from typing import Any
 
 from hermes import CallRecord, MessageGraph
 from hermes.trajectories.export import export
-from hermes.trajectories.plan import ExportSettings, Format
-from hermes.trajectories.source import Session
+from hermes.trajectories.plan import ExportFormat, ExportSettings
+from hermes.trajectories.source import ExportSession
 
 P = [5, 6, 7, 8, 9, 10]
 TOOLS = [{"type": "function", "function": {"name": "add", "description": "Add.", "parameters": {"type": "object", "properties": {}}}}]
@@ -48,11 +48,11 @@ TRAINED: dict[str, tuple[list[int], list[int], list[float]]] = {
 TRAINED_TOKENS = sum(len(completion) for _, completion, _ in TRAINED.values())
 
 
-def sessions() -> list[Session]:
+def sessions() -> list[ExportSession]:
     """The session above, whose rollout is rewarded, and a plain one of one call that is not."""
     plain = MessageGraph([user("plain")], seed="plain")
     plain.append(answer("plain"), call=record("plain"))
-    return [Session("s", everything()), Session("t", plain)]
+    return [ExportSession("s", everything()), ExportSession("t", plain)]
 
 
 def everything() -> MessageGraph:
@@ -84,12 +84,12 @@ def everything() -> MessageGraph:
     return chat
 
 
-def two_tokenizers() -> Session:
+def two_tokenizers() -> ExportSession:
     """A session whose model, and with it the tokenizer, was changed on the way."""
     chat = MessageGraph([user("q")], seed="two")
     for name, tokenizer in (("plain", "a"), ("inner", "b")):
         chat.append(answer(name), call=record(name, tokenizer=tokenizer))
-    return Session("two", chat)
+    return ExportSession("two", chat)
 
 
 def user(text: str) -> dict[str, Any]:
@@ -110,7 +110,7 @@ Unit = tuple[list[int], list[bool]]
 """What a reader sees of a format's unit: tokens, and which of them are trained."""
 
 
-def written(out: Path, name: str, form: Format) -> Path:
+def written(out: Path, name: str, form: ExportFormat) -> Path:
     """Export the sessions above in one format and return the folder."""
     export(sessions(), out, ExportSettings(format=name), {name: form})
     return out

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from hermes import CallRecord, MessageGraph
-from hermes.trajectories.engines import Engine
-from hermes.trajectories.export import Summary, export
+from hermes.trajectories.engines import ChunkEngine
+from hermes.trajectories.export import ExportSummary, export
 from hermes.trajectories.formats import FORMATS
+from hermes.trajectories.parallel_export import ExportProgress, export_on
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.shards import Step, export_on
-from hermes.trajectories.source import Sessions
-from hermes.trajectories.tokenize import load_tokenizer
+from hermes.trajectories.source import FileSessions
+from hermes.trajectories.tokenizer import load_tokenizer
 from tests.unit.trajectories.samples import everything, two_tokenizers
 from tests.unit.trajectories.text_sessions import forked_session, nested_session, tool_session
 
@@ -126,23 +126,23 @@ Outcome = tuple[dict[str, bytes], list[str], int]
 def alone(files: Sequence[Path], out: Path, settings: ExportSettings, tokenizer: Path | None = None) -> Outcome:
     """Export in one process, session by session."""
     loaded = load_tokenizer(tokenizer) if tokenizer is not None else None
-    return outcome(out, export(Sessions(files), out, settings, FORMATS, tokenizer=loaded))
+    return outcome(out, export(FileSessions(files), out, settings, FORMATS, tokenizer=loaded))
 
 
 def together(
-    engine: Engine,
+    engine: ChunkEngine,
     files: Sequence[Path],
     out: Path,
     settings: ExportSettings,
     *,
     tokenizer: Path | None = None,
     chunk_bytes: int = 1,
-    on_step: Callable[[Step], None] = lambda _: None,
+    on_step: Callable[[ExportProgress], None] = lambda _: None,
 ) -> Outcome:
     """Export by many hands; unless it is said otherwise, a chunk is one graph."""
-    summary = export_on(engine, Sessions(files), out, settings, FORMATS, tokenizer=tokenizer, chunk_bytes=chunk_bytes, on_step=on_step)
+    summary = export_on(engine, FileSessions(files), out, settings, FORMATS, tokenizer=tokenizer, chunk_bytes=chunk_bytes, on_step=on_step)
     return outcome(out, summary)
 
 
-def outcome(out: Path, summary: Summary) -> Outcome:
+def outcome(out: Path, summary: ExportSummary) -> Outcome:
     return {path.name: path.read_bytes() for path in sorted(out.iterdir())}, [str(error) for error in summary.broken], summary.trained

@@ -7,7 +7,7 @@ from typing import Any
 
 from hermes import MessageGraph
 from hermes.trajectories.formats.atif import AtifWriter
-from hermes.trajectories.texts import text_digest
+from hermes.trajectories.text_rows import text_digest
 from tests.unit.trajectories.text_sessions import (
     ODD,
     TOOLS,

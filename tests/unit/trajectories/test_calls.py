@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from hermes import CallRecord, MessageGraph
-from hermes.trajectories.calls import Call, Policies, read_calls
-from hermes.trajectories.errors import NoteError
-from hermes.trajectories.source import Session
+from hermes.trajectories.calls import SampledCall, SamplePolicies, read_calls
+from hermes.trajectories.errors import AnnotationError
+from hermes.trajectories.source import ExportSession
 
 
 def user(text: str) -> dict[str, Any]:
@@ -22,8 +22,8 @@ def record(name: str, **fields: Any) -> CallRecord:
     return CallRecord(**{"sample_id": name, "prompt_token_ids": [1, 2], "token_ids": [3, 4, 5], "logprobs": [-1, -2, -3], **fields})
 
 
-def calls_of(chat: MessageGraph, **policies: Any) -> list[Call]:
-    return read_calls(Session("s", chat), Policies(**policies))
+def calls_of(chat: MessageGraph, **policies: Any) -> list[SampledCall]:
+    return read_calls(ExportSession("s", chat), SamplePolicies(**policies))
 
 
 def reasons(chat: MessageGraph, **policies: Any) -> dict[str, list[tuple[int, int, str]]]:
@@ -135,7 +135,7 @@ def test_what_an_edit_gave_up_can_be_left_out() -> None:
     chat[0]["content"] = "better question"
     chat.append(user("more"))
     chat.append(answer("kept"), call=record("2"))
-    chat.squash(slice(0, 2), "short")
+    chat.compact(slice(0, 2), "short")
     chat.append(answer("now"), call=record("3"))
     assert reasons(chat) == {"1": [], "2": [], "3": []}
     assert reasons(chat, keep="accepted") == {"1": [(0, 3, "superseded by an edit")], "2": [], "3": []}
@@ -152,7 +152,7 @@ def test_a_rejected_compaction_attempt_can_be_left_out_and_what_it_summed_up_sta
     chat[:] = before  # back to where it was
     chat.append(answer("b"), call=record("3"))
     good = {**user("good summary"), "metadata": {"chat": summariser("good")}}
-    chat.squash(slice(0, 3), good)
+    chat.compact(slice(0, 3), good)
     chat.append(answer("c"), call=record("4"))
     assert {name: [reason for *_, reason in parts] for name, parts in reasons(chat, keep="accepted").items()} == {
         "1": [],
@@ -195,7 +195,7 @@ def test_along_a_compaction_the_older_version_counts_as_accepted() -> None:
     chat.append(answer("a"), call=record("1"))
     chat.append(user("more"))
     chat.append(answer("b"), call=record("2"))
-    chat.squash(slice(0, 3), "short")
+    chat.compact(slice(0, 3), "short")
     chat.append(answer("c"), call=record("3"))
     assert reasons(chat, keep="accepted") == {"1": [], "2": [], "3": []}
 
@@ -245,5 +245,5 @@ def test_an_annotation_that_is_no_number_is_said() -> None:
     chat = MessageGraph([user("q")])
     chat.append(answer("a"), call=record("1"))
     chat.annotate(next(chat.responses()), reward="high")
-    with pytest.raises(NoteError, match="annotation reward='high' of response"):
+    with pytest.raises(AnnotationError, match="annotation reward='high' of response"):
         calls_of(chat)

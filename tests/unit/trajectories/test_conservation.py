@@ -19,7 +19,7 @@ from hermes import CallRecord, MessageGraph
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.source import Session
+from hermes.trajectories.source import ExportSession
 from hermes.trajectories.verify import verify
 from tests.unit.trajectories.programs import FULLY_TRAINED, PROGRAMS, Step, program_graphs
 
@@ -79,7 +79,7 @@ def name_of(place: int) -> str:
 
 
 def write(graphs: Sequence[MessageGraph], out: Path, name: str) -> None:
-    export([Session(name_of(place), graph) for place, graph in enumerate(graphs)], out, ExportSettings(format=name), FORMATS)
+    export([ExportSession(name_of(place), graph) for place, graph in enumerate(graphs)], out, ExportSettings(format=name), FORMATS)
 
 
 def read_ledger(folder: Path) -> tuple[Line, list[Line]]:

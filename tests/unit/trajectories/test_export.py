@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from hermes import CallRecord, MessageGraph
-from hermes.trajectories.calls import Policies
-from hermes.trajectories.errors import SettingsError, SourceError
+from hermes.trajectories.calls import SamplePolicies
+from hermes.trajectories.errors import SourceError, TrajectorySettingsError
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.ledger import merkle_root
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.source import Session, find_files, read_sessions
+from hermes.trajectories.source import ExportSession, find_files, read_sessions
 
 
 def chat_with(name: str, tokens: int = 3) -> MessageGraph:
@@ -31,7 +31,9 @@ def ledger(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def test_writes_rows_and_ledger(tmp_path: Path) -> None:
-    summary = export([Session("one", chat_with("a")), Session("two", chat_with("b", 2))], tmp_path / "out", ExportSettings(), FORMATS)
+    summary = export(
+        [ExportSession("one", chat_with("a")), ExportSession("two", chat_with("b", 2))], tmp_path / "out", ExportSettings(), FORMATS
+    )
     manifest, lines = ledger(tmp_path / "out")
     assert manifest == summary.manifest
     assert (manifest["sessions"], manifest["samples"], manifest["rows"]) == (2, 2, 2)
@@ -44,7 +46,7 @@ def test_writes_rows_and_ledger(tmp_path: Path) -> None:
 def test_a_re_run_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("one", "two"):
         for kind in ("parquet", "tree"):
-            export([Session("s", chat_with("a"))], tmp_path / f"{kind}-{name}", ExportSettings(format=kind), FORMATS)
+            export([ExportSession("s", chat_with("a"))], tmp_path / f"{kind}-{name}", ExportSettings(format=kind), FORMATS)
     for kind in ("parquet", "tree"):
         contents = [{path.name: path.read_bytes() for path in (tmp_path / f"{kind}-{name}").iterdir()} for name in ("one", "two")]
         assert contents[0] == contents[1]
@@ -55,13 +57,18 @@ def test_the_same_sample_in_two_files_counts_once(tmp_path: Path) -> None:
     again = MessageGraph.from_json(chat.to_json())
     call = CallRecord(sample_id="b", prompt_token_ids=[1, 0, 1, 2], token_ids=[7], logprobs=[-1])
     again.append({"role": "assistant", "content": "more"}, call=call)
-    export([Session("one", chat), Session("two", again), Session("three", chat.fork())], tmp_path / "out", ExportSettings(), FORMATS)
+    export(
+        [ExportSession("one", chat), ExportSession("two", again), ExportSession("three", chat.fork())],
+        tmp_path / "out",
+        ExportSettings(),
+        FORMATS,
+    )
     manifest, lines = ledger(tmp_path / "out")
     assert (manifest["samples"], manifest["duplicates"], [line["sample"] for line in lines]) == (2, 2, ["a", "b"])
 
 
 def test_another_sample_under_a_known_id_is_said_and_not_dropped(tmp_path: Path) -> None:
-    export([Session("one", chat_with("a")), Session("two", chat_with("a", 2))], tmp_path / "out", ExportSettings(), FORMATS)
+    export([ExportSession("one", chat_with("a")), ExportSession("two", chat_with("a", 2))], tmp_path / "out", ExportSettings(), FORMATS)
     manifest, lines = ledger(tmp_path / "out")
     assert manifest["excluded"] == {"sample id used by another sample": {"samples": 1, "tokens": 2}}
     assert [bool(line["trained"]) for line in lines] == [True, False]
@@ -81,8 +88,8 @@ def test_a_broken_input_is_named_and_the_rest_is_exported(tmp_path: Path) -> Non
 
 
 def test_nothing_is_left_behind_when_it_fails(tmp_path: Path) -> None:
-    def sessions() -> Iterator[Session]:
-        yield Session("one", chat_with("a"))
+    def sessions() -> Iterator[ExportSession]:
+        yield ExportSession("one", chat_with("a"))
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -94,9 +101,9 @@ def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
     for out in (tmp_path / "out", tmp_path / "out" / "mine.txt"):
-        with pytest.raises(SettingsError, match="exists and is not an empty folder"):
+        with pytest.raises(TrajectorySettingsError, match="exists and is not an empty folder"):
             export([], out, ExportSettings(), FORMATS)
-    with pytest.raises(SettingsError, match="unknown format 'csv'; one of"):
+    with pytest.raises(TrajectorySettingsError, match="unknown format 'csv'; one of"):
         export([], tmp_path / "other", ExportSettings(format="csv"), FORMATS)
     assert (tmp_path / "out" / "mine.txt").read_text() == "mine"
     (tmp_path / "empty").mkdir()
@@ -136,7 +143,7 @@ def test_marked_rollouts_have_rows_and_scales_of_their_own(tmp_path: Path) -> No
         chat.annotate(response, rollout=f"rollout {name}")
     rows: list[tuple[str, int, float]] = []
     summary = export(
-        [Session("s", chat)],
+        [ExportSession("s", chat)],
         tmp_path / "out",
         ExportSettings(),
         FORMATS,
@@ -151,14 +158,14 @@ def test_sessions_of_equally_named_files_have_names_of_their_own(tmp_path: Path)
         (tmp_path / name).mkdir()
         (tmp_path / name / "s.json").write_text(chat_with(name).to_json())
     sessions = list(read_sessions([tmp_path / "a" / "s.json", tmp_path / "b" / "s.json"]))
-    assert [session.name for session in sessions if isinstance(session, Session)] == ["a/s.json", "b/s.json"]
+    assert [session.name for session in sessions if isinstance(session, ExportSession)] == ["a/s.json", "b/s.json"]
 
 
 def test_a_clash_of_ids_is_said_once_and_other_logprobs_are_another_sample(tmp_path: Path) -> None:
     chats = [chat_with("a"), chat_with("a", 2), chat_with("a", 2), MessageGraph([{"role": "user", "content": "a"}], seed="a")]
     call = CallRecord(sample_id="a", prompt_token_ids=[1], token_ids=[0, 1, 2], logprobs=[-2.0] * 3)
     chats[-1].append({"role": "assistant", "content": "a"}, call=call)
-    export([Session(str(number), chat) for number, chat in enumerate(chats)], tmp_path / "out", ExportSettings(), FORMATS)
+    export([ExportSession(str(number), chat) for number, chat in enumerate(chats)], tmp_path / "out", ExportSettings(), FORMATS)
     manifest, lines = ledger(tmp_path / "out")
     assert (manifest["duplicates"], [bool(line["trained"]) for line in lines]) == (1, [True, False, False])
 
@@ -166,7 +173,7 @@ def test_a_clash_of_ids_is_said_once_and_other_logprobs_are_another_sample(tmp_p
 def test_as_text_a_sample_without_ids_is_trained_whole(tmp_path: Path) -> None:
     chat = MessageGraph([{"role": "user", "content": "q"}])
     chat.append({"role": "assistant", "content": "a"}, call=CallRecord(sample_id="a", usage={"completion_tokens": 4}))
-    export([Session("s", chat)], tmp_path / "out", ExportSettings(format="sharegpt"), FORMATS)
+    export([ExportSession("s", chat)], tmp_path / "out", ExportSettings(format="sharegpt"), FORMATS)
     manifest, (line,) = ledger(tmp_path / "out")
     assert (manifest["tokens"], manifest["excluded"]) == ({"sampled": 4, "trained": 4, "excluded": 0}, {})
     assert (line["excluded"], line["trained"][0]["turn"]) == ([], 1)
@@ -183,13 +190,13 @@ def test_what_one_copy_of_a_sample_says_holds_for_all_of_them(tmp_path: Path) ->
         change(later)
         for number, chats in enumerate(([chat_with("a"), later], [later, chat_with("a")])):
             out = tmp_path / f"{name} {number}"
-            export([Session(str(at), chat) for at, chat in enumerate(chats)], out, ExportSettings(), FORMATS)
+            export([ExportSession(str(at), chat) for at, chat in enumerate(chats)], out, ExportSettings(), FORMATS)
             manifest, lines = ledger(out)
             assert (manifest["samples"], manifest["duplicates"], [line["trained"] for line in lines]) == (1, 1, [[]])
             assert lines[0]["excluded"][0]["reason"] == name
     later = chat_with("a")
     later.annotate(next(later.responses()), reward=2.0)
-    export([Session("0", chat_with("a")), Session("1", later)], tmp_path / "reward", ExportSettings(), FORMATS)
+    export([ExportSession("0", chat_with("a")), ExportSession("1", later)], tmp_path / "reward", ExportSettings(), FORMATS)
     assert pq.read_table(tmp_path / "reward" / "rows.parquet")["reward"].to_pylist() == [2.0]
 
 
@@ -197,17 +204,17 @@ def test_what_a_fork_gave_up_stands_where_the_original_has_it(tmp_path: Path) ->
     chat = chat_with("a")
     fork = chat.fork()
     fork[0]["content"] = "other"
-    settings = ExportSettings(policies=Policies(keep="accepted"))
+    settings = ExportSettings(policies=SamplePolicies(keep="accepted"))
     for number, chats in enumerate(([chat, fork], [fork, chat])):
-        export([Session(str(at), each) for at, each in enumerate(chats)], tmp_path / str(number), settings, FORMATS)
+        export([ExportSession(str(at), each) for at, each in enumerate(chats)], tmp_path / str(number), settings, FORMATS)
         assert ledger(tmp_path / str(number))[0]["tokens"]["trained"] == 3
 
 
 def test_a_stream_that_cannot_be_read_twice_says_so(tmp_path: Path) -> None:
     later = chat_with("a")
     later.annotate(next(later.responses()), consent=False)
-    with pytest.raises(SettingsError, match="give them as a list"):
-        export(iter([Session("0", chat_with("a")), Session("1", later)]), tmp_path / "out", ExportSettings(), FORMATS)
+    with pytest.raises(TrajectorySettingsError, match="give them as a list"):
+        export(iter([ExportSession("0", chat_with("a")), ExportSession("1", later)]), tmp_path / "out", ExportSettings(), FORMATS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -215,7 +222,7 @@ def test_folders_that_cannot_be_read_and_dangling_links_are_named(tmp_path: Path
     (tmp_path / "a.json").write_text(chat_with("a").to_json())
     (tmp_path / "b.json").symlink_to(tmp_path / "nowhere.json")
     kinds = [type(session) for session in read_sessions(find_files([tmp_path]))]
-    assert kinds == [Session, SourceError]
+    assert kinds == [ExportSession, SourceError]
 
 
 def test_names_do_not_depend_on_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,5 +232,5 @@ def test_names_do_not_depend_on_where_one_stands(tmp_path: Path, monkeypatch: py
     names = []
     for place, paths in (("sub", ["a.json", "../b.json"]), (".", ["sub/a.json", "b.json"])):
         monkeypatch.chdir(tmp_path / place)
-        names.append([session.name for session in read_sessions(map(Path, paths)) if isinstance(session, Session)])
+        names.append([session.name for session in read_sessions(map(Path, paths)) if isinstance(session, ExportSession)])
     assert names[0] == names[1] == ["sub/a.json", "b.json"]

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hermes.cli import whole_app
-from hermes.trajectories.engines.local import FEW
+from hermes.trajectories.engines.local import MIN_PARALLEL_CHUNKS
 from tests.unit.trajectories.shared_work import GRAPHS, chat_with, write
 
 
@@ -28,7 +28,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("engines")
     lines = [line for name in ("each for itself", "broken ones between", "copies that agree") for line in GRAPHS[name]()]
     write(folder / "few", lines)
-    write(folder / "many", [*lines[:7], *(chat_with(str(number), 100_000).to_json() for number in range(FEW)), *lines[7:]])
+    write(folder / "many", [*lines[:7], *(chat_with(str(number), 100_000).to_json() for number in range(MIN_PARALLEL_CHUNKS)), *lines[7:]])
     return folder
 
 

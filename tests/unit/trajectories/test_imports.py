@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes import MessageGraph
-from hermes.trajectories.errors import SettingsError, SourceError
-from hermes.trajectories.foreign import FINDINGS, HERMES_AGENT
+from hermes.trajectories.errors import SourceError, TrajectorySettingsError
+from hermes.trajectories.foreign_sharegpt import FINDINGS, HERMES_AGENT
 from hermes.trajectories.formats.openai import OpenAiWriter
 from hermes.trajectories.formats.sharegpt import ShareGptWriter
-from hermes.trajectories.imports import Imported, import_file, import_files
+from hermes.trajectories.imports import ImportedConversation, import_file, import_files
 from tests.unit.trajectories.text_sessions import (
     ODD,
     TOOLS,
@@ -56,16 +56,16 @@ def saved(*turns: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"conversations": list(turns), **SAVED, **more}
 
 
-def read(folder: Path, *rows: Any, name: str = "t.jsonl", shape: str | None = None) -> list[Imported]:
+def read(folder: Path, *rows: Any, name: str = "t.jsonl", shape: str | None = None) -> list[ImportedConversation]:
     file = folder / name
     file.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
     found = list(import_file(file, shape))
     for one in found:
-        assert isinstance(one, Imported), one
-    return [one for one in found if isinstance(one, Imported)]
+        assert isinstance(one, ImportedConversation), one
+    return [one for one in found if isinstance(one, ImportedConversation)]
 
 
-def names(imported: Imported) -> list[tuple[int | None, str]]:
+def names(imported: ImportedConversation) -> list[tuple[int | None, str]]:
     return [(finding.turn, finding.name) for finding in imported.findings]
 
 
@@ -80,8 +80,8 @@ def samples(graph: MessageGraph) -> list[tuple[int, str]]:
 def test_our_own_sharegpt_comes_back_with_every_message(tmp_path: Path) -> None:
     write(tmp_path / "out", ShareGptWriter, tool_session(), forked_session(), nested_session())
     found = list(import_file(tmp_path / "out" / "sharegpt.jsonl"))
-    assert all(isinstance(one, Imported) and one.shape == "hermes" and one.findings == () for one in found)
-    graphs = [one.graph for one in found if isinstance(one, Imported)]
+    assert all(isinstance(one, ImportedConversation) and one.shape == "hermes" and one.findings == () for one in found)
+    graphs = [one.graph for one in found if isinstance(one, ImportedConversation)]
     assert graphs[0] == tool_session()
     assert samples(graphs[0]) == [(2, "sharegpt.jsonl:1:2"), (5, "sharegpt.jsonl:1:4")]
     assert next(graphs[0].responses()).overlay.tools == TOOLS
@@ -92,7 +92,7 @@ def test_our_own_sharegpt_comes_back_with_every_message(tmp_path: Path) -> None:
 
 def test_export_import_export_gives_the_same_conversations(tmp_path: Path) -> None:
     write(tmp_path / "one", ShareGptWriter, nested_session(), forked_session())
-    found = [one.graph for one in import_file(tmp_path / "one" / "sharegpt.jsonl") if isinstance(one, Imported)]
+    found = [one.graph for one in import_file(tmp_path / "one" / "sharegpt.jsonl") if isinstance(one, ImportedConversation)]
     write(tmp_path / "two", ShareGptWriter, *found)
     first, second = (
         [json.loads(line)["conversations"] for line in (tmp_path / name / "sharegpt.jsonl").read_text().splitlines()]
@@ -104,7 +104,7 @@ def test_export_import_export_gives_the_same_conversations(tmp_path: Path) -> No
 
 def test_our_own_openai_comes_back_but_for_reasoning(tmp_path: Path) -> None:
     write(tmp_path / "out", OpenAiWriter, tool_session(), forked_session())
-    found = [one for one in import_file(tmp_path / "out" / "openai.jsonl") if isinstance(one, Imported)]
+    found = [one for one in import_file(tmp_path / "out" / "openai.jsonl") if isinstance(one, ImportedConversation)]
     expected = [{key: value for key, value in message.items() if key != "reasoning"} for message in tool_session()]
     assert found[0].graph == expected
     assert [samples(one.graph) for one in found] == [
@@ -132,7 +132,7 @@ def test_any_session_survives_export_and_import(tmp_path_factory: pytest.TempPat
         sampled(chat, f"{number}b", answer(said))
     write(folder / "out", ShareGptWriter, chat)
     [back] = import_file(folder / "out" / "sharegpt.jsonl")
-    assert isinstance(back, Imported)
+    assert isinstance(back, ImportedConversation)
     assert back.graph == chat
     assert len(samples(back.graph)) == 2 * len(rounds)
 
@@ -199,7 +199,7 @@ def test_a_sample_file_is_one_indented_document(tmp_path: Path) -> None:
     file = tmp_path / "sample_0a1b2c3d.json"
     file.write_text(json.dumps(saved(turn("human", "Q"), turn("gpt", "a"), query="Q"), indent=2))
     [found] = import_files([file])
-    assert isinstance(found, Imported)
+    assert isinstance(found, ImportedConversation)
     assert (found.name, found.shape, samples(found.graph)) == (file.name, "save_sample", [(1, f"{file.name}:1:1")])
 
 
@@ -325,7 +325,7 @@ def test_a_broken_line_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
     file.write_text("\n\n".join([good, *rows, good]))
     found = list(import_file(file))
     broken = [one for one in found if isinstance(one, SourceError)]
-    assert [one.name for one in found if isinstance(one, Imported)] == ["t.jsonl:1", "t.jsonl:19"]
+    assert [one.name for one in found if isinstance(one, ImportedConversation)] == ["t.jsonl:1", "t.jsonl:19"]
     assert [one.where for one in broken] == [f"{file}, line {number}" for number in range(3, 19, 2)]
     assert [one.reason.split(" (")[0] for one in broken[1:-2]] == [
         "expected an object, got list",
@@ -359,7 +359,7 @@ def test_a_missing_file_and_an_unknown_shape_are_said(tmp_path: Path) -> None:
     [error] = import_file(tmp_path / "none.jsonl")
     assert isinstance(error, SourceError)
     assert error.reason == "No such file or directory"
-    with pytest.raises(SettingsError, match="unknown shape 'csv'; one of sharegpt, openai"):
+    with pytest.raises(TrajectorySettingsError, match="unknown shape 'csv'; one of sharegpt, openai"):
         list(import_file(tmp_path / "none.jsonl", "csv"))
 
 
@@ -388,5 +388,5 @@ def test_what_is_opened_and_never_closed_takes_no_longer_than_anything_else(tmp_
     (tmp_path / "t.jsonl").write_text(json.dumps(row) + "\n")
     began = time.process_time()
     [imported] = import_file(tmp_path / "t.jsonl")
-    assert isinstance(imported, Imported)
+    assert isinstance(imported, ImportedConversation)
     assert time.process_time() - began < 5  # it was minutes

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hermes.trajectories.engines import WorkerDied
-from hermes.trajectories.engines.local import AHEAD, FEW, Local
+from hermes.trajectories.engines.local import CHUNKS_AHEAD, MIN_PARALLEL_CHUNKS, LocalEngine
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one core there is one process")
 
@@ -63,14 +63,14 @@ def left() -> list[Any]:
 
 
 def test_results_come_in_order_from_several_processes() -> None:
-    found = list(Local(2).map(squared, range(40)))
+    found = list(LocalEngine(2).map(squared, range(40)))
     assert [square for square, _ in found] == [number * number for number in range(40)]
     assert len({pid for _, pid in found} - {os.getpid()}) == 2
     assert not left()
 
 
 def test_little_work_is_done_here() -> None:
-    assert {pid for _, pid in Local(2).map(squared, range(FEW - 1))} == {os.getpid()}
+    assert {pid for _, pid in LocalEngine(2).map(squared, range(MIN_PARALLEL_CHUNKS - 1))} == {os.getpid()}
 
 
 def test_chunks_are_taken_as_they_are_needed() -> None:
@@ -81,15 +81,15 @@ def test_chunks_are_taken_as_they_are_needed() -> None:
             taken.append(number)
             yield number
 
-    with closing(Local(2).map(squared, chunks())) as results:
+    with closing(LocalEngine(2).map(squared, chunks())) as results:
         for place in range(30):
             assert next(results)[0] == place * place
-            assert len(taken) <= max(FEW, place + 2 + AHEAD * 2)
+            assert len(taken) <= max(MIN_PARALLEL_CHUNKS, place + 2 + CHUNKS_AHEAD * 2)
     assert not left()
 
 
 def test_an_error_of_the_work_is_raised_here_and_says_where_it_was() -> None:
-    results = Local(2).map(fails_at_five, range(40))
+    results = LocalEngine(2).map(fails_at_five, range(40))
     assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(LookupError, match="there is no five") as caught:
         next(results)
@@ -99,17 +99,17 @@ def test_an_error_of_the_work_is_raised_here_and_says_where_it_was() -> None:
 
 def test_a_result_that_cannot_travel_is_an_error() -> None:
     with pytest.raises(TypeError, match="cannot pickle"):
-        list(Local(2).map(unpicklable, range(40)))
+        list(LocalEngine(2).map(unpicklable, range(40)))
 
 
 @pytest.mark.parametrize("work", [killed_at_five, killed_with_half_a_result])
 def test_a_worker_that_is_killed_ends_it_whatever_it_was_doing(work: Any) -> None:
     with pytest.raises(WorkerDied, match="a worker process died"):
-        list(Local(2).map(work, range(40)))
+        list(LocalEngine(2).map(work, range(40)))
     assert not left()
 
 
 def test_closing_ends_what_is_under_way() -> None:
-    with closing(Local(2).map(sleeps, range(40))) as results:
+    with closing(LocalEngine(2).map(sleeps, range(40))) as results:
         assert [next(results), next(results)] == [0, 1]
     assert not left()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hermes import CallRecord, MessageGraph
 from hermes.trajectories.formats.openai import OpenAiWriter, record
-from hermes.trajectories.texts import text_digest, text_rows
+from hermes.trajectories.text_rows import text_digest, text_rows
 from tests.unit.trajectories.text_sessions import (
     ODD,
     TOOLS,

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from hermes import CallRecord, MessageGraph
-from hermes.trajectories.calls import Call, Policies, read_calls
+from hermes.trajectories.calls import SampledCall, SamplePolicies, read_calls
 from hermes.trajectories.rows import Row, linear_rows, loss_scale
-from hermes.trajectories.source import Session
+from hermes.trajectories.source import ExportSession
 from hermes.trajectories.tree import ancestor_mask, tree_row
 
 
-def calls_of(*calls: dict[str, Any]) -> list[Call]:
+def calls_of(*calls: dict[str, Any]) -> list[SampledCall]:
     """Calls as (prompt, completion) with logprobs of -1 unless given."""
     chat = MessageGraph([{"role": "user", "content": "q"}], seed="rows")
     turn = chat.prepare()
@@ -22,7 +22,7 @@ def calls_of(*calls: dict[str, Any]) -> list[Call]:
         response = chat.commit(turn, {"role": "assistant", "content": str(number)}, call=CallRecord(**fields))
         if reward is not None:
             chat.annotate(response, reward=reward)
-    return read_calls(Session("s", chat), Policies())
+    return read_calls(ExportSession("s", chat), SamplePolicies())
 
 
 def call(prompt: list[int], completion: list[int], **fields: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from hermes import CallRecord, MessageGraph
 from hermes.graph.message import canonical_message
 from hermes.trajectories.errors import TrajectoryError
 from hermes.trajectories.formats.sharegpt import ShareGptWriter, check_line, read_messages
-from hermes.trajectories.texts import text_digest, text_rows
-from hermes.trajectories.turns import ESCAPED, JOINED, REORDERED, TurnError, arguments_of, arguments_text, to_messages, to_turns
+from hermes.trajectories.sharegpt_turns import ESCAPED, JOINED, REORDERED, TurnError, arguments_of, arguments_text, to_messages, to_turns
+from hermes.trajectories.text_rows import text_digest, text_rows
 from tests.unit.trajectories.text_sessions import (
     ODD,
     TOOLS,

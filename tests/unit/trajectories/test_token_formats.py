@@ -13,7 +13,7 @@ from hermes import CallRecord, MessageGraph
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.source import Session
+from hermes.trajectories.source import ExportSession
 from tests.unit.trajectories.samples import check_conservation, written
 from tests.unit.trajectories.token_units import UNITS
 
@@ -75,7 +75,7 @@ def test_whatever_the_session_was(name: str, steps: list[Any]) -> None:
         assert len(spans) == manifest["tokens"]["trained"] == sum(len(call.logprobs or ()) for call in trainable)
 
 
-def random_session(steps: list[Any]) -> Session:
+def random_session(steps: list[Any]) -> ExportSession:
     """A chat whose prompts go on from earlier tokens or leave them, over an alphabet so small that samples meet and overlap."""
     chat = MessageGraph([{"role": "user", "content": "q"}], seed="s")
     context: list[int] = []
@@ -99,4 +99,4 @@ def random_session(steps: list[Any]) -> Session:
             chat.commit(chat.prepare(), reply, call=call)
             context = prompt + completion
         chat.append({"role": "user", "content": "next"})
-    return Session("s", chat)
+    return ExportSession("s", chat)

@@ -5,11 +5,11 @@ from typing import Any
 
 from hermes import CallRecord, MessageGraph
 from hermes.trajectories.export import export
-from hermes.trajectories.formats.semantics import links
+from hermes.trajectories.formats.response_links import response_links
 from hermes.trajectories.formats.verifiers import VerifiersWriter
 from hermes.trajectories.formats.verifiers_message import message, tool
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.source import Session
+from hermes.trajectories.source import ExportSession
 from tests.unit.trajectories.samples import P, answer, user, written
 from tests.unit.trajectories.token_units import lines
 
@@ -151,7 +151,7 @@ def test_reasoning_that_was_not_sent_again_does_not_part_a_branch_whose_tokens_a
     chat.append(answer("b"), call=CallRecord(sample_id="2", prompt_token_ids=[1, 2, 3], token_ids=[4], logprobs=[-1.0]))
     chat.append(user("still"))
     chat.append(answer("c"), call=CallRecord(sample_id="3", prompt_token_ids=[1, 9, 3, 4], token_ids=[5], logprobs=[-1.0]))
-    export([Session("s", chat)], tmp_path / "out", ExportSettings(format="verifiers"), {"verifiers": VerifiersWriter})
+    export([ExportSession("s", chat)], tmp_path / "out", ExportSettings(format="verifiers"), {"verifiers": VerifiersWriter})
     ((trace,),) = (episode["traces"] for episode in lines(tmp_path / "out" / "traces.jsonl"))
     assert [(node["parent"], node["sampled"], node["token_ids"]) for node in trace["nodes"]] == [
         (None, False, [1]),
@@ -173,11 +173,11 @@ def test_a_rejected_compaction_that_is_trained_is_not_called_by_the_name_that_ve
     chat.append(answer("a"), call=CallRecord(sample_id="1", prompt_token_ids=[1], token_ids=[2], logprobs=[-1.0]))
     chat.replace(0, user("short"), kind="compaction_attempt")
     chat.append(answer("b"), call=CallRecord(sample_id="2", prompt_token_ids=[3], token_ids=[4], logprobs=[-1.0]))
-    chat.squash(slice(0, 1), "shorter")
+    chat.compact(slice(0, 1), "shorter")
     chat.append(answer("c"), call=CallRecord(sample_id="3", prompt_token_ids=[5], token_ids=[6], logprobs=[-1.0]))
     one, two, three = (response.id for response in chat.responses())
-    assert links(chat) == [("compaction_attempt", one, two), ("compaction", two, three)]
-    export([Session("s", chat)], tmp_path / "out", ExportSettings(format="verifiers"), {"verifiers": VerifiersWriter})
+    assert response_links(chat) == [("compaction_attempt", one, two), ("compaction", two, three)]
+    export([ExportSession("s", chat)], tmp_path / "out", ExportSettings(format="verifiers"), {"verifiers": VerifiersWriter})
     ((trace,),) = (episode["traces"] for episode in lines(tmp_path / "out" / "traces.jsonl"))
     kinds = [edge["type"] for node in trace["nodes"] for edge in node["semantic_parents"]]
     assert kinds == ["hermes:compaction_attempt", "compaction"]

@@ -16,7 +16,7 @@ import pytest
 
 from hermes import CallRecord, MessageGraph
 from hermes.trajectories import verify as package
-from hermes.trajectories.calls import Policies
+from hermes.trajectories.calls import SamplePolicies
 from hermes.trajectories.errors import TrajectoryError
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.verify import verify
@@ -52,14 +52,14 @@ def test_an_empty_export_holds(name: str, graphs: list[MessageGraph], tmp_path: 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_an_export_in_which_everything_is_excluded_holds(name: str, tmp_path: Path) -> None:
-    out, source = make(tmp_path, name, policies=Policies(policy_versions=frozenset({"never"})))
+    out, source = make(tmp_path, name, policies=SamplePolicies(policy_versions=frozenset({"never"})))
     report = verify(out, [source])
     assert (report.problems, report.counts["trained"], report.counts["rows"]) == ((), 0, 0)
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
-@pytest.mark.parametrize("policies", [Policies(keep="accepted"), Policies(retries="last"), Policies(derived="include")])
-def test_an_honest_export_holds_whatever_the_policies(name: str, policies: Policies, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policies", [SamplePolicies(keep="accepted"), SamplePolicies(retries="last"), SamplePolicies(derived="include")])
+def test_an_honest_export_holds_whatever_the_policies(name: str, policies: SamplePolicies, tmp_path: Path) -> None:
     graphs = program_graphs([("talk", 1), ("retry", 1), ("edit", 1), ("attempt", 1), ("twins", 3), ("fork", 1), ("talk", 2)])
     out, source = make(tmp_path, name, graphs, policies)
     assert verify(out, [source]).problems == ()
@@ -807,7 +807,7 @@ def test_rows_out_of_depth_first_order_are_found(tmp_path: Path) -> None:
 
 
 def test_a_row_with_a_derived_context_that_claims_to_be_on_policy_is_found_with_the_source(tmp_path: Path) -> None:
-    out, source = make(tmp_path, "parquet", policies=Policies(derived="include"))
+    out, source = make(tmp_path, "parquet", policies=SamplePolicies(derived="include"))
     assert verify(out, [source]).problems == ()
     forged = Forged(out)
     [where] = forged.line("ours")["trained"]
@@ -819,7 +819,7 @@ def test_a_row_with_a_derived_context_that_claims_to_be_on_policy_is_found_with_
 
 
 def test_a_row_that_denies_its_policy_is_found_with_the_source(tmp_path: Path) -> None:
-    out, source = make(tmp_path, "parquet", policies=Policies(derived="include"))
+    out, source = make(tmp_path, "parquet", policies=SamplePolicies(derived="include"))
     forged = Forged(out)
     forged.rows(lambda rows: rows[0].update(on_policy=False))
     forged.seal()
@@ -860,7 +860,7 @@ def test_a_script_that_answered_is_context_and_never_trained(name: str, tmp_path
 @pytest.mark.parametrize("name", sorted(FORMATS))
 @pytest.mark.parametrize("reason", ["no token ids", "no consent", "redacted", "retried", "policy version unknown not asked for"])
 def test_a_ledger_that_hides_that_a_script_answered_is_found_with_the_source(name: str, reason: str, tmp_path: Path) -> None:
-    out, source = make(tmp_path, name, scripted(), Policies(retries="last"))
+    out, source = make(tmp_path, name, scripted(), SamplePolicies(retries="last"))
     forged = Forged(out)
     forged.line("script")["excluded"][0]["reason"] = reason
     forged.seal()
@@ -871,7 +871,7 @@ def test_a_ledger_that_hides_that_a_script_answered_is_found_with_the_source(nam
 
 @pytest.mark.parametrize("name", ["atif", "openai", "sharegpt"])
 def test_a_scripts_answer_that_is_trained_unasked_is_found_with_the_source(name: str, tmp_path: Path) -> None:
-    out, source = make(tmp_path, name, scripted(), Policies(scripted="include"))
+    out, source = make(tmp_path, name, scripted(), SamplePolicies(scripted="include"))
     assert verify(out, [source]).problems == ()
     forged = Forged(out)
     forged.manifest["settings"]["policies"]["scripted"] = "exclude"
@@ -881,7 +881,7 @@ def test_a_scripts_answer_that_is_trained_unasked_is_found_with_the_source(name:
 
 
 def test_a_model_that_answered_is_not_excused_as_a_script(tmp_path: Path) -> None:
-    out, source = make(tmp_path, "parquet", policies=Policies(keep="accepted"))
+    out, source = make(tmp_path, "parquet", policies=SamplePolicies(keep="accepted"))
     forged = Forged(out)
     forged.line("bare")["excluded"][0]["reason"] = "scripted answer"
     forged.seal()

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from hermes import CallRecord, MessageGraph
-from hermes.trajectories.calls import Call, Policies, read_calls
-from hermes.trajectories.export import Summary, export
-from hermes.trajectories.plan import ExportSettings, Format
-from hermes.trajectories.source import Session
+from hermes.trajectories.calls import SampledCall, SamplePolicies, read_calls
+from hermes.trajectories.export import ExportSummary, export
+from hermes.trajectories.plan import ExportFormat, ExportSettings
+from hermes.trajectories.source import ExportSession
 
 ODD = '{"a":  1e3, "a": 2}'
 TOOLS = [
@@ -80,18 +80,18 @@ def nested_session() -> MessageGraph:
     chat.append(user("more?"))
     summary = MessageGraph([user("Summarise.")], seed="summary")
     sampled(summary, "summary", answer("(short)"))
-    chat.squash(slice(0, 4), {**user("(short)"), "metadata": {"chat": summary}})
+    chat.compact(slice(0, 4), {**user("(short)"), "metadata": {"chat": summary}})
     sampled(chat, "main-3", answer("more."))
     return chat
 
 
-def calls_of(graph: MessageGraph, **policies: Any) -> list[Call]:
-    return read_calls(Session("s", graph), Policies(**policies))
+def calls_of(graph: MessageGraph, **policies: Any) -> list[SampledCall]:
+    return read_calls(ExportSession("s", graph), SamplePolicies(**policies))
 
 
-def write(folder: Path, format_of: Format, *graphs: MessageGraph, **settings: Any) -> Summary:
+def write(folder: Path, format_of: ExportFormat, *graphs: MessageGraph, **settings: Any) -> ExportSummary:
     """Export graphs as sessions s0, s1 … with one format."""
-    sessions = [Session(f"s{place}", graph) for place, graph in enumerate(graphs)]
+    sessions = [ExportSession(f"s{place}", graph) for place, graph in enumerate(graphs)]
     return export(sessions, folder, ExportSettings(format="x", **settings), {"x": format_of})
 
 

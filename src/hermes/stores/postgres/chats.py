@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from hermes.graph.node import root_id
-from hermes.graph.revive import continued
+from hermes.graph.stored_graph import continue_graph
 from hermes.ports.client_chats import ChatFingerprint, ChatMatch
 from hermes.ports.graphs import GraphEntry
 from hermes.ports.model_calls import ModelCall
@@ -60,7 +60,7 @@ class PostgresChats:
         async with self._database.once() as tx:
             keys = await self._keyring.of(tx, user_id)
             place = new_chat(keys) if found is None else found
-            row = appended_row(place.session_id, place.head, continued(place.head, 0), entries, keys)
+            row = appended_row(place.session_id, place.head, continue_graph(place.head, 0), entries, keys)
             if row is None:
                 return None
             noted = digests(mark, keyed_by(keys)) if mark is not None else NOTHING_SAID

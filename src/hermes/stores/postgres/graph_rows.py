@@ -17,11 +17,11 @@ from uuid import UUID
 
 from hermes.graph import MessageGraph, Overlay
 from hermes.graph.codec import encode_call, encode_graph, encode_node
-from hermes.graph.history import PLAIN, History, Sample
+from hermes.graph.delta import Delta, Hunk
+from hermes.graph.history import EMPTY_OVERLAY, GraphHistory, Sample
 from hermes.graph.message import compact_json
-from hermes.graph.node import AttachedChat, Node, children_first
-from hermes.graph.revive import Head, UnreadSample, frozen, history_of, revive_chat, revive_graph, revive_node
-from hermes.graph.splice import Delta, Hunk
+from hermes.graph.node import AttachedChat, Node, attached_chats
+from hermes.graph.stored_graph import LazySample, StoredVersion, freeze_trusted, history_of, restore_chat, restore_graph, restore_node
 from hermes.stores.seal import DataKeys
 
 ADDRESS_BYTES = 16
@@ -128,21 +128,21 @@ class Changes:
         )
 
 
-def rewrites_the_past(history: History, saved: Saved) -> bool:
+def rewrites_the_past(history: GraphHistory, saved: Saved) -> bool:
     """Whether rows that are never changed would have to be: after an erasure, or when an attached chat is gone from all versions."""
     if history.erased != saved.erased:
         return True
     if not saved.chats:
         return False
-    return bool(saved.chats.keys() - {id(chat.history) for chat in children_first(history.all_nodes())})
+    return bool(saved.chats.keys() - {id(chat.history) for chat in attached_chats(history.all_nodes())})
 
 
-def changes_since(history: History, saved: Saved, vault: Vault, mark: UUID) -> tuple[Changes, Saved]:
+def changes_since(history: GraphHistory, saved: Saved, vault: Vault, mark: UUID) -> tuple[Changes, Saved]:
     """Return what is new in a history that grew from the saved state, and the state that will then be saved. Callers hold its lock."""
     changes = Changes()
     nodes = list(history.all_nodes())
     new = [node for node in nodes if id(node) not in saved.numbers]
-    chats = add_chats(changes, children_first(new), saved.chats, vault)
+    chats = add_chats(changes, attached_chats(new), saved.chats, vault)
     addresses = add_messages(changes, new, chats, saved.addresses, vault)
     numbers = {**saved.numbers, **{id(node): number for number, node in enumerate(new, len(saved.addresses))}}
     if len(nodes) < len(numbers):
@@ -180,10 +180,10 @@ def changes_since(history: History, saved: Saved, vault: Vault, mark: UUID) -> t
     )
 
 
-def appended(history: History, length: int, chats: int, vault: Vault) -> Changes:
+def appended(history: GraphHistory, length: int, chats: int, vault: Vault) -> Changes:
     """Return what a `continued` history holds, as changes of the graph it goes on from: a list of `length` messages, with so many chats."""
     changes = Changes(first_chat=chats)
-    numbers = add_chats(changes, children_first(history.nodes), {}, vault)
+    numbers = add_chats(changes, attached_chats(history.nodes), {}, vault)
     add_messages(changes, history.nodes, numbers, (), vault)
     add_samples(changes, history, history.settle(), vault, shift=length)
     return changes
@@ -214,7 +214,7 @@ def add_messages(
     return [*addresses, *changes.nodes]
 
 
-def add_versions(changes: Changes, history: History, saved: Saved, numbers: Mapping[int, int]) -> None:
+def add_versions(changes: Changes, history: GraphHistory, saved: Saved, numbers: Mapping[int, int]) -> None:
     is_changed = saved.last is not None and saved.last != version_splice(history.deltas[saved.versions - 1], numbers)
     first = changes.first_version = saved.versions - is_changed
     for delta, (head, successor, kind) in zip(history.deltas[first:], history.edges[first:], strict=True):
@@ -229,10 +229,10 @@ def version_splice(delta: Delta, numbers: Mapping[int, int]) -> str:
     return compact_json({"tail": delta.tail, "end": refs(delta.end), "hunks": hunks})
 
 
-def add_samples(changes: Changes, history: History, samples: Iterable[Sample], vault: Vault, shift: int = 0) -> None:
+def add_samples(changes: Changes, history: GraphHistory, samples: Iterable[Sample], vault: Vault, shift: int = 0) -> None:
     for sample in samples:
         overlay = None
-        if sample.overlay != PLAIN:
+        if sample.overlay != EMPTY_OVERLAY:
             body = encoded(sample.overlay.to_dict())
             overlay = vault.address(Kind.OVERLAY, body)
             if overlay not in changes.overlays:
@@ -312,7 +312,7 @@ def graph_from(rows: GraphRows, session_id: UUID, vault: Vault) -> MessageGraph:
     """Return the graph, which remembers the state that the rows have."""
     chats: list[AttachedChat] = []
     for chat in vault.open_json(Kind.CHAT, rows.chats):
-        chats.append(revive_chat(chat, chats))
+        chats.append(restore_chat(chat, chats))
     addresses, listed = replay(rows.log_nodes or (), rows.log_splices or ())
     # Flat lists and no pair for each message: while a long list is built, the garbage collector walks all objects again and again.
     bodies = vault.open_all(Kind.MESSAGE, rows.messages)
@@ -324,22 +324,24 @@ def graph_from(rows: GraphRows, session_id: UUID, vault: Vault) -> MessageGraph:
         for number in numbers:
             if number not in nodes:
                 at = found[addresses[number]]
-                nodes[number] = revive_node(values[at], bodies[at][:DIGEST_BYTES], chats)
+                nodes[number] = restore_node(values[at], bodies[at][:DIGEST_BYTES], chats)
         return tuple([nodes[number] for number in numbers])
 
     current = pick(listed)
     heads = [
-        Head(number, successor, kind, Delta(splice["tail"], pick(splice["end"]), [Hunk(a, b, pick(put)) for a, b, put in splice["hunks"]]))
+        StoredVersion(
+            number, successor, kind, Delta(splice["tail"], pick(splice["end"]), [Hunk(a, b, pick(put)) for a, b, put in splice["hunks"]])
+        )
         for number, successor, kind, splice in rows.versions or ()
     ]
     erased = vault.open_json(Kind.ERASED, [rows.erased] if rows.erased else [])
-    graph = revive_graph(
+    graph = restore_graph(
         vault.open(Kind.SEED, rows.seed).decode(),
         current,
         heads=heads,
         live=rows.live,
         samples=samples_from(rows, vault),
-        annotations=((response, frozen(note)) for response, note in vault.open_json(Kind.NOTE, rows.notes)),
+        annotations=((response, freeze_trusted(note)) for response, note in vault.open_json(Kind.NOTE, rows.notes)),
         erased=(bytes.fromhex(digest) for digests in erased for digest in digests),
     )
     history, numbers = history_of(graph), {id(node): number for number, node in nodes.items()}
@@ -380,7 +382,7 @@ def samples_from(rows: GraphRows, vault: Vault) -> list[Sample]:
     overlays: dict[bytes | None, Overlay] = {
         address: Overlay(**body) for address, body in zip(rows.overlay_addresses or (), opened, strict=True)
     }
-    overlays[None] = PLAIN
+    overlays[None] = EMPTY_OVERLAY
     bodies = vault.open_all(Kind.SAMPLE, rows.samples)
     names = parse([body[: body.index(b"\n")] for body in bodies])
     samples: list[Sample] = []
@@ -388,7 +390,7 @@ def samples_from(rows: GraphRows, vault: Vault) -> list[Sample]:
     for (head, index, response, address), sample_id, body in zip(places, names, bodies, strict=True):
         call = body[body.index(b"\n") + 1 :]
         if call:
-            samples.append(UnreadSample.of(head, index, sample_id, overlays[address], response.hex(), unread=call))
+            samples.append(LazySample.of(head, index, sample_id, overlays[address], response.hex(), unread=call))
         else:
             samples.append(Sample(head, index, sample_id, overlays[address], None, response.hex()))
     return samples

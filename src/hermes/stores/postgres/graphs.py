@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 from hermes.graph import CallRecord, MessageGraph
 from hermes.graph.edit import COMPACTION
-from hermes.graph.revive import continued, history_of
+from hermes.graph.stored_graph import continue_graph, history_of
 from hermes.ports.errors import DataDamaged, NotFound, StaleHead
 from hermes.ports.graphs import AppendResult, GraphEntry
 from hermes.ports.transactions import Transaction
@@ -52,7 +52,7 @@ class PostgresGraphs:
         if not entries:
             return AppendResult(head)
         # The entries are appended to a graph that starts where the stored list ends: what append means is decided there, not here.
-        graph = continued(head, before.live)
+        graph = continue_graph(head, before.live)
         extend(graph, entries)
         if await is_sampled_before(tx, session_id, entries, vault):
             # Rare: only the whole graph can say whether it is the same sample in the same place.
@@ -72,7 +72,7 @@ class PostgresGraphs:
         self, tx: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry], keys: DataKeys
     ) -> AppendResult | None:
         """Append in one statement; None where that cannot be: the list has moved, a sample is known, or a chat is attached."""
-        graph = continued(head, 0)
+        graph = continue_graph(head, 0)
         row = appended_row(session_id, head, graph, entries, keys)
         if row is None or await (await on(tx).execute(APPEND, row)).fetchone() is None:
             return None

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from hermes.graph import MessageError
-from hermes.graph.message import SIDE, check_message, compact_json, thaw
+from hermes.graph.message import METADATA, check_message, compact_json, thaw
 from hermes.ports.errors import StoreUnavailable, UserErased
 from hermes.ports.graphs import Graphs
 from hermes.ports.histories import RecentHistory
@@ -194,4 +194,4 @@ def checked(message: Mapping[str, Any]) -> Plain:
 
 
 def plain(message: Mapping[str, Any]) -> Plain:
-    return {key: thaw(value) for key, value in message.items() if key != SIDE}
+    return {key: thaw(value) for key, value in message.items() if key != METADATA}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
 
-from hermes.trajectories.errors import SettingsError
+from hermes.trajectories.errors import TrajectorySettingsError
 
 if sys.platform != "win32":
     import fcntl
@@ -26,23 +26,25 @@ def settled(path: Path, recipe: Mapping[str, Any], *, may_go_on: bool) -> str:
     if not file.exists():
         others = [each.name for each in path.iterdir() if each.name not in (LOCK, RUN + NEW)]
         if others:
-            raise SettingsError(f"{path} is no run, and not empty; take another --run-name, or another folder with --runs")
+            raise TrajectorySettingsError(f"{path} is no run, and not empty; take another --run-name, or another folder with --runs")
         return _begun(path, recipe)
     try:
         known = json.loads(file.read_bytes())
         run_id, before = str(known["id"]), dict(known["recipe"])
     except (ValueError, KeyError, TypeError):
-        raise SettingsError(f"{file} is not what a batch run wrote; take another --run-name") from None
+        raise TrajectorySettingsError(f"{file} is not what a batch run wrote; take another --run-name") from None
     if not any((path / name).exists() and (path / name).stat().st_size for name in (INDEX, GRAPHS, ASIDE)):
         return _begun(path, recipe)
     if not may_go_on:
-        raise SettingsError(f"the run {path} exists; go on with it: --resume, or take another --run-name")
+        raise TrajectorySettingsError(f"the run {path} exists; go on with it: --resume, or take another --run-name")
     for name in recipe:
         now, then = json.loads(json.dumps(recipe[name])), before.get(name)
         if now != then:
             is_plain = len(f"{now}{then}") < 100 and "sha256:" not in f"{now}{then}"
             shown = f": {then!r} then, {now!r} now" if is_plain else ""
-            raise SettingsError(f"the run {path} was begun with another {name}{shown}; give the same again, or take another --run-name")
+            raise TrajectorySettingsError(
+                f"the run {path} was begun with another {name}{shown}; give the same again, or take another --run-name"
+            )
     return run_id
 
 
@@ -79,7 +81,7 @@ def locked(path: Path) -> BinaryIO:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             lock.close()
-            raise SettingsError(f"another process works on the run {path}; wait for it, or take another --run-name") from None
+            raise TrajectorySettingsError(f"another process works on the run {path}; wait for it, or take another --run-name") from None
     return lock
 
 

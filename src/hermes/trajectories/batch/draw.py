@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes.trajectories.batch.seeds import seed_of
-from hermes.trajectories.errors import SettingsError
+from hermes.trajectories.errors import TrajectorySettingsError
 
 try:
     import yaml
@@ -62,25 +62,27 @@ def read_distribution(text: str, asked_for: Sequence[str]) -> Distribution:
     Raises SettingsError."""
     if text in NAMED:
         if not asked_for:
-            raise SettingsError(f"--distribution {text} spreads over what --tools names; name some, or give a file")
+            raise TrajectorySettingsError(f"--distribution {text} spreads over what --tools names; name some, or give a file")
         return Distribution(dict.fromkeys(asked_for, float(NAMED[text])))
     file = Path(text)
     if not file.is_file():
-        raise SettingsError(f"there is no distribution {text!r}; give a file, or one of {', '.join(NAMED)}")
+        raise TrajectorySettingsError(f"there is no distribution {text!r}; give a file, or one of {', '.join(NAMED)}")
     found = _read(file)
     given = found if not found.keys() & set(KEYS) else found.get("toolsets") or {}
     if found is not given:
         for key in found.keys() - set(KEYS):
             near = get_close_matches(str(key), KEYS, n=1)
-            raise SettingsError(f"{file}: unknown key {key!r}; {f'did you mean {near[0]}?' if near else 'known are toolsets and least'}")
+            raise TrajectorySettingsError(
+                f"{file}: unknown key {key!r}; {f'did you mean {near[0]}?' if near else 'known are toolsets and least'}"
+            )
     least = 0 if found is given else found.get("least", 0)
     if not isinstance(given, dict) or not given:
-        raise SettingsError(f"{file}: expected toolsets with their percentages, such as {{concierge: 80}}")
+        raise TrajectorySettingsError(f"{file}: expected toolsets with their percentages, such as {{concierge: 80}}")
     if isinstance(least, bool) or not isinstance(least, int) or not 0 <= least <= len({*given, *asked_for}):
-        raise SettingsError(f"{file}: least is {least!r}; expected a whole number, and not more than there are toolsets")
+        raise TrajectorySettingsError(f"{file}: least is {least!r}; expected a whole number, and not more than there are toolsets")
     for name, percent in given.items():
         if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 <= percent <= 100:
-            raise SettingsError(f"{file}: {name} is {percent!r}; expected a percentage from 0 to 100")
+            raise TrajectorySettingsError(f"{file}: {name} is {percent!r}; expected a percentage from 0 to 100")
     return Distribution({**dict.fromkeys(asked_for, 100.0), **{str(name): float(percent) for name, percent in given.items()}}, least)
 
 
@@ -88,18 +90,18 @@ def _read(file: Path) -> dict[Any, Any]:
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise SettingsError(f"{file}: not UTF-8 text") from None
+        raise TrajectorySettingsError(f"{file}: not UTF-8 text") from None
     if file.suffix == ".json" or not has_yaml:
         try:
             found = json.loads(text)
         except ValueError as error:
             hint = "" if file.suffix == ".json" else "; YAML needs pyyaml: pip install 'hermes-graph[export]'"
-            raise SettingsError(f"{file}: not JSON ({error}){hint}") from None
+            raise TrajectorySettingsError(f"{file}: not JSON ({error}){hint}") from None
     else:
         try:
             found = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise SettingsError(f"{file}: not YAML ({' '.join(str(error).split())})") from None
+            raise TrajectorySettingsError(f"{file}: not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(found, dict):
-        raise SettingsError(f"{file}: expected toolsets with their percentages, such as {{concierge: 80}}")
+        raise TrajectorySettingsError(f"{file}: expected toolsets with their percentages, such as {{concierge: 80}}")
     return found

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from hermes.trajectories.batch.disk import ASIDE, GRAPHS, INDEX, NEW, finish_moving, locked, settled, sync, sync_folder
 from hermes.trajectories.batch.rollout import Entry, Rollout, entry_in
-from hermes.trajectories.errors import SettingsError, SourceError
+from hermes.trajectories.errors import SourceError, TrajectorySettingsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,9 @@ class Folder:
             graphs.touch()
             sync_folder(self.path)
         if graphs.stat().st_size < self._size:
-            raise SettingsError(f"{graphs} is shorter than {INDEX} says: something else cut it; restore it, or take another --run-name")
+            raise TrajectorySettingsError(
+                f"{graphs} is shorter than {INDEX} says: something else cut it; restore it, or take another --run-name"
+            )
         self._note_the_unnoted()
         self._forget_copies()
 

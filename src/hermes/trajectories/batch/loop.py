@@ -17,7 +17,7 @@ from hermes.trajectories.batch.recipe import Pace, Recipe
 from hermes.trajectories.batch.rollout import Outcome, Tally
 from hermes.trajectories.batch.threads import is_cancelled
 from hermes.trajectories.batch.tools import Box, ToolOutcome, ToolResult
-from hermes.trajectories.model import Model, ModelFailed, Request, Sampled
+from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest, SamplingModel
 
 REASONING_SENT = "reasoning_sent"
 """In a call's `extra`: the server took the earlier reasoning that the messages had. Most leave it out."""
@@ -40,7 +40,7 @@ class Ended:
 class Agent:
     """Whoever talks in a chat: a model with tools, as a recipe says."""
 
-    model: Model
+    model: SamplingModel
     recipe: Recipe
     pace: Pace
     tools: Box
@@ -98,12 +98,12 @@ async def converse(chat: Chat, agent: Agent) -> Ended:
         close(chat)
 
 
-async def answer(chat: Chat, agent: Agent) -> Sampled:
+async def answer(chat: Chat, agent: Agent) -> SampledMessage:
     """Ask the model once, however often it takes, and commit what it said. Raises ModelFailed."""
     recipe = agent.recipe
     turn = chat.graph.prepare(agent.schemas or None, recipe.ephemeral, recipe.keep_reasoning)
     seed = {"seed": chat.seed} if recipe.is_seeded and chat.seed is not None else {}
-    request = Request(
+    request = SampleRequest(
         messages=turn.messages,
         tools=turn.tools or (),
         sampling={**seed, **recipe.sampling},
@@ -120,7 +120,7 @@ async def answer(chat: Chat, agent: Agent) -> Sampled:
     return sampled
 
 
-async def patiently(request: Request, agent: Agent) -> Sampled:
+async def patiently(request: SampleRequest, agent: Agent) -> SampledMessage:
     """Ask again after what may pass, a little later each time. Raises ModelFailed."""
     pace = agent.pace
     for tried in range(pace.retries + 1):

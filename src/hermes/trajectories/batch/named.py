@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hermes.trajectories.errors import SettingsError
+from hermes.trajectories.errors import TrajectorySettingsError
 
 
 def find_named(text: str, what: str) -> Any:
@@ -20,11 +20,11 @@ def find_named(text: str, what: str) -> Any:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = f"there is no module {error.name!r}" if error.name else str(error)
-        raise SettingsError(f"{what} {text!r}: {missing}; looked for it in {here} and among the installed packages") from None
+        raise TrajectorySettingsError(f"{what} {text!r}: {missing}; looked for it in {here} and among the installed packages") from None
     except Exception as error:  # somebody's module: whatever it raises when it is loaded is said in one line
-        raise SettingsError(f"{what} {text!r}: {module} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise TrajectorySettingsError(f"{what} {text!r}: {module} cannot be loaded: {type(error).__name__}: {error}") from error
     for part in name.split(".") if name else ():
         if not hasattr(found, part):
-            raise SettingsError(f"{what} {text!r}: {module} has no {part!r}")
+            raise TrajectorySettingsError(f"{what} {text!r}: {module} has no {part!r}")
         found = getattr(found, part)
     return found

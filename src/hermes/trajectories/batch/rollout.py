@@ -15,7 +15,7 @@ from typing import Any
 from hermes.graph import MessageGraph
 from hermes.trajectories.batch.tools import ToolOutcome
 from hermes.trajectories.errors import SourceError
-from hermes.trajectories.model import Sampled
+from hermes.trajectories.sampling_model import SampledMessage
 
 SIDE = "batch"
 """Where in a message's metadata the note stands."""
@@ -59,7 +59,7 @@ class Tally:
     def tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
 
-    def count(self, sampled: Sampled) -> None:
+    def count(self, sampled: SampledMessage) -> None:
         """Count an answer of the model, with its tokens as the server counted them."""
         call, usage = sampled.call, sampled.call.usage or {}
         self.calls += 1

@@ -24,7 +24,7 @@ from hermes.trajectories.batch.seeds import seed_of
 from hermes.trajectories.batch.threads import is_cancelled
 from hermes.trajectories.batch.tools import Errand, Toolset, ToolsetFailed, opened
 from hermes.trajectories.batch.verify import Verifier, score
-from hermes.trajectories.model import Model, ModelFailed
+from hermes.trajectories.sampling_model import ModelFailed, SamplingModel
 
 LEAST_IN_A_ROW = 20
 """So many errors one after the other, or twice as many as there are rollouts at once, mean that something is wrong with all of them."""
@@ -55,7 +55,7 @@ class Plan:
     jobs: Iterable[Job]
     recipe: Recipe
     pace: Pace
-    model: Model
+    model: SamplingModel
     toolsets: Mapping[str, Toolset] = field(default_factory=dict)
     """By the names that the recipe draws from."""
     verifier: Verifier | None = None

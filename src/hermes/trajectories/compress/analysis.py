@@ -21,8 +21,8 @@ from hermes.trajectories.compress.lines import Done, RawRow, Work, compress_row,
 from hermes.trajectories.compress.metrics import Totals
 from hermes.trajectories.compress.pieces import Piece, Summariser, Summary
 from hermes.trajectories.compress.run import MOST_PROBLEMS, Job
-from hermes.trajectories.engines import Engine
-from hermes.trajectories.model import Request, Sampled
+from hermes.trajectories.engines import ChunkEngine
+from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
 
 FINENESS = 64
 """Buckets for each doubling of a length: a length is known to 1 in 100, however many there are."""
@@ -137,7 +137,7 @@ class Analysis:
         }
 
 
-def analyse(job: Job, engine: Engine, *, on_step: Callable[[Analysis], None] = lambda _: None) -> Analysis:
+def analyse(job: Job, engine: ChunkEngine, *, on_step: Callable[[Analysis], None] = lambda _: None) -> Analysis:
     """Return what compressing these files would come to. Reads all of them, writes nothing."""
     found = Analysis()
     for part in engine.map(partial(analyse_chunk, work=job.work), read_chunks(job.inputs, size=job.chunk_bytes)):
@@ -196,11 +196,11 @@ class _Asked:
         self._counter = counter
         self.requests = self.prompt_tokens = self.answer_tokens = 0
 
-    async def sample(self, request: Request) -> Sampled:
+    async def sample(self, request: SampleRequest) -> SampledMessage:
         self.requests += 1
         self.prompt_tokens += self._counter.count(request.messages, request.tools)
         # Half of what may be answered is what is asked for: the rest is for models that cannot stop.
         wanted = max(1, (request.max_tokens or 0) // 2)
         text = self._counter.head(str(request.messages[-1]["content"]), wanted)
         self.answer_tokens += self._counter.count_text(text)
-        return Sampled({"role": "assistant", "content": text}, CallRecord(sample_id=request.sample_id))
+        return SampledMessage({"role": "assistant", "content": text}, CallRecord(sample_id=request.sample_id))

@@ -19,9 +19,9 @@ from hermes.trajectories.compress.measure import HEADER, shorten
 from hermes.trajectories.compress.pieces import EXTRACTIVE, MODEL, Piece, Summariser, Summary, call_texts, content_text
 from hermes.trajectories.compress.settings import CompressionSettings, SummarizationSettings
 from hermes.trajectories.compress.turns import units_of
-from hermes.trajectories.model import Model, ModelFailed, Request, Sampled
-from hermes.trajectories.texts import reasoning_of
-from hermes.trajectories.turns import SPEAKERS
+from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest, SamplingModel
+from hermes.trajectories.sharegpt_turns import SPEAKERS
+from hermes.trajectories.text_rows import reasoning_of
 
 PROMPT = """\
 A summary will stand in the place of the conversation below, and what follows it goes on from there. Keep exact values, paths and \
@@ -54,7 +54,7 @@ class ModelSummariser:
 
     def __init__(
         self,
-        model: Model,
+        model: SamplingModel,
         settings: CompressionSettings,
         fallback: Summariser | None = None,
         *,
@@ -102,7 +102,7 @@ class ModelSummariser:
                 # Jittered: a hundred trajectories that failed together would otherwise ask together again.
                 delay = min(settings.retry_delay * 2 ** (attempt - 1), settings.retry_delay_max)
                 await self._sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
-            request = Request(
+            request = SampleRequest(
                 messages=question.messages,
                 sampling={"temperature": settings.temperature},
                 max_tokens=settings.max_answer_tokens or 2 * question.budget,
@@ -166,7 +166,7 @@ class _Asked:
             self.chat = MessageGraph(messages, seed=name)
         return self.chat.prepare()
 
-    def take(self, turn: Turn, sampled: Sampled, name: str) -> None:
+    def take(self, turn: Turn, sampled: SampledMessage, name: str) -> None:
         """Record an answer: a second one to the same prompt is a second sample, on a branch of its own."""
         call = sampled.call if sampled.call.sample_id is not None else replace(sampled.call, sample_id=name)
         self.chat.commit(turn, sampled.message, call)

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hermes.trajectories.compress.settings import ESTIMATE
-from hermes.trajectories.errors import SessionError, SettingsError
-from hermes.trajectories.texts import whole
-from hermes.trajectories.tokenize import TemplateTokenizer, load_tokenizer
-from hermes.trajectories.turns import part_text
+from hermes.trajectories.errors import SessionError, TrajectorySettingsError
+from hermes.trajectories.sharegpt_turns import part_text
+from hermes.trajectories.text_rows import replace_surrogates
+from hermes.trajectories.tokenizer import TemplateTokenizer, load_tokenizer
 
 BYTES_PER_TOKEN = 3
 TOKENS_PER_MESSAGE = 8
@@ -54,7 +54,7 @@ def load_counter(name: str | Path, *, trust_remote_code: bool = True) -> Counter
         return EstimateCounter()
     tokenizer = load_tokenizer(_folder_of(str(name)))
     if tokenizer.has_own_code and not trust_remote_code:
-        raise SettingsError(
+        raise TrajectorySettingsError(
             f"{name}: its makers tokenise with code of their own, which is not run here; "
             "set tokenizer.trust_remote_code: true to count with its tokenizer.json all the same"
         )
@@ -77,16 +77,16 @@ class TemplateCounter:
         self._remembered = 0
 
     def count(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = ()) -> int:
-        text = whole(self._rendered(messages, tools))
+        text = replace_surrogates(self._rendered(messages, tools))
         return self._sum(self._before_special.split(text) if self._before_special is not None else [text])
 
     def count_text(self, text: str) -> int:
-        return self._sum([whole(text)])
+        return self._sum([replace_surrogates(text)])
 
     def head(self, text: str, tokens: int) -> str:
         size = 8 * tokens + 64
         while True:
-            ends = [end for _, end in self._offsets(whole(text[:size]))]
+            ends = [end for _, end in self._offsets(replace_surrogates(text[:size]))]
             if len(ends) > tokens or size >= len(text):
                 break
             size *= 4
@@ -102,7 +102,7 @@ class TemplateCounter:
         size = 8 * tokens + 64
         while True:
             window = text[-size:]
-            starts = [start for start, _ in self._offsets(whole(window))]
+            starts = [start for start, _ in self._offsets(replace_surrogates(window))]
             if len(starts) > tokens or size >= len(text):
                 break
             size *= 4
@@ -225,7 +225,7 @@ def _folder_of(name: str) -> Path:
     if folder.is_file():
         return folder.parent
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith("."):
-        raise SettingsError(f"{name}: no such folder; give a folder with tokenizer.json, a Hugging Face name, or {ESTIMATE}")
+        raise TrajectorySettingsError(f"{name}: no such folder; give a folder with tokenizer.json, a Hugging Face name, or {ESTIMATE}")
     hub = _hub()
     snapshots = hub / f"models--{name.replace('/', '--')}" / "snapshots"
     main = snapshots.parent / "refs" / "main"
@@ -235,8 +235,8 @@ def _folder_of(name: str) -> Path:
         if (snapshot / "tokenizer.json").is_file():
             return snapshot
     if known:
-        raise SettingsError(f"tokenizer {name} has no tokenizer.json in {known[0]}; give another with --tokenizer, or {ESTIMATE}")
-    raise SettingsError(
+        raise TrajectorySettingsError(f"tokenizer {name} has no tokenizer.json in {known[0]}; give another with --tokenizer, or {ESTIMATE}")
+    raise TrajectorySettingsError(
         f"tokenizer {name} is not in {hub}, and nothing is downloaded; fetch it with `hf download {name} --include 'tokenizer*' "
         f"'*.jinja'`, give a folder with --tokenizer, or {ESTIMATE}"
     )

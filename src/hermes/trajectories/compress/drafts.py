@@ -15,7 +15,7 @@ from typing import IO
 
 from hermes.trajectories.compress.chunks import Chunk, Input
 from hermes.trajectories.compress.lines import Fate, Outcome
-from hermes.trajectories.errors import SettingsError
+from hermes.trajectories.errors import TrajectorySettingsError
 
 BESIDE = {Fate.REJECTED: "rejected", Fate.OVER_LIMIT: "over_limit"}
 """What is not written with the others, and the name of its draft."""
@@ -124,7 +124,7 @@ class Drafts:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600 if self._places.is_private else 0o666)
             if path.stat().st_size < self._lengths.setdefault(name, 0):  # the machine went down, not only the process
-                raise SettingsError(f"{path} is shorter than it was; start over with --restart")
+                raise TrajectorySettingsError(f"{path} is shorter than it was; start over with --restart")
             os.truncate(path, self._lengths[name])
             self._files[name] = path.open("ab")
         self._files[name].write(data)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from hermes.graph import MessageGraph
-from hermes.graph.node import Node, same
+from hermes.graph.node import Node, is_same_content
 from hermes.trajectories.compress.clocks import limited
 from hermes.trajectories.compress.counting import Counter
 from hermes.trajectories.compress.extract import Extractive
@@ -59,7 +59,7 @@ async def compress(
         untouched = _unchanged(total, len(layout.turns), scale)
         return replace(untouched, over_limit_reason=NO_SUMMARY) if untouched.still_over_limit and planner.is_refused else untouched
     now = chat.versions[-1]
-    if len(now) < len(messages) or not all(same(one, other) for one, other in zip(messages, now, strict=False)):
+    if len(now) < len(messages) or not all(is_same_content(one, other) for one, other in zip(messages, now, strict=False)):
         raise SessionError("the conversation was edited while it was summarised; compress it again")
     chat.replace(slice(start, stop), listed[start : len(listed) - (len(messages) - stop)], kind=COMPACTION)
     turns = turns_of(listed)

@@ -18,7 +18,7 @@ from typing import Any
 from hermes.trajectories.compress.counting import Counter
 from hermes.trajectories.compress.measure import shorten
 from hermes.trajectories.compress.pieces import Piece, Summary, call_texts, content_text
-from hermes.trajectories.turns import SPEAKERS
+from hermes.trajectories.sharegpt_turns import SPEAKERS
 
 WEIGHTS = {"human": 2.5, "gpt": 1.0, "system": 2.0, "tool": 0.7}
 """How much words count, by who said them."""

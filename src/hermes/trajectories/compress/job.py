@@ -17,8 +17,8 @@ from hermes.trajectories.compress.drafts import Places
 from hermes.trajectories.compress.lines import Done, compress_chunk
 from hermes.trajectories.compress.run import Job, Run, opened
 from hermes.trajectories.compress.till import Till
-from hermes.trajectories.engines import Engine
-from hermes.trajectories.model import Model
+from hermes.trajectories.engines import ChunkEngine
+from hermes.trajectories.sampling_model import SamplingModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Finished:
         return not summary["trajectories_rejected"] and not summary["trajectories_failed"]
 
 
-def compress_files(job: Job, engine: Engine, *, restarts: bool = False, on_step: Callable[[Step], None] = lambda _: None) -> Finished:
+def compress_files(job: Job, engine: ChunkEngine, *, restarts: bool = False, on_step: Callable[[Step], None] = lambda _: None) -> Finished:
     """Compress without a model; see `compress_files_with`."""
     with opened(job, restarts=restarts) as run:
         if run.found.metrics is None:
@@ -62,9 +62,9 @@ def compress_files(job: Job, engine: Engine, *, restarts: bool = False, on_step:
 
 
 async def compress_files_with(
-    model: Model,
+    model: SamplingModel,
     job: Job,
-    engine: Engine,
+    engine: ChunkEngine,
     *,
     budget_micro_usd: int | None = None,
     at_once: int | None = None,

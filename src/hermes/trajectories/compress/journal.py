@@ -20,8 +20,8 @@ from typing import Any, Self
 from hermes.graph import CallRecord
 from hermes.trajectories.compress.chunks import Place
 from hermes.trajectories.compress.metrics import Totals
-from hermes.trajectories.errors import SettingsError
-from hermes.trajectories.model import Sampled
+from hermes.trajectories.errors import TrajectorySettingsError
+from hermes.trajectories.sampling_model import SampledMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Found:
 
     run: Mapping[str, Any]
     mark: Mark | None = None
-    paid: dict[str, list[Sampled]] = field(default_factory=dict)
+    paid: dict[str, list[SampledMessage]] = field(default_factory=dict)
     """Answers that will be needed again, by what was asked: those for rows behind the mark."""
     micro_usd: int = 0
     """All that was paid."""
@@ -72,7 +72,9 @@ class Journal:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however that ends
         except BlockingIOError:
             self._file.close()
-            raise SettingsError(f"another process works in {path.parent}; wait for it, or name another output with --out") from None
+            raise TrajectorySettingsError(
+                f"another process works in {path.parent}; wait for it, or name another output with --out"
+            ) from None
 
     def append(self, kind: str, value: Mapping[str, Any]) -> None:
         self._file.write(json.dumps({kind: value}, separators=(",", ":")).encode() + b"\n")
@@ -109,7 +111,7 @@ def read_journal(path: Path) -> Found | None:
     if found is None:
         return None
     for each in paid:
-        sampled = Sampled(each["message"], CallRecord.from_dict(each["call"]), each["micro_usd"])
+        sampled = SampledMessage(each["message"], CallRecord.from_dict(each["call"]), each["micro_usd"])
         found.paid.setdefault(each["key"], []).append(sampled)
     return found
 
@@ -132,9 +134,9 @@ def refuse_another(known: Mapping[str, Any], run: Mapping[str, Any], advice: str
     for key in sorted({*known["settings"], *run["settings"]}):
         before, now = known["settings"].get(key), run["settings"].get(key)
         if before != now:
-            raise SettingsError(f"an unfinished run has {key} {json.dumps(before)}, and now it is {json.dumps(now)}; {advice}")
+            raise TrajectorySettingsError(f"an unfinished run has {key} {json.dumps(before)}, and now it is {json.dumps(now)}; {advice}")
     before, now = ({each["name"]: each for each in one["input"]} for one in (known, run))
     changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
     if changed:
         others = f" and {len(changed) - 1} more files" if len(changed) > 1 else ""
-        raise SettingsError(f"the input of an unfinished run changed since: {changed[0]}{others}; {advice}")
+        raise TrajectorySettingsError(f"the input of an unfinished run changed since: {changed[0]}{others}; {advice}")

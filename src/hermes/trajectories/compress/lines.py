@@ -33,7 +33,7 @@ from hermes.trajectories.compress.rows.sharegpt import glance
 from hermes.trajectories.compress.settings import CompressionSettings
 from hermes.trajectories.compress.turns import turns_of
 from hermes.trajectories.errors import TrajectoryError
-from hermes.trajectories.foreign import BadRow
+from hermes.trajectories.foreign_sharegpt import BadRow
 
 T = TypeVar("T")
 

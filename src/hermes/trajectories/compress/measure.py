@@ -13,7 +13,7 @@ from hermes.trajectories.compress.settings import CompressionSettings
 from hermes.trajectories.compress.trim import least_tokens, result_text, trim, with_text
 from hermes.trajectories.compress.turns import is_summary
 from hermes.trajectories.errors import SessionError
-from hermes.trajectories.texts import reasoning_of
+from hermes.trajectories.text_rows import reasoning_of
 
 REFUSED = 1 << 60
 """The tokens of a conversation that the chat template refuses: it fits nowhere."""

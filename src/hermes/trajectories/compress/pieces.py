@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from hermes.graph import MessageGraph
 from hermes.trajectories.compress.counting import Counter
-from hermes.trajectories.turns import part_text
+from hermes.trajectories.sharegpt_turns import part_text
 
 MODEL = "model"
 EXTRACTIVE = "extractive"

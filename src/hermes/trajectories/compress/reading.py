@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from hermes.trajectories.compress.settings import CompressionSettings
-from hermes.trajectories.errors import SettingsError
+from hermes.trajectories.errors import TrajectorySettingsError
 
 try:
     import yaml
@@ -91,17 +91,17 @@ def read_settings(path: Path | None = None, overrides: Mapping[str, Any] | None 
 
 def _document(path: Path) -> Mapping[Any, Any]:
     if _missing is not None:
-        raise SettingsError(f"{path}: reading YAML needs {_missing}; install it: pip install 'hermes-graph[export]'")
+        raise TrajectorySettingsError(f"{path}: reading YAML needs {_missing}; install it: pip install 'hermes-graph[export]'")
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror or error}") from None
+        raise TrajectorySettingsError(f"{path}: {error.strerror or error}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+        raise TrajectorySettingsError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
     if document is None:
         return {}
     if not isinstance(document, Mapping):
-        raise SettingsError(f"{path}: expected sections ({', '.join(SECTIONS)}), got {_named(document)}")
+        raise TrajectorySettingsError(f"{path}: expected sections ({', '.join(SECTIONS)}), got {_named(document)}")
     return document
 
 
@@ -110,7 +110,7 @@ def _flat(document: Mapping[Any, Any], where: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in document.items():
         if key in SECTIONS and not isinstance(value, Mapping | None):
-            raise SettingsError(f"{where}: {key} is {_named(value)}; expected its keys ({', '.join(_keys(str(key)))})")
+            raise TrajectorySettingsError(f"{where}: {key} is {_named(value)}; expected its keys ({', '.join(_keys(str(key)))})")
         if key in SECTIONS:
             found |= {path: item for name, item in (value or {}).items() for path in [_known(f"{key}.{name}", where)]}
         else:
@@ -128,7 +128,7 @@ def _known(path: str, where: str) -> str:
     name = path.rpartition(".")[2]
     same = [other for other in KINDS if other.endswith(f".{name}")]
     nearest = same[0] if same else get_close_matches(path, among, n=1, cutoff=0.0)[0]
-    raise SettingsError(f"{where}: unknown key {path}; did you mean {nearest}?")
+    raise TrajectorySettingsError(f"{where}: unknown key {path}; did you mean {nearest}?")
 
 
 def _checked(path: str, value: Any, where: str) -> Any:
@@ -139,21 +139,23 @@ def _checked(path: str, value: Any, where: str) -> Any:
     if plain is float and type(value) is int:
         value = float(value)
     if type(value) is not plain or (plain is float and not math.isfinite(value)):
-        raise SettingsError(f"{where}: {path} is {_named(value)}; expected {WORDS[plain]}")
+        raise TrajectorySettingsError(f"{where}: {path} is {_named(value)}; expected {WORDS[plain]}")
     if path in NOT_EMPTY and not value.strip():
-        raise SettingsError(f"{where}: {path} is empty")
+        raise TrajectorySettingsError(f"{where}: {path} is empty")
     if plain in (int, float):
         least, most = 1 if path in AT_LEAST_ONE else 0, 1 if path in SHARES else math.inf
         if not least <= value <= most:
             wanted = f"between {least} and {most}" if path in SHARES else f"at least {least}"
-            raise SettingsError(f"{where}: {path} is {value}; expected {wanted}")
+            raise TrajectorySettingsError(f"{where}: {path} is {value}; expected {wanted}")
     return value
 
 
 def _consistent(settings: CompressionSettings) -> CompressionSettings:
     live = settings.live
     if live.target_share > live.trigger_share:
-        raise SettingsError(f"live.target_share is {live.target_share}; expected at most live.trigger_share, which is {live.trigger_share}")
+        raise TrajectorySettingsError(
+            f"live.target_share is {live.target_share}; expected at most live.trigger_share, which is {live.trigger_share}"
+        )
     return settings
 
 

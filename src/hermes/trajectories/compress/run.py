@@ -23,7 +23,7 @@ from hermes.trajectories.compress.drafts import Drafts, Places
 from hermes.trajectories.compress.journal import Found, Journal, Mark, read_journal, refuse_another
 from hermes.trajectories.compress.lines import Done, Work
 from hermes.trajectories.compress.metrics import Totals, report
-from hermes.trajectories.errors import SettingsError
+from hermes.trajectories.errors import TrajectorySettingsError
 
 VERSION = 1
 JOURNAL = "journal.jsonl"
@@ -113,7 +113,7 @@ def opened(job: Job, *, restarts: bool = False) -> Iterator[Run]:
     places = job.places
     path = places.folder / JOURNAL
     if places.out.exists() and (restarts or not path.exists()):
-        raise SettingsError(f"{places.out} exists; name another with --out, or remove it")
+        raise TrajectorySettingsError(f"{places.out} exists; name another with --out, or remove it")
     about = description(job)
     with held(places, restarts=restarts) as journal:
         found = read_journal(path)

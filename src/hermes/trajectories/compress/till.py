@@ -13,7 +13,7 @@ from typing import Any
 from hermes.graph.message import thaw
 from hermes.trajectories.compress.clocks import stopped_clocks
 from hermes.trajectories.compress.journal import Found, Journal
-from hermes.trajectories.model import Model, ModelFailed, Request, Sampled
+from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest, SamplingModel
 
 
 class Spent(Exception):
@@ -23,7 +23,7 @@ class Spent(Exception):
 class Till:
     """Stands before a model for all rows of a run."""
 
-    def __init__(self, model: Model, journal: Journal, found: Found, budget_micro_usd: int | None = None) -> None:
+    def __init__(self, model: SamplingModel, journal: Journal, found: Found, budget_micro_usd: int | None = None) -> None:
         self._model, self._journal, self._paid, self._budget = model, journal, found.paid, budget_micro_usd
         self.micro_usd = found.micro_usd
         """All that was paid, by this run and before it was interrupted."""
@@ -33,11 +33,11 @@ class Till:
         self._has_answered = found.dearest > 0
         self._answered = asyncio.Condition()
 
-    def model_for(self, file: int, row: int) -> Model:
+    def model_for(self, file: int, row: int) -> SamplingModel:
         """Return the model, for the summaries of one row."""
         return _Asking(self, file, row, self._model.name)
 
-    async def sample(self, request: Request, file: int, row: int) -> Sampled:
+    async def sample(self, request: SampleRequest, file: int, row: int) -> SampledMessage:
         """Return an answer, paid now or before. Raises ModelFailed, and Spent when there is no money for any further one.
 
         Until the answers under way are paid nobody may know whether there is: that wait is on nobody's clock."""
@@ -67,7 +67,7 @@ class Till:
             return not self._under_way and self.micro_usd < self._budget
         return self.micro_usd + (self._under_way + 1) * self._dearest <= self._budget
 
-    async def _ask(self, request: Request, key: str, file: int, row: int) -> Sampled:
+    async def _ask(self, request: SampleRequest, key: str, file: int, row: int) -> SampledMessage:
         try:
             sampled = await self._model.sample(request)
         except ModelFailed as error:
@@ -90,11 +90,11 @@ class _Asking:
         self._till, self._file, self._row = till, file, row
         self.name = name
 
-    async def sample(self, request: Request) -> Sampled:
+    async def sample(self, request: SampleRequest) -> SampledMessage:
         return await self._till.sample(request, self._file, self._row)
 
 
-def _key(request: Request, file: int, row: int) -> str:
+def _key(request: SampleRequest, file: int, row: int) -> str:
     """Name what is asked: the row, the sample, and every word that goes out."""
     asked: Mapping[str, Any] = {
         "sample_id": request.sample_id,

@@ -8,7 +8,7 @@ from typing import Any
 
 from hermes.trajectories.compress.counting import Counter
 from hermes.trajectories.compress.settings import TargetSettings
-from hermes.trajectories.turns import is_text_part
+from hermes.trajectories.sharegpt_turns import is_text_part
 
 _MARK = re.compile(r"\n\[… ([\d,]+) tokens left out …\]\n")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes.trajectories.compress.settings import ProtectedSettings
-from hermes.trajectories.turns import SPEAKERS
+from hermes.trajectories.sharegpt_turns import SPEAKERS
 
 Messages = Sequence[Mapping[str, Any]]
 MARK = "compression"

@@ -13,7 +13,7 @@ class WorkerDied(Exception):
     """A process that worked on a chunk is gone, killed most likely; nobody knows what it had done."""
 
 
-class Engine(Protocol):
+class ChunkEngine(Protocol):
     """Somebody who does the same thing with many chunks."""
 
     def map(self, work: Callable[[In], Out], chunks: Iterable[In]) -> Generator[Out]:

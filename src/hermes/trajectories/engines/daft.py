@@ -19,7 +19,7 @@ from hermes.trajectories.errors import TrajectoryError
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-WINDOW = 128
+WINDOW_CHUNKS = 128
 """Chunks on their way at once. Workers are started for each window anew, so it should not be small."""
 
 
@@ -33,11 +33,11 @@ class DaftEngine:
     def map(self, work: Callable[[In], Out], chunks: Iterable[In]) -> Generator[Out]:
         workers = self._begin()
         waiting = iter(chunks)
-        while window := list(islice(waiting, WINDOW)):
+        while window := list(islice(waiting, WINDOW_CHUNKS)):
             frame = daft.from_pydict({"number": list(range(len(window))), "chunk": [pickle.dumps(chunk) for chunk in window]})
             if self._address is not None:
                 frame = frame.into_partitions(min(len(window), workers))
-            done = _workers(min(len(window), workers))(pickle.dumps(work)).do(frame["chunk"])
+            done = _worker_class(min(len(window), workers))(pickle.dumps(work)).do(frame["chunk"])
             yield from _in_order(frame.select(frame["number"], done.alias("done")))
 
     def _begin(self) -> int:
@@ -56,19 +56,19 @@ class DaftEngine:
         return len(os.sched_getaffinity(0)) if self._address is None else max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
-class _Worker:
+class _DaftWorker:
     """Does the work with one chunk after the other, in a process of its own."""
 
     def __init__(self, work: bytes) -> None:
-        self._work: Callable[[Any], Any] = _unpickled(work)
+        self._work: Callable[[Any], Any] = _unpickle(work)
 
     def do(self, chunks: daft.Series) -> list[bytes]:
-        return [pickle.dumps(self._work(_unpickled(chunk))) for chunk in chunks.to_pylist()]
+        return [pickle.dumps(self._work(_unpickle(chunk))) for chunk in chunks.to_pylist()]
 
 
-def _workers(number: int) -> Any:
-    method = daft.method.batch(return_dtype=daft.DataType.binary(), batch_size=1)(_Worker.do)
-    return daft.cls(max_concurrency=number, use_process=True)(type("Worker", (_Worker,), {"do": method}))
+def _worker_class(number: int) -> Any:
+    method = daft.method.batch(return_dtype=daft.DataType.binary(), batch_size=1)(_DaftWorker.do)
+    return daft.cls(max_concurrency=number, use_process=True)(type("Worker", (_DaftWorker,), {"do": method}))
 
 
 def _in_order(frame: daft.DataFrame) -> Generator[Any]:
@@ -78,9 +78,9 @@ def _in_order(frame: daft.DataFrame) -> Generator[Any]:
     for row in frame.iter_rows():
         early[row["number"]] = row["done"]
         while following in early:
-            yield _unpickled(early.pop(following))
+            yield _unpickle(early.pop(following))
             following += 1
 
 
-def _unpickled(data: bytes) -> Any:
+def _unpickle(data: bytes) -> Any:
     return pickle.loads(data)  # noqa: S301  # by the process that started the workers, over its own cluster

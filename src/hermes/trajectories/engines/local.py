@@ -24,14 +24,14 @@ from hermes.trajectories.engines import WorkerDied
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-AHEAD = 2
+CHUNKS_AHEAD = 2
 """Chunks that wait for each process, so that none waits for a chunk."""
-FEW = 8
+MIN_PARALLEL_CHUNKS = 8
 """So many chunks are done before a process would have started."""
-PROTOCOL = pickle.HIGHEST_PROTOCOL
+PICKLE_PROTOCOL = pickle.HIGHEST_PROTOCOL
 
 
-class Local:
+class LocalEngine:
     """Works in processes of its own; with one worker, or little to do, in this one."""
 
     def __init__(self, workers: int) -> None:
@@ -40,12 +40,12 @@ class Local:
 
     def map(self, work: Callable[[In], Out], chunks: Iterable[In]) -> Generator[Out]:
         waiting = iter(chunks)
-        first = list(islice(waiting, FEW if self.workers > 1 else 0))
-        if self.workers == 1 or len(first) < FEW:
+        first = list(islice(waiting, MIN_PARALLEL_CHUNKS if self.workers > 1 else 0))
+        if self.workers == 1 or len(first) < MIN_PARALLEL_CHUNKS:
             yield from map(work, chain(first, waiting))
             return
-        hands: list[_Hand[In, Out]] = []
-        idle: SimpleQueue[_Hand[In, Out]] = SimpleQueue()
+        hands: list[_WorkerProcess[In, Out]] = []
+        idle: SimpleQueue[_WorkerProcess[In, Out]] = SimpleQueue()
 
         def do(chunk: In) -> Out:
             hand = idle.get()
@@ -57,23 +57,23 @@ class Local:
         threads = ThreadPoolExecutor(self.workers, thread_name_prefix="hermes-engine")
         try:
             for _ in range(self.workers):
-                hands.append(_Hand(work))
+                hands.append(_WorkerProcess(work))
                 idle.put(hands[-1])
-            yield from _in_order(threads, do, chain(first, waiting), AHEAD * self.workers)
+            yield from _in_order(threads, do, chain(first, waiting), CHUNKS_AHEAD * self.workers)
         finally:
             for hand in hands:
                 hand.end()
             threads.shutdown(cancel_futures=True)
 
 
-class _Hand(Generic[In, Out]):
+class _WorkerProcess(Generic[In, Out]):
     """One process, and the pipe to it. Work is without effects, so that it can be ended at any time."""
 
     def __init__(self, work: Callable[[In], Out]) -> None:
         # Spawned: a fork of a process with threads (a tokenizer's, an event loop's) may never wake up.
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, work), daemon=True)
+        self._process = context.Process(target=_run_worker, args=(theirs, work), daemon=True)
         self._process.start()
         theirs.close()  # else a process that died would never end its pipe
 
@@ -105,21 +105,21 @@ def _in_order(threads: ThreadPoolExecutor, do: Callable[[In], Out], chunks: Iter
         yield begun.popleft().result()
 
 
-def _work(pipe: Connection, work: Callable[[Any], Any]) -> None:
+def _run_worker(pipe: Connection, work: Callable[[Any], Any]) -> None:
     """Let the parent decide about Ctrl-C, and end with it: a parent that was killed cannot say so."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(multiprocessing.parent_process(),), daemon=True).start()
     while True:
         chunk = pipe.recv()
         try:
-            done = pickle.dumps((work(chunk), None), PROTOCOL)
+            done = pickle.dumps((work(chunk), None), PICKLE_PROTOCOL)
         except Exception as error:  # noqa: BLE001  # it is raised again where the result is wanted
             error.add_note(f"in a worker process:\n{traceback.format_exc()}")
-            done = pickle.dumps((None, error), PROTOCOL)
+            done = pickle.dumps((None, error), PICKLE_PROTOCOL)
         pipe.send_bytes(done)
 
 
-def _end_with(parent: multiprocessing.process.BaseProcess | None) -> None:
+def _exit_with_parent(parent: multiprocessing.process.BaseProcess | None) -> None:
     if parent is not None:
         parent.join()
         os._exit(1)

@@ -11,9 +11,9 @@ from hermes.trajectories.formats.tree import TreeWriter
 from hermes.trajectories.formats.trl import TrlWriter
 from hermes.trajectories.formats.verifiers import VerifiersWriter
 from hermes.trajectories.formats.verl import VerlWriter
-from hermes.trajectories.plan import Format
+from hermes.trajectories.plan import ExportFormat
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[str, ExportFormat] = {
     "parquet": ParquetWriter,
     "tree": TreeWriter,
     "agentlightning": AgentLightningWriter,

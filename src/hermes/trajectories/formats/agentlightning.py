@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from hermes.trajectories.calls import Call
-from hermes.trajectories.formats.files import Lines
-from hermes.trajectories.formats.unweighted import depth_first
+from hermes.trajectories.calls import SampledCall
+from hermes.trajectories.formats.export_files import LineFile
+from hermes.trajectories.formats.unweighted_rows import depth_first
 from hermes.trajectories.ledger import Placement, dump
 from hermes.trajectories.plan import ExportSettings, SessionPlan
 
@@ -40,8 +40,8 @@ class AgentLightningWriter:
     untrained = "not written by this format"
 
     def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._events = Lines(folder, EVENTS)
-        self._spans = Lines(folder, SPANS)
+        self._events = LineFile(folder, EVENTS)
+        self._spans = LineFile(folder, SPANS)
         self.files = (self._events, self._spans)
         self.rows = 0
 
@@ -64,14 +64,14 @@ class AgentLightningWriter:
         self._spans.close()
 
 
-def rollouts(plan: SessionPlan) -> Iterator[tuple[str, list[Call]]]:
+def rollouts(plan: SessionPlan) -> Iterator[tuple[str, list[SampledCall]]]:
     """Yield the session's calls by rollout, depth first; no two of one list have the same prompt."""
     tokenizers = Counter(rollout.rollout for rollout in plan.rollouts if rollout.rows)
     for rollout in plan.rollouts:
-        session, marked = _plain(plan.session.name), _plain(rollout.rollout)
+        session, marked = _escape_name(plan.session.name), _escape_name(rollout.rollout)
         name = session if marked == session else f"{session}/{marked}"
-        name = f"{name}@{_plain(rollout.tokenizer)}" if tokenizers[rollout.rollout] > 1 else name
-        lists: list[list[Call]] = []
+        name = f"{name}@{_escape_name(rollout.tokenizer)}" if tokenizers[rollout.rollout] > 1 else name
+        lists: list[list[SampledCall]] = []
         seen: Counter[bytes] = Counter()
         for call in depth_first(rollout):
             prompt = hashlib.sha256(call.prompt).digest()
@@ -82,7 +82,7 @@ def rollouts(plan: SessionPlan) -> Iterator[tuple[str, list[Call]]]:
         yield from ((f"{name}~{number}" if number else name, calls) for number, calls in enumerate(lists))
 
 
-def _plain(name: str) -> str:
+def _escape_name(name: str) -> str:
     """Return a name without the marks that rollout ids are put together with."""
     return name.replace("%", "%25").replace("~", "%7E").replace("@", "%40")
 
@@ -91,7 +91,7 @@ def event(rollout_id: str, number: int, kind: str, data: dict[str, Any]) -> dict
     return {"event_type": kind, "rollout_id": rollout_id, "attempt_id": ATTEMPT, "timestamp": float(number), "data": data}
 
 
-def model_request(call: Call) -> dict[str, Any]:
+def model_request(call: SampledCall) -> dict[str, Any]:
     """Return the data of a v1.0 event: what the server stored (`response`), and what it makes of it for the trainer."""
     record = call.response.call
     model = (record.model if record is not None else None) or ""
@@ -142,7 +142,7 @@ def span(rollout_id: str, number: int, name: str, attributes: dict[str, Any], le
     }
 
 
-def attributes(call: Call) -> dict[str, Any]:
+def attributes(call: SampledCall) -> dict[str, Any]:
     """Return the attributes of a span; the response's id is unique, because 0.3.0 drops what has an id that it saw before."""
     prompt, response, logprobs = numbers(call)
     rewarded = {} if call.reward is None else {"hermes.reward": call.reward}
@@ -159,7 +159,7 @@ def attributes(call: Call) -> dict[str, Any]:
     }
 
 
-def numbers(call: Call) -> tuple[list[int], list[int], list[float]]:
+def numbers(call: SampledCall) -> tuple[list[int], list[int], list[float]]:
     """Return prompt ids, trained completion ids and their logprobs, exactly."""
     prompt, completion = np.frombuffer(call.prompt, np.int32), np.frombuffer(call.completion, np.int32)
     return prompt.tolist(), completion[: call.trained].tolist(), np.frombuffer(call.logprobs, np.float32)[: call.trained].tolist()

@@ -15,17 +15,26 @@ from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hermes.graph.message import REASONING, SIDE, thaw
-from hermes.trajectories.calls import Call
-from hermes.trajectories.formats.files import Documents
+from hermes.graph.message import METADATA, REASONING, thaw
+from hermes.trajectories.calls import SampledCall
+from hermes.trajectories.formats.export_files import DocumentFiles
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, SessionPlan
-from hermes.trajectories.texts import REPLACED, TextRow, is_assistant, reasoning_of, text_digest, text_place, text_rows, whole
-from hermes.trajectories.turns import is_text_part, part_text
+from hermes.trajectories.sharegpt_turns import is_text_part, part_text
+from hermes.trajectories.text_rows import (
+    REPLACED,
+    TextRow,
+    is_assistant,
+    reasoning_of,
+    replace_surrogates,
+    text_digest,
+    text_placement,
+    text_rows,
+)
 
-NAME = "trajectory-{row:05d}.json"
+FILE_NAME = "trajectory-{row:05d}.json"
 SCHEMA = "ATIF-v1.8"
-UNKNOWN = "unknown"
+UNKNOWN_VERSION = "unknown"
 """The version of the agent: the format demands one, and a graph does not know it."""
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 SOURCES = {"system": "system", "developer": "system", "user": "user", "assistant": "agent"}
@@ -37,7 +46,7 @@ class AtifWriter:
     untrained = "only an agent's steps are trained in this format"
 
     def __init__(self, folder: Path | None, settings: ExportSettings) -> None:
-        self._documents = Documents(folder, NAME)
+        self._documents = DocumentFiles(folder, FILE_NAME)
         self.files = (self._documents,)
         self._agent = settings.source
         self.rows = 0
@@ -46,13 +55,13 @@ class AtifWriter:
         rows = list(text_rows(plan.calls, is_assistant))
         for tree in _trees(rows):
             document = tree.document(self._agent)
-            written = whole(document)
+            written = replace_surrogates(document)
             if written != document:
                 written["extra"]["hermes"] |= _policy([*tree.row.differences(has_reasoning=True), REPLACED])
             self._documents.write(self.rows, json.dumps(written, indent=1).encode("ascii") + b"\n")
             digests = [text_digest(step) for step in _all_steps(written)]
             for call, turn, first in tree.places(0):
-                yield Placement(call, text_place(self.rows, digests, turn, first))
+                yield Placement(call, text_placement(self.rows, digests, turn, first))
             self.rows += 1
 
     def close(self) -> None:
@@ -60,12 +69,12 @@ class AtifWriter:
 
 
 @dataclass(slots=True)
-class _Tree:
+class _RowTree:
     """A row, and the rows of chats attached to its messages."""
 
     number: int
     row: TextRow
-    attached: list[tuple[int, _Tree]] = field(default_factory=list)
+    attached: list[tuple[int, _RowTree]] = field(default_factory=list)
     """By the index of the message."""
     steps: list[dict[str, Any]] = field(default_factory=list)
     step_of: list[int] = field(default_factory=list)
@@ -86,7 +95,7 @@ class _Tree:
             "trajectory_id": self.name,
             "agent": {
                 "name": agent,
-                "version": UNKNOWN,
+                "version": UNKNOWN_VERSION,
                 **({"model_name": models[0]} if models else {}),
                 **({"tool_definitions": thaw(self.row.tools)} if self.row.tools else {}),
             },
@@ -103,7 +112,7 @@ class _Tree:
             document["subagent_trajectories"] = [child.document(agent) for _, child in self.attached]
         return document
 
-    def places(self, first: int) -> Iterator[tuple[Call, int, int]]:
+    def places(self, first: int) -> Iterator[tuple[SampledCall, int, int]]:
         """Yield each call trained in the document with its step and the first step of its own document, counted from `first`."""
         for index, call in self.row.trained.items():
             yield call, first + self.step_of[index], first
@@ -127,9 +136,9 @@ def _all_steps(document: Mapping[str, Any]) -> Iterator[Any]:
         yield from _all_steps(child)
 
 
-def _trees(rows: Sequence[TextRow]) -> Iterator[_Tree]:
+def _trees(rows: Sequence[TextRow]) -> Iterator[_RowTree]:
     """Yield the rows that become documents, with those that go inside them. A row that no message carries is a document, too."""
-    trees = [_Tree(number, row) for number, row in enumerate(rows)]
+    trees = [_RowTree(number, row) for number, row in enumerate(rows)]
     hosts = _hosts(rows)
     for number, tree in enumerate(trees):
         host = hosts[number]
@@ -198,7 +207,7 @@ def _step(row: TextRow, index: int, number: int) -> dict[str, Any]:
     message = row.messages[index]
     text, about = _content(message)
     step: dict[str, Any] = {"step_id": number, "source": SOURCES[message["role"]], "message": text}
-    said = {"role", "content", SIDE}
+    said = {"role", "content", METADATA}
     if message["role"] == "assistant":
         call, trained = row.trained.get(index) or row.context.get(index), index in row.trained
         if call is not None:
@@ -232,7 +241,7 @@ def _result(message: Mapping[str, Any], refs: Sequence[str], said: str | None = 
     text, about = _content(message)
     if message["role"] != "tool":
         about["role"] = message["role"]
-    unsaid = {key: thaw(value) for key, value in message.items() if key not in ("role", "content", SIDE, said)}
+    unsaid = {key: thaw(value) for key, value in message.items() if key not in ("role", "content", METADATA, said)}
     if unsaid:
         about["fields"] = unsaid
     return {
@@ -302,7 +311,7 @@ def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _metrics(call: Call) -> dict[str, Any]:
+def _metrics(call: SampledCall) -> dict[str, Any]:
     """Return what the server said about a call, and what became known of it later."""
     record = call.response.call
     if record is None:

@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from hermes.trajectories.formats.files import Lines
-from hermes.trajectories.formats.parquet import IGNORED, arrays
-from hermes.trajectories.formats.unweighted import provenance, unweighted
+from hermes.trajectories.formats.export_files import LineFile
+from hermes.trajectories.formats.parquet import IGNORED_LABEL, arrays
+from hermes.trajectories.formats.unweighted_rows import provenance, unweighted_rows
 from hermes.trajectories.ledger import Placement, dump
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.rows import Row
 
-NAME = "groups.jsonl"
-NOT_SAMPLED = 1.0
+FILE_NAME = "groups.jsonl"
+UNTRAINED_LOGPROB = 1.0
 """What stands for the logprob of a token that is not trained: no logprob can be 1."""
 
 
@@ -35,13 +35,13 @@ class AtroposWriter:
     untrained = "not written by this format"
 
     def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = Lines(folder, NAME)
+        self._file = LineFile(folder, FILE_NAME)
         self.files = (self._file,)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:
         for tokenizer in dict.fromkeys(rollout.tokenizer for rollout in plan.rollouts):
-            rows = [(row, rollout) for rollout in plan.rollouts if rollout.tokenizer == tokenizer for row in unweighted(rollout)]
+            rows = [(row, rollout) for rollout in plan.rollouts if rollout.tokenizer == tokenizer for row in unweighted_rows(rollout)]
             if rows:
                 self._file.write(dump(group(plan.session.name, tokenizer, rows)))
             for row, _ in rows:
@@ -69,9 +69,9 @@ def group(session: str, tokenizer: str, rows: list[tuple[Row, RolloutPlan]]) -> 
         columns = arrays(row)
         mask = columns["mask"]
         out["tokens"].append(tokens.tolist())
-        out["masks"].append(np.where(mask, tokens, IGNORED).tolist())
+        out["masks"].append(np.where(mask, tokens, IGNORED_LABEL).tolist())
         out["scores"].append(row.calls[0].rollout_reward or 0.0)
         out["advantages"].append(columns["advantages"].tolist())
-        out["inference_logprobs"].append(np.where(mask, columns["logprobs"], np.float32(NOT_SAMPLED)).tolist())
+        out["inference_logprobs"].append(np.where(mask, columns["logprobs"], np.float32(UNTRAINED_LOGPROB)).tolist())
         out["overrides"].append({"hermes": provenance(row, rollout)})
     return out

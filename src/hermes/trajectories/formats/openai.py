@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from hermes.graph.message import thaw
-from hermes.trajectories.formats.files import Lines
+from hermes.trajectories.formats.export_files import LineFile
 from hermes.trajectories.ledger import Placement, dump
 from hermes.trajectories.plan import ExportSettings, SessionPlan
-from hermes.trajectories.texts import REPLACED, TextRow, is_assistant, text_digest, text_place, text_rows, whole
+from hermes.trajectories.text_rows import REPLACED, TextRow, is_assistant, replace_surrogates, text_digest, text_placement, text_rows
 
-NAME = "openai.jsonl"
-ABOUT = "openai.rows.jsonl"
+FILE_NAME = "openai.jsonl"
+ROWS_FILE_NAME = "openai.rows.jsonl"
 
 FIELDS = {
     "system": ("content", "name"),
@@ -37,8 +37,8 @@ class OpenAiWriter:
     untrained = "only an assistant's messages have a weight in this format"
 
     def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = Lines(folder, NAME)
-        self._about = Lines(folder, ABOUT, has_rows=True)
+        self._file = LineFile(folder, FILE_NAME)
+        self._about = LineFile(folder, ROWS_FILE_NAME, has_rows=True)
         self.files = (self._file, self._about)
         self.rows = 0
 
@@ -49,7 +49,7 @@ class OpenAiWriter:
             self._about.write(dump(about(self.rows, row, differences)))
             digests = [text_digest(message) for message in line["messages"]]
             for index, call in row.trained.items():
-                yield Placement(call, text_place(self.rows, digests, index))
+                yield Placement(call, text_placement(self.rows, digests, index))
             self.rows += 1
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class OpenAiWriter:
 
 def record(row: TextRow) -> tuple[dict[str, Any], list[str]]:
     """Return one line of the file, and how it differs from what was sent."""
-    ids = _Ids()
+    ids = _OpenCalls()
     messages = []
     for index, message in enumerate(row.messages):
         written = _message(message, index, ids)
@@ -69,7 +69,7 @@ def record(row: TextRow) -> tuple[dict[str, Any], list[str]]:
     line: dict[str, Any] = {"messages": messages}
     if row.tools:
         line |= {"tools": thaw(row.tools), "parallel_tool_calls": _may_call_in_parallel(row)}
-    written = whole(line)
+    written = replace_surrogates(line)
     return written, [*row.differences(has_reasoning=False), *([REPLACED] if written != line else [])]
 
 
@@ -85,7 +85,7 @@ def about(number: int, row: TextRow, differences: Sequence[str]) -> dict[str, An
     }
 
 
-class _Ids:
+class _OpenCalls:
     """Calls that wait for their result, so that a result without an id gets that of the call it follows."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class _Ids:
         return name
 
 
-def _message(message: Mapping[str, Any], index: int, ids: _Ids) -> dict[str, Any]:
+def _message(message: Mapping[str, Any], index: int, ids: _OpenCalls) -> dict[str, Any]:
     role = message["role"]
     written: dict[str, Any] = {"role": role}
     written |= {key: thaw(message[key]) for key in FIELDS[role] if message.get(key) is not None}

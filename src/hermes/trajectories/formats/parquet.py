@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hermes.trajectories.calls import Call
+from hermes.trajectories.calls import SampledCall
 from hermes.trajectories.formats.row_groups import RowGroups
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.rows import Row
 
-NAME = "rows.parquet"
-IGNORED = -100
+FILE_NAME = "rows.parquet"
+IGNORED_LABEL = -100
 """The label that trainers skip."""
 
 SCHEMA = pa.schema(
@@ -49,13 +49,13 @@ class ParquetWriter:
     untrained = "not written by this format"
 
     def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = RowGroups(folder, NAME, SCHEMA, ("row", "parent_row"))
+        self._file = RowGroups(folder, FILE_NAME, SCHEMA, ("row", "parent_row"))
         self.files = (self._file,)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:
         for rollout in plan.rollouts:
-            for number, row in rollout.numbered():
+            for number, row in rollout.numbered_rows():
                 self._file.add(record(number, row, rollout), row.length)
                 self.rows += 1
             yield from rollout.placements()
@@ -75,7 +75,7 @@ def record(number: int, row: Row, rollout: RolloutPlan) -> dict[str, Any]:
         "tokenizer": row.tokenizer,
         "input_ids": tokens,
         "loss_mask": columns["mask"],
-        "labels": np.where(columns["mask"], tokens, IGNORED).astype(np.int64),
+        "labels": np.where(columns["mask"], tokens, IGNORED_LABEL).astype(np.int64),
         "logprobs": columns["logprobs"],
         "weight": columns["weight"],
         "advantages": columns["advantages"],
@@ -103,7 +103,7 @@ def arrays(row: Row) -> dict[str, Any]:
     return {"mask": weight > 0, "weight": weight, "logprobs": logprobs, "advantages": advantages}
 
 
-def advantage(call: Call) -> float:
+def advantage(call: SampledCall) -> float:
     """The advantage as annotated, else the response's own reward, else the rollout's, else 0."""
     for value in (call.advantage, call.reward, call.rollout_reward):
         if value is not None:
@@ -111,7 +111,7 @@ def advantage(call: Call) -> float:
     return 0.0
 
 
-def policy_spans(call: Call) -> Iterator[dict[str, Any]]:
+def policy_spans(call: SampledCall) -> Iterator[dict[str, Any]]:
     """Yield the policy versions of a call's trained tokens, in tokens of the row."""
     for version, start, end in call.policy_spans:
         if start < min(end, call.trained):

@@ -17,7 +17,7 @@ MAX_TOKENS = 1_000_000
 MAX_ROWS = 5_000
 
 
-class Kept(NamedTuple):
+class GatheredRows(NamedTuple):
     """Rows that were gathered elsewhere, as Arrow writes them, and how many tokens each of them holds."""
 
     data: bytes
@@ -44,13 +44,13 @@ class RowGroups:
         if self._is_full(tokens):
             self._flush()
 
-    def part(self) -> Kept:
+    def part(self) -> GatheredRows:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self._schema) as stream:
             stream.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
-        return Kept(sink.getvalue().to_pybytes(), self._tokens)
+        return GatheredRows(sink.getvalue().to_pybytes(), self._tokens)
 
-    def take(self, part: Kept, first_row: int) -> None:
+    def take(self, part: GatheredRows, first_row: int) -> None:
         table = self._renumbered(pa.ipc.open_stream(part.data).read_all(), first_row)
         start = 0
         for end, tokens in enumerate(part.tokens, start=1):

@@ -3,7 +3,7 @@
     {"conversations": [{"from", "value", "train"}], "tools": JSON text, "source", "id", "on_policy", "hermes": {…}}
 
 `hermes` says where the row comes from, why it is not what was sent (`off_policy`, empty if it is), and, as JSON text, what turns
-cannot say (`rest`, see `hermes.trajectories.turns`). Every row has the same keys with values of the same types, because readers infer
+cannot say (`rest`, see `hermes.trajectories.sharegpt_turns`). Every row has the same keys with values of the same types, because readers infer
 the types from the first rows. Every line is parsed back and compared before it is written."""
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 from hermes.graph.message import canonical, canonical_message
 from hermes.graph.node import Node
 from hermes.trajectories.errors import TrajectoryError
-from hermes.trajectories.formats.files import Lines
+from hermes.trajectories.formats.export_files import LineFile
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, SessionPlan
-from hermes.trajectories.texts import TextRow, text_digest, text_place, text_rows, whole
-from hermes.trajectories.turns import SPEAKERS, Conversation, TurnError, to_messages, to_turns
+from hermes.trajectories.sharegpt_turns import SPEAKERS, ShareGptConversation, TurnError, to_messages, to_turns
+from hermes.trajectories.text_rows import TextRow, replace_surrogates, text_digest, text_placement, text_rows
 
-NAME = "sharegpt.jsonl"
+FILE_NAME = "sharegpt.jsonl"
 
 
 class ShareGptWriter:
@@ -31,7 +31,7 @@ class ShareGptWriter:
     untrained = "a sampled tool result shares its turn with others in this format"
 
     def __init__(self, folder: Path | None, settings: ExportSettings) -> None:
-        self._file = Lines(folder, NAME)
+        self._file = LineFile(folder, FILE_NAME)
         self.files = (self._file,)
         self._source = settings.source
         self.rows = 0
@@ -45,7 +45,7 @@ class ShareGptWriter:
             self._file.write(text + b"\n")
             digests = [text_digest(turn) for turn in line["conversations"]]
             for index, call in row.trained.items():
-                yield Placement(call, text_place(self.rows, digests, conversation.places[index]))
+                yield Placement(call, text_placement(self.rows, digests, conversation.places[index]))
             self.rows += 1
 
     def close(self) -> None:
@@ -57,19 +57,19 @@ def has_own_turn(message: Node) -> bool:
     return SPEAKERS[message["role"]] != "tool"
 
 
-def record(place: int, row: TextRow, conversation: Conversation, source: str) -> dict[str, Any]:
+def record(place: int, row: TextRow, conversation: ShareGptConversation, source: str) -> dict[str, Any]:
     """Return one line of the file; `place` is the row's among those of its session."""
     trained = {conversation.places[index]: call for index, call in row.trained.items()}
     differences = [*row.differences(has_reasoning=True), *conversation.differences]
     return {
         "conversations": [{**turn, "train": index in trained} for index, turn in enumerate(conversation.turns)],
         "tools": json.dumps(row.tools or []),
-        "source": whole(source),
-        "id": whole(f"{row.session}#{place}"),
+        "source": replace_surrogates(source),
+        "id": replace_surrogates(f"{row.session}#{place}"),
         "on_policy": not differences,
         "hermes": {
-            "session": whole(row.session),
-            "rollout": whole(row.rollout),
+            "session": replace_surrogates(row.session),
+            "rollout": replace_surrogates(row.rollout),
             "row": place,
             "responses": [call.response_id for call in row.calls],
             "off_policy": "; ".join(differences),

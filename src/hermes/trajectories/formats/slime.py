@@ -20,12 +20,12 @@ import numpy as np
 
 from hermes.trajectories.formats.parquet import arrays
 from hermes.trajectories.formats.torch_file import write_torch
-from hermes.trajectories.formats.unweighted import provenance, unweighted
+from hermes.trajectories.formats.unweighted_rows import provenance, unweighted_rows
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.rows import Row
 
-NAME = "rollout_{rollout_id}.pt"
+FILE_NAME = "rollout_{rollout_id}.pt"
 
 
 class SlimeWriter:
@@ -36,7 +36,7 @@ class SlimeWriter:
     """A file is written once it holds so many tokens: memory stays bounded, and a step stays of a size that a trainer can take."""
 
     def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._steps = Steps(folder, self.step_tokens)
+        self._steps = SlimeFiles(folder, self.step_tokens)
         self.files = (self._steps,)
         self.rows = 0
 
@@ -50,7 +50,7 @@ class SlimeWriter:
         self._steps.add(samples, len(names))
 
     def _gather(self, rollout: RolloutPlan, number: int, samples: list[dict[str, Any]]) -> Iterator[Placement]:
-        for row in unweighted(rollout):
+        for row in unweighted_rows(rollout):
             ids = {"index": self.rows, "group_index": self._steps.sessions, "rollout_id": number}
             samples.append(record(row, rollout) | ids)
             for call in row.calls:
@@ -61,20 +61,20 @@ class SlimeWriter:
         self._steps.close()
 
 
-class Session(NamedTuple):
+class SlimeSession(NamedTuple):
     """The samples of one session, and how many rollouts they are of."""
 
     samples: list[dict[str, Any]]
     rollouts: int
 
 
-class Steps:
+class SlimeFiles:
     """Files of samples, each closed behind the session that fills it; without a folder, the sessions themselves."""
 
     def __init__(self, folder: Path | None, step_tokens: int) -> None:
         self._folder = folder
         self._step_tokens = step_tokens
-        self._kept: list[Session] = []
+        self._kept: list[SlimeSession] = []
         self._samples: list[dict[str, Any]] = []
         self._tokens = 0
         self._files = 0
@@ -86,17 +86,17 @@ class Steps:
         self.sessions += 1
         self.rollouts += rollouts
         if self._folder is None:
-            self._kept.append(Session(samples, rollouts))
+            self._kept.append(SlimeSession(samples, rollouts))
             return
         self._samples += samples
         self._tokens += sum(len(sample["tokens"]) for sample in samples)
         if self._tokens >= self._step_tokens:
             self._flush(self._folder)
 
-    def part(self) -> list[Session]:
+    def part(self) -> list[SlimeSession]:
         return self._kept
 
-    def take(self, part: list[Session], first_row: int) -> None:
+    def take(self, part: list[SlimeSession], first_row: int) -> None:
         before = {"index": first_row, "group_index": self.sessions, "rollout_id": self.rollouts}
         for session in part:
             for sample in session.samples:
@@ -108,7 +108,7 @@ class Steps:
             self._flush(self._folder)
 
     def _flush(self, folder: Path) -> None:
-        write_torch(folder / NAME.format(rollout_id=self._files), {"rollout_id": self._files, "samples": self._samples})
+        write_torch(folder / FILE_NAME.format(rollout_id=self._files), {"rollout_id": self._files, "samples": self._samples})
         self._samples, self._tokens = [], 0
         self._files += 1
 

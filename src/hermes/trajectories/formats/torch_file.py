@@ -11,14 +11,14 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-PROTOCOL = 2
+PICKLE_PROTOCOL = 2
 """The only one that `weights_only=True` reads without complaint."""
 
 
 def write_torch(path: Path, value: Any) -> None:
     """Write `value`, a tree of plain Python values, as `torch.save` would."""
     entries = {
-        "data.pkl": _pickled(value),
+        "data.pkl": _pickle_value(value),
         ".format_version": b"1",
         ".storage_alignment": b"64",
         "byteorder": b"little",
@@ -31,9 +31,9 @@ def write_torch(path: Path, value: Any) -> None:
             file.writestr(entry, data)
 
 
-def _pickled(value: Any) -> bytes:
+def _pickle_value(value: Any) -> bytes:
     data = io.BytesIO()
-    pickler = pickle.Pickler(data, protocol=PROTOCOL)
+    pickler = pickle.Pickler(data, protocol=PICKLE_PROTOCOL)
     # No memo: with it the bytes depend on which equal values happen to be one object.
     pickler.fast = True
     pickler.dump(value)

@@ -15,7 +15,7 @@ from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.tree import TreeRow, tree_row
 
-NAME = "tree.parquet"
+FILE_NAME = "tree.parquet"
 SCHEMA = pa.schema(
     [
         ("session", pa.string()),
@@ -45,7 +45,7 @@ class TreeWriter:
     untrained = "not written by this format"
 
     def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = RowGroups(folder, NAME, SCHEMA)
+        self._file = RowGroups(folder, FILE_NAME, SCHEMA)
         self.files = (self._file,)
         self.rows = 0
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hermes.trajectories.formats.parquet import IGNORED, NAME, arrays, policy_spans
+from hermes.trajectories.formats.parquet import FILE_NAME, IGNORED_LABEL, arrays, policy_spans
 from hermes.trajectories.formats.row_groups import RowGroups
-from hermes.trajectories.formats.unweighted import unweighted
+from hermes.trajectories.formats.unweighted_rows import unweighted_rows
 from hermes.trajectories.ledger import Placement
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.rows import Row
@@ -49,13 +49,13 @@ class TrlWriter:
     untrained = "not written by this format"
 
     def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = RowGroups(folder, NAME, SCHEMA)
+        self._file = RowGroups(folder, FILE_NAME, SCHEMA)
         self.files = (self._file,)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:
         for rollout in plan.rollouts:
-            for row in unweighted(rollout):
+            for row in unweighted_rows(rollout):
                 self._file.add(record(self.rows, row, rollout), row.length)
                 for call in row.calls:
                     yield Placement(call, {"row": self.rows, "start": call.start, "end": call.end})
@@ -71,7 +71,7 @@ def record(number: int, row: Row, rollout: RolloutPlan) -> dict[str, Any]:
     columns = arrays(row)
     return {
         "input_ids": tokens,
-        "labels": np.where(columns["mask"], tokens, IGNORED).astype(np.int64),
+        "labels": np.where(columns["mask"], tokens, IGNORED_LABEL).astype(np.int64),
         "session": row.session,
         "rollout": row.rollout,
         "row": number,

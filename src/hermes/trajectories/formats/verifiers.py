@@ -23,19 +23,19 @@ import numpy as np
 
 from hermes.graph.message import REASONING, canonical, digest
 from hermes.graph.node import Node
-from hermes.trajectories.calls import TOKEN, Call
-from hermes.trajectories.formats.files import Lines
+from hermes.trajectories.calls import TOKEN_BYTES, SampledCall
+from hermes.trajectories.formats.export_files import LineFile
 from hermes.trajectories.formats.parquet import advantage
-from hermes.trajectories.formats.semantics import links
-from hermes.trajectories.formats.unweighted import depth_first, sample
+from hermes.trajectories.formats.response_links import response_links
+from hermes.trajectories.formats.unweighted_rows import depth_first, sample_facts
 from hermes.trajectories.formats.verifiers_message import message, tool
 from hermes.trajectories.ledger import Placement, dump
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 
-NAME = "traces.jsonl"
+FILE_NAME = "traces.jsonl"
 KNOWN_EDGES = frozenset({"continuation", "compaction", "subagent_call", "subagent_return", "agent_message", "subagent_cancel"})
 """Edges that mean there what they mean here. Not compaction_attempt: verifiers would leave out a sample that this export trains."""
-FINISHED = frozenset({"stop", "length", "tool_calls"})
+FINISH_REASONS = frozenset({"stop", "length", "tool_calls"})
 
 
 class VerifiersWriter:
@@ -44,16 +44,16 @@ class VerifiersWriter:
     untrained = "not written by this format"
 
     def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = Lines(folder, NAME)
+        self._file = LineFile(folder, FILE_NAME)
         self.files = (self._file,)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:
-        known = links(plan.session.graph)
+        known = response_links(plan.session.graph)
         for rollout in plan.rollouts:
             if not rollout.rows:
                 continue
-            nodes = Nodes()
+            nodes = TraceNodes()
             for call in depth_first(rollout):
                 nodes.add(call)
                 yield Placement(call, {"row": self.rows, "start": call.start, "end": call.end})
@@ -66,17 +66,17 @@ class VerifiersWriter:
         self._file.close()
 
 
-class Nodes:
+class TraceNodes:
     """The nodes of a trace, grown call by call."""
 
     def __init__(self) -> None:
         self.nodes: list[dict[str, Any]] = []
-        self.calls: list[tuple[int, Call]] = []
+        self.calls: list[tuple[int, SampledCall]] = []
         self._tokens: list[bytes] = []
         self._children: dict[tuple[int | None, bytes], list[int]] = {}
         self._of: dict[str, int] = {}
 
-    def add(self, call: Call) -> None:
+    def add(self, call: SampledCall) -> None:
         """Put a call behind the deepest node whose messages and tokens its context begins with."""
         context = call.response.context
         tools = call.response.overlay.tools or []
@@ -93,7 +93,7 @@ class Nodes:
             added = call.prompt[held:] if index == len(context) - 1 else b""
             at, held = self._append(at, keys[index], context[index], added, tools), held + len(added)
         node = self._append(at, keys[-1], call.response.message, call.tokens[held:], tools)
-        scaffold = (len(call.prompt) - held) // TOKEN
+        scaffold = (len(call.prompt) - held) // TOKEN_BYTES
         self.nodes[node] |= {
             "sampled": True,
             "mask": [False] * scaffold + [True] * call.trained,
@@ -122,7 +122,7 @@ class Nodes:
             self.nodes[self._of[target]]["semantic_parents"].append({"node": self._of[source], "type": label})
 
 
-def episode(rollout: RolloutPlan, nodes: Nodes) -> dict[str, Any]:
+def episode(rollout: RolloutPlan, nodes: TraceNodes) -> dict[str, Any]:
     """Return one line: an episode with its one trace."""
     first = nodes.calls[0][1]
     name = hashlib.sha256(dump([first.session, rollout.rollout, rollout.tokenizer])).hexdigest()[:32]
@@ -144,7 +144,7 @@ def episode(rollout: RolloutPlan, nodes: Nodes) -> dict[str, Any]:
                 "tokenizer": rollout.tokenizer,
                 "loss_scale": rollout.loss_scale,
                 "on_policy": all(call.on_policy for _, call in nodes.calls),
-                "samples": [sample(call) | {"node": node} for node, call in nodes.calls],
+                "samples": [sample_facts(call) | {"node": node} for node, call in nodes.calls],
             }
         },
         "is_completed": True,
@@ -153,7 +153,7 @@ def episode(rollout: RolloutPlan, nodes: Nodes) -> dict[str, Any]:
     return {"id": name, "env": {"id": "hermes"}, "group": {"id": first.session}, "task": task, "ok": True, "traces": [trace]}
 
 
-def _model_call(node: int, call: Call) -> dict[str, Any]:
+def _model_call(node: int, call: SampledCall) -> dict[str, Any]:
     record = call.response.call
     sampling = (record.sampling if record is not None else None) or {}
     finish = record.finish_reason if record is not None else None
@@ -161,7 +161,7 @@ def _model_call(node: int, call: Call) -> dict[str, Any]:
         "node": node,
         "model": record.model if record is not None else None,
         "sampling": {key: value for key, value in sampling.items() if isinstance(value, int | float)},
-        "finish_reason": finish if finish in FINISHED else None,
+        "finish_reason": finish if finish in FINISH_REASONS else None,
         "usage": {"prompt_tokens": call.start, "completion_tokens": call.sampled},
     }
 

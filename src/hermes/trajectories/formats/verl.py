@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from hermes.trajectories.formats.files import Lines
+from hermes.trajectories.formats.export_files import LineFile
 from hermes.trajectories.formats.parquet import arrays
-from hermes.trajectories.formats.unweighted import provenance, unweighted
+from hermes.trajectories.formats.unweighted_rows import provenance, unweighted_rows
 from hermes.trajectories.ledger import Placement, dump
 from hermes.trajectories.plan import ExportSettings, RolloutPlan, SessionPlan
 from hermes.trajectories.rows import Row
 
-NAME = "rows.jsonl"
+FILE_NAME = "rows.jsonl"
 
 
 class VerlWriter:
@@ -33,13 +33,13 @@ class VerlWriter:
     untrained = "not written by this format"
 
     def __init__(self, folder: Path | None, settings: ExportSettings) -> None:  # noqa: ARG002  # every writer takes the settings
-        self._file = Lines(folder, NAME, has_rows=True)
+        self._file = LineFile(folder, FILE_NAME, has_rows=True)
         self.files = (self._file,)
         self.rows = 0
 
     def write(self, plan: SessionPlan) -> Iterator[Placement]:
         for rollout in plan.rollouts:
-            for row in unweighted(rollout):
+            for row in unweighted_rows(rollout):
                 self._file.write(dump(record(self.rows, row, rollout)))
                 for call in row.calls:
                     yield Placement(call, {"row": self.rows, "start": call.start, "end": call.end})

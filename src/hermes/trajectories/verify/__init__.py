@@ -5,7 +5,7 @@ ledger (lines and counts), files, units (what a row is), linear, tree, trainers,
 ledger), source (both against the graphs), folder (the whole)."""
 
 from hermes.trajectories.verify.folder import verify
-from hermes.trajectories.verify.ledger import NoExport
-from hermes.trajectories.verify.report import Report
+from hermes.trajectories.verify.ledger import NotAnExport
+from hermes.trajectories.verify.report import VerifyReport
 
-__all__ = ["NoExport", "Report", "verify"]
+__all__ = ["NotAnExport", "VerifyReport", "verify"]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from hermes.trajectories.verify.ledger import NAME, Ledger
-from hermes.trajectories.verify.report import Problems
+from hermes.trajectories.verify.ledger import FILE_NAME, LedgerIndex
+from hermes.trajectories.verify.report import ProblemList
 
 
-def check_files(folder: Path, ledger: Ledger, problems: Problems) -> None:
+def check_files(folder: Path, ledger: LedgerIndex, problems: ProblemList) -> None:
     """Note each file that is missing, altered, listed twice or not listed."""
     listed: set[str] = set()
     for entry in ledger.manifest["files"]:
         name = entry.get("name") if isinstance(entry, dict) else None
-        if not isinstance(name, str) or Path(name).name != name or name == NAME:
-            problems.add(f"the manifest lists {entry!r}, which is no file of an export", file=NAME)
+        if not isinstance(name, str) or Path(name).name != name or name == FILE_NAME:
+            problems.add(f"the manifest lists {entry!r}, which is no file of an export", file=FILE_NAME)
             continue
         if name in listed:
             problems.add("the manifest lists it twice", file=name)
@@ -31,7 +31,7 @@ def check_files(folder: Path, ledger: Ledger, problems: Problems) -> None:
             problems.add("altered: its SHA-256 is not the manifest's", file=name)
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and name not in listed and name != NAME:
+        if path.is_file() and name not in listed and name != FILE_NAME:
             problems.add("not listed in the manifest", file=name)
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hermes.trajectories.verify.check import Evidence, check_linear, check_tree, check_turns
+from hermes.trajectories.verify.exported_rows import ExportedConversation, ExportedRow, ExportedTree, UnreadableFile
 from hermes.trajectories.verify.files import check_files
-from hermes.trajectories.verify.ledger import NAME, Ledger, read_ledger
-from hermes.trajectories.verify.linear import read_rows, read_trl
-from hermes.trajectories.verify.report import Problems, Report
+from hermes.trajectories.verify.ledger import FILE_NAME, LedgerIndex, read_ledger
+from hermes.trajectories.verify.linear_reader import read_rows, read_trl
+from hermes.trajectories.verify.report import ProblemList, VerifyReport
+from hermes.trajectories.verify.rows import RowEvidence, check_linear, check_tree, check_turns
 from hermes.trajectories.verify.source import check_source
-from hermes.trajectories.verify.texts import read_atif, read_openai, read_sharegpt
-from hermes.trajectories.verify.trainers import read_agentlightning, read_atropos, read_slime, read_verifiers, read_verl
-from hermes.trajectories.verify.tree import read_trees
-from hermes.trajectories.verify.units import Tree, Turns, Unit, Unreadable
+from hermes.trajectories.verify.text_readers import read_atif, read_openai, read_sharegpt
+from hermes.trajectories.verify.trainer_readers import read_agentlightning, read_atropos, read_slime, read_verifiers, read_verl
+from hermes.trajectories.verify.tree_reader import read_trees
 
-READERS: Mapping[str, Callable[[Path], Iterator[Unit | Tree | Turns]]] = {
+READERS: Mapping[str, Callable[[Path], Iterator[ExportedRow | ExportedTree | ExportedConversation]]] = {
     "parquet": read_rows,
     "tree": read_trees,
     "trl": read_trl,
@@ -31,17 +31,17 @@ READERS: Mapping[str, Callable[[Path], Iterator[Unit | Tree | Turns]]] = {
 }
 
 
-def verify(folder: Path, against: Sequence[Path] = (), on_progress: Callable[[str, int], None] = lambda *_: None) -> Report:
+def verify(folder: Path, against: Sequence[Path] = (), on_progress: Callable[[str, int], None] = lambda *_: None) -> VerifyReport:
     """Check an export from its files alone, and against the graphs it was made from where they are given.
 
     Every sample is in the ledger once; its tokens are trained once, behind exactly its prompt, or excluded with a reason; nothing
     else is trained; every count, hash and the Merkle root are as computed anew. Raises TrajectoryError if the folder is no
     export. `on_progress` hears "samples", "rows" and "graphs" with how many were read.
     Memory: one row group, and the index of the ledger."""
-    problems = Problems()
+    problems = ProblemList()
     ledger = read_ledger(folder, problems, lambda done: on_progress("samples", done))
     check_files(folder, ledger, problems)
-    evidence = Evidence()
+    evidence = RowEvidence()
     _check_rows(folder, ledger, evidence, problems, on_progress)
     if against:
         check_source(against, ledger, evidence, problems, lambda done: on_progress("graphs", done))
@@ -53,29 +53,33 @@ def verify(folder: Path, against: Sequence[Path] = (), on_progress: Callable[[st
         "trained": sum(sample.trained for sample in ledger.samples),
         "excluded": sum(end - start for sample in ledger.samples for start, end, _ in sample.excluded),
     }
-    return Report(folder, ledger.format, problems.close(), counts)
+    return VerifyReport(folder, ledger.format, problems.close(), counts)
 
 
-def _check_rows(folder: Path, ledger: Ledger, evidence: Evidence, problems: Problems, on_progress: Callable[[str, int], None]) -> None:
+def _check_rows(
+    folder: Path, ledger: LedgerIndex, evidence: RowEvidence, problems: ProblemList, on_progress: Callable[[str, int], None]
+) -> None:
     reader = READERS.get(ledger.format)
     if reader is None:
-        problems.add(f"this hermes cannot read the format {ledger.format!r}, so its rows are not checked", file=NAME)
+        problems.add(f"this hermes cannot read the format {ledger.format!r}, so its rows are not checked", file=FILE_NAME)
         return
     try:
         for unit in reader(folder):
             evidence.rows += 1
             on_progress("rows", evidence.rows)
             match unit:
-                case Unit():
+                case ExportedRow():
                     check_linear(unit, ledger, evidence, problems)
-                case Tree():
+                case ExportedTree():
                     check_tree(unit, ledger, evidence, problems)
-                case Turns():
+                case ExportedConversation():
                     check_turns(unit, ledger, evidence, problems)
-    except Unreadable as error:
+    except UnreadableFile as error:
         problems.add(error.reason, file=error.file)
     if evidence.rows != ledger.manifest["rows"]:
-        problems.add(f"the manifest says rows is {ledger.manifest['rows']}, the files have {evidence.rows}", file=NAME)
+        problems.add(f"the manifest says rows is {ledger.manifest['rows']}, the files have {evidence.rows}", file=FILE_NAME)
     for row, samples in ledger.by_row.items():
         if row >= evidence.rows:
-            problems.add(f"trained in row {row}, which the files do not have", file=NAME, line=samples[0].line, sample=samples[0].sample)
+            problems.add(
+                f"trained in row {row}, which the files do not have", file=FILE_NAME, line=samples[0].line, sample=samples[0].sample
+            )

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hermes.trajectories.errors import TrajectoryError
-from hermes.trajectories.verify.report import Problems
+from hermes.trajectories.verify.report import ProblemList
 
-NAME = "ledger.jsonl"
+FILE_NAME = "ledger.jsonl"
 VERSION = 1
 NAME_TAKEN = "sample id used by another sample"
 """The one reason for which a sample id may come again: another sample had it first, so this one is not trained."""
@@ -30,12 +30,12 @@ IDENTITY = ("sample", "response", "session", "rollout", "tokenizer", "sampled", 
 KEYS = frozenset({*IDENTITY, "trained", "excluded"})
 
 
-class NoExport(TrajectoryError):
+class NotAnExport(TrajectoryError):
     """This folder is not what hermes export writes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Print:
+class TokenFingerprint:
     """Length and SHA-256 of some tokens."""
 
     length: int
@@ -43,7 +43,7 @@ class Print:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LedgerLine:
     """One line of the ledger."""
 
     line: int
@@ -53,8 +53,8 @@ class Sample:
     rollout: str
     tokenizer: str
     sampled: int
-    prompt: Print
-    completion: Print
+    prompt: TokenFingerprint
+    completion: TokenFingerprint
     where: Mapping[str, Any] | None
     """Where it is trained, as the format says it; None if nothing of it is."""
     excluded: tuple[tuple[int, int, str], ...]
@@ -68,13 +68,13 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Ledger:
+class LedgerIndex:
     """The whole ledger: the index that everything else is checked with."""
 
     manifest: Mapping[str, Any]
-    samples: list[Sample] = field(default_factory=list)
-    by_row: dict[int, list[Sample]] = field(default_factory=dict)
-    by_response: dict[str, Sample] = field(default_factory=dict)
+    samples: list[LedgerLine] = field(default_factory=list)
+    by_row: dict[int, list[LedgerLine]] = field(default_factory=dict)
+    by_response: dict[str, LedgerLine] = field(default_factory=dict)
     rollout_tokens: dict[tuple[str, str], int] = field(default_factory=dict)
     """Trained tokens by session and rollout."""
 
@@ -83,33 +83,33 @@ class Ledger:
         return str(self.manifest["settings"]["format"])
 
 
-def read_ledger(folder: Path, problems: Problems, on_line: Callable[[int], None] = lambda _: None) -> Ledger:
+def read_ledger(folder: Path, problems: ProblemList, on_line: Callable[[int], None] = lambda _: None) -> LedgerIndex:
     """Read and recount the ledger; raise NoExport if there is none, note everything that is wrong in it."""
-    path = folder / NAME
+    path = folder / FILE_NAME
     if not folder.is_dir():
-        raise NoExport(f"{folder}: no such folder")
+        raise NotAnExport(f"{folder}: no such folder")
     if not path.is_file():
-        raise NoExport(f"{folder}: no {NAME} in it, so this is not an export")
+        raise NotAnExport(f"{folder}: no {FILE_NAME} in it, so this is not an export")
     with path.open("rb") as lines:
-        ledger = Ledger(_manifest(lines.readline(), path))
+        ledger = LedgerIndex(_manifest(lines.readline(), path))
         for number, text in enumerate(lines, start=2):
             on_line(number - 1)
             try:
                 sample = _sample(text, number)
-            except _Bad as bad:
-                problems.add(str(bad), file=NAME, line=number)
+            except _BadLine as bad:
+                problems.add(str(bad), file=FILE_NAME, line=number)
                 continue
             _enter(sample, ledger, problems)
     _recount(ledger, problems)
     return ledger
 
 
-def no_json(name: str) -> NoReturn:
+def refuse_constant(name: str) -> NoReturn:
     """Refuse what Python reads and no other reader does."""
     raise ValueError(f"{name} is not JSON")
 
 
-class _Bad(Exception):
+class _BadLine(Exception):
     """A line is not what it should be; the message says how."""
 
 
@@ -117,83 +117,83 @@ def _manifest(text: bytes, path: Path) -> Mapping[str, Any]:
     try:
         manifest = json.loads(text)
     except (ValueError, RecursionError):
-        raise NoExport(f"{path}: the first line is not JSON, so this is not an export") from None
+        raise NotAnExport(f"{path}: the first line is not JSON, so this is not an export") from None
     if not isinstance(manifest, dict) or manifest.get("ledger") != "hermes.trajectories":
-        raise NoExport(f"{path}: the first line is not a manifest of hermes.trajectories")
+        raise NotAnExport(f"{path}: the first line is not a manifest of hermes.trajectories")
     if manifest.get("version") != VERSION:
-        raise NoExport(f"{path}: version {manifest.get('version')!r} of the ledger; this hermes knows version {VERSION}")
+        raise NotAnExport(f"{path}: version {manifest.get('version')!r} of the ledger; this hermes knows version {VERSION}")
     try:
-        _strict(manifest, "settings", dict)
-        _strict(manifest["settings"], "format", str)
-        _strict(manifest["settings"], "policies", dict)
+        _typed_value(manifest, "settings", dict)
+        _typed_value(manifest["settings"], "format", str)
+        _typed_value(manifest["settings"], "policies", dict)
         if not isinstance(manifest["settings"]["policies"].get("policy_versions"), list | None):
-            raise _Bad("`policy_versions` should be a list")  # noqa: TRY301  # one place turns them all into NoExport
+            raise _BadLine("`policy_versions` should be a list")  # noqa: TRY301  # one place turns them all into NoExport
         for key in ("files", "excluded", "tokens"):
-            _strict(manifest, key, list if key == "files" else dict)
+            _typed_value(manifest, key, list if key == "files" else dict)
         for key in ("rows", "sessions", "samples", "duplicates"):
             _count(manifest, key)
         for key in ("sampled", "trained", "excluded"):
             _count(manifest["tokens"], key)
-        _strict(manifest, "merkle_root", str)
-    except _Bad as bad:
-        raise NoExport(f"{path}: the manifest is broken: {bad}") from None
+        _typed_value(manifest, "merkle_root", str)
+    except _BadLine as bad:
+        raise NotAnExport(f"{path}: the manifest is broken: {bad}") from None
     return manifest
 
 
-def _sample(text: bytes, number: int) -> Sample:
+def _sample(text: bytes, number: int) -> LedgerLine:
     try:
-        line = json.loads(text, parse_constant=no_json)
+        line = json.loads(text, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
-        raise _Bad("not JSON" if text.endswith(b"\n") else "cut off in the middle") from None
+        raise _BadLine("not JSON" if text.endswith(b"\n") else "cut off in the middle") from None
     if not isinstance(line, dict) or line.keys() != KEYS:
-        raise _Bad("not a sample: expected the fields " + ", ".join(sorted(KEYS)))
+        raise _BadLine("not a sample: expected the fields " + ", ".join(sorted(KEYS)))
     for key in ("sample", "response", "session", "rollout", "tokenizer"):
-        _strict(line, key, str)
-    trained = _strict(line, "trained", list)
+        _typed_value(line, key, str)
+    trained = _typed_value(line, "trained", list)
     if len(trained) > 1:
-        raise _Bad(f"sample {line['sample']!r} is trained {len(trained)} times")
+        raise _BadLine(f"sample {line['sample']!r} is trained {len(trained)} times")
     if trained and not isinstance(trained[0], dict):
-        raise _Bad("`trained` does not say where")
-    return Sample(
+        raise _BadLine("`trained` does not say where")
+    return LedgerLine(
         number,
         **{key: line[key] for key in ("sample", "response", "session", "rollout", "tokenizer")},
         sampled=_count(line, "sampled"),
-        prompt=_print(line, "prompt"),
-        completion=_print(line, "completion"),
+        prompt=_read_fingerprint(line, "prompt"),
+        completion=_read_fingerprint(line, "completion"),
         where=trained[0] if trained else None,
         excluded=tuple(_exclusions(line)),
     )
 
 
 def _exclusions(line: Mapping[str, Any]) -> Iterator[tuple[int, int, str]]:
-    for part in _strict(line, "excluded", list):
+    for part in _typed_value(line, "excluded", list):
         if not isinstance(part, dict) or part.keys() != {"start", "end", "reason"} or not part.get("reason"):
-            raise _Bad("an exclusion needs start, end and reason")
-        yield _count(part, "start"), _count(part, "end"), _strict(part, "reason", str)
+            raise _BadLine("an exclusion needs start, end and reason")
+        yield _count(part, "start"), _count(part, "end"), _typed_value(part, "reason", str)
 
 
-def _print(line: Mapping[str, Any], key: str) -> Print:
-    value = _strict(line, key, dict)
-    if value.keys() != {"length", "sha256"} or len(_strict(value, "sha256", str)) != 64:
-        raise _Bad(f"`{key}` needs length and sha256")
-    return Print(_count(value, "length"), value["sha256"])
+def _read_fingerprint(line: Mapping[str, Any], key: str) -> TokenFingerprint:
+    value = _typed_value(line, key, dict)
+    if value.keys() != {"length", "sha256"} or len(_typed_value(value, "sha256", str)) != 64:
+        raise _BadLine(f"`{key}` needs length and sha256")
+    return TokenFingerprint(_count(value, "length"), value["sha256"])
 
 
-def _strict(holder: Mapping[str, Any], key: str, kind: type) -> Any:
+def _typed_value(holder: Mapping[str, Any], key: str, kind: type) -> Any:
     value = holder.get(key)
     if not isinstance(value, kind):
-        raise _Bad(f"`{key}` should be {kind.__name__}, not {type(value).__name__}")
+        raise _BadLine(f"`{key}` should be {kind.__name__}, not {type(value).__name__}")
     return value
 
 
 def _count(holder: Mapping[str, Any], key: str) -> int:
     value = holder.get(key)
     if type(value) is not int or value < 0:
-        raise _Bad(f"`{key}` should be a count, not {value!r}")
+        raise _BadLine(f"`{key}` should be a count, not {value!r}")
     return value
 
 
-def _enter(sample: Sample, ledger: Ledger, problems: Problems) -> None:
+def _enter(sample: LedgerLine, ledger: LedgerIndex, problems: ProblemList) -> None:
     complain = _complaint(sample, problems)
     if sample.completion.length > sample.sampled:
         complain(f"{sample.completion.length} tokens returned, but only {sample.sampled} sampled")
@@ -222,14 +222,14 @@ def _enter(sample: Sample, ledger: Ledger, problems: Problems) -> None:
         ledger.rollout_tokens[key] = ledger.rollout_tokens.get(key, 0) + sample.trained
 
 
-def _complaint(sample: Sample, problems: Problems) -> Callable[[str], None]:
-    return lambda what: problems.add(what, file=NAME, line=sample.line, sample=sample.sample)
+def _complaint(sample: LedgerLine, problems: ProblemList) -> Callable[[str], None]:
+    return lambda what: problems.add(what, file=FILE_NAME, line=sample.line, sample=sample.sample)
 
 
-def _recount(ledger: Ledger, problems: Problems) -> None:
+def _recount(ledger: LedgerIndex, problems: ProblemList) -> None:
     """Compare the manifest with what the lines say."""
     manifest = ledger.manifest
-    first: dict[str, Sample] = {}
+    first: dict[str, LedgerLine] = {}
     taken: set[tuple[Any, ...]] = set()
     reasons: dict[str, dict[str, int]] = {}
     for sample in ledger.samples:
@@ -258,10 +258,10 @@ def _recount(ledger: Ledger, problems: Problems) -> None:
         claims[f"excluded[{reason!r}]"] = (manifest["excluded"].get(reason), reasons.get(reason))
     for name, (said, counted) in claims.items():
         if said != counted:
-            problems.add(f"the manifest says {name} is {said}, the lines give {counted}", file=NAME)
+            problems.add(f"the manifest says {name} is {said}, the lines give {counted}", file=FILE_NAME)
 
 
-def _merkle_root(samples: list[Sample]) -> str:
+def _merkle_root(samples: list[LedgerLine]) -> str:
     level = [digest for _, digest in sorted((sample.sample, _leaf(sample)) for sample in samples)]
     while len(level) > 1:
         level = [
@@ -271,7 +271,7 @@ def _merkle_root(samples: list[Sample]) -> str:
     return level[0].hex() if level else hashlib.sha256().hexdigest()
 
 
-def _leaf(sample: Sample) -> bytes:
+def _leaf(sample: LedgerLine) -> bytes:
     known: dict[str, Any] = {key: getattr(sample, key) for key in IDENTITY}
     for key in ("prompt", "completion"):
         known[key] = {"length": known[key].length, "sha256": known[key].sha256}

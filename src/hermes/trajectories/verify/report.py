@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-LIMIT = 1_000
+MAX_PROBLEMS = 1_000
 """So many problems are spelled out; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerifyReport:
     """The outcome of a verification. `counts` are recounted from the lines and rows, not copied from the manifest."""
 
     folder: Path
@@ -25,7 +25,7 @@ class Report:
 
 
 @dataclass(slots=True)
-class Problems:
+class ProblemList:
     """Gathers problems; holds no more than LIMIT of them, so that a wholly broken export does not fill the memory."""
 
     found: list[str] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Problems:
     def add(self, what: str, *, file: str, row: int | None = None, line: int | None = None, sample: str | None = None) -> None:
         """Note one problem: file, row or line, sample, what is wrong."""
         self.count += 1
-        if len(self.found) < LIMIT:
+        if len(self.found) < MAX_PROBLEMS:
             places = [file]
             places += [f"row {row}"] if row is not None else []
             places += [f"line {line}"] if line is not None else []

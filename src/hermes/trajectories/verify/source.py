@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from hermes.graph import CallRecord, CodecError, MessageGraph, Response
-from hermes.trajectories.verify.check import Evidence, Found, digest, talk_digest
-from hermes.trajectories.verify.ledger import NAME, NAME_TAKEN, Ledger, Print, Sample
-from hermes.trajectories.verify.report import Problems
-from hermes.trajectories.verify.units import readable
+from hermes.trajectories.verify.exported_rows import replace_surrogates
+from hermes.trajectories.verify.ledger import FILE_NAME, NAME_TAKEN, LedgerIndex, LedgerLine, TokenFingerprint
+from hermes.trajectories.verify.report import ProblemList
+from hermes.trajectories.verify.rows import RowEvidence, SampleEvidence, conversation_digest, digest
 
-OWN_WORDS = {
+FORMAT_REASONS = {
     "sharegpt": "a sampled tool result shares its turn with others in this format",
     "openai": "only an assistant's messages have a weight in this format",
     "atif": "only an agent's steps are trained in this format",
@@ -28,10 +28,14 @@ OWN_WORDS = {
 
 
 def check_source(
-    paths: Sequence[Path], ledger: Ledger, evidence: Evidence, problems: Problems, on_graph: Callable[[int], None] = lambda _: None
+    paths: Sequence[Path],
+    ledger: LedgerIndex,
+    evidence: RowEvidence,
+    problems: ProblemList,
+    on_graph: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Compare an export with its graphs; files that cannot be read are problems too."""
-    books = _Books(ledger, evidence, problems)
+    books = _SourceCheck(ledger, evidence, problems)
     graphs = 0
     for graph in _graphs(paths, problems):
         graphs += 1
@@ -43,7 +47,7 @@ def check_source(
     books.close(graphs)
 
 
-def _graphs(paths: Sequence[Path], problems: Problems) -> Iterator[MessageGraph]:
+def _graphs(paths: Sequence[Path], problems: ProblemList) -> Iterator[MessageGraph]:
     for path in paths:
         inside = sorted(file for file in path.rglob("*") if file.suffix in (".json", ".jsonl") and file.is_file())
         for file in inside if path.is_dir() else [path]:
@@ -69,7 +73,7 @@ def _documents(file: Path) -> Iterator[tuple[int | None, bytes]]:
 SCRIPTED_MODEL = "scripted"
 """What `call.model` says where a script answered, and no model."""
 SCRIPTED_ANSWER = "scripted answer"
-BEFORE_SCRIPTED = frozenset({SCRIPTED_ANSWER, "redacted", "no consent", NAME_TAKEN})
+SCRIPTED_REASONS = frozenset({SCRIPTED_ANSWER, "redacted", "no consent", NAME_TAKEN})
 """What may be said of a script's answer; every other reason would hide that it is one. Beside these what was annotated as `exclude`."""
 
 MAX_LOGPROB = 1e-3
@@ -77,18 +81,18 @@ MAX_LOGPROB = 1e-3
 
 
 @dataclass(slots=True)
-class _Books:
-    ledger: Ledger
-    evidence: Evidence
-    problems: Problems
-    by_sample: dict[str, list[Sample]] = field(default_factory=dict)
+class _SourceCheck:
+    ledger: LedgerIndex
+    evidence: RowEvidence
+    problems: ProblemList
+    by_sample: dict[str, list[LedgerLine]] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
     """Lines of the ledger that a response stands behind."""
     others: dict[int, str] = field(default_factory=dict)
     """Lines with the tokens of a response that is not theirs."""
     derived: dict[tuple[str, int, int | None], bool] = field(default_factory=dict)
     """By row, or by group of rows: whether some sample in it has a context that is not the recorded one."""
-    unproved: dict[int, tuple[Sample, set[str]]] = field(default_factory=dict)
+    unproved: dict[int, tuple[LedgerLine, set[str]]] = field(default_factory=dict)
     """Reasons that no copy of a sample has borne out so far."""
     responses: int = 0
 
@@ -101,10 +105,10 @@ class _Books:
         self.responses += 1
         lines = self.by_sample.get(response.sample_id)
         if not lines:
-            self.problems.add("in the source, but not in the ledger", file=NAME, sample=response.sample_id)
+            self.problems.add("in the source, but not in the ledger", file=FILE_NAME, sample=response.sample_id)
             return
         record = response.call or CallRecord()
-        prompt, completion = _print(record.prompt_token_ids), _print(record.token_ids)
+        prompt, completion = _fingerprint(record.prompt_token_ids), _fingerprint(record.token_ids)
         same = [line for line in lines if (line.prompt, line.completion) == (prompt, completion) or _is_erased_copy(line, response)]
         if same:
             ours = [line for line in same if line.response == response.id and line.line not in self.seen]
@@ -123,7 +127,7 @@ class _Books:
         else:
             self._complain(line, "another response with this sample id is in the source and not in the ledger")
 
-    def _again(self, lines: Sequence[Sample], response: Response, record: CallRecord) -> None:
+    def _again(self, lines: Sequence[LedgerLine], response: Response, record: CallRecord) -> None:
         """A sample that was seen before, or the same tokens in another context: then a later graph's response may be the ledger's."""
         self.others |= {line.line: response.id for line in lines if line.line not in self.seen}
         self._check_copy(lines, response)
@@ -134,7 +138,7 @@ class _Books:
             if digest(_array(record.logprobs, np.float32)[: line.trained]) != found.logprobs:
                 self._complain(line, "another response with this sample id and other logprobs is in the source and not in the ledger")
 
-    def _check_copy(self, lines: Sequence[Sample], response: Response) -> None:
+    def _check_copy(self, lines: Sequence[LedgerLine], response: Response) -> None:
         """What one copy of a sample forbids, holds for all of them."""
         notes, record = _notes(response), response.call or CallRecord()
         forbidden = self._forbidden(response, notes)
@@ -158,20 +162,20 @@ class _Books:
         is_whole = len(self.seen) == len(self.ledger.samples)  # else what is missing was said above, and counts say nothing new
         for name, counted in (("sessions", graphs), ("duplicates", self.responses - len(self.ledger.samples))):
             if is_whole and manifest[name] != counted:
-                self.problems.add(f"the manifest says {name} is {manifest[name]}, the source gives {counted}", file=NAME)
+                self.problems.add(f"the manifest says {name} is {manifest[name]}, the source gives {counted}", file=FILE_NAME)
         for found in self.evidence.found.values():
             if found.on_policy is False and self.derived.get(_place(found)) is False:
                 self.derived[_place(found)] = True  # once is enough
                 self.problems.add("says on_policy: false, but every sample in it has its recorded context", file=found.file, row=found.row)
 
-    def _compare(self, line: Sample, response: Response, record: CallRecord) -> None:
+    def _compare(self, line: LedgerLine, response: Response, record: CallRecord) -> None:
         self.seen.add(line.line)
         is_tokenised = record.token_ids is None and self._is_tokenised(line)
         if not is_tokenised:
             if line.tokenizer != (record.tokenizer or ""):
                 self._complain(line, f"tokenizer {line.tokenizer!r} in the ledger, {record.tokenizer!r} in the source")
-            if line.sampled != _sampled(record):
-                self._complain(line, f"{line.sampled} tokens sampled in the ledger, {_sampled(record)} in the source")
+            if line.sampled != _sampled_count(record):
+                self._complain(line, f"{line.sampled} tokens sampled in the ledger, {_sampled_count(record)} in the source")
         notes = _notes(response)
         forbidden = self._forbidden(response, notes)
         if line.where is not None and forbidden:
@@ -183,7 +187,7 @@ class _Books:
         if found is not None:
             self._compare_row(line, found, response, is_tokenised=is_tokenised)
 
-    def _compare_row(self, line: Sample, found: Found, response: Response, *, is_tokenised: bool) -> None:
+    def _compare_row(self, line: LedgerLine, found: SampleEvidence, response: Response, *, is_tokenised: bool) -> None:
         record = response.call or CallRecord()
 
         def complain(what: str) -> None:
@@ -191,8 +195,8 @@ class _Books:
 
         is_derived = is_tokenised or record.prompt_derived
         self.derived[_place(found)] = self.derived.get(_place(found), False) or is_derived
-        said = _said(response) if found.text is not None else None
-        if said is not None and talk_digest(said) != found.text:
+        said = _spoken_texts(response) if found.text is not None else None
+        if said is not None and conversation_digest(said) != found.text:
             complain("what was said, here or before, is not what the source says")
         if found.tokens is None:
             return
@@ -201,33 +205,33 @@ class _Books:
         if is_tokenised:
             return
         tokens, scores = _array(record.token_ids, np.int32), _array(record.logprobs, np.float32)
-        if line.trained != _trainable(record):
-            complain(f"{line.trained} tokens trained, but the source has {_trainable(record)} with a logprob")
+        if line.trained != _trainable_count(record):
+            complain(f"{line.trained} tokens trained, but the source has {_trainable_count(record)} with a logprob")
         if digest(tokens[: line.trained]) != found.tokens:
             complain("the tokens trained are not those of the source")
         if found.logprobs is not None and digest(scores[: line.trained]) != found.logprobs:
             complain("the logprobs are not those of the source")
 
-    def _is_tokenised(self, line: Sample) -> bool:
+    def _is_tokenised(self, line: LedgerLine) -> bool:
         """Whether a sample that came without token ids was given some: then its row says that it is off-policy, where it says so."""
         found = self.evidence.found.get(line.line)
         if found is None or found.tokens is None:
             return found is not None
         return found.on_policy is not True and (found.are_zero or found.logprobs is None)
 
-    def _is_true(self, reason: str, line: Sample, response: Response, record: CallRecord, notes: Mapping[str, Any]) -> bool:
+    def _is_true(self, reason: str, line: LedgerLine, response: Response, record: CallRecord, notes: Mapping[str, Any]) -> bool:
         """Whether the source bears out a reason, or cannot tell."""
         policies = self.ledger.manifest["settings"]["policies"]
-        if self._is_scripted(record) and reason not in BEFORE_SCRIPTED:
+        if self._is_scripted(record) and reason not in SCRIPTED_REASONS:
             return bool(notes.get("exclude") == reason)
         returned = len(record.token_ids or ())
         facts: dict[str, bool] = {
             "no token ids": record.token_ids is None,
             "no prompt token ids": record.prompt_token_ids is None,
             "no logprobs": len(record.logprobs or ()) < returned,
-            "not a logprob": _trainable(record) < min(returned, len(record.logprobs or ())),
+            "not a logprob": _trainable_count(record) < min(returned, len(record.logprobs or ())),
             "empty prompt: nothing predicts the first token": record.prompt_token_ids is not None and not len(record.prompt_token_ids),
-            "counted by the server but not returned": _sampled(record) > returned,
+            "counted by the server but not returned": _sampled_count(record) > returned,
             "redacted": response.redacted,
             "no consent": notes.get("consent") is False,
             SCRIPTED_ANSWER: self._is_scripted(record),
@@ -245,7 +249,7 @@ class _Books:
         if reason in facts:
             return facts[reason]
         # Some formats leave out what others train, and say why in their own words; no other word is taken for a reason.
-        return notes.get("exclude") == reason or OWN_WORDS.get(self.ledger.format) == reason
+        return notes.get("exclude") == reason or FORMAT_REASONS.get(self.ledger.format) == reason
 
     def _forbidden(self, response: Response, notes: Mapping[str, Any]) -> str | None:
         """Return why a response may not be trained; None if it may."""
@@ -262,25 +266,25 @@ class _Books:
         is_included = self.ledger.manifest["settings"]["policies"].get("scripted") == "include"
         return record is not None and record.model == SCRIPTED_MODEL and not is_included
 
-    def _complain(self, line: Sample, what: str) -> None:
-        self.problems.add(what, file=NAME, line=line.line, sample=line.sample)
+    def _complain(self, line: LedgerLine, what: str) -> None:
+        self.problems.add(what, file=FILE_NAME, line=line.line, sample=line.sample)
 
 
-def _place(found: Found) -> tuple[str, int, int | None]:
+def _place(found: SampleEvidence) -> tuple[str, int, int | None]:
     return (found.file, found.row, None) if found.group is None else (found.file, -1, found.group)
 
 
-def _said(response: Response) -> list[tuple[str, str]] | None:
+def _spoken_texts(response: Response) -> list[tuple[str, str]] | None:
     """Return who said what, up to a response, tools left out; None where some of it is not text."""
     messages = [message for message in (*response.prefix, response.message) if message["role"] not in ("tool", "function")]
     texts = [message.get("content") or "" for message in messages]
     roles = ["system" if message["role"] == "developer" else message["role"] for message in messages]
     if not all(isinstance(text, str) for text in texts):
         return None
-    return [(role, readable(text)) for role, text in zip(roles, texts, strict=True)]
+    return [(role, replace_surrogates(text)) for role, text in zip(roles, texts, strict=True)]
 
 
-def _is_erased_copy(line: Sample, response: Response) -> bool:
+def _is_erased_copy(line: LedgerLine, response: Response) -> bool:
     """Whether a line and a response are one sample of which one copy was erased and lost its tokens."""
     return line.response == response.id and (response.redacted or any(reason == "redacted" for *_, reason in line.excluded))
 
@@ -292,14 +296,14 @@ def _notes(response: Response) -> dict[str, Any]:
     return notes
 
 
-def _trainable(record: CallRecord) -> int:
+def _trainable_count(record: CallRecord) -> int:
     """Return how many tokens, from the front, have a logprob that a trainer can use."""
     scores = _array(record.logprobs, np.float32)[: len(record.token_ids or ())]
     usable = np.isfinite(scores) & (scores <= MAX_LOGPROB)
     return len(usable) if usable.all() else int(np.argmin(usable))
 
 
-def _sampled(record: CallRecord) -> int:
+def _sampled_count(record: CallRecord) -> int:
     counted = (record.usage or {}).get("completion_tokens")
     return max(len(record.token_ids or ()), counted if type(counted) is int else 0)
 
@@ -308,6 +312,6 @@ def _array(values: Sequence[Any] | None, kind: Any) -> Any:
     return np.asarray(array("i" if kind is np.int32 else "f", values or ()), kind)
 
 
-def _print(tokens: Sequence[int] | None) -> Print:
+def _fingerprint(tokens: Sequence[int] | None) -> TokenFingerprint:
     data = _array(tokens, np.int32)
-    return Print(len(data), hashlib.sha256(data.astype("<i4").tobytes()).hexdigest())
+    return TokenFingerprint(len(data), hashlib.sha256(data.astype("<i4").tobytes()).hexdigest())

@@ -18,7 +18,7 @@ from hermes.trajectories.batch.rollout import Entry
 from hermes.trajectories.batch.runner import Plan, Runner, Shelf, jobs_of
 from hermes.trajectories.batch.tools import Toolset
 from hermes.trajectories.batch.writer import Writer
-from hermes.trajectories.model import ModelFailed, Request, Sampled
+from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest
 
 
 def call(name: str, arguments: Mapping[str, Any] | str = "{}", call_id: str = "") -> dict[str, Any]:
@@ -27,19 +27,19 @@ def call(name: str, arguments: Mapping[str, Any] | str = "{}", call_id: str = ""
     return {"id": call_id or f"c_{name}", "type": "function", "function": {"name": name, "arguments": text}}
 
 
-def said(content: str | None = None, *calls: dict[str, Any], finish: str | None = None, micro_usd: int = 10, **more: Any) -> Sampled:
+def said(content: str | None = None, *calls: dict[str, Any], finish: str | None = None, micro_usd: int = 10, **more: Any) -> SampledMessage:
     """What a model says: a text, or calls of tools. A prompt is 20 tokens, an answer 5."""
     message: dict[str, Any] = {"role": "assistant", "content": content, **more}
     if calls:
         message["tool_calls"] = list(calls)
     ids = {"prompt_token_ids": list(range(20)), "token_ids": list(range(5)), "logprobs": [-0.5] * 5, "tokenizer": "stage"}
     usage = {"prompt_tokens": 20, "completion_tokens": 5}
-    return Sampled(
+    return SampledMessage(
         message, CallRecord(model="stage-1", finish_reason=finish or ("tool_calls" if calls else "stop"), usage=usage, **ids), micro_usd
     )
 
 
-Answer = Callable[[Request], Sampled | Exception]
+Answer = Callable[[SampleRequest], SampledMessage | Exception]
 
 
 @dataclass
@@ -48,19 +48,19 @@ class StageModel:
 
     answer: Answer = lambda request: said(f"You said: {request.messages[-1]['content']}")
     name: str = "stage"
-    requests: list[Request] = field(default_factory=list)
+    requests: list[SampleRequest] = field(default_factory=list)
 
-    async def sample(self, request: Request) -> Sampled:
+    async def sample(self, request: SampleRequest) -> SampledMessage:
         self.requests.append(request)
         await asyncio.sleep(0)
         answer = self.answer(request)
         if isinstance(answer, Exception):
             raise answer
         record = answer.call.to_dict() | {"sample_id": request.sample_id, "sampling": dict(request.sampling)}
-        return Sampled(answer.message, CallRecord.from_dict(record), answer.micro_usd)
+        return SampledMessage(answer.message, CallRecord.from_dict(record), answer.micro_usd)
 
 
-def turn_of(request: Request) -> int:
+def turn_of(request: SampleRequest) -> int:
     """How many answers stand in the messages already."""
     return sum(message["role"] == "assistant" for message in request.messages)
 

@@ -9,13 +9,13 @@ from hermes.graph import MessageGraph
 from hermes.trajectories.batch.delegate import SCHEMA
 from hermes.trajectories.batch.disk import ASIDE
 from hermes.trajectories.batch.rollout import Outcome
-from hermes.trajectories.calls import Policies, read_calls
-from hermes.trajectories.model import Request, Sampled
-from hermes.trajectories.source import Session
+from hermes.trajectories.calls import SamplePolicies, read_calls
+from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
+from hermes.trajectories.source import ExportSession
 from tests.unit.trajectories.batch.stage import Stage, StageModel, call, failing, said, turn_of
 
 
-def answer(request: Request) -> Sampled:
+def answer(request: SampleRequest) -> SampledMessage:
     """Hands `deep N` on as `deep N-1`, until there is nothing to hand on."""
     text = request.messages[-1]["content"] if request.messages[-1]["role"] == "user" else ""
     can = any(tool == SCHEMA for tool in request.tools)
@@ -50,7 +50,7 @@ async def test_a_chat_is_nested_as_deep_as_is_allowed(stage: Stage) -> None:
 async def test_samples_of_every_depth_are_exported_in_the_same_rollout(stage: Stage) -> None:
     stage.verifier = lambda row, rollout: 0.5
     await stage.run(stage.recipe(subagent_depth=2))
-    calls = read_calls(Session("x", MessageGraph.from_json(stage.lines[0])), Policies())
+    calls = read_calls(ExportSession("x", MessageGraph.from_json(stage.lines[0])), SamplePolicies())
     assert [(each.rollout, each.rollout_reward, each.trained) for each in calls] == [("a/0", 0.5, 5)] * 5
 
 
@@ -68,7 +68,7 @@ async def test_a_task_that_is_none_is_told_to_the_model(stage: Stage, arguments:
 
 
 async def test_a_subagent_that_does_not_finish_says_so(stage: Stage) -> None:
-    def cut(request: Request) -> Sampled:
+    def cut(request: SampleRequest) -> SampledMessage:
         is_below = request.messages[-1]["content"] == "deep 4"
         return said("half a", finish="length") if is_below else answer(request)
 
@@ -80,13 +80,13 @@ async def test_a_subagent_that_does_not_finish_says_so(stage: Stage) -> None:
 
 
 async def test_what_a_subagent_sampled_before_time_was_up_is_kept(stage: Stage) -> None:
-    async def hang(request: Request) -> Sampled:
+    async def hang(request: SampleRequest) -> SampledMessage:
         if request.messages[-1]["role"] == "tool":
             await asyncio.sleep(60)
         return answer(request)
 
     class Hanging(StageModel):
-        async def sample(self, request: Request) -> Sampled:
+        async def sample(self, request: SampleRequest) -> SampledMessage:
             return await hang(request)
 
     stage.model = Hanging()
@@ -99,7 +99,7 @@ async def test_what_a_subagent_sampled_before_time_was_up_is_kept(stage: Stage) 
 
 async def test_what_subagents_sampled_is_kept_when_the_one_beside_them_is_answered_no_more(stage: Stage) -> None:
     class Spent(StageModel):
-        async def sample(self, request: Request) -> Sampled:
+        async def sample(self, request: SampleRequest) -> SampledMessage:
             text = request.messages[-1]["content"]
             if text == "spent":
                 await asyncio.sleep(0.05)
@@ -108,7 +108,7 @@ async def test_what_subagents_sampled_is_kept_when_the_one_beside_them_is_answer
                 await asyncio.sleep(60)
             return await super().sample(request)
 
-    def begin(request: Request) -> Sampled:
+    def begin(request: SampleRequest) -> SampledMessage:
         if request.messages[-1]["content"] == "long":
             return said(None, call("nothing"))
         return said(None, call("delegate", {"task": "long"}, "c1"), call("delegate", {"task": "spent"}, "c2"))

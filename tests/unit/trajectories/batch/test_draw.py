@@ -7,7 +7,7 @@ import pytest
 
 from hermes.trajectories.batch.draw import Distribution, always, read_distribution
 from hermes.trajectories.batch.seeds import seed_of
-from hermes.trajectories.errors import SettingsError
+from hermes.trajectories.errors import TrajectorySettingsError
 
 
 def test_each_toolset_is_drawn_by_its_own_percentage() -> None:
@@ -58,20 +58,20 @@ def test_reads_files_and_names(tmp_path: Path) -> None:
 )
 def test_a_file_that_makes_no_sense_says_why(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "d.yaml").write_text(text)
-    with pytest.raises(SettingsError, match=reason.replace("?", r"\?")):
+    with pytest.raises(TrajectorySettingsError, match=reason.replace("?", r"\?")):
         read_distribution(str(tmp_path / "d.yaml"), [])
 
 
 def test_a_file_that_is_no_text_says_so(tmp_path: Path) -> None:
     (tmp_path / "d.yaml").write_bytes(b"caf\xe9: 5\n")
-    with pytest.raises(SettingsError, match=r"d\.yaml: not UTF-8 text"):
+    with pytest.raises(TrajectorySettingsError, match=r"d\.yaml: not UTF-8 text"):
         read_distribution(str(tmp_path / "d.yaml"), [])
 
 
 def test_a_name_that_nobody_knows_is_refused() -> None:
-    with pytest.raises(SettingsError, match="there is no distribution 'blanced'; give a file, or one of all, balanced, minimal"):
+    with pytest.raises(TrajectorySettingsError, match="there is no distribution 'blanced'; give a file, or one of all, balanced, minimal"):
         read_distribution("blanced", ["a"])
-    with pytest.raises(SettingsError, match="spreads over what --tools names"):
+    with pytest.raises(TrajectorySettingsError, match="spreads over what --tools names"):
         read_distribution("balanced", [])
 
 

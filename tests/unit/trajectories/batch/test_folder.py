@@ -12,7 +12,7 @@ from hermes.trajectories.batch.changes import Changes, changes_since, remember
 from hermes.trajectories.batch.disk import ASIDE, GRAPHS, INDEX, RUN
 from hermes.trajectories.batch.folder import Folder
 from hermes.trajectories.batch.rollout import Outcome
-from hermes.trajectories.errors import SettingsError
+from hermes.trajectories.errors import TrajectorySettingsError
 from tests.unit.trajectories.batch.stage import Stage, StageModel, failing
 
 RECIPE = Stage.recipe(None).to_dict()  # type: ignore[arg-type]  # it needs no stage
@@ -71,13 +71,13 @@ async def test_a_graph_says_what_it_is_without_its_note(stage: Stage) -> None:
 
 async def test_graphs_that_somebody_cut_are_not_taken_for_a_run(stage: Stage) -> None:
     (stage.folder / "run" / GRAPHS).write_bytes(b"")
-    with pytest.raises(SettingsError, match=r"graphs\.jsonl is shorter than rollouts\.jsonl says"):
+    with pytest.raises(TrajectorySettingsError, match=r"graphs\.jsonl is shorter than rollouts\.jsonl says"):
         opened(stage.folder / "run")
 
 
 async def test_only_one_process_works_on_a_run(stage: Stage) -> None:
     first = Folder.open(stage.folder / "run", RECIPE, may_go_on=True)
-    with pytest.raises(SettingsError, match="another process works on the run"):
+    with pytest.raises(TrajectorySettingsError, match="another process works on the run"):
         opened(stage.folder / "run")
     first.close()
     opened(stage.folder / "run")
@@ -85,12 +85,12 @@ async def test_only_one_process_works_on_a_run(stage: Stage) -> None:
 
 async def test_a_run_goes_on_only_if_somebody_says_so_and_with_the_same_recipe(stage: Stage) -> None:
     path = stage.folder / "run"
-    with pytest.raises(SettingsError, match=r"exists; go on with it: --resume, or take another --run-name"):
+    with pytest.raises(TrajectorySettingsError, match=r"exists; go on with it: --resume, or take another --run-name"):
         Folder.open(path, RECIPE, may_go_on=False)
     other = stage.recipe(sampling={"temperature": 0.5}).to_dict()
-    with pytest.raises(SettingsError, match=r"was begun with another sampling: \{\} then, \{'temperature': 0.5\} now"):
+    with pytest.raises(TrajectorySettingsError, match=r"was begun with another sampling: \{\} then, \{'temperature': 0.5\} now"):
         Folder.open(path, other, may_go_on=True)
-    with pytest.raises(SettingsError, match="was begun with another system; give the same again"):
+    with pytest.raises(TrajectorySettingsError, match="was begun with another system; give the same again"):
         Folder.open(path, stage.recipe(system="x").to_dict(), may_go_on=True)
 
 
@@ -102,10 +102,10 @@ async def test_a_run_that_made_nothing_has_not_begun(tmp_path: Path) -> None:
 
 async def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(SettingsError, match="is no run, and not empty"):
+    with pytest.raises(TrajectorySettingsError, match="is no run, and not empty"):
         Folder.open(tmp_path, RECIPE, may_go_on=True)
     (tmp_path / RUN).write_text("{}")
-    with pytest.raises(SettingsError, match="is not what a batch run wrote"):
+    with pytest.raises(TrajectorySettingsError, match="is not what a batch run wrote"):
         Folder.open(tmp_path, RECIPE, may_go_on=True)
 
 

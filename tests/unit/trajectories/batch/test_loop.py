@@ -15,7 +15,7 @@ from hermes.trajectories.batch.loop import NOT_RUN
 from hermes.trajectories.batch.rollout import Outcome
 from hermes.trajectories.batch.seeds import seed_of
 from hermes.trajectories.batch.tools import Errand, ToolCall, ToolFailed, Tools
-from hermes.trajectories.model import Request, Sampled
+from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
 from tests.unit.trajectories.batch.stage import Stage, StageModel, call, failing, said, turn_of
 
 
@@ -108,7 +108,7 @@ async def test_prefill_stands_before_the_prompt_and_is_not_sampled(stage: Stage)
 
 
 async def test_reasoning_is_recorded_as_sent_only_where_the_server_took_it(stage: Stage) -> None:
-    def answer(request: Request) -> Sampled:
+    def answer(request: SampleRequest) -> SampledMessage:
         return said("done", reasoning="so") if turn_of(request) else said(None, call("add", {"a": 1, "b": 2}), reasoning="hm")
 
     stage.model = StageModel(answer)
@@ -213,7 +213,7 @@ async def test_a_toolset_whose_closing_waited_for_what_was_cancelled_changes_not
 
 async def test_a_model_that_waited_for_what_was_cancelled_is_an_error_of_its_rollout(stage: Stage) -> None:
     class Orphaned(StageModel):
-        async def sample(self, request: Request) -> Sampled:
+        async def sample(self, request: SampleRequest) -> SampledMessage:
             await orphaned()
             return await super().sample(request)
 

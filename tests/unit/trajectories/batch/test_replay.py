@@ -11,7 +11,7 @@ from hermes.trajectories.batch.replay import groups, merged, replay
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.source import Sessions
+from hermes.trajectories.source import FileSessions
 from hermes.trajectories.verify import verify
 from tests.unit.trajectories.batch.stage import Stage, StageModel, call, said, turn_of
 
@@ -46,7 +46,7 @@ async def test_a_group_holds_the_same_samples_as_its_rollouts(stage: Stage) -> N
 async def test_an_export_of_groups_has_a_session_for_each_prompt_and_a_reward_for_each_rollout(stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "groups.jsonl"
     file.write_text("".join(line + "\n" for line in groups(Folder.peek(stage.folder / "run"))))
-    summary = export(Sessions([file]), tmp_path / "rows", ExportSettings(format="atropos"), FORMATS)
+    summary = export(FileSessions([file]), tmp_path / "rows", ExportSettings(format="atropos"), FORMATS)
     assert (summary.manifest["sessions"], summary.manifest["tokens"]["excluded"]) == (2, 0)
     assert verify(tmp_path / "rows", [file]).problems == ()
     lines = [json.loads(line) for line in (tmp_path / "rows" / "groups.jsonl").read_text().splitlines()]

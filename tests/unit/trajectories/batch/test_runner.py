@@ -13,7 +13,7 @@ from hermes.trajectories.batch.folder import Folder
 from hermes.trajectories.batch.rollout import Entry, Outcome, Rollout
 from hermes.trajectories.batch.runner import Runner
 from hermes.trajectories.batch.statistics import statistics_of
-from hermes.trajectories.model import Request, Sampled
+from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
 from tests.unit.trajectories.batch.stage import Stage, StageModel, failing, said
 
 
@@ -29,7 +29,7 @@ class Busy(StageModel):
 
     now = most = 0
 
-    async def sample(self, request: Request) -> Sampled:
+    async def sample(self, request: SampleRequest) -> SampledMessage:
         self.now += 1
         self.most = max(self.most, self.now)
         await asyncio.sleep(0.002)
@@ -90,7 +90,7 @@ async def test_more_rollouts_can_be_asked_for_later(stage: Stage) -> None:
 
 async def test_giving_up_keeps_aside_what_was_under_way_and_makes_it_again(stage: Stage) -> None:
     class Slow(StageModel):
-        async def sample(self, request: Request) -> Sampled:
+        async def sample(self, request: SampleRequest) -> SampledMessage:
             done = await super().sample(request)
             if len(request.messages) > 1:
                 await asyncio.sleep(60)
@@ -113,7 +113,7 @@ async def test_giving_up_keeps_aside_what_was_under_way_and_makes_it_again(stage
 
 async def test_giving_up_ends_a_rollout_whose_client_has_kept_the_cancellation_to_itself(stage: Stage) -> None:
     class Deaf(StageModel):
-        async def sample(self, request: Request) -> Sampled:
+        async def sample(self, request: SampleRequest) -> SampledMessage:
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:

@@ -13,8 +13,8 @@ import pytest
 from hermes.graph import MessageGraph
 from hermes.graph.message import MAX_DEPTH
 from hermes.trajectories.batch.rollout import Outcome, Rollout
-from hermes.trajectories.calls import Policies, read_calls
-from hermes.trajectories.source import Session
+from hermes.trajectories.calls import SamplePolicies, read_calls
+from hermes.trajectories.source import ExportSession
 from tests.unit.trajectories.batch.stage import Stage, StageModel, failing
 
 
@@ -50,7 +50,7 @@ async def test_gets_the_row_and_the_rollout_in_a_thread_of_its_own(stage: Stage)
             "hermes-batch",
         )
     ]
-    [call] = read_calls(Session("x", MessageGraph.from_json(stage.lines[0])), Policies())
+    [call] = read_calls(ExportSession("x", MessageGraph.from_json(stage.lines[0])), SamplePolicies())
     assert (entry.reward, call.rollout, call.rollout_reward) == (1.0, "a/0", 1.0)
 
 
@@ -116,7 +116,7 @@ async def test_a_verifier_that_fails_costs_the_reward_and_not_the_rollout(stage:
     entry = await scored(stage, verifier, verify_timeout_s=0.05)
     assert (entry.outcome, entry.reward) == (Outcome.COMPLETED, None)
     assert entry.verify_error.startswith(error)
-    [call] = read_calls(Session("x", MessageGraph.from_json(stage.lines[0])), Policies())
+    [call] = read_calls(ExportSession("x", MessageGraph.from_json(stage.lines[0])), SamplePolicies())
     assert call.rollout_reward is None
 
 

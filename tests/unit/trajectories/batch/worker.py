@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from hermes.trajectories.model import Request, Sampled
+from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
 from tests.unit.trajectories.batch.stage import Stage, StageModel, call, said, turn_of
 
 
@@ -16,7 +16,7 @@ class Noting(StageModel):
         super().__init__(lambda request: said("done" * 50) if turn_of(request) else said(None, call("nothing")))
         self._log = log
 
-    async def sample(self, request: Request) -> Sampled:
+    async def sample(self, request: SampleRequest) -> SampledMessage:
         os.write(self._log, f"{request.sample_id}\n".encode())
         await asyncio.sleep(0.001)
         return await super().sample(request)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from hermes import CallRecord, MessageGraph
 from hermes.trajectories.compress import CompressionSettings, read_settings
-from hermes.trajectories.model import Model, ModelFailed, Request, Sampled
+from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest, SamplingModel
 
 
 def system(text: str) -> dict[str, Any]:
@@ -57,19 +57,19 @@ class Fake:
 
     def __init__(self, *answers: str | dict[str, Any] | Exception) -> None:
         self.answers = list(answers)
-        self.requests: list[Request] = []
+        self.requests: list[SampleRequest] = []
 
-    async def sample(self, request: Request) -> Sampled:
+    async def sample(self, request: SampleRequest) -> SampledMessage:
         self.requests.append(request)
         said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(said, Exception):
             raise said
         message = answer(said) if isinstance(said, str) else said
-        return Sampled(message, CallRecord(model=self.name, usage={"completion_tokens": 7}, sampling=request.sampling), micro_usd=11)
+        return SampledMessage(message, CallRecord(model=self.name, usage={"completion_tokens": 7}, sampling=request.sampling), micro_usd=11)
 
 
 SPENT = ModelFailed("the budget of this run is spent", is_spent=True)
-_: type[Model] = Fake  # speaks the Protocol
+_: type[SamplingModel] = Fake  # speaks the Protocol
 
 # Drawn conversations ---------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from hermes.trajectories.compress.drafts import Places
 from hermes.trajectories.compress.job import Finished, compress_files, compress_files_with
 from hermes.trajectories.compress.lines import Work
 from hermes.trajectories.compress.run import Job
-from hermes.trajectories.engines.local import Local
-from hermes.trajectories.model import Model
+from hermes.trajectories.engines.local import LocalEngine
+from hermes.trajectories.sampling_model import SamplingModel
 from tests.unit.trajectories.compress.chats import answer, chat_of, result, settings, system, user, words
 
 TARGET = 500
@@ -64,11 +64,11 @@ def job(source: Path, wanted: Work | None = None, out: Path | None = None) -> Jo
 
 
 def compressed(source: Path, wanted: Work | None = None, *, workers: int = 1, **more: Any) -> Finished:
-    return compress_files(job(source, wanted), Local(workers), **more)
+    return compress_files(job(source, wanted), LocalEngine(workers), **more)
 
 
-async def compressed_with(model: Model, source: Path, wanted: Work | None = None, **more: Any) -> Finished:
-    return await compress_files_with(model, job(source, wanted or work(model="fake")), Local(1), **more)
+async def compressed_with(model: SamplingModel, source: Path, wanted: Work | None = None, **more: Any) -> Finished:
+    return await compress_files_with(model, job(source, wanted or work(model="fake")), LocalEngine(1), **more)
 
 
 def write(file: Path, lines: Sequence[str]) -> Path:

@@ -13,8 +13,8 @@ from hermes.trajectories.compress.drafts import Places
 from hermes.trajectories.compress.job import compress_files_with
 from hermes.trajectories.compress.lines import Work
 from hermes.trajectories.compress.run import Job
-from hermes.trajectories.engines.local import Local
-from hermes.trajectories.model import Request, Sampled
+from hermes.trajectories.engines.local import LocalEngine
+from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
 
 
 class Remote:
@@ -25,11 +25,13 @@ class Remote:
     def __init__(self, client: aiohttp.ClientSession, url: str) -> None:
         self.client, self.url = client, url
 
-    async def sample(self, request: Request) -> Sampled:
+    async def sample(self, request: SampleRequest) -> SampledMessage:
         body = {"sample_id": request.sample_id, "messages": [dict(message) for message in request.messages]}
         async with self.client.post(self.url, json=body) as got:
             said = await got.json()
-        return Sampled({"role": "assistant", "content": said["text"]}, CallRecord(sample_id=request.sample_id, model="remote"), 1_000)
+        return SampledMessage(
+            {"role": "assistant", "content": said["text"]}, CallRecord(sample_id=request.sample_id, model="remote"), 1_000
+        )
 
 
 async def main(url: str, source: Path, out: Path, at_once: int) -> None:
@@ -38,7 +40,7 @@ async def main(url: str, source: Path, out: Path, at_once: int) -> None:
     places = Places(out, out.with_name(f"{out.stem}.metrics.json"), is_folder=False)
     wanted = Job(find_inputs(source), work, places, chunk_bytes=4_000, mark_every_s=0)
     async with aiohttp.ClientSession() as client:
-        await compress_files_with(Remote(client, url), wanted, Local(1))
+        await compress_files_with(Remote(client, url), wanted, LocalEngine(1))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hermes.trajectories.compress import CompressionSettings, Extractive, ModelSummariser, Piece, Summary, load_counter, read_settings
-from hermes.trajectories.model import ModelFailed, Request, Sampled
+from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest
 from tests.unit.trajectories.compress.chats import SPENT, Fake, answer, result, system, user, words
 
 ESTIMATE = load_counter("estimate")
@@ -163,7 +163,7 @@ async def test_a_spent_budget_stops_asking_for_the_rest_of_the_run() -> None:
 
 async def test_an_answer_that_does_not_come_is_a_failure() -> None:
     class Hanging(Fake):
-        async def sample(self, request: Request) -> Sampled:
+        async def sample(self, request: SampleRequest) -> SampledMessage:
             await asyncio.sleep(60)
             return await super().sample(request)
 

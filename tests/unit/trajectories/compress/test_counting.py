@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hermes.trajectories.compress import Counter, load_counter
 from hermes.trajectories.compress.counting import TemplateCounter
-from hermes.trajectories.errors import SessionError, SettingsError
+from hermes.trajectories.errors import SessionError, TrajectorySettingsError
 from tests.unit.trajectories.compress.chats import answer, conversations, result, system, user, words
 from tests.unit.trajectories.compress.vocabularies import MISTRAL, PLAIN, TOOLS, save_letters, save_smollm2
 
@@ -194,7 +194,7 @@ def test_other_places_of_the_cache_are_known(home: Path, tmp_path: Path, monkeyp
 )
 def test_a_tokenizer_that_is_not_there_is_refused_with_the_way_out(home: Path, name: str, complaint: str) -> None:
     (home / "hub" / "models--half--one" / "snapshots" / "abc").mkdir(parents=True)
-    with pytest.raises(SettingsError, match=complaint) as refused:
+    with pytest.raises(TrajectorySettingsError, match=complaint) as refused:
         load_counter(name)
     assert "\n" not in str(refused.value)
 

@@ -22,7 +22,7 @@ from hermes.trajectories.compress import (
     load_counter,
 )
 from hermes.trajectories.errors import SessionError
-from hermes.trajectories.model import ModelFailed
+from hermes.trajectories.sampling_model import ModelFailed
 from tests.unit.trajectories.compress.chats import Fake, answer, chat_of, result, settings, system, user, words
 from tests.unit.trajectories.compress.vocabularies import MISTRAL, save_smollm2
 

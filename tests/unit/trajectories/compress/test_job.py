@@ -13,8 +13,8 @@ from hermes.trajectories.compress.analysis import analyse
 from hermes.trajectories.compress.drafts import Places
 from hermes.trajectories.compress.job import Step, compress_files
 from hermes.trajectories.compress.lines import Work
-from hermes.trajectories.engines.local import Local
-from hermes.trajectories.errors import SettingsError
+from hermes.trajectories.engines.local import LocalEngine
+from hermes.trajectories.errors import TrajectorySettingsError
 from tests.unit.trajectories.compress.job_files import agent_row, compressed, graph_line, job, openai_row, rows, turns, work, write
 
 
@@ -174,7 +174,7 @@ def test_a_run_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been(tmp_path:
     write(tmp_path / "in" / "a.jsonl", [*many(40), "nonsense"])
     (tmp_path / "in" / "b.json").write_text(json.dumps([1, *(json.loads(line) for line in many(40)), 2], indent=1))
     write(tmp_path / "in" / "c.jsonl", many(10))
-    whole = compress_files(job(tmp_path / "in", out=tmp_path / "whole"), Local(1))
+    whole = compress_files(job(tmp_path / "in", out=tmp_path / "whole"), LocalEngine(1))
     places = Places(tmp_path / "again", tmp_path / "again.json", is_folder=True)
     wanted = replace(job(tmp_path / "in"), places=places)
     finished = None
@@ -201,7 +201,7 @@ def test_an_unfinished_run_is_not_gone_on_with_other_settings_or_another_input(t
         compress_files(job(file), Falling(2))
 
     def refusal(wanted: Work | None = None) -> str:
-        with pytest.raises(SettingsError) as raised:
+        with pytest.raises(TrajectorySettingsError) as raised:
             compressed(file, wanted)
         return str(raised.value)
 
@@ -227,7 +227,7 @@ def test_an_output_that_exists_is_not_written_over(tmp_path: Path) -> None:
     file = write(tmp_path / "t.jsonl", [agent_row(12)])
     compressed(file)
     before = (tmp_path / "t_compressed.jsonl").read_bytes()
-    with pytest.raises(SettingsError, match=r"t_compressed\.jsonl exists; name another with --out, or remove it"):
+    with pytest.raises(TrajectorySettingsError, match=r"t_compressed\.jsonl exists; name another with --out, or remove it"):
         compressed(file)
     assert (tmp_path / "t_compressed.jsonl").read_bytes() == before
 
@@ -237,7 +237,7 @@ def test_two_runs_do_not_write_one_output(tmp_path: Path) -> None:
 
     class Meddling:
         def map(self, work: Callable[[Any], Any], chunks: Iterable[Any]) -> Generator[Any]:
-            with pytest.raises(SettingsError, match="another process works in"):
+            with pytest.raises(TrajectorySettingsError, match="another process works in"):
                 compressed(file)
             yield from map(work, chunks)
 
@@ -253,7 +253,7 @@ def test_a_restart_does_not_take_the_folder_of_a_run_that_is_at_work(tmp_path: P
             for number, chunk in enumerate(chunks):
                 yield work(chunk)
                 if number == 1:
-                    with pytest.raises(SettingsError, match="another process works in"):
+                    with pytest.raises(TrajectorySettingsError, match="another process works in"):
                         compressed(file, restarts=True)
 
     compress_files(job(file), Meddling())
@@ -278,7 +278,7 @@ def test_a_restart_does_not_forget_a_run_whose_output_is_there(tmp_path: Path) -
     with pytest.raises(KeyboardInterrupt):
         compress_files(job(file), Falling(2))
     (tmp_path / "t_compressed.jsonl").write_text("mine")
-    with pytest.raises(SettingsError, match=r"t_compressed\.jsonl exists"):
+    with pytest.raises(TrajectorySettingsError, match=r"t_compressed\.jsonl exists"):
         compressed(file, restarts=True)
     (tmp_path / "t_compressed.jsonl").unlink()
     assert compressed(file).is_resumed
@@ -341,7 +341,7 @@ def test_whoever_watches_sees_it_come_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", [None, "fake"])
 def test_a_dry_run_finds_what_the_run_will_do_and_writes_nothing(tmp_path: Path, model: str | None) -> None:
     file = write(tmp_path / "t.jsonl", [*many(40), "nonsense", graph_line(12), openai_row(12)])
-    found = analyse(job(file, work(model=model)), Local(1))
+    found = analyse(job(file, work(model=model)), LocalEngine(1))
     assert listed(tmp_path) == ["t.jsonl"]
     values = found.to_dict(500)
     metrics = compressed(file).metrics

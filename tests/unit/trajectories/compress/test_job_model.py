@@ -13,7 +13,7 @@ import pytest
 from hermes import CallRecord, MessageGraph
 from hermes.trajectories.compress.job import Finished, compress_files_with
 from hermes.trajectories.compress.till import Spent
-from hermes.trajectories.model import ModelFailed, Request, Sampled
+from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest
 from tests.unit.trajectories.compress.job_files import agent_row, compressed, compressed_with, graph_line, job, rows, work, write
 
 
@@ -27,7 +27,7 @@ class Scribe:
         self.at_once = self.most_at_once = 0
         self.seconds, self.fails = seconds, fails
 
-    async def sample(self, request: Request) -> Sampled:
+    async def sample(self, request: SampleRequest) -> SampledMessage:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
@@ -36,7 +36,7 @@ class Scribe:
             if len(self.asked) <= self.fails:
                 raise ModelFailed("overloaded", is_final=True)
             text = f"Summary for {request.sample_id}."
-            return Sampled({"role": "assistant", "content": text}, CallRecord(model=self.name, sample_id=request.sample_id), 1_000)
+            return SampledMessage({"role": "assistant", "content": text}, CallRecord(model=self.name, sample_id=request.sample_id), 1_000)
         finally:
             self.at_once -= 1
 
@@ -112,7 +112,7 @@ async def test_a_model_that_fails_is_replaced_for_that_trajectory_and_the_metric
 
 async def test_a_model_that_never_answers_is_not_waited_for(tmp_path: Path) -> None:
     class Silent(Scribe):
-        async def sample(self, request: Request) -> Sampled:
+        async def sample(self, request: SampleRequest) -> SampledMessage:
             await asyncio.Event().wait()
             raise AssertionError
 
@@ -123,7 +123,7 @@ async def test_a_model_that_never_answers_is_not_waited_for(tmp_path: Path) -> N
 
 async def test_a_model_that_breaks_in_a_way_nobody_foresaw_costs_no_trajectory(tmp_path: Path) -> None:
     class Broken(Scribe):
-        async def sample(self, request: Request) -> Sampled:
+        async def sample(self, request: SampleRequest) -> SampledMessage:
             raise OSError("the plug was pulled")
 
     finished = await compressed_with(Broken(), source(tmp_path))
@@ -166,7 +166,7 @@ async def test_a_budget_is_not_passed_and_a_larger_one_pays_for_the_rest_only(tm
 
 async def test_when_the_gateway_pays_no_more_everything_stops_and_nothing_is_extracted_instead(tmp_path: Path) -> None:
     class Bankrupt(Scribe):
-        async def sample(self, request: Request) -> Sampled:
+        async def sample(self, request: SampleRequest) -> SampledMessage:
             if len(self.asked) == 2:
                 raise ModelFailed("the platform's cap is reached", is_spent=True)
             return await super().sample(request)
@@ -188,7 +188,7 @@ async def test_who_waits_for_the_till_does_not_wait_on_their_own_clock(tmp_path:
     (tmp_path / "hasty").mkdir()
 
     class Slow(Scribe):
-        async def sample(self, request: Request) -> Sampled:
+        async def sample(self, request: SampleRequest) -> SampledMessage:
             sampled = await super().sample(request)
             await asyncio.sleep(0.2)
             return replace(sampled, micro_usd=4_000 if len(self.asked) == 1 else 100)

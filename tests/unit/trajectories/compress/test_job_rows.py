@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes import MessageGraph
-from hermes.trajectories.calls import Policies, read_calls
+from hermes.trajectories.calls import SamplePolicies, read_calls
 from hermes.trajectories.compress.counting import BYTES_PER_TOKEN, TOKENS_PER_MESSAGE, EstimateCounter
 from hermes.trajectories.compress.lines import Done, Fate, compress_lines
 from hermes.trajectories.compress.measure import Scale
@@ -22,9 +22,9 @@ from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.formats.sharegpt import read_messages, record
 from hermes.trajectories.imports import import_file
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.source import Session, read_sessions
-from hermes.trajectories.texts import text_rows
-from hermes.trajectories.turns import to_turns
+from hermes.trajectories.sharegpt_turns import to_turns
+from hermes.trajectories.source import ExportSession, read_sessions
+from hermes.trajectories.text_rows import text_rows
 from hermes.trajectories.verify import verify
 from tests.unit.trajectories.compress.chats import chat_of, words
 from tests.unit.trajectories.compress.job_files import agent_row, compressed, graph_line, messages, openai_row, rows, turns, work, write
@@ -136,7 +136,7 @@ def test_nothing_is_off_policy_where_nothing_was_sampled_behind_the_change() -> 
 
 def exported(folder: Path, *rounds: int) -> Path:
     """Our own ShareGPT rows."""
-    sessions = [Session(f"s{each}", chat_of(messages(each), f"s{each}")) for each in rounds]
+    sessions = [ExportSession(f"s{each}", chat_of(messages(each), f"s{each}")) for each in rounds]
     export(sessions, folder, ExportSettings(format="sharegpt"), FORMATS)
     return folder / "sharegpt.jsonl"
 
@@ -164,7 +164,7 @@ def test_a_row_of_our_own_export_is_one_afterwards_and_says_what_it_is(tmp_path:
 def test_a_result_that_was_cut_in_a_row_of_our_own_comes_back_too(tmp_path: Path) -> None:
     said = messages(4)
     said[5]["content"] = f"</tool_response> {words(900)}"
-    export([Session("s", chat_of(said))], tmp_path / "out", ExportSettings(format="sharegpt"), FORMATS)
+    export([ExportSession("s", chat_of(said))], tmp_path / "out", ExportSettings(format="sharegpt"), FORMATS)
     compressed(tmp_path / "out" / "sharegpt.jsonl", work(trim_keep_tokens=60))
     [row] = rows(tmp_path / "out" / "sharegpt_compressed.jsonl")
     now = read_messages(row)
@@ -276,7 +276,7 @@ def test_at_a_glance_no_row_is_taken_for_shorter_than_it_is(turns: list[Any], is
 def test_nor_is_one_of_our_own(rounds: int, size: int) -> None:
     [call] = [
         call
-        for call in read_calls(Session("s", chat_of(messages(rounds, size))), Policies())
+        for call in read_calls(ExportSession("s", chat_of(messages(rounds, size))), SamplePolicies())
         if len(call.response.prefix) == 2 * rounds + 2
     ]
     [row] = text_rows([call])

@@ -20,7 +20,7 @@ from hermes.trajectories.compress.turns import is_summary, lay_out, turns_of, un
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.source import Session
+from hermes.trajectories.source import ExportSession
 from hermes.trajectories.verify import verify
 from tests.unit.trajectories.compress.chats import (
     Fake,
@@ -231,7 +231,7 @@ def test_the_ledger_of_an_export_is_complete(
     source.write_text(chat.to_json())
     for name in ("sharegpt", "parquet"):
         folder = tmp_path_factory.mktemp("out") / name
-        export([Session("s.json", chat)], folder, ExportSettings(format=name), FORMATS)
+        export([ExportSession("s.json", chat)], folder, ExportSettings(format=name), FORMATS)
         manifest, *lines = map(json.loads, (folder / "ledger.jsonl").read_text().splitlines())
         assert {line["sample"] for line in lines} == sampled | asked
         assert manifest["samples"] == len(lines)
@@ -261,4 +261,6 @@ def test_nothing_is_dropped(messages: Messages, chosen: CompressionSettings) -> 
     summaries = sum(1 for message in chat if message.get("metadata"))
     assert stands_for == told.compression_region.turns_count == told.turns_removed + summaries
     assert told.original_turns - told.turns_removed == told.compressed_turns == len(turns_of(chat.versions[-1]))
-    assert len(read_calls(Session("s", chat), ExportSettings().policies)) == sum(message["role"] == "assistant" for message in messages)
+    assert len(read_calls(ExportSession("s", chat), ExportSettings().policies)) == sum(
+        message["role"] == "assistant" for message in messages
+    )

@@ -24,8 +24,8 @@ from hermes.trajectories.compress import (
     read_settings,
 )
 from hermes.trajectories.compress.reading import KINDS
-from hermes.trajectories.errors import SettingsError
-from hermes.trajectories.model import ModelFailed, Request, Sampled
+from hermes.trajectories.errors import TrajectorySettingsError
+from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest
 from tests.unit.trajectories.compress.chats import Fake, answer, chat_of, result, settings, system, user, words
 from tests.unit.trajectories.compress.vocabularies import PLAIN, save_letters
 
@@ -165,13 +165,13 @@ def test_overrides_lie_over_the_file_by_path_or_by_section(tmp_path: Path) -> No
 )
 def test_a_mistake_is_named_in_one_line_with_the_way_out(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "bad.yaml").write_text(text)
-    with pytest.raises(SettingsError, match=re.escape(complaint)) as refused:
+    with pytest.raises(TrajectorySettingsError, match=re.escape(complaint)) as refused:
         read_settings(tmp_path / "bad.yaml")
     assert "\n" not in str(refused.value)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"nowhere\.yaml: No such file"):
+    with pytest.raises(TrajectorySettingsError, match=r"nowhere\.yaml: No such file"):
         read_settings(tmp_path / "nowhere.yaml")
 
 
@@ -226,7 +226,7 @@ def asked(chosen: CompressionSettings) -> Any:
 
 def asked_slowly(chosen: CompressionSettings) -> Any:
     class Slow(Fake):
-        async def sample(self, request: Request) -> Sampled:
+        async def sample(self, request: SampleRequest) -> SampledMessage:
             await asyncio.sleep(0.05)
             return await super().sample(request)
 
@@ -309,7 +309,7 @@ def test_the_tokenizers_keys_change_the_count(tmp_path: Path) -> None:
     assert load_counter(folder).count(CHAT) != COUNTER.count(CHAT)
     (folder / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["theirs.Tokenizer", null]}}')
     assert load_counter(folder, trust_remote_code=True).count(CHAT) == load_counter(folder).count(CHAT)
-    with pytest.raises(SettingsError, match=r"code of their own.*trust_remote_code: true"):
+    with pytest.raises(TrajectorySettingsError, match=r"code of their own.*trust_remote_code: true"):
         load_counter(folder, trust_remote_code=False)
 
 

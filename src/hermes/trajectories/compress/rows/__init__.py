@@ -16,7 +16,7 @@ from hermes.trajectories.compress.rows.change import Written
 from hermes.trajectories.compress.rows.graph import GraphRow
 from hermes.trajectories.compress.rows.openai import OpenAiRow
 from hermes.trajectories.compress.rows.sharegpt import read_sharegpt
-from hermes.trajectories.foreign import BadRow
+from hermes.trajectories.foreign_sharegpt import BadRow
 
 
 class Row(Protocol):

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hermes.graph.message import SIDE
+from hermes.graph.message import METADATA
 from hermes.trajectories.compress.turns import MARK, turns_of
-from hermes.trajectories.foreign import members_of
+from hermes.trajectories.foreign_sharegpt import members_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def change_of(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, 
             origins.append(at)
             at += 1
             continue
-        count = ((message.get(SIDE) or {}).get(MARK) or {}).get("turns", 0)
+        count = ((message.get(METADATA) or {}).get(MARK) or {}).get("turns", 0)
         if at not in places or not 0 < count <= len(turns) - places[at]:
             raise ValueError("the compressed conversation is no shorter form of the row")
         origins.append(None)
@@ -79,11 +79,11 @@ def _is_from(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
 
 
 def _said(message: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in message.items() if key != SIDE}
+    return {key: value for key, value in message.items() if key != METADATA}
 
 
 def _but_content(message: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in message.items() if key not in (SIDE, "content")}
+    return {key: value for key, value in message.items() if key not in (METADATA, "content")}
 
 
 def spliced(raw: bytes, members: Mapping[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 from hermes.graph import CodecError, MessageGraph
 from hermes.trajectories.compress.result import Compressed
 from hermes.trajectories.compress.rows.change import Written, change_of
-from hermes.trajectories.foreign import BadRow
+from hermes.trajectories.foreign_sharegpt import BadRow
 
 
 class GraphRow:

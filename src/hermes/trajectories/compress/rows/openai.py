@@ -10,7 +10,7 @@ from typing import Any
 from hermes.graph import GraphError, MessageGraph
 from hermes.trajectories.compress.result import Compressed
 from hermes.trajectories.compress.rows.change import Written, change_of, spliced
-from hermes.trajectories.foreign import BadRow
+from hermes.trajectories.foreign_sharegpt import BadRow
 
 
 class OpenAiRow:

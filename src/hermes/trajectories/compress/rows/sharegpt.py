@@ -17,9 +17,9 @@ from typing import Any
 from hermes.graph import MessageGraph
 from hermes.trajectories.compress.result import Compressed
 from hermes.trajectories.compress.rows.change import Change, Written, change_of, spliced
-from hermes.trajectories.foreign import SPEAKERS, BadRow, members_of, read_turns, responses_in, shape_of
-from hermes.trajectories.turns import SPEAKERS as SPEAKER_OF
-from hermes.trajectories.turns import Rest, TurnError, to_messages, to_turns
+from hermes.trajectories.foreign_sharegpt import SPEAKERS, BadRow, members_of, read_turns, responses_in, shape_of
+from hermes.trajectories.sharegpt_turns import SPEAKERS as SPEAKER_OF
+from hermes.trajectories.sharegpt_turns import Rest, TurnError, to_messages, to_turns
 
 CALL_BYTES = 100
 """What a call takes at most beyond its text in a turn, when it is counted: its frame, and an id that we give it."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from hermes.graph import Response
-from hermes.trajectories.errors import SessionError, SettingsError
+from hermes.trajectories.errors import SessionError, TrajectorySettingsError
 
 try:
     from jinja2 import TemplateError
@@ -38,15 +38,15 @@ class Tokenizer(Protocol):
 def load_tokenizer(folder: Path) -> TemplateTokenizer:
     """Load a tokenizer and its chat template from a folder."""
     if _missing is not None:
-        raise SettingsError(f"--tokenizer needs {_missing}; install it: pip install 'hermes-graph[text]'")
+        raise TrajectorySettingsError(f"--tokenizer needs {_missing}; install it: pip install 'hermes-graph[text]'")
     try:
         vocabulary = Vocabulary.from_file(str(folder / "tokenizer.json"))
         config = _read_config(folder)
         return TemplateTokenizer(folder.resolve().name, vocabulary, config)
     except (OSError, ValueError) as error:
-        raise SettingsError(f"{folder}: no tokenizer with a chat template ({error})") from None
+        raise TrajectorySettingsError(f"{folder}: no tokenizer with a chat template ({error})") from None
     except Exception as error:  # noqa: BLE001  # tokenizers raises bare Exception for a missing or broken file
-        raise SettingsError(f"{folder}: {error}") from None
+        raise TrajectorySettingsError(f"{folder}: {error}") from None
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

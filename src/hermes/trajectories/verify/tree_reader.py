@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hermes.trajectories.verify.units import Floats, Ints, Tree, lengths_differ, table_rows
+from hermes.trajectories.verify.exported_rows import ExportedTree, Floats, Ints, lengths_differ, table_rows
 
-NAME = "tree.parquet"
+FILE_NAME = "tree.parquet"
 PER_TOKEN = dict.fromkeys(("input_ids", "position_ids", "subtree_end", "parents"), pa.list_(pa.int32()))
 PER_ENTRY = {
     **dict.fromkeys(("token_index", "sample"), pa.list_(pa.int32())),
@@ -29,19 +29,19 @@ COLUMNS = {
 }
 
 
-def read_trees(folder: Path) -> Iterator[Tree]:
+def read_trees(folder: Path) -> Iterator[ExportedTree]:
     """Yield every tree in the order of the file. A tree whose shape is broken has no tokens and no entries, only faults."""
-    for number, row in enumerate(table_rows(folder / NAME, COLUMNS)):
+    for number, row in enumerate(table_rows(folder / FILE_NAME, COLUMNS)):
         known = {key: row[key] for key in ("session", "rollout", "tokenizer", "on_policy", "loss_scale")}
         faults = list(_tree_faults(number, row))
         if _is_broken(row):
             empty = np.empty(0, np.int32)
-            yield Tree(NAME, number, empty, empty, {}, **known, faults=faults)
+            yield ExportedTree(FILE_NAME, number, empty, empty, {}, **known, faults=faults)
             continue
-        yield Tree(NAME, number, row["input_ids"], row["parents"], _entries(row), **known, faults=faults)
+        yield ExportedTree(FILE_NAME, number, row["input_ids"], row["parents"], _entries(row), **known, faults=faults)
 
 
-def path_to(tree: Tree, place: int) -> Ints:
+def path_to(tree: ExportedTree, place: int) -> Ints:
     """Return the tokens from the root to a place, by the parents alone."""
     pieces = []
     while place >= 0:

@@ -21,26 +21,26 @@ ReadHead = Callable[[int], Sequence[Node]]
 
 
 @dataclass(frozen=True, slots=True)
-class Twig:
+class VersionBranch:
     """Heads that agree up to `depth`; `head` is one of them, to read the shared messages from."""
 
     depth: int
     head: int
-    below: dict[bytes, Twig]
+    below: dict[bytes, VersionBranch]
     """The heads that go on, by the digest of their next message."""
     ended: tuple[int, ...] = ()
     """The heads that end here."""
 
 
-class Entry(NamedTuple):
+class BranchPoint(NamedTuple):
     """A place on the walk: what leaves it at this depth."""
 
     depth: int
-    below: dict[bytes, Twig]
+    below: dict[bytes, VersionBranch]
     ended: tuple[int, ...]
 
 
-class Spine:
+class VersionTree:
     """The walk of the current list through the tree of kept heads."""
 
     __slots__ = ("depth", "entries")
@@ -48,7 +48,7 @@ class Spine:
     def __init__(self) -> None:
         self.depth = -1
         """The deepest agreement: a sample before it lies on a kept head too."""
-        self.entries: list[Entry] = []
+        self.entries: list[BranchPoint] = []
 
     def keep(self, head: int, length: int) -> None:
         """Enter the current list itself as a head."""
@@ -58,24 +58,24 @@ class Spine:
         """Enter a head that agrees with the current list up to `depth` and leaves it there."""
         at = bisect_left(self.entries, depth, key=lambda entry: entry.depth)
         if at == len(self.entries) or self.entries[at].depth != depth:
-            self.entries.insert(at, Entry(depth, {}, ()))
+            self.entries.insert(at, BranchPoint(depth, {}, ()))
             self.depth = self.entries[-1].depth
         _, below, ended = self.entries[at]
         if depth == len(nodes):
-            self.entries[at] = Entry(depth, below, (*ended, head))
+            self.entries[at] = BranchPoint(depth, below, (*ended, head))
         else:
             key = nodes[depth].digest
-            below[key] = _planted(below.get(key), head, nodes, depth + 1, read)
+            below[key] = _add_head(below.get(key), head, nodes, depth + 1, read)
 
     def cut(self, depth: int, nodes: Sequence[Node]) -> None:
         """The list `nodes` is about to change at `depth`: fold what agreed further into one twig there."""
-        twig: Twig | None = None
+        twig: VersionBranch | None = None
         while self.depth > depth:
             entry = self.entries.pop()
             if twig is not None:
                 entry.below[nodes[entry.depth].digest] = twig
             head = twig.head if twig is not None else _any_head(entry)
-            twig = Twig(entry.depth, head, entry.below, entry.ended)
+            twig = VersionBranch(entry.depth, head, entry.below, entry.ended)
             self.depth = self.entries[-1].depth if self.entries else -1
         if twig is not None:
             if self.depth != depth:
@@ -126,25 +126,25 @@ class Spine:
             for head in (*entry.ended, *(h for twig in entry.below.values() for h in _heads(twig)))
         }
 
-    def copy(self) -> Spine:
-        twin = Spine()
+    def copy(self) -> VersionTree:
+        twin = VersionTree()
         twin.depth = self.depth
-        twin.entries = [Entry(depth, dict(below), ended) for depth, below, ended in self.entries]
+        twin.entries = [BranchPoint(depth, dict(below), ended) for depth, below, ended in self.entries]
         return twin
 
-    def _push(self, depth: int, below: dict[bytes, Twig], ended: tuple[int, ...]) -> None:
+    def _push(self, depth: int, below: dict[bytes, VersionBranch], ended: tuple[int, ...]) -> None:
         """Put an entry at the end of the walk, or join it to the one that is there."""
         if self.depth == depth:
             last = self.entries.pop()
             below, ended = {**last.below, **below}, (*last.ended, *ended)
-        self.entries.append(Entry(depth, below, ended))
+        self.entries.append(BranchPoint(depth, below, ended))
         self.depth = depth
 
 
-def _planted(twig: Twig | None, head: int, nodes: Sequence[Node], depth: int, read: ReadHead) -> Twig:
+def _add_head(twig: VersionBranch | None, head: int, nodes: Sequence[Node], depth: int, read: ReadHead) -> VersionBranch:
     """Return the twig with one more head, whose first `depth` messages agree with it; twigs on the way are made anew."""
-    new = Twig(len(nodes), head, {}, (head,))
-    path: list[tuple[Twig, bytes]] = []
+    new = VersionBranch(len(nodes), head, {}, (head,))
+    path: list[tuple[VersionBranch, bytes]] = []
     while twig is not None:
         other = read(twig.head)
         agreed = common_prefix(other[: twig.depth], nodes, depth)
@@ -152,7 +152,7 @@ def _planted(twig: Twig | None, head: int, nodes: Sequence[Node], depth: int, re
             forked = {other[agreed].digest: twig}
             if agreed < len(nodes):
                 forked[nodes[agreed].digest] = new
-            new = Twig(agreed, head, forked, () if agreed < len(nodes) else (head,))
+            new = VersionBranch(agreed, head, forked, () if agreed < len(nodes) else (head,))
             break
         if agreed == len(nodes):
             new = replace(twig, ended=(*twig.ended, head))
@@ -165,11 +165,11 @@ def _planted(twig: Twig | None, head: int, nodes: Sequence[Node], depth: int, re
     return new
 
 
-def _any_head(entry: Entry) -> int:
+def _any_head(entry: BranchPoint) -> int:
     return entry.ended[0] if entry.ended else next(iter(entry.below.values())).head
 
 
-def _heads(twig: Twig) -> Iterator[int]:
+def _heads(twig: VersionBranch) -> Iterator[int]:
     stack = [twig]
     while stack:
         at = stack.pop()

@@ -81,7 +81,7 @@ class Delta:
         for hunk in reversed(self.hunks):
             nodes[hunk.start : hunk.stop] = hunk.nodes
 
-    def restored(self) -> Iterator[Node]:
+    def restored_nodes(self) -> Iterator[Node]:
         """Yield the nodes that the older list has and this delta holds."""
         for hunk in self.hunks:
             yield from hunk.nodes

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hermes.graph.edit import SEQUENTIAL, SUBAGENT_CALL, SUBAGENT_RETURN
-from hermes.graph.history import History
-from hermes.graph.message import SIDE, canonical_message, digest
+from hermes.graph.history import GraphHistory
+from hermes.graph.message import METADATA, canonical_message, digest
 from hermes.graph.response import Response
 
 
-def histories(top: History) -> list[History]:
+def histories(top: GraphHistory) -> list[GraphHistory]:
     """Return the graph itself and every chat attached anywhere in it, each once, in the order of discovery."""
     found = [top]
     seen = {id(top)}
@@ -25,7 +25,7 @@ def histories(top: History) -> list[History]:
     return found
 
 
-def responses(top: History) -> Iterator[Response]:
+def responses(top: GraphHistory) -> Iterator[Response]:
     """Yield every sample once, a graph's own in the order of sampling, then those of attached chats.
 
     A sample that several chats hold (a fork, a later snapshot of one subagent) is one sample. The same sample id with
@@ -48,7 +48,7 @@ class Edge(NamedTuple):
     target: str
 
 
-def edges(top: History) -> Iterator[Edge]:
+def edges(top: GraphHistory) -> Iterator[Edge]:
     """Yield every edge once: the messages of every version in order, kept heads to their successors, subagents in and out."""
     seen: set[Edge] = set()
     for history in histories(top):
@@ -58,7 +58,7 @@ def edges(top: History) -> Iterator[Edge]:
                 yield edge
 
 
-def _edges_of(history: History) -> Iterator[Edge]:
+def _edges_of(history: GraphHistory) -> Iterator[Edge]:
     for place in range(len(history.kept) + 1):
         nodes = history.nodes_at(place)
         ids = [history.id_of(place, length).hex() for length in range(len(nodes) + 1)]
@@ -93,7 +93,7 @@ class Report:
         return not self.problems
 
 
-def verify(top: History) -> Report:
+def verify(top: GraphHistory) -> Report:
     """Compute every id again from the content and compare it with the one that was given out or loaded."""
     problems: list[str] = []
     redacted: list[str] = []
@@ -107,7 +107,7 @@ def verify(top: History) -> Report:
             if not node.redacted and node.digest != digest(canonical_message(node)):
                 problems.append(f"{where}a message was altered after it was recorded: {node.get('role')}")
             chat = node.chat
-            if chat is not None and node[SIDE].get("length") != len(chat):
+            if chat is not None and node[METADATA].get("length") != len(chat):
                 problems.append(f"{where}metadata.length is not the length of the attached chat")
         names: set[str] = set()
         by_place = sorted(enumerate(history.settle()), key=lambda pair: history.place_of(pair[1].head))

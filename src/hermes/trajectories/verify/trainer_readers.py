@@ -14,43 +14,43 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from hermes.trajectories.verify.units import Ints, Unit, Unreadable, broken, floats, ints, json_lines
+from hermes.trajectories.verify.exported_rows import ExportedRow, Ints, UnreadableFile, floats, ints, json_lines, unreadable_row
 
-IGNORED = -100
-WRONG = (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError)
+IGNORED_LABEL = -100
+SHAPE_ERRORS = (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError)
 """What taking a value apart raises if it is not of the expected shape."""
 
 
-def read_verl(folder: Path) -> Iterator[Unit]:
+def read_verl(folder: Path) -> Iterator[ExportedRow]:
     """`rows.jsonl`: prompt_ids + response_ids, trained where response_mask is 1."""
     for row, line in json_lines(folder / "rows.jsonl"):
-        yield _attempt("rows.jsonl", row, lambda: _verl(row, line))  # noqa: B023  # called at once
+        yield _row_or_fault("rows.jsonl", row, lambda: _verl(row, line))  # noqa: B023  # called at once
 
 
-def read_atropos(folder: Path) -> Iterator[Unit]:
+def read_atropos(folder: Path) -> Iterator[ExportedRow]:
     """`groups.jsonl`: in each line many rows, trained where masks is not -100; 1.0 is the logprob of what is not trained."""
     row = 0
     for number, group in json_lines(folder / "groups.jsonl"):
         columns: list[Any] = [group.get(key) for key in ("tokens", "masks", "scores", "advantages", "inference_logprobs", "overrides")]
         if not all(isinstance(column, list) and len(column) == len(columns[0]) for column in columns):
-            raise Unreadable("groups.jsonl", f"line {number + 1} is not a ScoredDataGroup with as many of everything as tokens")
+            raise UnreadableFile("groups.jsonl", f"line {number + 1} is not a ScoredDataGroup with as many of everything as tokens")
         for at in range(len(columns[0])):
-            yield _attempt("groups.jsonl", row, lambda: _atropos(row, at, group))  # noqa: B023  # called at once
+            yield _row_or_fault("groups.jsonl", row, lambda: _atropos(row, at, group))  # noqa: B023  # called at once
             row += 1
 
 
-def read_agentlightning(folder: Path) -> Iterator[Unit]:
+def read_agentlightning(folder: Path) -> Iterator[ExportedRow]:
     """`events.jsonl`, and the same in `spans.jsonl`: each call by itself."""
     events = (line for _, line in json_lines(folder / "events.jsonl") if line.get("event_type") == "model_request")
     spans = (line for _, line in json_lines(folder / "spans.jsonl") if line.get("name") == "openai.chat.completion")
     for row, (event, span) in enumerate(zip_longest(events, spans)):
         if event is None:
-            yield broken("spans.jsonl", row, "has no event beside it")
+            yield unreadable_row("spans.jsonl", row, "has no event beside it")
         else:
-            yield _attempt("events.jsonl", row, lambda: _agentlightning(row, event, span))  # noqa: B023  # called at once
+            yield _row_or_fault("events.jsonl", row, lambda: _agentlightning(row, event, span))  # noqa: B023  # called at once
 
 
-def read_verifiers(folder: Path) -> Iterator[Unit]:
+def read_verifiers(folder: Path) -> Iterator[ExportedRow]:
     """`traces.jsonl`: each sampled node, behind the nodes from the root down to it."""
     row = 0
     for number, episode in json_lines(folder / "traces.jsonl"):
@@ -59,11 +59,11 @@ def read_verifiers(folder: Path) -> Iterator[Unit]:
             for trace in traces:
                 yield from _verifiers(row, number, trace)
                 row += sum(node["sampled"] is True for node in trace["nodes"])
-        except WRONG as error:
-            raise Unreadable("traces.jsonl", f"line {number + 1} is not an Episode ({error!r})") from None
+        except SHAPE_ERRORS as error:
+            raise UnreadableFile("traces.jsonl", f"line {number + 1} is not an Episode ({error!r})") from None
 
 
-def read_slime(folder: Path) -> Iterator[Unit]:
+def read_slime(folder: Path) -> Iterator[ExportedRow]:
     """`rollout_<n>.pt`: samples, of which the last response_length tokens have a loss_mask."""
     row = 0
     rollouts: dict[Any, tuple[Any, Any]] = {}
@@ -71,19 +71,19 @@ def read_slime(folder: Path) -> Iterator[Unit]:
         path = folder / f"rollout_{number}.pt"
         if number and not path.exists():
             return
-        data = _plain(path)
+        data = _load_plain(path)
         if not isinstance(data, dict) or data.get("rollout_id") != number or not isinstance(data.get("samples"), list):
-            raise Unreadable(path.name, f"not the samples of rollout {number}")
+            raise UnreadableFile(path.name, f"not the samples of rollout {number}")
         for sample in data["samples"]:
-            yield _attempt(path.name, row, lambda: _slime(path.name, row, sample, rollouts))  # noqa: B023  # called at once
+            yield _row_or_fault(path.name, row, lambda: _slime(path.name, row, sample, rollouts))  # noqa: B023  # called at once
             row += 1
 
 
-def _attempt(file: str, row: int, read: Callable[[], Unit]) -> Unit:
+def _row_or_fault(file: str, row: int, read: Callable[[], ExportedRow]) -> ExportedRow:
     try:
         return read()
-    except WRONG as error:
-        return broken(file, row, f"is not what it should be ({error!r})")
+    except SHAPE_ERRORS as error:
+        return unreadable_row(file, row, f"is not what it should be ({error!r})")
 
 
 def _origin(about: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _origin(about: Mapping[str, Any]) -> dict[str, Any]:
     return {**known, "samples": {sample["sample"]: (sample["start"], sample["end"]) for sample in about["samples"]}}
 
 
-def _complete(unit: Unit, mask: Any, scores: Any) -> Unit:
+def _complete(unit: ExportedRow, mask: Any, scores: Any) -> ExportedRow:
     """Fill in mask and logprobs of a row that states them for its last tokens only."""
     tokens, values, logprobs = unit.tokens, ints(mask), floats(scores)
     if len(values) > len(tokens) or len(values) != len(logprobs) or not np.isin(values, (0, 1)).all():
@@ -110,23 +110,23 @@ def _complete(unit: Unit, mask: Any, scores: Any) -> Unit:
     return unit
 
 
-def _verl(row: int, line: Mapping[str, Any]) -> Unit:
+def _verl(row: int, line: Mapping[str, Any]) -> ExportedRow:
     prompt, response = ints(line["prompt_ids"]), ints(line["response_ids"])
     if len(response) != len(line["response_mask"]):
         raise ValueError("response_mask is not as long as response_ids")
     about = line["extra_fields"]["hermes"]
     faults = [] if about["row"] == row else [f"says that it is row {about['row']}"]
     tokens = np.concatenate([prompt, response])
-    unit = Unit("rows.jsonl", row, tokens, np.empty(0, np.bool_), **_origin(about), faults=faults)
+    unit = ExportedRow("rows.jsonl", row, tokens, np.empty(0, np.bool_), **_origin(about), faults=faults)
     return _complete(unit, line["response_mask"], line["response_logprobs"])
 
 
-def _atropos(row: int, at: int, group: Mapping[str, Any]) -> Unit:
+def _atropos(row: int, at: int, group: Mapping[str, Any]) -> ExportedRow:
     tokens, masks = ints(group["tokens"][at]), ints(group["masks"][at])
     logprobs, advantages = floats(group["inference_logprobs"][at]), floats(group["advantages"][at])
     if not len(tokens) == len(masks) == len(logprobs) == len(advantages):
         raise ValueError("masks, advantages and inference_logprobs are not as long as tokens")
-    mask = masks != IGNORED
+    mask = masks != IGNORED_LABEL
     faults = []
     if not np.array_equal(masks[mask], tokens[mask]):
         faults.append(f"token {int(np.argmax(mask & (masks != tokens)))}: masks is neither -100 nor the token")
@@ -135,10 +135,10 @@ def _atropos(row: int, at: int, group: Mapping[str, Any]) -> Unit:
     about = group["overrides"][at]["hermes"]
     if group["group_overrides"]["hermes"] != {"session": about["session"], "tokenizer": about["tokenizer"]}:
         faults.append("is of another session or tokenizer than its group")
-    return Unit("groups.jsonl", row, tokens, mask, mask.astype(np.float32), logprobs, **_origin(about), faults=faults)
+    return ExportedRow("groups.jsonl", row, tokens, mask, mask.astype(np.float32), logprobs, **_origin(about), faults=faults)
 
 
-def _agentlightning(row: int, event: Mapping[str, Any], span: Mapping[str, Any] | None) -> Unit:
+def _agentlightning(row: int, event: Mapping[str, Any], span: Mapping[str, Any] | None) -> ExportedRow:
     data = event["data"]
     prompt, response, scores = ints(data["prompt_token_ids"]), ints(data["response_token_ids"]), floats(data["response_log_probs"])
     if len(response) != len(scores):
@@ -159,10 +159,10 @@ def _agentlightning(row: int, event: Mapping[str, Any], span: Mapping[str, Any] 
     mask = np.arange(len(tokens)) >= len(prompt)
     logprobs = np.concatenate([np.zeros(len(prompt), np.float32), scores])
     samples = {data["hermes"]["sample"]: (len(prompt), len(tokens))}
-    return Unit("events.jsonl", row, tokens, mask, mask.astype(np.float32), logprobs, samples=samples, faults=faults)
+    return ExportedRow("events.jsonl", row, tokens, mask, mask.astype(np.float32), logprobs, samples=samples, faults=faults)
 
 
-def _verifiers(row: int, group: int, trace: Mapping[str, Any]) -> Iterator[Unit]:
+def _verifiers(row: int, group: int, trace: Mapping[str, Any]) -> Iterator[ExportedRow]:
     about = trace["info"]["hermes"]
     named = {sample["node"]: sample for sample in about["samples"]}
     nodes = trace["nodes"]
@@ -189,10 +189,10 @@ def _verifiers(row: int, group: int, trace: Mapping[str, Any]) -> Iterator[Unit]
             faults.append("there is not one logprob for each trained token")
         here = {**about, "samples": [named[number]] if number in named else []}
         weight = mask.astype(np.float32)
-        yield Unit("traces.jsonl", row + place, tokens, mask, weight, logprobs, **_origin(here), group=group, faults=faults)
+        yield ExportedRow("traces.jsonl", row + place, tokens, mask, weight, logprobs, **_origin(here), group=group, faults=faults)
 
 
-def _slime(file: str, row: int, sample: Mapping[str, Any], rollouts: dict[Any, tuple[Any, Any]]) -> Unit:
+def _slime(file: str, row: int, sample: Mapping[str, Any], rollouts: dict[Any, tuple[Any, Any]]) -> ExportedRow:
     tokens = ints(sample["tokens"])
     if sample["response_length"] != len(sample["loss_mask"]):
         raise ValueError("loss_mask is not as long as response_length")
@@ -203,11 +203,11 @@ def _slime(file: str, row: int, sample: Mapping[str, Any], rollouts: dict[Any, t
         faults.append(f"rollout_id {sample['rollout_id']} is that of another rollout too")
     if sample["status"] != "completed" or sample["remove_sample"]:
         faults.append("slime would leave it out")
-    unit = Unit(file, row, tokens, np.empty(0, np.bool_), **_origin(about), faults=faults)
+    unit = ExportedRow(file, row, tokens, np.empty(0, np.bool_), **_origin(about), faults=faults)
     return _complete(unit, sample["loss_mask"], sample["rollout_log_probs"])
 
 
-class _Plain(pickle.Unpickler):
+class _PlainUnpickler(pickle.Unpickler):
     """Loads None, numbers, texts, lists and dicts, and refuses everything that could run code."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
@@ -217,11 +217,11 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError("asks for a tensor")
 
 
-def _plain(path: Path) -> Any:
+def _load_plain(path: Path) -> Any:
     try:
         with zipfile.ZipFile(path) as file:
             [name] = [name for name in file.namelist() if name.endswith("/data.pkl")]
             with file.open(name) as data:
-                return _Plain(data).load()
-    except (OSError, zipfile.BadZipFile, pickle.UnpicklingError, EOFError, *WRONG) as error:
-        raise Unreadable(path.name, f"cannot be read ({error})") from None
+                return _PlainUnpickler(data).load()
+    except (OSError, zipfile.BadZipFile, pickle.UnpicklingError, EOFError, *SHAPE_ERRORS) as error:
+        raise UnreadableFile(path.name, f"cannot be read ({error})") from None

@@ -12,10 +12,10 @@ from hermes.graph import Edge, MessageGraph
 from hermes.graph.node import extend_ids, root_id
 
 SEQUENTIAL = "sequential"
-INTO_A_CHAT = frozenset({"subagent_call", "subagent_return"})
+SUBAGENT_EDGES = frozenset({"subagent_call", "subagent_return"})
 
 
-class Link(NamedTuple):
+class ResponseLink(NamedTuple):
     """A connection between two responses, by their ids."""
 
     kind: str
@@ -23,28 +23,28 @@ class Link(NamedTuple):
     target: str
 
 
-def links(graph: MessageGraph) -> list[Link]:
+def response_links(graph: MessageGraph) -> list[ResponseLink]:
     """Return every connection of that kind once. A response without one (the first of a chat, a plain next turn) is in none."""
     if len(graph.versions) == 1 and all(node.chat is None for node in graph.versions[0]):
         return []  # the usual case: nothing was edited and nobody delegated
-    sampled = _sampled(graph)
+    sampled = _sampled_contexts(graph)
     edges = list(graph.edges())
     parent = {edge.target: edge.source for edge in edges if edge.kind == SEQUENTIAL}
     first = _first_below(sampled, parent)
-    found: dict[Link, None] = {}
+    found: dict[ResponseLink, None] = {}
     for edge in edges:
         if edge.kind == SEQUENTIAL:
             continue
-        source = next((context for context in _up(edge.source, parent) if context in sampled), None)
+        source = next((context for context in _ancestors(edge.source, parent) if context in sampled), None)
         if source is None:
             continue
-        targets = first.get(edge.target, []) if edge.kind in INTO_A_CHAT else _first_after(edge, sampled, parent)
+        targets = first.get(edge.target, []) if edge.kind in SUBAGENT_EDGES else _first_after(edge, sampled, parent)
         for target in targets:
-            found.update(dict.fromkeys(Link(edge.kind, sampled[source][0], response) for response in sampled[target]))
+            found.update(dict.fromkeys(ResponseLink(edge.kind, sampled[source][0], response) for response in sampled[target]))
     return list(found)
 
 
-def _sampled(graph: MessageGraph) -> dict[str, list[str]]:
+def _sampled_contexts(graph: MessageGraph) -> dict[str, list[str]]:
     """Return the responses by the context that ends with them: several where twins are."""
     found: dict[str, list[str]] = {}
     for chat in _chats(graph):
@@ -71,7 +71,7 @@ def _chats(graph: MessageGraph) -> Iterator[MessageGraph]:
                     waiting.append(node.chat.graph)
 
 
-def _up(context: str, parent: dict[str, str]) -> Iterator[str]:
+def _ancestors(context: str, parent: dict[str, str]) -> Iterator[str]:
     at: str | None = context
     while at is not None:
         yield at
@@ -83,7 +83,7 @@ def _first_below(sampled: dict[str, list[str]], parent: dict[str, str]) -> dict[
     first: dict[str, list[str]] = {}
     for context in sampled:
         first.setdefault(context, []).append(context)
-        for above in _up(parent[context], parent):
+        for above in _ancestors(parent[context], parent):
             if above in sampled:
                 break
             first.setdefault(above, []).append(context)
@@ -92,9 +92,9 @@ def _first_below(sampled: dict[str, list[str]], parent: dict[str, str]) -> dict[
 
 def _first_after(edge: Edge, sampled: dict[str, list[str]], parent: dict[str, str]) -> list[str]:
     """Return the first sampled context on the way to an edge's target that is not on the way to its source."""
-    shared = set(_up(edge.source, parent))
+    shared = set(_ancestors(edge.source, parent))
     after = []
-    for context in _up(edge.target, parent):
+    for context in _ancestors(edge.target, parent):
         if context in shared:
             break
         if context in sampled:

@@ -10,7 +10,7 @@ from hermes.graph import CallRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class SampleRequest:
     """What a model is asked."""
 
     messages: Sequence[Mapping[str, Any]]
@@ -26,7 +26,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledMessage:
     """What a model said: the message, how it was sampled, and what it cost."""
 
     message: Mapping[str, Any]
@@ -42,12 +42,12 @@ class ModelFailed(Exception):
         self.is_final, self.is_spent = is_final or is_spent, is_spent
 
 
-class Model(Protocol):
+class SamplingModel(Protocol):
     """Somebody to ask. Answers are never taken from a cache: samples are independent of each other."""
 
     @property
     def name(self) -> str: ...
 
-    async def sample(self, request: Request) -> Sampled:
+    async def sample(self, request: SampleRequest) -> SampledMessage:
         """Return one answer; raise ModelFailed."""
         ...

@@ -10,24 +10,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from hermes.trajectories.calls import TOKEN, Call
+from hermes.trajectories.calls import TOKEN_BYTES, SampledCall
 from hermes.trajectories.formats.parquet import policy_spans
 from hermes.trajectories.plan import RolloutPlan
 from hermes.trajectories.rows import Row
 
 
-def unweighted(rollout: RolloutPlan) -> Iterator[Row]:
+def unweighted_rows(rollout: RolloutPlan) -> Iterator[Row]:
     """Yield the rollout's rows in order, each as often as its samples overlap. `parent` and `shared` are those of the canonical row.
 
     [P A B] with A* twice and B* once gives [P A* B*] and, cut behind the last token that it trains, [P A*]."""
     for row in rollout.rows:
         for layer in _layers(row):
-            yield replace(row, calls=tuple(layer), tokens=row.tokens[: max(call.end for call in layer) * TOKEN])
+            yield replace(row, calls=tuple(layer), tokens=row.tokens[: max(call.end for call in layer) * TOKEN_BYTES])
 
 
-def _layers(row: Row) -> list[list[Call]]:
+def _layers(row: Row) -> list[list[SampledCall]]:
     """Part a row's calls into the least number of lists in which no two train the same token."""
-    layers: list[list[Call]] = []
+    layers: list[list[SampledCall]] = []
     for call in _in_order(row):
         free = next((layer for layer in layers if layer[-1].end <= call.start), None)
         if free is None:
@@ -37,13 +37,13 @@ def _layers(row: Row) -> list[list[Call]]:
     return layers
 
 
-def depth_first(rollout: RolloutPlan) -> Iterator[Call]:
+def depth_first(rollout: RolloutPlan) -> Iterator[SampledCall]:
     """Yield a rollout's calls one by one, for readers that know no rows: row by row, in each from the shortest context to the longest."""
     for row in rollout.rows:
         yield from _in_order(row)
 
 
-def _in_order(row: Row) -> list[Call]:
+def _in_order(row: Row) -> list[SampledCall]:
     return sorted(row.calls, key=lambda call: (call.start, call.end, call.order))
 
 
@@ -56,11 +56,11 @@ def provenance(row: Row, rollout: RolloutPlan) -> dict[str, Any]:
         "reward": row.calls[0].rollout_reward,
         "loss_scale": rollout.loss_scale,
         "on_policy": all(call.on_policy for call in row.calls),
-        "samples": [sample(call) for call in row.calls],
+        "samples": [sample_facts(call) for call in row.calls],
     }
 
 
-def sample(call: Call) -> dict[str, Any]:
+def sample_facts(call: SampledCall) -> dict[str, Any]:
     """Return what is known of one sample; start, end and policy spans are in tokens of the row."""
     return {
         "sample": call.sample_id,

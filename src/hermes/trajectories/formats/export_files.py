@@ -1,5 +1,5 @@
 """What writers write into: a file of lines, a document for each row. Made for a folder they write there; made for none they keep what
-they are given, as a part of an export that others make the rest of (see `hermes.trajectories.parts`)."""
+they are given, as a part of an export that others make the rest of (see `hermes.trajectories.chunk_worker`)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO
 
-from hermes.trajectories.ledger import renumbered
+from hermes.trajectories.ledger import renumber_rows
 
 
-class Lines:
+class LineFile:
     """A file that grows line by line."""
 
     def __init__(self, folder: Path | None, name: str, *, has_rows: bool = False) -> None:
@@ -26,13 +26,13 @@ class Lines:
         return self._file.read()
 
     def take(self, part: bytes, first_row: int) -> None:
-        self._file.write(renumbered(part, first_row) if self._has_rows else part)
+        self._file.write(renumber_rows(part, first_row) if self._has_rows else part)
 
     def close(self) -> None:
         self._file.close()
 
 
-class Documents:
+class DocumentFiles:
     """A file for each row, with the row's number in its name."""
 
     def __init__(self, folder: Path | None, name: str) -> None:

@@ -11,12 +11,12 @@ from rich.tree import Tree
 from hermes.graph import MessageGraph, Version
 from hermes.graph.node import Node
 
-FACES = {"system": "📋", "developer": "📋", "user": "👤", "assistant": "🤖", "tool": "🔧", "function": "🔧"}
-UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+ROLE_ICONS = {"system": "📋", "developer": "📋", "user": "👤", "assistant": "🤖", "tool": "🔧", "function": "🔧"}
+UNSAFE_CHARS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What must not reach a terminal: control characters, marks that turn the direction of writing, halves of a character."""
 
 
-def picture(graph: MessageGraph, title: str = "conversation", levels: int = 8) -> Tree:
+def graph_tree(graph: MessageGraph, title: str = "conversation", levels: int = 8) -> Tree:
     """Return a Rich tree; sampled messages are green, copies and authored ones plain, what an older version shares is left out.
 
     Chats inside chats are drawn `levels` deep, each where it is met first."""
@@ -25,7 +25,7 @@ def picture(graph: MessageGraph, title: str = "conversation", levels: int = 8) -
 
 def one_line(text: str) -> str:
     """Return a text as one line that is safe to show: a message may hold line breaks and the escape codes of a terminal."""
-    return UNSHOWN.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
+    return UNSAFE_CHARS.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
 
 
 def _draw(graph: MessageGraph, title: str, levels: int, drawn: set[int]) -> Tree:
@@ -37,7 +37,7 @@ def _draw(graph: MessageGraph, title: str, levels: int, drawn: set[int]) -> Tree
     current = versions[-1]
     _add_messages(tree.add(Text("now", "bold")), current, 0, levels, drawn)
     for version in reversed(versions[:-1]):
-        shared = _shared(version, current)
+        shared = _shared_length(version, current)
         target = "now" if version.successor == current.place else f"version {(version.successor or 0) + 1}"
         arrow = f"┄ {one_line(version.kind or '')} ┄▶ {target}"
         branch = tree.add(Text.assemble((f"version {version.place + 1}", "yellow"), " ", (arrow, "dim")))
@@ -67,7 +67,7 @@ def _add_messages(tree: Tree, version: Version, start: int, levels: int, drawn: 
 
 def _line(node: Node, *, is_sampled: bool) -> Text:
     role = node["role"]
-    line = Text(f"{FACES[role]} {role:<9} ", style="green" if is_sampled else "")
+    line = Text(f"{ROLE_ICONS[role]} {role:<9} ", style="green" if is_sampled else "")
     line.append(one_line(" ".join(_words(node))) or "(empty)")
     if is_sampled:
         line.append("  ● sampled", style="bold green")
@@ -87,15 +87,15 @@ def _words(node: Node) -> Iterable[str]:
         yield f"→ {function.get('name', '?')}({function.get('arguments', '')})" if isinstance(function, dict) else "→ a tool"
 
 
-def _shared(one: Version, other: Version) -> int:
+def _shared_length(one: Version, other: Version) -> int:
     """How many leading messages two versions have in common, the chats attached to them included.
 
     An edit of the metadata alone keeps a version, because the old chat's samples would be lost with it."""
     pairs = enumerate(zip(one, other, strict=False))
-    return next((index for index, (left, right) in pairs if not _same(left, right)), min(len(one), len(other)))
+    return next((index for index, (left, right) in pairs if not _is_same(left, right)), min(len(one), len(other)))
 
 
-def _same(left: Node, right: Node) -> bool:
+def _is_same(left: Node, right: Node) -> bool:
     chats = [node.chat and id(node.chat.history) for node in (left, right)]
     return left.digest == right.digest and chats[0] == chats[1]
 

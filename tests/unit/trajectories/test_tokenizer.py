@@ -9,10 +9,10 @@ from tokenizers import Regex, models, pre_tokenizers
 from tokenizers import Tokenizer as Vocabulary
 
 from hermes import CallRecord, MessageGraph
-from hermes.trajectories.calls import Policies, read_calls
-from hermes.trajectories.errors import SettingsError, TrajectoryError
-from hermes.trajectories.source import Session
-from hermes.trajectories.tokenize import load_tokenizer
+from hermes.trajectories.calls import SamplePolicies, read_calls
+from hermes.trajectories.errors import TrajectoryError, TrajectorySettingsError
+from hermes.trajectories.source import ExportSession
+from hermes.trajectories.tokenizer import load_tokenizer
 
 TEMPLATE = """\
 {%- if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}
@@ -44,7 +44,7 @@ def test_calls_without_ids_are_tokenised_and_off_policy(tmp_path: Path) -> None:
     chat.commit(chat.prepare(tools=[{"name": "f"}], ephemeral="Be kind."), {"role": "assistant", "content": "yo"})
     chat.append({"role": "user", "content": "bye"})
     chat.append({"role": "assistant", "content": "so"}, call=CallRecord(prompt_token_ids=[1], token_ids=[2], logprobs=[-1]))
-    derived, recorded = read_calls(Session("s", chat), Policies(), load_tokenizer(folder))
+    derived, recorded = read_calls(ExportSession("s", chat), SamplePolicies(), load_tokenizer(folder))
     assert decode(folder, derived.prompt) == '<tools>[{"name": "f"}]</tools><system>Be kind.<end><user>hi<end><assistant>'
     assert decode(folder, derived.completion) == "yo<end>"
     assert (derived.on_policy, derived.trained, derived.tokenizer, set(derived.logprobs)) == (False, 3, "toy", {0})
@@ -55,7 +55,7 @@ def test_reasons_come_before_tokenising(tmp_path: Path) -> None:
     chat = MessageGraph([{"role": "user", "content": "hi"}])
     chat.append({"role": "assistant", "content": "yo"})
     chat.annotate(next(chat.responses()), consent=False)
-    (call,) = read_calls(Session("s", chat), Policies(), load_tokenizer(save_tokenizer(tmp_path / "toy")))
+    (call,) = read_calls(ExportSession("s", chat), SamplePolicies(), load_tokenizer(save_tokenizer(tmp_path / "toy")))
     assert (call.trained, call.excluded[0].reason) == (0, "no consent")
 
 
@@ -79,8 +79,8 @@ def test_a_template_that_cannot_serve_is_refused_in_one_line(tmp_path: Path, tem
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="nowhere"):
+    with pytest.raises(TrajectorySettingsError, match="nowhere"):
         load_tokenizer(tmp_path / "nowhere")
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(SettingsError, match=str(tmp_path)):
+    with pytest.raises(TrajectorySettingsError, match=str(tmp_path)):
         load_tokenizer(tmp_path)

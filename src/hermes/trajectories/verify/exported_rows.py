@@ -15,18 +15,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hermes.trajectories.verify.ledger import no_json
+from hermes.trajectories.verify.ledger import refuse_constant
 
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
 
 BATCH_ROWS = 32
-MAY_BE_NULL = frozenset({"reward", "on_policy"})
+NULLABLE_COLUMNS = frozenset({"reward", "on_policy"})
 """A reward need not be known; that on_policy is stated is checked where rows are."""
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """A file of the export cannot be read as its format says."""
 
     def __init__(self, file: str, reason: str) -> None:
@@ -36,7 +36,7 @@ class Unreadable(Exception):
 
 
 @dataclass(slots=True)
-class Unit:
+class ExportedRow:
     """One row: tokens, which of them are trained, for how many samples each, and with which logprobs."""
 
     file: str
@@ -61,7 +61,7 @@ class Unit:
 
 
 @dataclass(slots=True)
-class Tree:
+class ExportedTree:
     """One flattened trie. `entries` are the trained tokens: for each sample the places of its tokens, and their logprobs."""
 
     file: str
@@ -83,7 +83,7 @@ class Tree:
 
 
 @dataclass(slots=True)
-class Turns:
+class ExportedConversation:
     """One conversation as text: the digest of each turn, and which turns are marked as trainable."""
 
     file: str
@@ -110,12 +110,12 @@ def table_rows(path: Path, columns: Mapping[str, pa.DataType]) -> Iterator[dict[
             for name, kind in columns.items():
                 at = file.schema_arrow.get_field_index(name)
                 if at < 0 or file.schema_arrow.field(at).type != kind:
-                    raise Unreadable(path.name, f"no column {name!r} of type {kind}")
+                    raise UnreadableFile(path.name, f"no column {name!r} of type {kind}")
             for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
                 for at in range(batch.num_rows):
                     yield {name: _value(batch.column(name)[at]) for name in columns}
     except (pa.ArrowException, OSError) as error:
-        raise Unreadable(path.name, f"cannot be read ({error})") from None
+        raise UnreadableFile(path.name, f"cannot be read ({error})") from None
 
 
 def _value(scalar: Any) -> Any:
@@ -133,19 +133,19 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines):
-                value = json.loads(line, parse_constant=no_json)
+                value = json.loads(line, parse_constant=refuse_constant)
                 if not isinstance(value, dict):
-                    raise Unreadable(path.name, f"line {number + 1} is not an object")
+                    raise UnreadableFile(path.name, f"line {number + 1} is not an object")
                 yield number, value
                 if not line.endswith(b"\n"):
-                    raise Unreadable(path.name, f"line {number + 1} is cut off")
+                    raise UnreadableFile(path.name, f"line {number + 1} is cut off")
     except (ValueError, RecursionError):
-        raise Unreadable(path.name, f"line {number + 1} is not JSON") from None
+        raise UnreadableFile(path.name, f"line {number + 1} is not JSON") from None
     except OSError as error:
-        raise Unreadable(path.name, f"cannot be read ({error.strerror})") from None
+        raise UnreadableFile(path.name, f"cannot be read ({error.strerror})") from None
 
 
-def readable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return a text with U+FFFD for each half of a surrogate pair, as formats write them for readers that refuse such halves."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -166,16 +166,16 @@ def _numbers(values: Any) -> list[Any]:
     return values
 
 
-def broken(file: str, row: int, reason: str) -> Unit:
+def unreadable_row(file: str, row: int, reason: str) -> ExportedRow:
     """Return a row that could not be made out."""
-    return Unit(file, row, np.empty(0, np.int32), np.empty(0, np.bool_), faults=[reason])
+    return ExportedRow(file, row, np.empty(0, np.int32), np.empty(0, np.bool_), faults=[reason])
 
 
 def lengths_differ(row: Mapping[str, Any], columns: Iterable[str]) -> str | None:
     """Say which columns are not as long as the first of them, or which of any is missing; None if all is well."""
     first, *others = columns
     for name, value in row.items():
-        if value is None and name not in MAY_BE_NULL:
+        if value is None and name not in NULLABLE_COLUMNS:
             return f"{name} is missing"
     for name in (first, *others):
         if not isinstance(row[name], np.ndarray):

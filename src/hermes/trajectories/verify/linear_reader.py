@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hermes.trajectories.verify.units import Ints, Unit, broken, lengths_differ, table_rows
+from hermes.trajectories.verify.exported_rows import ExportedRow, Ints, lengths_differ, table_rows, unreadable_row
 
-NAME = "rows.parquet"
-IGNORED = -100
+FILE_NAME = "rows.parquet"
+IGNORED_LABEL = -100
 PER_TOKEN = {
     "input_ids": pa.list_(pa.int32()),
     "loss_mask": pa.list_(pa.bool_()),
@@ -42,17 +42,17 @@ TRL_COLUMNS = {
 }
 
 
-def read_rows(folder: Path) -> Iterator[Unit]:
+def read_rows(folder: Path) -> Iterator[ExportedRow]:
     """Yield every canonical row in the order of the file."""
-    before = _Before()
-    for number, row in enumerate(table_rows(folder / NAME, COLUMNS)):
+    before = _PreviousRows()
+    for number, row in enumerate(table_rows(folder / FILE_NAME, COLUMNS)):
         fault = lengths_differ(row, PER_TOKEN)
         if fault is not None:
-            yield broken(NAME, number, fault)
+            yield unreadable_row(FILE_NAME, number, fault)
             continue
         faults = [*_row_faults(number, row), *before.faults(number, row)]
-        yield Unit(
-            NAME,
+        yield ExportedRow(
+            FILE_NAME,
             number,
             row["input_ids"],
             row["loss_mask"],
@@ -63,16 +63,16 @@ def read_rows(folder: Path) -> Iterator[Unit]:
         )
 
 
-def read_trl(folder: Path) -> Iterator[Unit]:
+def read_trl(folder: Path) -> Iterator[ExportedRow]:
     """Yield TRL's rows: the same file with fewer columns, trained where the label is not -100, each token for one sample."""
-    for number, row in enumerate(table_rows(folder / NAME, TRL_COLUMNS)):
+    for number, row in enumerate(table_rows(folder / FILE_NAME, TRL_COLUMNS)):
         fault = lengths_differ(row, TRL_PER_TOKEN)
         if fault is not None:
-            yield broken(NAME, number, fault)
+            yield unreadable_row(FILE_NAME, number, fault)
             continue
-        row["loss_mask"] = row["labels"] != IGNORED
-        yield Unit(
-            NAME,
+        row["loss_mask"] = row["labels"] != IGNORED_LABEL
+        yield ExportedRow(
+            FILE_NAME,
             number,
             row["input_ids"],
             row["loss_mask"],
@@ -90,7 +90,7 @@ def _row_faults(number: int, row: Mapping[str, Any]) -> Iterator[str]:
         yield f"says that it is row {row['row']}"
     if not mask.any():
         yield "trains nothing"
-    wanted = np.where(mask, tokens, IGNORED)
+    wanted = np.where(mask, tokens, IGNORED_LABEL)
     rules = (
         ("labels", row["labels"] == wanted, "is not the token where trained and -100 elsewhere"),
         ("weight", (row["weight"] > 0) == mask, "is above zero exactly where loss_mask is not"),
@@ -115,7 +115,7 @@ def _span_faults(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 @dataclass(slots=True)
-class _Before:
+class _PreviousRows:
     """What came before a row in its rollout, in memory that one row's tokens fill.
 
     Rows come depth first, so the earlier row that shares most with a row shares it with the row before too (or with the one that
@@ -134,7 +134,7 @@ class _Before:
         if key != self.key:
             self.key, self.path, self.firsts, self.left = key, np.empty(0, np.int32), [], set()
         tokens = row["input_ids"]
-        shared = _shared(self.path, tokens)
+        shared = _shared_length(self.path, tokens)
         parent = next((first for end, first in self.firsts if end >= shared), -1) if shared else -1
         if (row["parent_row"], row["shared_prefix"]) != (parent, shared):
             said = f"says that it shares {row['shared_prefix']} tokens with row {row['parent_row']}"
@@ -153,7 +153,7 @@ class _Before:
         self.path = tokens.copy()
 
 
-def _shared(one: Ints, other: Ints) -> int:
+def _shared_length(one: Ints, other: Ints) -> int:
     size = min(len(one), len(other))
     same = one[:size] == other[:size]
     return size if same.all() else int(np.argmin(same))

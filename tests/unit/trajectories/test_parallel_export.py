@@ -13,20 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hermes import MessageGraph
-from hermes.trajectories.calls import Policies
-from hermes.trajectories.engines.local import FEW, Local
-from hermes.trajectories.errors import SettingsError, TrajectoryError
+from hermes.trajectories.calls import SamplePolicies
+from hermes.trajectories.engines.local import MIN_PARALLEL_CHUNKS, LocalEngine
+from hermes.trajectories.errors import TrajectoryError, TrajectorySettingsError
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.formats.row_groups import MAX_ROWS, RowGroups
 from hermes.trajectories.formats.tree import SCHEMA
-from hermes.trajectories.ledger import dump, renumbered
+from hermes.trajectories.ledger import dump, renumber_rows
+from hermes.trajectories.parallel_export import ExportProgress, export_on
 from hermes.trajectories.plan import ExportSettings
-from hermes.trajectories.shards import Step, export_on
-from hermes.trajectories.source import Document, Sessions
+from hermes.trajectories.source import FileSessions, GraphDocument
 from tests.unit.trajectories.programs import PROGRAMS, program_graphs
 from tests.unit.trajectories.programs import Step as ProgramStep
 from tests.unit.trajectories.shared_work import GRAPHS, Elsewhere, Processes, alone, annotated, chat_with, together, write
-from tests.unit.trajectories.test_tokenize import save_tokenizer
+from tests.unit.trajectories.test_tokenizer import save_tokenizer
 
 
 @pytest.mark.parametrize("kind", sorted(FORMATS))
@@ -35,7 +35,7 @@ def test_the_bytes_are_those_of_one_process(graphs: str, kind: str, tmp_path: Pa
     files = write(tmp_path / "graphs", GRAPHS[graphs](), at=2)
     asked = ExportSettings(format=kind)
     expected = alone(files, tmp_path / "alone", asked)
-    for number, (engine, size) in enumerate([(Elsewhere(), 1), (Elsewhere(window=3), 1), (Elsewhere(), 1_500), (Local(1), 1)]):
+    for number, (engine, size) in enumerate([(Elsewhere(), 1), (Elsewhere(window=3), 1), (Elsewhere(), 1_500), (LocalEngine(1), 1)]):
         assert together(engine, files, tmp_path / str(number), asked, chunk_bytes=size) == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2", "3", "alone", "graphs"]
 
@@ -56,8 +56,8 @@ def test_so_they_are_in_other_processes(kind: str, processes: Processes, tmp_pat
 
 def test_so_they_are_in_as_many_processes_as_are_asked_for(tmp_path: Path) -> None:
     files = write(tmp_path / "graphs", [line for name in GRAPHS for line in GRAPHS[name]()])
-    assert len(files[0].read_text().splitlines()) > FEW
-    assert together(Local(2), files, tmp_path / "two", ExportSettings()) == alone(files, tmp_path / "one", ExportSettings())
+    assert len(files[0].read_text().splitlines()) > MIN_PARALLEL_CHUNKS
+    assert together(LocalEngine(2), files, tmp_path / "two", ExportSettings()) == alone(files, tmp_path / "one", ExportSettings())
 
 
 NOTES = st.sampled_from([{"consent": False}, {"reward": 1.5}, {"rollout": "apart"}, {"exclude": "odd"}, {"reward": "much"}])
@@ -84,12 +84,14 @@ def _short(program: list[ProgramStep]) -> list[ProgramStep]:
     return program[:8]
 
 
-POLICIES = st.builds(Policies, keep=st.sampled_from(["all", "accepted"]), retries=st.sampled_from(["all", "last"]))
+POLICIES = st.builds(SamplePolicies, keep=st.sampled_from(["all", "accepted"]), retries=st.sampled_from(["all", "last"]))
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(inputs(), st.sampled_from(sorted(FORMATS)), POLICIES, st.integers(1, 4), st.integers(1, 20_000))
-def test_so_they_are_for_any_sessions_chunks_and_windows(lines: list[str], kind: str, policies: Policies, window: int, size: int) -> None:
+def test_so_they_are_for_any_sessions_chunks_and_windows(
+    lines: list[str], kind: str, policies: SamplePolicies, window: int, size: int
+) -> None:
     with TemporaryDirectory() as folder:
         files = write(Path(folder, "graphs"), lines)
         asked = ExportSettings(format=kind, policies=policies)
@@ -134,7 +136,7 @@ NAMES = st.text(st.sampled_from('"\\row:5,{} '), max_size=12)
 def test_only_rows_are_renumbered(name: str, row: int, first: int, reason: str) -> None:
     line = {"session": name, "trained": [{"row": row, "start": 5}], "excluded": [{"reason": reason}], "row": row}
     moved = line | {"trained": [{"row": first + row, "start": 5}], "row": first + row}
-    assert renumbered(dump(line) * 2, first) == dump(moved) * 2
+    assert renumber_rows(dump(line) * 2, first) == dump(moved) * 2
 
 
 def test_calls_without_ids_are_tokenised_by_whoever_does_the_work(processes: Processes, tmp_path: Path) -> None:
@@ -151,7 +153,7 @@ def test_calls_without_ids_are_tokenised_by_whoever_does_the_work(processes: Pro
 
 def test_a_tokenizer_that_is_not_there_is_told_before_anything_begins(tmp_path: Path) -> None:
     files = write(tmp_path / "graphs", [chat_with("a").to_json()])
-    with pytest.raises(SettingsError, match="toy"):
+    with pytest.raises(TrajectorySettingsError, match="toy"):
         together(Elsewhere(), files, tmp_path / "out", ExportSettings(), tokenizer=tmp_path / "toy")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["graphs"]
 
@@ -179,9 +181,9 @@ def test_nothing_is_left_behind_when_it_fails(tmp_path: Path) -> None:
 def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
-    with pytest.raises(SettingsError, match="exists and is not an empty folder"):
+    with pytest.raises(TrajectorySettingsError, match="exists and is not an empty folder"):
         together(Elsewhere(), [], tmp_path / "out", ExportSettings())
-    with pytest.raises(SettingsError, match="unknown format 'csv'"):
+    with pytest.raises(TrajectorySettingsError, match="unknown format 'csv'"):
         together(Elsewhere(), [], tmp_path / "other", ExportSettings(format="csv"))
 
 
@@ -192,9 +194,9 @@ class Moving:
         self.readings = list(readings)
         self.size = 1
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[GraphDocument]:
         lines = self.readings.pop(0)
-        return (Document(f"g:{number}", f"g, line {number}", line.encode()) for number, line in enumerate(lines, start=1))
+        return (GraphDocument(f"g:{number}", f"g, line {number}", line.encode()) for number, line in enumerate(lines, start=1))
 
 
 A, B, C, SAID = (chat.to_json() for chat in (chat_with("a"), chat_with("b"), chat_with("c"), annotated(chat_with("a"), reward=1.0)))
@@ -242,12 +244,12 @@ class Counting(Elsewhere):
     ],
 )
 def test_what_needs_no_second_reading_gets_none(lines: list[str], size: int, chunks: int, tmp_path: Path) -> None:
-    engine, steps = Counting(), list[Step]()
+    engine, steps = Counting(), list[ExportProgress]()
     files = write(tmp_path / "graphs", lines)
     together(engine, files, tmp_path / "out", ExportSettings(), chunk_bytes=size, on_step=steps.append)
     assert engine.chunks == chunks
     assert [step.bytes_read for step in steps] == sorted(step.bytes_read for step in steps)
-    assert steps[0].bytes_to_read == Sessions(files).size
+    assert steps[0].bytes_to_read == FileSessions(files).size
     manifest = json.loads((tmp_path / "out" / "ledger.jsonl").read_text().splitlines()[0])
     last = steps[-1]
     assert (last.bytes_read, last.sessions, last.tokens) == (last.bytes_to_read, len(lines), manifest["tokens"]["trained"])

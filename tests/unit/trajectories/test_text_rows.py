@@ -1,7 +1,15 @@
 """Text rows: one for each leaf of the trie of messages, each response trained once, twins apart, differences stated."""
 
 from hermes import CallRecord, MessageGraph
-from hermes.trajectories.texts import EPHEMERAL, REASONING_BACK, REASONING_GONE, TextRow, is_text, text_rows, whole
+from hermes.trajectories.text_rows import (
+    EPHEMERAL,
+    REASONING_BACK,
+    REASONING_GONE,
+    TextRow,
+    can_train_as_text,
+    replace_surrogates,
+    text_rows,
+)
 from tests.unit.trajectories.text_sessions import TOOLS, answer, calls_of, forked_session, sampled, tool_session, user
 
 
@@ -65,7 +73,7 @@ def test_text_needs_no_token_ids_but_consent_and_policies_hold() -> None:
     chat.annotate(by_name["excluded"], exclude="bad taste")
     wanted = frozenset(names) - {"refused"}
     calls = calls_of(chat, policy_versions=wanted)
-    assert {call.sample_id: is_text(call) for call in calls} == {
+    assert {call.sample_id: can_train_as_text(call) for call in calls} == {
         "none": True,
         "unscored": True,
         "derived": True,
@@ -105,4 +113,4 @@ def test_reasoning_that_was_sent_is_no_difference() -> None:
 
 
 def test_half_a_surrogate_pair_is_replaced_and_a_whole_one_is_not() -> None:
-    assert whole({"a\ud800": ["x\udc00y", "\U0001f600", 1, None]}) == {"a\ufffd": ["x\ufffdy", "\U0001f600", 1, None]}
+    assert replace_surrogates({"a\ud800": ["x\udc00y", "\U0001f600", 1, None]}) == {"a\ufffd": ["x\ufffdy", "\U0001f600", 1, None]}

@@ -12,29 +12,29 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from hermes.trajectories.calls import Call, Verdict, read_calls
-from hermes.trajectories.copies import Copies, Heard, counted, heard
-from hermes.trajectories.draft import Draft, Part, part_of
+from hermes.trajectories.calls import SampledCall, SampleVerdict, read_calls
+from hermes.trajectories.draft import ExportDraft, ExportPart, new_part_draft
+from hermes.trajectories.duplicates import SampleOccurrence, SeenSamples, calls_to_count, occurrence_of
 from hermes.trajectories.errors import SessionError, SourceError, TrajectoryError
-from hermes.trajectories.plan import ExportSettings, Format
-from hermes.trajectories.source import Document, Session, read_session
-from hermes.trajectories.tokenize import Tokenizer, load_tokenizer
+from hermes.trajectories.plan import ExportFormat, ExportSettings
+from hermes.trajectories.source import ExportSession, GraphDocument, read_session
+from hermes.trajectories.tokenizer import Tokenizer, load_tokenizer
 
-CHANGED = "the graphs changed while they were read; export them again"
+INPUT_CHANGED = "the graphs changed while they were read; export them again"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ChunkSettings:
     """What is done with every chunk."""
 
-    form: Format
+    form: ExportFormat
     settings: ExportSettings
     tokenizer: Path | None = None
     """Its folder, which every worker must have."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class ChunkDecision:
     """What a first reading of a chunk led to."""
 
     digest: bytes
@@ -46,20 +46,20 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ChunkTask:
     """A chunk, and what is wanted of it."""
 
-    documents: Sequence[Document]
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    documents: Sequence[GraphDocument]
+    verdicts: Mapping[str, SampleVerdict] = field(default_factory=dict)
     """By response id: what copies elsewhere say of samples in it."""
-    decided: Decided | None = None
+    decided: ChunkDecision | None = None
     """Then it is to be written, and nothing else: all is known of it."""
     is_written: bool = True
     """Without a decision: whether to write it on a guess, or only to say what is in it."""
 
 
 @dataclass(slots=True)
-class Done:
+class ChunkResult:
     """What became of a chunk."""
 
     size: int = 0
@@ -67,46 +67,46 @@ class Done:
     digest: bytes = b""
     broken: dict[int, tuple[str, str]] = field(default_factory=dict)
     """By the document: where it is, and what is wrong with it."""
-    samples: list[Heard] = field(default_factory=list)
-    unheard: list[bytes] = field(default_factory=list)
+    samples: list[SampleOccurrence] = field(default_factory=list)
+    unexported: list[bytes] = field(default_factory=list)
     """The response ids of graphs that can be decoded and not exported."""
     standings: bytes = b""
     """What each sample was taken for, where it was written."""
-    part: Part | None = None
+    part: ExportPart | None = None
     failed: str = ""
     """Why the whole export has to stop."""
 
 
-def do(order: Order, work: Work) -> Done:
+def export_chunk(order: ChunkTask, work: ChunkSettings) -> ChunkResult:
     """Do what is wanted of a chunk."""
-    done = Done(sum(len(document.text) for document in order.documents), _digest(order.documents))
+    done = ChunkResult(sum(len(document.text) for document in order.documents), _digest(order.documents))
     try:
         if order.decided is not None:
-            done.part = _written(order, order.decided, done.digest, work)
+            done.part = _write_decided(order, order.decided, done.digest, work)
         else:
-            _read(order, done, work)
+            _read_chunk(order, done, work)
     except TrajectoryError as error:
         done.failed = str(error)
     return done
 
 
-def _read(order: Order, done: Done, work: Work) -> None:
+def _read_chunk(order: ChunkTask, done: ChunkResult, work: ChunkSettings) -> None:
     """Say what is in a chunk; where it is wanted, write it as if nothing had come before it."""
-    draft = part_of(work.form, work.settings) if order.is_written else None
-    copies = Copies({})
+    draft = new_part_draft(work.form, work.settings) if order.is_written else None
+    copies = SeenSamples({})
     standings = bytearray()
     for session, calls in _sessions(order, done, work):
-        samples = [heard(call) for call in calls]
+        samples = [occurrence_of(call) for call in calls]
         done.samples += samples
         if draft is not None:
             guessed = [copies.hear(sample) for sample in samples]
             standings += bytes(guessed)
-            draft.write(session, list(counted(calls, guessed)))
+            draft.write(session, list(calls_to_count(calls, guessed)))
     if draft is not None:
         done.standings, done.part = bytes(standings), draft.part()
 
 
-def _sessions(order: Order, done: Done, work: Work) -> Iterator[tuple[Session, list[Call]]]:
+def _sessions(order: ChunkTask, done: ChunkResult, work: ChunkSettings) -> Iterator[tuple[ExportSession, list[SampledCall]]]:
     """Yield the sessions with their samples, and note what is broken."""
     for number, document in enumerate(order.documents):
         session = read_session(document)
@@ -117,27 +117,27 @@ def _sessions(order: Order, done: Done, work: Work) -> Iterator[tuple[Session, l
             calls = _calls(session, order, work)
         except SessionError as error:
             done.broken[number] = (session.name, str(error))
-            done.unheard += [bytes.fromhex(response.id) for response in session.graph.responses()]
+            done.unexported += [bytes.fromhex(response.id) for response in session.graph.responses()]
         else:
             yield session, calls
 
 
-def _written(order: Order, decided: Decided, digest: bytes, work: Work) -> Part:
+def _write_decided(order: ChunkTask, decided: ChunkDecision, digest: bytes, work: ChunkSettings) -> ExportPart:
     """Write a chunk of which all is known."""
     if digest != decided.digest:
-        raise TrajectoryError(CHANGED)
-    draft: Draft = part_of(work.form, work.settings)
+        raise TrajectoryError(INPUT_CHANGED)
+    draft: ExportDraft = new_part_draft(work.form, work.settings)
     at = 0
     for number, document in enumerate(order.documents):
         session = read_session(document, is_checked=True) if number not in decided.broken else None
-        if isinstance(session, Session):
+        if isinstance(session, ExportSession):
             calls = _calls(session, order, work)
-            draft.write(session, list(counted(calls, decided.standings[at : at + len(calls)])))
+            draft.write(session, list(calls_to_count(calls, decided.standings[at : at + len(calls)])))
             at += len(calls)
     return draft.part()
 
 
-def _calls(session: Session, order: Order, work: Work) -> list[Call]:
+def _calls(session: ExportSession, order: ChunkTask, work: ChunkSettings) -> list[SampledCall]:
     return read_calls(session, work.settings.policies, _tokenizer(work.tokenizer), order.verdicts)
 
 
@@ -147,7 +147,7 @@ def _tokenizer(folder: Path | None) -> Tokenizer | None:
     return load_tokenizer(folder) if folder is not None else None
 
 
-def _digest(documents: Iterable[Document]) -> bytes:
+def _digest(documents: Iterable[GraphDocument]) -> bytes:
     digest = hashlib.blake2b(digest_size=16)
     for document in documents:
         digest.update(document.text)

@@ -10,8 +10,8 @@ from itertools import count, zip_longest
 from pathlib import Path
 from typing import Any
 
-from hermes.trajectories.verify.ledger import no_json
-from hermes.trajectories.verify.units import Turns, Unreadable, json_lines, readable
+from hermes.trajectories.verify.exported_rows import ExportedConversation, UnreadableFile, json_lines, replace_surrogates
+from hermes.trajectories.verify.ledger import refuse_constant
 
 ROLES = {
     **dict.fromkeys(("system", "developer"), "system"),
@@ -26,19 +26,19 @@ _ESCAPED = re.compile(r"<\\(\\*)(?:(/?(?:think|tool_call|tool_response))|(ud[89a
 _CALLS = re.compile(r"(?:^|\n)<tool_call>\n.*", re.DOTALL)
 
 
-def read_sharegpt(folder: Path) -> Iterator[Turns]:
+def read_sharegpt(folder: Path) -> Iterator[ExportedConversation]:
     """`sharegpt.jsonl`: a turn is trained where `train` is true."""
     for row, line in json_lines(folder / "sharegpt.jsonl"):
         try:
             turns, about = line["conversations"], line["hermes"]
             faults = list(_policy_faults(line["on_policy"], about["off_policy"]))
             faults += [f"turn {at} does not say whether it is trained" for at, turn in enumerate(turns) if type(turn["train"]) is not bool]
-            yield Turns(
+            yield ExportedConversation(
                 "sharegpt.jsonl",
                 row,
                 [_digest(turn) for turn in turns],
                 [turn["train"] is True for turn in turns],
-                [_said(turn) for turn in turns],
+                [_turn_text(turn) for turn in turns],
                 [ROLES[turn["from"]] for turn in turns],
                 session=about["session"],
                 rollout=about["rollout"],
@@ -46,15 +46,15 @@ def read_sharegpt(folder: Path) -> Iterator[Turns]:
                 faults=faults,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Unreadable("sharegpt.jsonl", f"line {row + 1} is not a conversation ({error!r})") from None
+            raise UnreadableFile("sharegpt.jsonl", f"line {row + 1} is not a conversation ({error!r})") from None
 
 
-def read_openai(folder: Path) -> Iterator[Turns]:
+def read_openai(folder: Path) -> Iterator[ExportedConversation]:
     """`openai.jsonl`: a message is trained where `weight` is 1; what else is known is in `openai.rows.jsonl`."""
     about_lines = json_lines(folder / "openai.rows.jsonl")
     for line, about in zip_longest(json_lines(folder / "openai.jsonl"), about_lines):
         if line is None or about is None:
-            raise Unreadable("openai.rows.jsonl", "has not as many lines as openai.jsonl")
+            raise UnreadableFile("openai.rows.jsonl", "has not as many lines as openai.jsonl")
         row = line[0]
         try:
             messages = line[1]["messages"]
@@ -65,12 +65,12 @@ def read_openai(folder: Path) -> Iterator[Turns]:
                 for at, message in enumerate(messages)
                 if (message["role"] == "assistant" or "weight" in message) and message.get("weight") not in (0, 1)
             ]
-            yield Turns(
+            yield ExportedConversation(
                 "openai.jsonl",
                 row,
                 [_digest(message) for message in messages],
                 [message.get("weight", 0) == 1 for message in messages],
-                [_spoken(message) for message in messages],
+                [_message_text(message) for message in messages],
                 [ROLES[message["role"]] for message in messages],
                 session=about[1]["session"],
                 rollout=about[1]["rollout"],
@@ -78,33 +78,33 @@ def read_openai(folder: Path) -> Iterator[Turns]:
                 faults=faults,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Unreadable("openai.jsonl", f"line {row + 1} is not a conversation ({error!r})") from None
+            raise UnreadableFile("openai.jsonl", f"line {row + 1} is not a conversation ({error!r})") from None
 
 
-def read_atif(folder: Path) -> Iterator[Turns]:
+def read_atif(folder: Path) -> Iterator[ExportedConversation]:
     """`trajectory-<n>.json`: an agent's step is trained unless it is copied context; those of subagents follow, depth first."""
     for row in count():
         path = folder / f"trajectory-{row:05d}.json"
         if not path.exists():
             return
         try:
-            document = json.loads(path.read_bytes(), parse_constant=no_json)
+            document = json.loads(path.read_bytes(), parse_constant=refuse_constant)
             placed = list(_steps(document, 0))
             steps = [step for _, step in placed]
             about = document["extra"]["hermes"]
-            yield Turns(
+            yield ExportedConversation(
                 path.name,
                 row,
                 [_digest(step) for step in steps],
                 [step["source"] == "agent" and not step.get("is_copied_context") for step in steps],
-                [_spoken({"content": step["message"]}) for step in steps],
+                [_message_text({"content": step["message"]}) for step in steps],
                 ["" if step["source"] == "system" and "observation" in step else ROLES[step["source"]] for step in steps],
                 [first for first, _ in placed],
                 session=document["session_id"],
                 faults=list(_policy_faults(about["on_policy"], about["off_policy"])),
             )
         except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Unreadable(path.name, f"is not a trajectory ({error!r})") from None
+            raise UnreadableFile(path.name, f"is not a trajectory ({error!r})") from None
 
 
 def _steps(document: Mapping[str, Any], first: int) -> Iterator[tuple[int, Any]]:
@@ -133,7 +133,7 @@ def _policy_faults(on_policy: Any, off_policy: Any) -> Iterator[str]:
         yield "on_policy is not stated, or its reason says otherwise"
 
 
-def _said(turn: Mapping[str, Any]) -> str:
+def _turn_text(turn: Mapping[str, Any]) -> str:
     """Return what was said in a turn, without its thoughts and tool calls."""
     text, is_model = turn["value"], turn["from"] == "gpt"
     if not isinstance(text, str):
@@ -141,10 +141,10 @@ def _said(turn: Mapping[str, Any]) -> str:
     if is_model:
         text = _THINK.sub("", text, count=1) if text.startswith("<think>\n") else text
         text = _CALLS.sub("", text, count=1)
-    return readable(_ESCAPED.sub(lambda match: _unescaped(match, is_model=is_model), text))
+    return replace_surrogates(_ESCAPED.sub(lambda match: _unescape(match, is_model=is_model), text))
 
 
-def _unescaped(match: re.Match[str], *, is_model: bool) -> str:
+def _unescape(match: re.Match[str], *, is_model: bool) -> str:
     """Take the backslash out of a tag that was in the text (of a model only: elsewhere tags mean nothing), or of half a character."""
     slashes, tag, half = match[1], match[2], match[3]
     if half:
@@ -152,6 +152,6 @@ def _unescaped(match: re.Match[str], *, is_model: bool) -> str:
     return f"<{slashes}{tag}>" if is_model else match[0]
 
 
-def _spoken(message: Mapping[str, Any]) -> str:
+def _message_text(message: Mapping[str, Any]) -> str:
     content = message.get("content")
-    return readable(content if isinstance(content, str) else "" if content is None else json.dumps(content))
+    return replace_surrogates(content if isinstance(content, str) else "" if content is None else json.dumps(content))

@@ -10,8 +10,17 @@ import pytest
 from hermes import CallRecord, MessageError, MessageGraph, Overlay
 from hermes.graph.codec import encode_call, encode_graph, encode_node
 from hermes.graph.message import compact_json, freeze
-from hermes.graph.node import children_first
-from hermes.graph.revive import Head, UnreadSample, continued, frozen, history_of, revive_chat, revive_graph, revive_node
+from hermes.graph.node import attached_chats
+from hermes.graph.stored_graph import (
+    LazySample,
+    StoredVersion,
+    continue_graph,
+    freeze_trusted,
+    history_of,
+    restore_chat,
+    restore_graph,
+    restore_node,
+)
 from tests.unit.graph.sessions import TOOLS, rich_session
 
 
@@ -19,11 +28,11 @@ def taken_apart_and_revived(graph: MessageGraph) -> MessageGraph:
     history = history_of(graph)
     numbers: dict[int, int] = {}
     chats = []
-    for chat in children_first(history.all_nodes()):
-        chats.append(revive_chat(json.loads(compact_json(encode_graph(chat.history, numbers))), chats))
+    for chat in attached_chats(history.all_nodes()):
+        chats.append(restore_chat(json.loads(compact_json(encode_graph(chat.history, numbers))), chats))
         numbers[id(chat.history)] = len(numbers)
     nodes = {
-        id(node): revive_node(json.loads(compact_json(encode_node(node, numbers))), node.digest, chats) for node in history.all_nodes()
+        id(node): restore_node(json.loads(compact_json(encode_node(node, numbers))), node.digest, chats) for node in history.all_nodes()
     }
 
     def twins(originals):
@@ -32,9 +41,9 @@ def taken_apart_and_revived(graph: MessageGraph) -> MessageGraph:
     heads = []
     for delta, edge in zip(history.deltas, history.edges, strict=True):
         hunks = [hunk._replace(nodes=twins(hunk.nodes)) for hunk in delta.hunks]
-        heads.append(Head(*edge, replace(delta, end=twins(delta.end), hunks=hunks)))
+        heads.append(StoredVersion(*edge, replace(delta, end=twins(delta.end), hunks=hunks)))
     samples = [
-        UnreadSample.of(
+        LazySample.of(
             sample.head,
             sample.index,
             sample.sample_id,
@@ -48,7 +57,7 @@ def taken_apart_and_revived(graph: MessageGraph) -> MessageGraph:
     ]
     notes = ((response, note) for response, notes in history.annotations.items() for note in notes)
     live, erased = history.live, history.erased
-    return revive_graph(graph.seed, twins(history.nodes), heads=heads, live=live, samples=samples, annotations=notes, erased=erased)
+    return restore_graph(graph.seed, twins(history.nodes), heads=heads, live=live, samples=samples, annotations=notes, erased=erased)
 
 
 @pytest.mark.parametrize("is_redacted", [False, True])
@@ -69,7 +78,7 @@ def test_a_graph_out_of_its_parts_is_the_same_graph_and_goes_on_as_it_would(is_r
 
 def test_a_continued_graph_gives_the_ids_that_the_whole_one_gives() -> None:
     whole = rich_session()
-    end = continued(whole.head, live=history_of(whole).live)
+    end = continue_graph(whole.head, live=history_of(whole).live)
     messages = [
         ({"role": "user", "content": "on"}, None),
         ({"role": "assistant", "content": "yes"}, CallRecord(sample_id="on", tools=TOOLS)),
@@ -86,12 +95,12 @@ def test_a_continued_graph_gives_the_ids_that_the_whole_one_gives() -> None:
 
 def test_a_continued_graph_refuses_what_any_graph_refuses() -> None:
     with pytest.raises(MessageError):
-        continued("0" * 64, live=0).append({"role": "nobody"})
+        continue_graph("0" * 64, live=0).append({"role": "nobody"})
 
 
 def test_a_call_is_read_when_it_is_asked_for_and_once() -> None:
     overlay, call = Overlay(tools=TOOLS), CallRecord(sample_id="1", tools=TOOLS, token_ids=[1, 2])
-    sample = UnreadSample.of(0, 1, "1", overlay, "0" * 64, unread=b"")
+    sample = LazySample.of(0, 1, "1", overlay, "0" * 64, unread=b"")
     with pytest.raises(ValueError, match="Expecting value"):
         _ = sample.call
     sample.unread = compact_json(encode_call(call, sample_with(call, overlay))).encode()
@@ -103,15 +112,15 @@ def test_a_call_is_read_when_it_is_asked_for_and_once() -> None:
         _ = sample.nothing
 
 
-def sample_with(call: CallRecord, overlay: Overlay) -> UnreadSample:
-    sample = UnreadSample.of(0, 1, "1", overlay, "0" * 64, unread=b"")
+def sample_with(call: CallRecord, overlay: Overlay) -> LazySample:
+    sample = LazySample.of(0, 1, "1", overlay, "0" * 64, unread=b"")
     sample.call = call
     return sample
 
 
 def test_freezing_our_own_json_gives_what_freezing_anybodys_gives() -> None:
     value = json.loads('{"a": [1, 1.5, true, null, {"b": []}], "c": "d"}')
-    ours, theirs = frozen(value), freeze(value, "value")
+    ours, theirs = freeze_trusted(value), freeze(value, "value")
     assert ours == theirs
     assert [type(part) for part in (ours, ours["a"], ours["a"][4], ours["a"][4]["b"])] == [
         type(part) for part in (theirs, theirs["a"], theirs["a"][4], theirs["a"][4]["b"])

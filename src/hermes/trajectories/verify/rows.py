@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from hermes.trajectories.verify.ledger import Ledger, Sample
-from hermes.trajectories.verify.report import Problems
-from hermes.trajectories.verify.tree import path_to
-from hermes.trajectories.verify.units import Floats, Ints, Tree, Turns, Unit
+from hermes.trajectories.verify.exported_rows import ExportedConversation, ExportedRow, ExportedTree, Floats, Ints
+from hermes.trajectories.verify.ledger import LedgerIndex, LedgerLine
+from hermes.trajectories.verify.report import ProblemList
+from hermes.trajectories.verify.tree_reader import path_to
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SampleEvidence:
     """What a row holds of one sample."""
 
     tokens: bytes | None
@@ -39,11 +39,11 @@ class Found:
 
 
 @dataclass(slots=True)
-class Evidence:
+class RowEvidence:
     """What was found in the rows, by the ledger's line."""
 
     rows: int = 0
-    found: dict[int, Found] = field(default_factory=dict)
+    found: dict[int, SampleEvidence] = field(default_factory=dict)
 
 
 def digest(values: Ints | Floats) -> bytes:
@@ -51,7 +51,7 @@ def digest(values: Ints | Floats) -> bytes:
     return hashlib.blake2b(_bytes(values), digest_size=16).digest()
 
 
-def check_linear(unit: Unit, ledger: Ledger, evidence: Evidence, problems: Problems) -> None:
+def check_linear(unit: ExportedRow, ledger: LedgerIndex, evidence: RowEvidence, problems: ProblemList) -> None:
     """Check one row of tokens."""
     complain = _Complaint(unit, problems)
     counted = np.zeros(len(unit.tokens), np.float32)
@@ -64,7 +64,7 @@ def check_linear(unit: Unit, ledger: Ledger, evidence: Evidence, problems: Probl
         counted[start:end] += 1
         _check_sample(sample, unit.tokens[:start], unit.tokens[start:end], complain)
         scores = None if unit.logprobs is None else unit.logprobs[start:end]
-        _keep(sample, unit.tokens[start:end], scores, unit, evidence)
+        _keep_evidence(sample, unit.tokens[start:end], scores, unit, evidence)
     if not np.array_equal(counted > 0, unit.mask):
         at = int(np.argmax((counted > 0) != unit.mask))
         complain(
@@ -83,16 +83,16 @@ def check_linear(unit: Unit, ledger: Ledger, evidence: Evidence, problems: Probl
             complain("names other samples, or other places of them, than the ledger")
 
 
-def check_turns(row: Turns, ledger: Ledger, evidence: Evidence, problems: Problems) -> None:
+def check_turns(row: ExportedConversation, ledger: LedgerIndex, evidence: RowEvidence, problems: ProblemList) -> None:
     """Check one conversation: each sample's turn is as the ledger has it and marked, and no other turn is."""
 
-    def complain(what: str, sample: Sample | None = None) -> None:
+    def complain(what: str, sample: LedgerLine | None = None) -> None:
         problems.add(what, file=row.file, row=row.row, sample=sample.sample if sample else None)
 
     for fault in row.faults:
         complain(fault)
     samples = ledger.by_row.get(row.row, [])
-    taken: dict[int, Sample] = {}
+    taken: dict[int, LedgerLine] = {}
     for sample in samples:
         where = sample.where or {}
         turn = where.get("turn")
@@ -107,8 +107,8 @@ def check_turns(row: Turns, ledger: Ledger, evidence: Evidence, problems: Proble
         for key in ("session", "rollout"):
             if getattr(row, key) not in (None, getattr(sample, key)):
                 complain(f"is of {key} {getattr(row, key)!r}, the sample of {getattr(sample, key)!r}", sample)
-        evidence.found[sample.line] = Found(
-            None, None, are_zero=False, on_policy=None, file=row.file, row=row.row, text=_conversation(row, turn)
+        evidence.found[sample.line] = SampleEvidence(
+            None, None, are_zero=False, on_policy=None, file=row.file, row=row.row, text=_turn_digest(row, turn)
         )
     for turn in (turn for turn, is_marked in enumerate(row.marked) if is_marked and turn not in taken):
         complain(f"turn {turn} is marked as trained, but no sample accounts for it")
@@ -116,7 +116,7 @@ def check_turns(row: Turns, ledger: Ledger, evidence: Evidence, problems: Proble
         complain("names other responses than the ledger")
 
 
-def _turn_faults(row: Turns, turn: int, where: Mapping[str, Any]) -> Iterator[str]:
+def _turn_faults(row: ExportedConversation, turn: int, where: Mapping[str, Any]) -> Iterator[str]:
     """Compare a turn and those before it with what the ledger says of them."""
     if row.digests[turn] != where.get("sha256"):
         yield f"turn {turn} is not the one in the ledger"
@@ -127,18 +127,18 @@ def _turn_faults(row: Turns, turn: int, where: Mapping[str, Any]) -> Iterator[st
         yield f"turn {turn} is not marked as trained"
 
 
-def _conversation(row: Turns, turn: int) -> bytes:
+def _turn_digest(row: ExportedConversation, turn: int) -> bytes:
     """Fingerprint a turn and those before it, but for what tools said."""
     first = row.starts[turn] if row.starts else 0
-    return talk_digest((row.speakers[at], row.texts[at]) for at in range(first, turn + 1) if row.speakers[at])
+    return conversation_digest((row.speakers[at], row.texts[at]) for at in range(first, turn + 1) if row.speakers[at])
 
 
-def talk_digest(said: Iterable[tuple[str, str]]) -> bytes:
+def conversation_digest(said: Iterable[tuple[str, str]]) -> bytes:
     """Fingerprint who said what."""
     return hashlib.blake2b(json.dumps(list(said)).encode("ascii"), digest_size=16).digest()
 
 
-def check_tree(tree: Tree, ledger: Ledger, evidence: Evidence, problems: Problems) -> None:
+def check_tree(tree: ExportedTree, ledger: LedgerIndex, evidence: RowEvidence, problems: ProblemList) -> None:
     """Check one tree: the entries of each sample are the segments in the ledger, and the way down to them is its prompt."""
     complain = _Complaint(tree, problems)
     samples = ledger.by_row.get(tree.row, [])
@@ -151,7 +151,7 @@ def check_tree(tree: Tree, ledger: Ledger, evidence: Evidence, problems: Problem
         if not np.array_equal(tree.parents[places[1:]], places[:-1]):
             complain("one trained token does not follow the other", sample)
         _check_sample(sample, path_to(tree, int(tree.parents[places[0]])), tree.tokens[places], complain)
-        _keep(sample, tree.tokens[places], scores, tree, evidence)
+        _keep_evidence(sample, tree.tokens[places], scores, tree, evidence)
     for name in tree.entries.keys() - {sample.sample for sample in samples}:
         complain(f"trains sample {name!r}, which the ledger does not have there")
     _check_row(tree, samples, ledger, evidence, complain)
@@ -159,14 +159,14 @@ def check_tree(tree: Tree, ledger: Ledger, evidence: Evidence, problems: Problem
 
 @dataclass(frozen=True, slots=True)
 class _Complaint:
-    unit: Unit | Tree
-    problems: Problems
+    unit: ExportedRow | ExportedTree
+    problems: ProblemList
 
-    def __call__(self, what: str, sample: Sample | None = None) -> None:
+    def __call__(self, what: str, sample: LedgerLine | None = None) -> None:
         self.problems.add(what, file=self.unit.file, row=self.unit.row, sample=sample.sample if sample else None)
 
 
-def _check_sample(sample: Sample, prompt: Ints, trained: Ints, complain: _Complaint) -> None:
+def _check_sample(sample: LedgerLine, prompt: Ints, trained: Ints, complain: _Complaint) -> None:
     if len(prompt) != sample.prompt.length:
         complain(f"{len(prompt)} tokens stand before it, but its prompt has {sample.prompt.length}", sample)
     elif _sha256(prompt) != sample.prompt.sha256:
@@ -176,14 +176,18 @@ def _check_sample(sample: Sample, prompt: Ints, trained: Ints, complain: _Compla
         complain("the tokens trained are not its completion", sample)
 
 
-def _keep(sample: Sample, tokens: Ints, scores: Floats | None, unit: Unit | Tree, evidence: Evidence) -> None:
+def _keep_evidence(
+    sample: LedgerLine, tokens: Ints, scores: Floats | None, unit: ExportedRow | ExportedTree, evidence: RowEvidence
+) -> None:
     logprobs = None if scores is None else digest(scores.astype(np.float32))
     are_zero = scores is not None and not scores.any()
-    group = unit.group if isinstance(unit, Unit) else None
-    evidence.found[sample.line] = Found(digest(tokens), logprobs, are_zero, unit.on_policy, unit.file, unit.row, group)
+    group = unit.group if isinstance(unit, ExportedRow) else None
+    evidence.found[sample.line] = SampleEvidence(digest(tokens), logprobs, are_zero, unit.on_policy, unit.file, unit.row, group)
 
 
-def _check_row(unit: Unit | Tree, samples: Sequence[Sample], ledger: Ledger, evidence: Evidence, complain: _Complaint) -> None:
+def _check_row(
+    unit: ExportedRow | ExportedTree, samples: Sequence[LedgerLine], ledger: LedgerIndex, evidence: RowEvidence, complain: _Complaint
+) -> None:
     """Check what holds for rows of any shape."""
     for fault in unit.faults:
         complain(fault)
@@ -196,7 +200,7 @@ def _check_row(unit: Unit | Tree, samples: Sequence[Sample], ledger: Ledger, evi
         tokens = ledger.rollout_tokens[samples[0].session, samples[0].rollout]
         if not tokens or not isclose(unit.loss_scale * tokens, 1, rel_tol=1e-6):
             complain(f"loss_scale is {unit.loss_scale:g}, but {tokens} tokens are trained in its rollout, so its sum is not 1")
-    is_alone = isinstance(unit, Tree) or unit.group is None
+    is_alone = isinstance(unit, ExportedTree) or unit.group is None
     if unit.on_policy is False and is_alone and ledger.manifest["settings"]["policies"].get("derived") == "exclude":
         # Tokens that we made ourselves have no logprobs; with derived prompts excluded, nothing else can be off-policy.
         known = [evidence.found[sample.line] for sample in samples if sample.line in evidence.found]
@@ -204,7 +208,7 @@ def _check_row(unit: Unit | Tree, samples: Sequence[Sample], ledger: Ledger, evi
             complain("says on_policy: false, but derived prompts were excluded and every sample has logprobs")
 
 
-def _check_path(unit: Unit, samples: Sequence[Sample], ledger: Ledger, complain: _Complaint) -> None:
+def _check_path(unit: ExportedRow, samples: Sequence[LedgerLine], ledger: LedgerIndex, complain: _Complaint) -> None:
     """`path` names what the row holds: every sample trained in it, and nothing whose prompt or completion is not there."""
     if not unit.path:
         return
@@ -233,13 +237,13 @@ def _prefixes(tokens: Ints, lengths: Iterable[int]) -> dict[int, str]:
     return hashes
 
 
-def _range(sample: Sample) -> tuple[int, int]:
+def _range(sample: LedgerLine) -> tuple[int, int]:
     where = sample.where or {}
     start, end = where.get("start"), where.get("end")
     return (start, end) if type(start) is int and type(end) is int else (-1, -1)
 
 
-def _places(sample: Sample) -> Iterator[int]:
+def _places(sample: LedgerLine) -> Iterator[int]:
     """Yield the places of a tree that the ledger names; nothing if it names none properly."""
     segments: Any = (sample.where or {}).get("segments")
     if isinstance(segments, list) and all(

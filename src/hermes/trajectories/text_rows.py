@@ -16,9 +16,9 @@ from typing import Any
 from hermes.graph import Overlay
 from hermes.graph.message import REASONING, canonical
 from hermes.graph.node import Node
-from hermes.trajectories.calls import DERIVED, NO_IDS, NO_LOGPROB, NO_LOGPROBS, NO_PROMPT, NO_PROMPT_IDS, NOT_RETURNED, Call
+from hermes.trajectories.calls import DERIVED, EMPTY_PROMPT, INVALID_LOGPROB, NO_IDS, NO_LOGPROBS, NO_PROMPT_IDS, NOT_RETURNED, SampledCall
 
-TOKEN_REASONS = frozenset({NO_IDS, NO_PROMPT_IDS, NO_PROMPT, NO_LOGPROBS, NO_LOGPROB, NOT_RETURNED, DERIVED})
+TOKEN_REASONS = frozenset({NO_IDS, NO_PROMPT_IDS, EMPTY_PROMPT, NO_LOGPROBS, INVALID_LOGPROB, NOT_RETURNED, DERIVED})
 """Why tokens are excluded that does not matter to text: the words were sampled all the same, in a context that is known."""
 
 EPHEMERAL = "ephemeral prompt left out"
@@ -36,13 +36,13 @@ class TextRow:
     tools: Sequence[Any] | None
     """The tool schemas that every call trained here was sent."""
     messages: tuple[Node, ...] = field(repr=False)
-    trained: Mapping[int, Call]
+    trained: Mapping[int, SampledCall]
     """By the index of the message; at least one, the last message among them."""
-    context: Mapping[int, Call]
+    context: Mapping[int, SampledCall]
     """Messages that were sampled too, and are trained in another row."""
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[SampledCall]:
         """The calls trained here, in the order of their messages."""
         return [self.trained[index] for index in sorted(self.trained)]
 
@@ -56,18 +56,18 @@ class TextRow:
         return list(found)
 
 
-def is_text(call: Call) -> bool:
+def can_train_as_text(call: SampledCall) -> bool:
     """Whether a call can be trained as text."""
     return all(part.reason in TOKEN_REASONS for part in call.excluded)
 
 
-def text_rows(calls: Iterable[Call], can_train: Callable[[Node], bool] = lambda _: True) -> Iterator[TextRow]:
+def text_rows(calls: Iterable[SampledCall], can_train: Callable[[Node], bool] = lambda _: True) -> Iterator[TextRow]:
     """Yield the rows of one session, depth first; calls that cannot be trained as text, or not in this format, have none.
 
     Rollouts do not share rows, nor do calls that were sent different tools: tools are part of the context."""
-    groups: dict[tuple[str, bytes], list[Call]] = {}
+    groups: dict[tuple[str, bytes], list[SampledCall]] = {}
     for call in calls:
-        if is_text(call) and can_train(call.response.message):
+        if can_train_as_text(call) and can_train(call.response.message):
             tools = call.response.overlay.tools
             groups.setdefault((call.rollout, canonical(tools)), []).append(call)
     for members in groups.values():
@@ -79,7 +79,7 @@ def is_assistant(message: Node) -> bool:
     return bool(message["role"] == "assistant")
 
 
-def text_place(row: int, digests: Sequence[str], turn: int, first: int = 0) -> dict[str, Any]:
+def text_placement(row: int, digests: Sequence[str], turn: int, first: int = 0) -> dict[str, Any]:
     """Return what the ledger holds for a response trained as text: its turn, and the hashes of it and of the turns before it.
 
     `digests` are those of the row's turns as written; `first` is where its conversation starts, in a row that holds several."""
@@ -93,22 +93,22 @@ def text_digest(turn: Any) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
+class _TextNode:
     """A node of the trie: one message behind those of its parents."""
 
     message: Node | None = None
-    calls: list[Call] = field(default_factory=list)
-    children: dict[bytes, _Place] = field(default_factory=dict)
+    calls: list[SampledCall] = field(default_factory=list)
+    children: dict[bytes, _TextNode] = field(default_factory=dict)
 
 
-def _rows(calls: Sequence[Call]) -> Iterator[TextRow]:
-    root = _Place()
+def _rows(calls: Sequence[SampledCall]) -> Iterator[TextRow]:
+    root = _TextNode()
     for call in calls:
         place = root
         for message in (*call.response.prefix, call.response.message):
             child = place.children.get(message.digest)
             if child is None:
-                child = place.children[message.digest] = _Place(message)
+                child = place.children[message.digest] = _TextNode(message)
             place = child
         place.calls.append(call)
     placed: set[int] = set()
@@ -123,15 +123,15 @@ def _rows(calls: Sequence[Call]) -> Iterator[TextRow]:
                 yield _row(messages[: index + 1], {index: twin}, firsts)
 
 
-def _row(messages: tuple[Node, ...], trained: Mapping[int, Call], sampled: Mapping[int, Call]) -> TextRow:
+def _row(messages: tuple[Node, ...], trained: Mapping[int, SampledCall], sampled: Mapping[int, SampledCall]) -> TextRow:
     one = next(iter(trained.values()))
     context = {index: call for index, call in sampled.items() if index not in trained and index < len(messages)}
     return TextRow(one.session, one.rollout, one.response.overlay.tools, messages, trained, context)
 
 
-def _leaves(root: _Place) -> Iterator[list[_Place]]:
+def _leaves(root: _TextNode) -> Iterator[list[_TextNode]]:
     """Yield the way to each leaf, depth first. The list is the walker's own: take from it what you need."""
-    path: list[_Place] = []
+    path: list[_TextNode] = []
     stack = [iter(root.children.values())]
     while stack:
         place = next(stack[-1], None)
@@ -146,7 +146,7 @@ def _leaves(root: _Place) -> Iterator[list[_Place]]:
             yield [*path, place]
 
 
-def _differences(call: Call, *, has_reasoning: bool) -> Iterator[str]:
+def _differences(call: SampledCall, *, has_reasoning: bool) -> Iterator[str]:
     overlay, prefix = call.response.overlay, call.response.prefix
     if not call.completion or not call.prompt:
         yield NO_IDS  # the words are exact; whether the tokens were, nobody can say
@@ -166,10 +166,10 @@ def reasoning_of(message: Mapping[str, Any]) -> str:
     return next((message[name] for name in REASONING if message.get(name)), "")
 
 
-def whole(value: Any) -> Any:
+def replace_surrogates(value: Any) -> Any:
     """Return a JSON value with U+FFFD for each half of a surrogate pair: readers refuse whole files over one."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, Mapping):
-        return {whole(key): whole(item) for key, item in value.items()}
-    return [whole(item) for item in value] if isinstance(value, list | tuple) else value
+        return {replace_surrogates(key): replace_surrogates(item) for key, item in value.items()}
+    return [replace_surrogates(item) for item in value] if isinstance(value, list | tuple) else value

@@ -17,34 +17,34 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from hermes.trajectories.calls import Verdict
-from hermes.trajectories.copies import Copies
-from hermes.trajectories.draft import Draft, drafted, format_for, publish
-from hermes.trajectories.engines import Engine
+from hermes.trajectories.calls import SampleVerdict
+from hermes.trajectories.chunk_worker import INPUT_CHANGED, ChunkDecision, ChunkResult, ChunkSettings, ChunkTask, export_chunk
+from hermes.trajectories.draft import ExportDraft, format_for, open_draft, publish
+from hermes.trajectories.duplicates import SeenSamples
+from hermes.trajectories.engines import ChunkEngine
 from hermes.trajectories.errors import SourceError, TrajectoryError
-from hermes.trajectories.export import Summary
-from hermes.trajectories.parts import CHANGED, Decided, Done, Order, Work, do
-from hermes.trajectories.plan import ExportSettings, Format
-from hermes.trajectories.source import Document
-from hermes.trajectories.tokenize import load_tokenizer
+from hermes.trajectories.export import ExportSummary
+from hermes.trajectories.plan import ExportFormat, ExportSettings
+from hermes.trajectories.source import GraphDocument
+from hermes.trajectories.tokenizer import load_tokenizer
 
-SIZE = 1 << 20
+DEFAULT_CHUNK_BYTES = 1 << 20
 """About how many bytes of graphs are in a chunk."""
 
-Chunk = list[Document]
+Chunk = list[GraphDocument]
 
 
-class Source(Protocol):
+class GraphSource(Protocol):
     """Graphs that can be read more than once, not decoded."""
 
     @property
     def size(self) -> int: ...
 
-    def documents(self) -> Iterator[Document]: ...
+    def documents(self) -> Iterator[GraphDocument]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ExportProgress:
     """How far an export came, for whoever watches."""
 
     bytes_read: int
@@ -55,39 +55,39 @@ class Step:
 
 
 def export_on(
-    engine: Engine,
-    source: Source,
+    engine: ChunkEngine,
+    source: GraphSource,
     out: Path,
     settings: ExportSettings,
-    formats: Mapping[str, Format],
+    formats: Mapping[str, ExportFormat],
     *,
     tokenizer: Path | None = None,
-    chunk_bytes: int = SIZE,
-    on_step: Callable[[Step], None] = lambda _: None,
-) -> Summary:
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    on_step: Callable[[ExportProgress], None] = lambda _: None,
+) -> ExportSummary:
     """Write every graph in the format asked for, with its ledger, into the new folder `out`: see `export`.
 
     The format and the settings travel to the workers; the tokenizer is a folder that each of them must have."""
     out = out.resolve()
     form = format_for(out, settings, formats)
     name = load_tokenizer(tokenizer).name if tokenizer is not None else None  # one that is not there is told before anything begins
-    work = Work(form, settings, tokenizer.resolve() if tokenizer is not None else None)
-    verdicts: dict[str, Verdict] = {}
-    before: Sequence[_Read] = ()
-    watch = _Watch(source.size, on_step)
+    work = ChunkSettings(form, settings, tokenizer.resolve() if tokenizer is not None else None)
+    verdicts: dict[str, SampleVerdict] = {}
+    before: Sequence[_ChunkRecord] = ()
+    watch = _ProgressMeter(source.size, on_step)
     while True:
-        with drafted(out, form, settings) as (draft, folder):
-            reading = _Reading(engine, work, partial(_chunks, source, chunk_bytes), draft, watch, verdicts, before)
+        with open_draft(out, form, settings) as (draft, folder):
+            reading = _InputPass(engine, work, partial(_chunks, source, chunk_bytes), draft, watch, verdicts, before)
             if reading.is_written():
                 draft.ledger.duplicates = reading.copies.duplicates
                 manifest = publish(draft, folder, out, settings, name)
-                return Summary(manifest, tuple(reading.broken), draft.ledger.placed)
+                return ExportSummary(manifest, tuple(reading.broken), draft.ledger.placed)
         # Copies of a sample say different things about it: do it over, knowing what holds for all of them.
         verdicts |= reading.copies.news
         before = reading.read
 
 
-def _chunks(source: Source, size: int) -> Iterator[Chunk]:
+def _chunks(source: GraphSource, size: int) -> Iterator[Chunk]:
     chunk: Chunk = []
     filled = 0
     for document in source.documents():
@@ -100,7 +100,7 @@ def _chunks(source: Source, size: int) -> Iterator[Chunk]:
         yield chunk
 
 
-class _Read(NamedTuple):
+class _ChunkRecord(NamedTuple):
     """What is remembered of a chunk for another reading."""
 
     digest: bytes
@@ -108,28 +108,28 @@ class _Read(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Reading:
+class _InputPass:
     """One way through the input, knowing what earlier ones found out."""
 
-    engine: Engine
-    work: Work
+    engine: ChunkEngine
+    work: ChunkSettings
     chunks: Callable[[], Iterator[Chunk]]
-    draft: Draft
-    watch: _Watch
-    verdicts: Mapping[str, Verdict]
-    before: Sequence[_Read]
+    draft: ExportDraft
+    watch: _ProgressMeter
+    verdicts: Mapping[str, SampleVerdict]
+    before: Sequence[_ChunkRecord]
     """The chunks, as an earlier reading found them."""
-    copies: Copies = field(init=False)
+    copies: SeenSamples = field(init=False)
     is_guessing: bool = field(init=False)
     taken: int = 0
     """How many chunks are written, from the front."""
-    decided: list[Decided] = field(default_factory=list)
+    decided: list[ChunkDecision] = field(default_factory=list)
     """Of the chunks behind those."""
-    read: list[_Read] = field(default_factory=list)
+    read: list[_ChunkRecord] = field(default_factory=list)
     broken: list[SourceError] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.copies = Copies(self.verdicts)
+        self.copies = SeenSamples(self.verdicts)
         self.is_guessing = not self.verdicts  # where some disagree there are copies, and guesses would be wrong
 
     def is_written(self) -> bool:
@@ -137,45 +137,45 @@ class _Reading:
         self.watch.begin(is_read_twice=not self.is_guessing)
         self._do(self._orders(), self._hear)
         if self.before and len(self.read) != len(self.before):
-            raise TrajectoryError(CHANGED)
+            raise TrajectoryError(INPUT_CHANGED)
         if self.copies.news:
             return False
         if self.decided:
             self._do(self._second_orders(), self._take)
         return True
 
-    def _do(self, orders: Iterator[Order], then: Callable[[Done], None]) -> None:
-        with closing(self.engine.map(partial(do, work=self.work), orders)) as results:
+    def _do(self, orders: Iterator[ChunkTask], then: Callable[[ChunkResult], None]) -> None:
+        with closing(self.engine.map(partial(export_chunk, work=self.work), orders)) as results:
             for done in results:
                 if done.failed:
                     raise TrajectoryError(done.failed)
                 then(done)
                 self.watch.tell(done.size, self.draft)
 
-    def _orders(self) -> Iterator[Order]:
+    def _orders(self) -> Iterator[ChunkTask]:
         for number, chunk in enumerate(self.chunks()):
             # An engine asks for chunks ahead of results: some are written in vain before the first wrong guess is known.
-            yield Order(chunk, self._verdicts_for(number), is_written=self.is_guessing)
+            yield ChunkTask(chunk, self._verdicts_for(number), is_written=self.is_guessing)
 
-    def _second_orders(self) -> Iterator[Order]:
+    def _second_orders(self) -> Iterator[ChunkTask]:
         rest = zip_longest(islice(self.chunks(), self.taken, None), self.decided)
         for number, (chunk, decided) in enumerate(rest, start=self.taken):
             if chunk is None or decided is None:
-                raise TrajectoryError(CHANGED)
-            yield Order(chunk, self._verdicts_for(number), decided)
+                raise TrajectoryError(INPUT_CHANGED)
+            yield ChunkTask(chunk, self._verdicts_for(number), decided)
 
-    def _verdicts_for(self, number: int) -> dict[str, Verdict]:
+    def _verdicts_for(self, number: int) -> dict[str, SampleVerdict]:
         if not self.before:
             return {}
         if number >= len(self.before):
-            raise TrajectoryError(CHANGED)
+            raise TrajectoryError(INPUT_CHANGED)
         names = (response.hex() for response in self.before[number].responses)
         return {name: self.verdicts[name] for name in names if name in self.verdicts}
 
-    def _hear(self, done: Done) -> None:
+    def _hear(self, done: ChunkResult) -> None:
         if self.before and self.before[len(self.read)].digest != done.digest:
-            raise TrajectoryError(CHANGED)
-        self.read.append(_Read(done.digest, [*(sample.identity for sample in done.samples), *done.unheard]))
+            raise TrajectoryError(INPUT_CHANGED)
+        self.read.append(_ChunkRecord(done.digest, [*(sample.identity for sample in done.samples), *done.unexported]))
         self.broken += [SourceError(where, reason) for where, reason in done.broken.values()]
         standings = bytes(map(self.copies.hear, done.samples))
         if self.is_guessing and standings == done.standings and not self.copies.news:
@@ -185,19 +185,19 @@ class _Reading:
         if self.is_guessing:
             self.is_guessing = False
             self.watch.begin_again()
-        self.decided.append(Decided(done.digest, frozenset(done.broken), standings))
+        self.decided.append(ChunkDecision(done.digest, frozenset(done.broken), standings))
 
-    def _take(self, done: Done) -> None:
+    def _take(self, done: ChunkResult) -> None:
         if done.part is not None:
             self.draft.take(done.part)
 
 
 @dataclass(slots=True)
-class _Watch:
+class _ProgressMeter:
     """Counts what is read and what is still to be read."""
 
     size: int
-    on_step: Callable[[Step], None]
+    on_step: Callable[[ExportProgress], None]
     read: int = field(default=0, init=False)
     to_read: int = field(default=0, init=False)
     _begun: int = field(default=0, init=False)
@@ -210,6 +210,6 @@ class _Watch:
         """What was not read so far will be read twice."""
         self.to_read += self.size - (self.read - self._begun)
 
-    def tell(self, size: int, draft: Draft) -> None:
+    def tell(self, size: int, draft: ExportDraft) -> None:
         self.read += size
-        self.on_step(Step(self.read, self.to_read, draft.ledger.sessions, draft.ledger.trained))
+        self.on_step(ExportProgress(self.read, self.to_read, draft.ledger.sessions, draft.ledger.trained))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes.trajectories.turns import CALL_END, RESPONSE_END, blocks_of
+from hermes.trajectories.sharegpt_turns import CALL_END, RESPONSE_END, blocks_of
 
 FINDINGS = {
     "altered-row": "an exported row was changed since, so it was read as any other",
@@ -57,7 +57,7 @@ SPEAKERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ImportFinding:
     """Something wrong with a row: a name of FINDINGS, and where."""
 
     line: int
@@ -70,7 +70,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Draft:
+class ImportedMessage:
     """A message to be, the turn it comes from, and whether it is taken as a sample."""
 
     message: dict[str, Any]
@@ -79,7 +79,7 @@ class Draft:
 
 
 @dataclass(slots=True)
-class Reading:
+class RowReading:
     """What was read of one row so far."""
 
     line: int
@@ -87,11 +87,11 @@ class Reading:
     tools: Sequence[Any] = ()
     requiring: set[str] = field(default_factory=set)
     """Tools that require arguments, be it only a regenerated prompt that says so."""
-    drafts: list[Draft] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    drafts: list[ImportedMessage] = field(default_factory=list)
+    findings: list[ImportFinding] = field(default_factory=list)
 
     def found(self, name: str, turn: int | None = None) -> None:
-        finding = Finding(self.line, turn, name)
+        finding = ImportFinding(self.line, turn, name)
         if finding not in self.findings:
             self.findings.append(finding)
 
@@ -116,17 +116,17 @@ def shape_of(row: Mapping[str, Any]) -> str:
     return "save_trajectory" if "timestamp" in row and "completed" in row else "founding"
 
 
-def read_turns(row: Mapping[str, Any], line: int) -> Reading:
+def read_turns(row: Mapping[str, Any], line: int) -> RowReading:
     """Return the messages of a row of any ShareGPT shape; raise BadRow if there are none to read."""
-    reading = Reading(line, shape_of(row))
+    reading = RowReading(line, shape_of(row))
     turns = list(_turns(row))
     reading.tools = _tools(row, reading)
-    reading.requiring = _requiring([*reading.tools, *(tool for turn in turns if turn[0] == "system" for tool in _tools_in(turn[1]))])
-    _look_at_row(row, turns, reading)
+    reading.requiring = _requiring_tools([*reading.tools, *(tool for turn in turns if turn[0] == "system" for tool in _tools_in(turn[1]))])
+    _find_row_faults(row, turns, reading)
     calls: list[dict[str, Any]] = []  # of the turn before, for the results that may follow
     for index, (speaker, value, train) in enumerate(turns):
         if speaker == "tool":
-            reading.drafts += [Draft(message, index) for message in _results(value, calls, index, reading)]
+            reading.drafts += [ImportedMessage(message, index) for message in _results(value, calls, index, reading)]
             calls = []
             continue
         if calls:
@@ -135,7 +135,7 @@ def read_turns(row: Mapping[str, Any], line: int) -> Reading:
         if speaker == "gpt":
             message = _answer(value, index, reading)
         calls = message.get("tool_calls", [])
-        reading.drafts.append(Draft(message, index, train is not False if speaker == "gpt" else train is True))
+        reading.drafts.append(ImportedMessage(message, index, train is not False if speaker == "gpt" else train is True))
     _forget_lost_question(turns, reading)
     return reading
 
@@ -154,14 +154,14 @@ def _turns(row: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
         yield SPEAKERS[turn["from"]], turn["value"], turn.get("train")
 
 
-def _tools(row: Mapping[str, Any], reading: Reading) -> Sequence[Any]:
-    tools = _listed(row["tools"] or "[]") if row.get("tools") is not None else []
+def _tools(row: Mapping[str, Any], reading: RowReading) -> Sequence[Any]:
+    tools = _tool_list(row["tools"] or "[]") if row.get("tools") is not None else []
     if tools is None:
         reading.found("unparsable-tools")
     return tools or ()
 
 
-def _listed(tools: Any) -> list[Any] | None:
+def _tool_list(tools: Any) -> list[Any] | None:
     """Return tool schemas, given as a list or as its JSON; None if they are neither."""
     if isinstance(tools, str):
         try:
@@ -171,7 +171,7 @@ def _listed(tools: Any) -> list[Any] | None:
     return tools if isinstance(tools, list) and all(isinstance(tool, Mapping) for tool in tools) else None
 
 
-def _look_at_row(row: Mapping[str, Any], turns: Sequence[tuple[str, str, Any]], reading: Reading) -> None:
+def _find_row_faults(row: Mapping[str, Any], turns: Sequence[tuple[str, str, Any]], reading: RowReading) -> None:
     if "compression_metrics" in row:
         reading.found("compression-metrics")
     if row.get("completed") is False or row.get("partial") is True:
@@ -185,7 +185,7 @@ def _look_at_row(row: Mapping[str, Any], turns: Sequence[tuple[str, str, Any]], 
             reading.found("image-replaced", index)
 
 
-def _forget_lost_question(turns: Sequence[tuple[str, str, Any]], reading: Reading) -> None:
+def _forget_lost_question(turns: Sequence[tuple[str, str, Any]], reading: RowReading) -> None:
     """`Q1 A1 Q2 A2` was saved as `Q2 A1 Q2 A2`: whatever answers before the second Q2 was not sampled under it."""
     questions = [(index, value) for index, (speaker, value, _) in enumerate(turns) if speaker == "human"]
     if reading.shape not in HERMES_AGENT or not questions:
@@ -207,7 +207,7 @@ _RESPONSE = re.compile(r"<tool_response>\n?(.*?)\n?</tool_response>", re.DOTALL)
 _ROUND_FLOAT = re.compile(r"[:\[,]\s*-?\d+\.0(?:e[+-]?\d+)?\s*[,}\]]")
 
 
-def _answer(value: str, turn: int, reading: Reading) -> dict[str, Any]:
+def _answer(value: str, turn: int, reading: RowReading) -> dict[str, Any]:
     text = _SCRATCHPAD.sub(r"\1think>", value)
     if _is_broken(text):
         reading.found("broken-envelope", turn)
@@ -244,7 +244,7 @@ def _is_broken(text: str) -> bool:
     return len(tags) % 2 == 1 or any(end != f"</{start[1:]}" for start, end in pairs) or tags.count("<think>") > 1
 
 
-def _call(block: str, turn: int, place: int, reading: Reading) -> dict[str, Any] | None:
+def _call(block: str, turn: int, place: int, reading: RowReading) -> dict[str, Any] | None:
     members = members_of(block)
     name = members.get("name", (None, ""))[0] if members is not None else None
     if members is None or not isinstance(name, str):
@@ -266,20 +266,20 @@ def members_of(text: str) -> dict[str, tuple[Any, str]] | None:
     try:
         if not isinstance(json.loads(text), dict):
             return None
-        at = _space(text, _space(text, 0) + 1)
+        at = _skip_space(text, _skip_space(text, 0) + 1)
         while text[at] != "}":
             key, at = decoder.raw_decode(text, at)
-            start = _space(text, _space(text, at) + 1)
+            start = _skip_space(text, _skip_space(text, at) + 1)
             value, at = decoder.raw_decode(text, start)
             members[key] = (value, text[start:at])
-            at = _space(text, at)
-            at = _space(text, at + 1) if text[at] == "," else at
+            at = _skip_space(text, at)
+            at = _skip_space(text, at + 1) if text[at] == "," else at
     except (ValueError, RecursionError):
         return None
     return members
 
 
-def _space(text: str, at: int) -> int:
+def _skip_space(text: str, at: int) -> int:
     while text[at] in " \t\r\n":
         at += 1
     return at
@@ -288,7 +288,7 @@ def _space(text: str, at: int) -> int:
 def _tools_in(prompt: str) -> list[Any]:
     """Return the tools that a regenerated system prompt lists."""
     listed = _prompt_tools(prompt)
-    return (_listed(listed) or []) if listed is not None else []
+    return (_tool_list(listed) or []) if listed is not None else []
 
 
 def _prompt_tools(prompt: str) -> str | None:
@@ -296,7 +296,7 @@ def _prompt_tools(prompt: str) -> str | None:
     return next((block[1].strip() for block in blocks_of(_PROMPT_TOOLS, prompt, "</tools>")), None)
 
 
-def _requiring(tools: Sequence[Any]) -> set[str]:
+def _requiring_tools(tools: Sequence[Any]) -> set[str]:
     """Return the names of tools that require arguments."""
     found = set()
     for tool in tools:
@@ -311,7 +311,7 @@ def _requiring(tools: Sequence[Any]) -> set[str]:
 
 
 @dataclass(slots=True)
-class _Result:
+class _ToolResult:
     content: str
     id: str | None = None
     name: str | None = None
@@ -322,12 +322,12 @@ def responses_in(value: str) -> list[str]:
     return [block[1] for block in blocks_of(_RESPONSE, value, RESPONSE_END)]
 
 
-def _results(value: str, calls: Sequence[dict[str, Any]], turn: int, reading: Reading) -> Iterator[dict[str, Any]]:
+def _results(value: str, calls: Sequence[dict[str, Any]], turn: int, reading: RowReading) -> Iterator[dict[str, Any]]:
     blocks = responses_in(value)
     if not blocks:
         reading.found("bare-tool-result", turn)
     results = [_result(block, turn, reading) for block in blocks or [value]]
-    matched = _match(results, calls, turn, reading)
+    matched = _match_calls(results, calls, turn, reading)
     if len([place for place in matched if place is not None]) < len(calls):
         reading.found("missing-tool-result", turn)
     for place, (result, at) in enumerate(zip(results, matched, strict=True)):
@@ -342,37 +342,37 @@ def _results(value: str, calls: Sequence[dict[str, Any]], turn: int, reading: Re
         yield message | ({"name": name} if name is not None else {}) | {"content": result.content}
 
 
-def _result(block: str, turn: int, reading: Reading) -> _Result:
+def _result(block: str, turn: int, reading: RowReading) -> _ToolResult:
     """Read hermes-agent's object, or take the text as it is."""
     members = members_of(block) if reading.shape in HERMES_AGENT else None
     if members is None or "content" not in members or members.keys() - {"tool_call_id", "name", "content"}:
-        return _Result(block)
+        return _ToolResult(block)
     content, raw = members["content"]
     if not isinstance(content, str):
         reading.found("rewritten-result", turn)
     named = [members.get(key, (None, ""))[0] for key in ("tool_call_id", "name")]
     texts = [text if isinstance(text, str) and text else None for text in named]
-    return _Result(content if isinstance(content, str) else raw, *texts)
+    return _ToolResult(content if isinstance(content, str) else raw, *texts)
 
 
-def _match(results: Sequence[_Result], calls: Sequence[dict[str, Any]], turn: int, reading: Reading) -> list[int | None]:
+def _match_calls(results: Sequence[_ToolResult], calls: Sequence[dict[str, Any]], turn: int, reading: RowReading) -> list[int | None]:
     """Return for each result the place of its call: by what ids say, else by name, else by position."""
     names = [call["function"]["name"] for call in calls]
     by_position: list[int | None] = [place if place < len(calls) else None for place in range(len(results))]
     if len(results) != len(calls) or len(set(names)) < 2:
         return by_position
-    by_id = _assigned([_named_in(result.id, names) for result in results], names)
+    by_id = _assign_by_name([_tool_named_in(result.id, names) for result in results], names)
     if by_id is not None:
         if by_id != by_position and any(result.name != names[place] for result, place in zip(results, by_id, strict=True)):
             reading.found("name-swapped", turn)
         elif by_id != by_position:
             reading.found("results-reordered", turn)
         return list(by_id)
-    by_number = _numbered([result.id for result in results])
+    by_number = _assign_by_number([result.id for result in results])
     if by_number is not None and by_number != by_position:
         reading.found("name-swapped", turn)
         return list(by_number)
-    by_name = _assigned([result.name for result in results], names)
+    by_name = _assign_by_name([result.name for result in results], names)
     if by_name is not None and by_name != by_position:
         reading.found("results-reordered", turn)
         return list(by_name)
@@ -381,13 +381,13 @@ def _match(results: Sequence[_Result], calls: Sequence[dict[str, Any]], turn: in
     return by_position
 
 
-def _named_in(text: str | None, names: Sequence[str]) -> str | None:
+def _tool_named_in(text: str | None, names: Sequence[str]) -> str | None:
     """Return the tool that an id such as `functions.search:0` names; None unless it is one."""
     found = {name for name in names if text is not None and re.search(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9])", text)}
     return found.pop() if len(found) == 1 else None
 
 
-def _assigned(wanted: Sequence[str | None], names: Sequence[str]) -> list[int] | None:
+def _assign_by_name(wanted: Sequence[str | None], names: Sequence[str]) -> list[int] | None:
     """Return for each wanted name the place of a call with it, each once; None if they do not come out even."""
     if sorted(str(name) for name in wanted) != sorted(names):
         return None
@@ -397,7 +397,7 @@ def _assigned(wanted: Sequence[str | None], names: Sequence[str]) -> list[int] |
     return [free[name].pop(0) for name in wanted]
 
 
-def _numbered(ids: Sequence[str | None]) -> list[int] | None:
+def _assign_by_number(ids: Sequence[str | None]) -> list[int] | None:
     """Return the order that ids such as `call_1` count in; None unless all of them count from one number on, in steps of one."""
     numbers = [re.search(r"(?:^|[:_-])(\d{1,4})$", text or "") for text in ids]
     counted = [int(number[1]) for number in numbers if number is not None]

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from hermes.graph.message import REASONING, SIDE, thaw
+from hermes.graph.message import METADATA, REASONING, thaw
 
 TAGS = "think|tool_call|tool_response"
 SPEAKERS = {"system": "system", "developer": "system", "user": "human", "assistant": "gpt", "tool": "tool", "function": "tool"}
@@ -28,8 +28,8 @@ ESCAPED = "structural tags in a text escaped"
 JOINED = "parts of a content joined to one text"
 REORDERED = "tool results put in the order of their calls"
 
-_HALF = "[\ud800-\udfff]"
-_TO_ESCAPE = re.compile(rf"<(\\*)(/?(?:{TAGS}))>|<(\\+)(ud[89a-f][0-9a-f]{{2}})>|({_HALF})")
+_SURROGATE = "[\ud800-\udfff]"
+_TO_ESCAPE = re.compile(rf"<(\\*)(/?(?:{TAGS}))>|<(\\+)(ud[89a-f][0-9a-f]{{2}})>|({_SURROGATE})")
 _TO_UNESCAPE = re.compile(rf"<\\(\\*)(/?(?:{TAGS}))>|<\\(\\*)(ud[89a-f][0-9a-f]{{2}})>")
 _TAG_IN_JSON = re.compile(rf"<(?=/?(?:{TAGS})>)")
 _GUARDED = re.compile(rf"\\u003c(?=/?(?:{TAGS})>)", re.IGNORECASE)
@@ -49,7 +49,7 @@ class TurnError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ShareGptConversation:
     """A list of messages as turns."""
 
     turns: list[dict[str, str]]
@@ -60,7 +60,7 @@ class Conversation:
     """How the words of the turns differ from those of the messages."""
 
 
-def to_turns(messages: Sequence[Mapping[str, Any]]) -> Conversation:
+def to_turns(messages: Sequence[Mapping[str, Any]]) -> ShareGptConversation:
     """Return messages as turns; `to_messages` gives exactly these messages back, but for their metadata."""
     turns: list[dict[str, str]] = []
     rest: list[Rest] = []
@@ -79,8 +79,8 @@ def to_turns(messages: Sequence[Mapping[str, Any]]) -> Conversation:
         places += [len(turns)] * len(group)
         turns.append({"from": speaker, "value": value})
         rest.append(entry)
-        found |= dict.fromkeys(_changed(group, value, speaker))
-    return Conversation(turns, rest, places, list(found))
+        found |= dict.fromkeys(_text_differences(group, value, speaker))
+    return ShareGptConversation(turns, rest, places, list(found))
 
 
 def to_messages(turns: Sequence[Mapping[str, Any]], rest: Sequence[Rest]) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ def _groups(messages: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str,
         yield results
 
 
-def _changed(group: Sequence[Mapping[str, Any]], value: str, speaker: str) -> Iterator[str]:
+def _text_differences(group: Sequence[Mapping[str, Any]], value: str, speaker: str) -> Iterator[str]:
     if speaker in ("gpt", "tool") and (_TO_UNESCAPE.search(value) or _GUARDED.search(value)):
         yield ESCAPED
     if any(isinstance(message.get("content"), list) for message in group):
@@ -136,11 +136,11 @@ def _changed(group: Sequence[Mapping[str, Any]], value: str, speaker: str) -> It
 
 
 def _plain_turn(message: Mapping[str, Any]) -> tuple[str, Rest]:
-    text, entry = _said(message)
+    text, entry = _text_and_rest(message)
     return _escape(text, is_guarded=False), entry
 
 
-def _said(message: Mapping[str, Any], *said: str) -> tuple[str, Rest]:
+def _text_and_rest(message: Mapping[str, Any], *said: str) -> tuple[str, Rest]:
     """Return the text of a message's content, and what it leaves unsaid; `said` are fields that the turn says."""
     entry: Rest = {}
     text = ""
@@ -155,7 +155,7 @@ def _said(message: Mapping[str, Any], *said: str) -> tuple[str, Rest]:
         entry["content"] = content
     if message["role"] != ROLES[SPEAKERS[message["role"]]]:
         entry["role"] = message["role"]
-    fields = {key: thaw(value) for key, value in message.items() if key not in ("role", "content", SIDE, *said)}
+    fields = {key: thaw(value) for key, value in message.items() if key not in ("role", "content", METADATA, *said)}
     if fields:
         entry["fields"] = fields
     return text, entry
@@ -203,7 +203,7 @@ def _gpt_turn(message: Mapping[str, Any]) -> tuple[str, Rest]:
     thought = message[names[0]] if names else ""
     said = [name for name in names if message[name] == thought]
     calls = message.get("tool_calls") or []
-    text, entry = _said(message, *said, *(["tool_calls"] if calls else []))
+    text, entry = _text_and_rest(message, *said, *(["tool_calls"] if calls else []))
     if said and said != [REASONING[0]]:
         entry["think"] = said
     blocks = []
@@ -253,7 +253,7 @@ def _envelope(call: Mapping[str, Any]) -> str:
     function = call.get("function") if isinstance(call.get("function"), Mapping) else call.get("custom", call)
     name = function.get("name") if isinstance(function, Mapping) else None
     arguments = function.get("arguments", function.get("input", "")) if isinstance(function, Mapping) else ""
-    name_text = _guard(json.dumps(name if isinstance(name, str) else ""))
+    name_text = _escape_tags(json.dumps(name if isinstance(name, str) else ""))
     return f'{{"name": {name_text}, "arguments": {arguments_text(arguments if isinstance(arguments, str) else json.dumps(arguments))}}}'
 
 
@@ -272,8 +272,8 @@ def arguments_text(arguments: str) -> str:
 
     A JSON string always is the second case, so that the two are told apart; so are arguments that hold `\\u003cthink>` themselves."""
     if _is_json(arguments) and not arguments.lstrip().startswith('"') and not _GUARDED.search(arguments):
-        return _guard(arguments)
-    return _guard(json.dumps(arguments))
+        return _escape_tags(arguments)
+    return _escape_tags(json.dumps(arguments))
 
 
 def arguments_of(text: str) -> str:
@@ -286,7 +286,7 @@ def arguments_of(text: str) -> str:
     return _GUARDED.sub("<", text)
 
 
-def _guard(text: str) -> str:
+def _escape_tags(text: str) -> str:
     return _TAG_IN_JSON.sub(r"\\u003c", text)
 
 
@@ -295,7 +295,7 @@ def _is_json(text: str) -> bool:
         json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return False
-    return not re.search(_HALF, text)
+    return not re.search(_SURROGATE, text)
 
 
 def _refuse(name: str) -> NoReturn:
@@ -306,7 +306,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 def _tool_turn(results: Sequence[Mapping[str, Any]], order: Sequence[int]) -> tuple[str, Rest]:
-    said = [_said(result) for result in results]
+    said = [_text_and_rest(result) for result in results]
     blocks = [""] * len(results)
     for place, (text, _) in zip(order, said, strict=True):
         blocks[place] = f"<tool_response>\n{_escape(text)}\n</tool_response>"

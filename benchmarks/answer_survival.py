@@ -32,13 +32,13 @@ from hermes import CallRecord, MessageGraph
 from hermes.backends.local.backend import LocalBackend
 from hermes.ports.backends import BackendError, ModelRequest
 from hermes.trajectories.compress import (
-    Counter,
-    Extractive,
+    ExtractiveSummariser,
     ModelSummariser,
-    Piece,
     Summariser,
     Summary,
-    compress,
+    SummaryRequest,
+    TokenCounter,
+    compact_to_target,
     load_counter,
     read_settings,
 )
@@ -73,7 +73,7 @@ def main() -> int:
         look(person, "\n".join(person.texts.values()), whole)
     print(f"before compression {whole.present:.2f} ({whole.in_context:.2f}) of the answers are there")
     tables = {
-        "extractive": asyncio.run(survival(people, Extractive(), counter)),
+        "extractive": asyncio.run(survival(people, ExtractiveSummariser(), counter)),
         "random sentences": asyncio.run(survival(people, RandomSentences(), counter)),
         "head and tail": asyncio.run(survival(people, HeadAndTail(), counter)),
     }
@@ -172,7 +172,7 @@ def plain(text: str) -> str:
 # --- compression
 
 
-async def survival(people: Sequence[Person], summariser: Summariser, counter: Counter) -> dict[float, Tally]:
+async def survival(people: Sequence[Person], summariser: Summariser, counter: TokenCounter) -> dict[float, Tally]:
     """Compress every person's chat to every share with one summariser."""
     tallies = {share: Tally() for share in SHARES}
     for share, tally in tallies.items():
@@ -181,7 +181,7 @@ async def survival(people: Sequence[Person], summariser: Summariser, counter: Co
     return tallies
 
 
-async def one(person: Person, share: float, summariser: Summariser, counter: Counter, tally: Tally) -> str:
+async def one(person: Person, share: float, summariser: Summariser, counter: TokenCounter, tally: Tally) -> str:
     """Compress one chat and look for the answers; return who summarised."""
     total = counter.count(person.messages)
     target = int(share * total)
@@ -194,7 +194,7 @@ async def one(person: Person, share: float, summariser: Summariser, counter: Cou
         },
     )
     chat = MessageGraph(person.messages, seed=person.name)
-    told = await compress(chat, settings, counter, summariser, sample_id=f"{person.name}/{share}")
+    told = await compact_to_target(chat, settings, counter, summariser, sample_id=f"{person.name}/{share}")
     assert told.compressed_tokens <= target, told
     look(person, "\n".join(message["content"] for message in chat), tally)
     return told.summary
@@ -203,7 +203,7 @@ async def one(person: Person, share: float, summariser: Summariser, counter: Cou
 class HeadAndTail:
     """Half of the room for the beginning of what was said, half for the end."""
 
-    async def summarise(self, piece: Piece) -> Summary:
+    async def summarise(self, piece: SummaryRequest) -> Summary:
         text = " ".join(message["content"] for message in piece.messages if message["role"] == "user")
         head = piece.counter.head(text, piece.target_tokens // 2)
         return Summary(f"{head} {piece.counter.tail(text[len(head) :], piece.target_tokens // 2 - 2)}")
@@ -212,14 +212,14 @@ class HeadAndTail:
 class Nothing:
     """Steps in for the model where it fails, and says nothing: what the model did not keep is not kept."""
 
-    async def summarise(self, piece: Piece) -> Summary:  # noqa: ARG002  # the shape of a summariser
+    async def summarise(self, piece: SummaryRequest) -> Summary:  # noqa: ARG002  # the shape of a summariser
         return Summary("")
 
 
 class RandomSentences:
     """Whole sentences of the user, drawn until there is no room, in their order."""
 
-    async def summarise(self, piece: Piece) -> Summary:
+    async def summarise(self, piece: SummaryRequest) -> Summary:
         said = [message["content"] for message in piece.messages if message["role"] == "user"]
         sentences = [sentence for text in said for sentence in re.split(r"(?<=[.!?])\s+", text)]
         drawn_ones = random.Random(8).sample(range(len(sentences)), len(sentences))
@@ -237,7 +237,7 @@ class RandomSentences:
 # --- the small model on this machine
 
 
-async def by_model(people: Sequence[Person], counter: Counter, seconds: float) -> tuple[dict[float, Tally], dict[float, Tally]]:
+async def by_model(people: Sequence[Person], counter: TokenCounter, seconds: float) -> tuple[dict[float, Tally], dict[float, Tally]]:
     """Let the local model summarise, the shortest chat first, until the seconds are over; and the extractive summariser the same chats."""
     tallies, beside = ({share: Tally() for share in SHARES} for _ in range(2))
     asking = {"max_prompt_tokens": PART_TOKENS, "max_retries": 2, "retry_delay": 0.0, "timeout": 300.0, "known_words_share": 0.4}
@@ -253,7 +253,7 @@ async def by_model(people: Sequence[Person], counter: Counter, seconds: float) -
                 how = await one(person, share, ModelSummariser(model, settings, Nothing()), counter, tallies[share])
                 took, written = time.monotonic() - began, model.tokens - tokens
                 print(f"smollm2, {person.name} to {share:.0%}: {how}, {took:.0f} s, {written:,} tokens written", flush=True)
-                await one(person, share, Extractive(), counter, beside[share])
+                await one(person, share, ExtractiveSummariser(), counter, beside[share])
     return tallies, beside
 
 

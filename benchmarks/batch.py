@@ -30,15 +30,15 @@ from hermes.config import load
 from hermes.graph import CallRecord
 from hermes.ops import logs
 from hermes.trajectories.batch.budget import Budget
-from hermes.trajectories.batch.draw import always
-from hermes.trajectories.batch.folder import Folder
-from hermes.trajectories.batch.functions import python_toolset
-from hermes.trajectories.batch.items import Items
-from hermes.trajectories.batch.recipe import Pace, Recipe
+from hermes.trajectories.batch.distribution import all_toolsets
+from hermes.trajectories.batch.prompt_file import PromptFile
+from hermes.trajectories.batch.python_tools import python_toolset
+from hermes.trajectories.batch.recipe import BatchPace, BatchRecipe
 from hermes.trajectories.batch.rollout import Rollout
-from hermes.trajectories.batch.runner import Plan, Runner, Shelf, jobs_of
+from hermes.trajectories.batch.run_folder import RunFolder
+from hermes.trajectories.batch.runner import BatchPlan, BatchRunner, RolloutOutput, remaining_jobs
 from hermes.trajectories.batch.statistics import statistics_of
-from hermes.trajectories.batch.writer import Writer
+from hermes.trajectories.batch.writer import RolloutWriter
 from hermes.trajectories.sampling_model import SampledMessage, SampleRequest, SamplingModel
 
 CONCURRENCY = 16
@@ -126,7 +126,7 @@ class Nowhere:
 
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "without tools": {},
-    "two tools": {"toolsets": always(["bench"])},
+    "two tools": {"toolsets": all_toolsets(["bench"])},
     "a subagent": {"subagent_depth": 1},
 }
 
@@ -149,19 +149,19 @@ async def measure(folder: Path, rollouts: int, kind: str, model: SamplingModel, 
     """Return what a run takes."""
     prompts = folder / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"id": f"i{at}", "prompt": f"Tell me about {at}."}) + "\n" for at in range(rollouts // 4)))
-    recipe = Recipe(model=model.name, **KINDS[kind])
-    run = Folder.open(folder / f"{kind} {is_kept} {model.name}", recipe.to_dict(), may_go_on=False)
-    plan = Plan(
+    recipe = BatchRecipe(model=model.name, **KINDS[kind])
+    run = RunFolder.open(folder / f"{kind} {is_kept} {model.name}", recipe.to_dict(), may_go_on=False)
+    plan = BatchPlan(
         run_id=run.run_id,
-        jobs=jobs_of(Items(prompts), 4, run),
+        jobs=remaining_jobs(PromptFile(prompts), 4, run),
         recipe=recipe,
-        pace=Pace(concurrency=CONCURRENCY),
+        pace=BatchPace(concurrency=CONCURRENCY),
         model=model,
         toolsets={"bench": python_toolset("bench", [add, look_up])},
     )
-    shelves: list[Shelf] = [Writer(run) if is_kept else Nowhere()]
+    shelves: list[RolloutOutput] = [RolloutWriter(run) if is_kept else Nowhere()]
     began = Took.now()
-    runner = Runner(plan, run, shelves, Budget())
+    runner = BatchRunner(plan, run, shelves, Budget())
     await runner.run()
     took = Took.now().since(began)
     assert not runner.reason, runner.reason

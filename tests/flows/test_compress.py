@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from hermes import MessageGraph
 from hermes.cli import whole_app
-from hermes.trajectories.compress.drafts import Places
-from hermes.trajectories.compress.run import held
+from hermes.trajectories.compress.output import OutputPaths
+from hermes.trajectories.compress.run import lock_run_folder
 from hermes.trajectories.source import find_files
 from tests.unit.trajectories.compress.job_files import agent_row, graph_line, rows, write
 
@@ -118,8 +118,8 @@ def test_an_export_of_a_folder_passes_over_what_is_hidden_in_it(folder: Path) ->
 
 
 def test_a_restart_out_of_the_store_leaves_a_run_that_is_at_work_alone(folder: Path) -> None:
-    places = Places(Path("x.jsonl"), Path("metrics.json"), is_folder=False, is_private=True)
-    with held(places) as journal:
+    places = OutputPaths(Path("x.jsonl"), Path("metrics.json"), is_folder=False, is_private=True)
+    with lock_run_folder(places) as journal:
         journal.append("run", {})
         spooled = write(folder / ".x.jsonl.unfinished" / "stored.jsonl", [graph_line(12)])
         before = {path.name: path.read_bytes() for path in spooled.parent.iterdir()}

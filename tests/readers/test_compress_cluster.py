@@ -42,10 +42,10 @@ from pathlib import Path
 from typing import Any
 from hermes.trajectories.compress.analysis import analyse
 from hermes.trajectories.compress.chunks import find_inputs
-from hermes.trajectories.compress.drafts import Places
-from hermes.trajectories.compress.job import compress_files
-from hermes.trajectories.compress.lines import Work
-from hermes.trajectories.compress.reading import read_settings
+from hermes.trajectories.compress.output import Places
+from hermes.trajectories.compress.files import compress_files
+from hermes.trajectories.compress.worker import Work
+from hermes.trajectories.compress.settings_file import read_settings
 from hermes.trajectories.compress.run import Job
 from hermes.trajectories.engines.local import Local
 

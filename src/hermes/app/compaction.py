@@ -8,7 +8,7 @@ from hermes.app.afterwards import can_read
 from hermes.config import HistorySettings
 from hermes.gateway.catalogue import ModelCatalogue
 from hermes.router.compaction_policy import CompactionPolicy, ImageTokenCounter
-from hermes.trajectories.compress import CompressionSettings, Extractive, ModelSummariser, Summariser
+from hermes.trajectories.compress import CompressionSettings, ExtractiveSummariser, ModelSummariser, Summariser
 from hermes.trajectories.sampling_model import SamplingModel
 
 SUMMARY_S = 20.0
@@ -32,6 +32,6 @@ def compaction_from(history: HistorySettings, catalogue: ModelCatalogue) -> Comp
         return max(1, min(history.max_tokens, (first.capabilities.context - first.max_tokens) // 2))
 
     def summariser(model: SamplingModel, tier: str) -> Summariser:
-        return ModelSummariser(model, settings) if history.asks_models and can_read(catalogue, tier) else Extractive()
+        return ModelSummariser(model, settings) if history.asks_models and can_read(catalogue, tier) else ExtractiveSummariser()
 
     return CompactionPolicy(limit_of=limit_of, summariser=summariser, settings=settings, counter=ImageTokenCounter())

@@ -12,9 +12,9 @@ from uuid import UUID
 
 from hermes.app.sampling import Ground
 from hermes.graph import MessageGraph
-from hermes.trajectories.batch.folder import Folder
 from hermes.trajectories.batch.replay import replay
-from hermes.trajectories.batch.rollout import Entry, Rollout
+from hermes.trajectories.batch.rollout import Rollout, RolloutEntry
+from hermes.trajectories.batch.run_folder import RunFolder
 
 STORED = "stored.jsonl"
 """Which rollouts of a run were copied, and the sessions that have them."""
@@ -24,7 +24,7 @@ SET_ASIDE = "set aside by a batch run"
 class StoreShelf:
     """The store of the settings, for one run."""
 
-    def __init__(self, ground: Ground, folder: Folder, *, account: str, user_id: UUID) -> None:
+    def __init__(self, ground: Ground, folder: RunFolder, *, account: str, user_id: UUID) -> None:
         self._ground, self._folder, self._account, self._user_id = ground, folder, account, user_id
 
     async def put(self, rollout: Rollout) -> None:
@@ -52,7 +52,7 @@ class StoreShelf:
             if fresh:
                 await parts.graphs.save(tx, session_id, session.head, graph)
 
-    async def _copy(self, entry: Entry, source: MessageGraph) -> None:
+    async def _copy(self, entry: RolloutEntry, source: MessageGraph) -> None:
         parts, name = self._ground.parts, self._name(entry)
         async with self._ground.database.begin() as tx:
             found = await parts.chats.named(tx, self._account, self._user_id, name, ())
@@ -63,7 +63,7 @@ class StoreShelf:
         with self._folder.file(STORED).open("a", encoding="utf-8") as lines:
             lines.write(json.dumps([name, str(found.session_id)]) + "\n")
 
-    def _name(self, entry: Entry) -> str:
+    def _name(self, entry: RolloutEntry) -> str:
         return f"{self._folder.path.name}/{entry.name}" + (f".{entry.attempt}" if entry.attempt else "") + f" ({self._folder.run_id[:8]})"
 
     def _known(self) -> Mapping[str, str]:

@@ -29,9 +29,9 @@ from hermes.ports.users import UserState
 from hermes.tools.concierge.tables import stock
 from hermes.tools.executor import Toolbox, nothing_more
 from hermes.tools.registry import Tool
-from hermes.trajectories.batch.functions import toolset_from
-from hermes.trajectories.batch.named import find_named
-from hermes.trajectories.batch.tools import Errand, ToolCall, ToolFailed, Tools, Toolset
+from hermes.trajectories.batch.object_import import import_object
+from hermes.trajectories.batch.python_tools import toolset_from
+from hermes.trajectories.batch.tools import BatchToolCall, RolloutContext, RolloutTools, ToolFailed, Toolset
 from hermes.trajectories.errors import TrajectorySettingsError
 from hermes.turn import Platform
 
@@ -46,7 +46,7 @@ def python_toolsets(names: Sequence[str]) -> dict[str, Toolset]:
     for name in names:
         if not is_ours(name):
             try:
-                found[name] = toolset_from(name, find_named(name, "--tools"))
+                found[name] = toolset_from(name, import_object(name, "--tools"))
             except (TypeError, ValueError, NameError) as error:
                 raise TrajectorySettingsError(f"--tools {name!r}: {error}") from None
     return found
@@ -125,7 +125,7 @@ class UserToolset:
     box: Toolbox
 
     @asynccontextmanager
-    async def open(self, errand: Errand) -> AsyncIterator[Tools]:
+    async def open(self, errand: RolloutContext) -> AsyncIterator[RolloutTools]:
         people, database, turn = self.ground.parts.people, self.ground.database, uuid4()
         async with database.begin() as tx:
             user, _ = await people.find_or_create(tx, self.account, Platform.COMPLETIONS, f"rollout/{turn}", state=UserState.ACTIVE)
@@ -147,7 +147,7 @@ class UserTools:
         self._box, self._user, self._places = box, user, count()
         self.schemas = [tool.schema for tool in (*box.own, *box.further())]
 
-    async def run(self, call: ToolCall) -> str:
+    async def run(self, call: BatchToolCall) -> str:
         done = await self._box.run(Wish(call.id, call.name, call.text), next(self._places), self._user)
         if done.is_error:
             raise ToolFailed(done.text.removeprefix("Error: "))

@@ -21,16 +21,16 @@ from hermes.cli.batch_shown import counted, say_changes, say_end, show_plan, sta
 from hermes.cli.commands import app
 from hermes.cli.errors import complain, fail
 from hermes.cli.running import CANNOT_RUN, Config, run, settings_from
-from hermes.trajectories.batch.budget import PER_USD, Budget
-from hermes.trajectories.batch.changes import Changes, changes_since, remember, some
-from hermes.trajectories.batch.disk import GRAPHS, GROUPS, ITEMS, STATISTICS
-from hermes.trajectories.batch.draw import always, read_distribution
-from hermes.trajectories.batch.folder import Folder
-from hermes.trajectories.batch.items import PROMPT, Items
-from hermes.trajectories.batch.recipe import Pace, Recipe
-from hermes.trajectories.batch.replay import groups
-from hermes.trajectories.batch.rollout import FAILED
-from hermes.trajectories.batch.statistics import PASS_MARK
+from hermes.trajectories.batch.budget import MICRO_PER_USD, Budget
+from hermes.trajectories.batch.distribution import all_toolsets, read_distribution
+from hermes.trajectories.batch.item_changes import ItemChanges, changes_since, list_some, record_items
+from hermes.trajectories.batch.prompt_file import PROMPT_FIELD, PromptFile
+from hermes.trajectories.batch.recipe import BatchPace, BatchRecipe
+from hermes.trajectories.batch.replay import graphs_by_item
+from hermes.trajectories.batch.rollout import FAILED_OUTCOMES
+from hermes.trajectories.batch.run_files import GRAPHS, GROUPS, ITEMS, STATISTICS
+from hermes.trajectories.batch.run_folder import RunFolder
+from hermes.trajectories.batch.statistics import DEFAULT_PASS_MARK
 from hermes.trajectories.errors import TrajectoryError, TrajectorySettingsError
 
 SAMPLED, TOOLS, SCORES, PACE, RUN = "What is sampled", "Tools", "Scores", "Pace and money", "The run"
@@ -87,7 +87,7 @@ def batch_command(
         Keep, typer.Option(help="Which earlier reasoning is sent again, where the server takes it.", rich_help_panel=SAMPLED)
     ] = Keep.CURRENT_TURN,
     max_turns: Annotated[int, typer.Option(min=1, help="How often the model is asked in one chat.", rich_help_panel=SAMPLED)] = 10,
-    prompt_field: Annotated[str, typer.Option(help="The field of a row that is the prompt.", rich_help_panel=SAMPLED)] = PROMPT,
+    prompt_field: Annotated[str, typer.Option(help="The field of a row that is the prompt.", rich_help_panel=SAMPLED)] = PROMPT_FIELD,
     tools: Annotated[
         list[str] | None,
         typer.Option(
@@ -116,7 +116,7 @@ def batch_command(
     ] = None,
     pass_mark: Annotated[
         float, typer.Option(help="The reward from which on a rollout counts as passed, for pass@k.", rich_help_panel=SCORES)
-    ] = PASS_MARK,
+    ] = DEFAULT_PASS_MARK,
     concurrency: Annotated[int, typer.Option("--concurrency", "-j", min=1, help="Rollouts at once.", rich_help_panel=PACE)] = 8,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for one rollout, all in all.", rich_help_panel=PACE)] = 600.0,
     call_timeout: Annotated[
@@ -144,7 +144,7 @@ def batch_command(
         ),
     ] = None,
     has_groups: Annotated[
-        bool, typer.Option("--groups", help="Also write groups.jsonl: one graph for each prompt.", rich_help_panel=RUN)
+        bool, typer.Option("--graphs_by_item", help="Also write groups.jsonl: one graph for each prompt.", rich_help_panel=RUN)
     ] = False,
     is_stored: Annotated[
         bool, typer.Option("--store", help="Keep every rollout as a session of the store too.", rich_help_panel=RUN)
@@ -171,11 +171,11 @@ def batch_command(
 
     Exit code 0 when every rollout is finished, 1 when the run stopped before, 130 when you stopped it, 2 for bad arguments."""
     settings = settings_from(config)
-    if budget_usd is not None and not math.isfinite(budget_usd * PER_USD):
+    if budget_usd is not None and not math.isfinite(budget_usd * MICRO_PER_USD):
         fail(f"--budget-usd {budget_usd:g}: expected an amount; leave it out for no limit")
     try:
-        found = read_distribution(distribution, tools or ()) if distribution is not None else always(tools or ())
-        recipe = Recipe(
+        found = read_distribution(distribution, tools or ()) if distribution is not None else all_toolsets(tools or ())
+        recipe = BatchRecipe(
             model=model or tiers_of(settings)[settings.door.tier].chain[0],
             seed=seed,
             is_seeded=not is_unseeded,
@@ -190,11 +190,11 @@ def batch_command(
             subagent_depth=subagent_depth if has_subagents else 0,
             verify=verify,
         )
-        items = Items(prompts, prompt=prompt_field)
+        items = PromptFile(prompts, prompt=prompt_field)
         order = Order(
             settings=settings,
             recipe=recipe,
-            pace=Pace(
+            pace=BatchPace(
                 concurrency=concurrency,
                 timeout_s=timeout,
                 call_timeout_s=call_timeout,
@@ -202,7 +202,7 @@ def batch_command(
                 verify_timeout_s=verify_timeout,
                 retries=retries,
             ),
-            budget=Budget(None if budget_usd is None else round(budget_usd * PER_USD), budget_tokens),
+            budget=Budget(None if budget_usd is None else round(budget_usd * MICRO_PER_USD), budget_tokens),
             items=items,
             rollouts=rollouts,
             limit=limit,
@@ -216,17 +216,17 @@ def batch_command(
         if is_dry:
             show_plan(order, path, index, is_json=is_json)
             return
-        with closing(Folder.open(path, recipe.to_dict(), may_go_on=is_resumed)) as folder:
+        with closing(RunFolder.open(path, recipe.to_dict(), may_go_on=is_resumed)) as folder:
             changes = changes_since(folder, index)
             _settle(folder, changes, changed, is_retried=is_retried)
-            remember(folder, index)
+            record_items(folder, index)
             without = frozenset(changes.changed if changed is Changed.KEEP else ())
             stopped = run(perform(order, folder, without))
             sums = statistics_in(folder, order, stopped, pass_mark)
             folder.write(STATISTICS, [json.dumps(sums.told, indent=2) + "\n"])
             folder.write(ITEMS, sums.item_lines)
             if has_groups:
-                folder.write(GROUPS, (line + "\n" for line in groups(folder)))
+                folder.write(GROUPS, (line + "\n" for line in graphs_by_item(folder)))
     except (TrajectoryError, StartRefused) as error:
         fail(str(error))
     except OSError as error:
@@ -249,12 +249,12 @@ def _refuse(order: Order) -> None:
     python_toolsets(names)
 
 
-def _settle(folder: Folder, changes: Changes, changed: Changed | None, *, is_retried: bool) -> None:
+def _settle(folder: RunFolder, changes: ItemChanges, changed: Changed | None, *, is_retried: bool) -> None:
     """Say what became of the prompts since the last time, and do what was asked for about it. Raises SettingsError if nothing was."""
     if changes.stale and changed is None:
         what = [
             f"{counted(len(names), 'row')} {'was' if len(names) == 1 else 'were'} {word} since "
-            f"{'its' if len(names) == 1 else 'their'} rollouts were made ({some(names)})"
+            f"{'its' if len(names) == 1 else 'their'} rollouts were made ({list_some(names)})"
             for names, word in ((changes.changed, "changed"), (changes.removed, "removed"))
             if names
         ]
@@ -265,5 +265,5 @@ def _settle(folder: Folder, changes: Changes, changed: Changed | None, *, is_ret
         gone = folder.set_aside(lambda placed: placed.entry.item in changes.stale)
         complain(f"{counted(gone, 'rollout')} set aside (aside.jsonl)")
     if is_retried:
-        gone = folder.set_aside(lambda placed: placed.entry.outcome in FAILED)
+        gone = folder.set_aside(lambda placed: placed.entry.outcome in FAILED_OUTCOMES)
         complain(f"{counted(gone, 'failed rollout')} set aside (aside.jsonl), to be made once more")

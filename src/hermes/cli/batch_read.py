@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from hermes.cli.errors import fail
 from hermes.graph import MessageError, MessageGraph
-from hermes.trajectories.batch.named import find_named
+from hermes.trajectories.batch.object_import import import_object
 
 
 def folder_name(run_name: str) -> str:
@@ -62,7 +62,7 @@ def verifier_named(name: str | None) -> Any:
         return None
     if ":" not in name:
         fail(f"--verify {name!r}: expected MODULE:FUNCTION, such as my_checks:is_right")
-    found = find_named(name, "--verify")
+    found = import_object(name, "--verify")
     if not callable(found):
         fail(f"--verify {name!r} is not a function")
     return found

@@ -21,14 +21,14 @@ from hermes.app.toolsets import open_toolsets
 from hermes.cli.errors import complain
 from hermes.cli.running import start_log
 from hermes.config import LogLevel, Settings
-from hermes.trajectories.batch.budget import PER_USD, Budget
-from hermes.trajectories.batch.folder import Folder
-from hermes.trajectories.batch.items import Items
-from hermes.trajectories.batch.recipe import Pace, Recipe
-from hermes.trajectories.batch.rollout import FAILED, Entry
-from hermes.trajectories.batch.runner import Job, Plan, Runner, Shelf, jobs_of
-from hermes.trajectories.batch.verify import Verifier
-from hermes.trajectories.batch.writer import Writer
+from hermes.trajectories.batch.budget import MICRO_PER_USD, Budget
+from hermes.trajectories.batch.prompt_file import PromptFile
+from hermes.trajectories.batch.recipe import BatchPace, BatchRecipe
+from hermes.trajectories.batch.rollout import FAILED_OUTCOMES, RolloutEntry
+from hermes.trajectories.batch.run_folder import RunFolder
+from hermes.trajectories.batch.runner import BatchPlan, BatchRunner, RolloutJob, RolloutOutput, remaining_jobs
+from hermes.trajectories.batch.verifier import Verifier
+from hermes.trajectories.batch.writer import RolloutWriter
 
 INTERRUPTED = "interrupted"
 GRACE_S = 10.0
@@ -42,10 +42,10 @@ class Order:
     """What was asked for."""
 
     settings: Settings
-    recipe: Recipe
-    pace: Pace
+    recipe: BatchRecipe
+    pace: BatchPace
     budget: Budget
-    items: Items
+    items: PromptFile
     rollouts: int
     limit: int | None
     account: str
@@ -53,9 +53,9 @@ class Order:
     is_stored: bool
     is_quiet: bool
 
-    def jobs(self, folder: Folder, without: frozenset[str]) -> Iterator[Job]:
+    def jobs(self, folder: RunFolder, without: frozenset[str]) -> Iterator[RolloutJob]:
         """What is still to be done."""
-        return jobs_of(islice(iter(self.items), self.limit), self.rollouts, folder, without)
+        return remaining_jobs(islice(iter(self.items), self.limit), self.rollouts, folder, without)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Stopped:
     """Rollouts that are still to be made."""
 
 
-async def perform(order: Order, folder: Folder, without: frozenset[str]) -> Stopped:
+async def perform(order: Order, folder: RunFolder, without: frozenset[str]) -> Stopped:
     """Make the rollouts that are still to be made. Items in `without` get no new ones."""
     start_log(replace(order.settings, log=replace(order.settings.log, level=LogLevel.WARNING)))
     _say_recovered(folder)
@@ -85,12 +85,12 @@ async def perform(order: Order, folder: Folder, without: frozenset[str]) -> Stop
         model = await model_on(ground, recipe.model, account=order.account)
         toolsets = await stack.enter_async_context(open_toolsets(ground, list(recipe.toolsets.toolsets), account=order.account))
         pace = _paced(order, model)
-        shelves: list[Shelf] = [Writer(folder)]
+        shelves: list[RolloutOutput] = [RolloutWriter(folder)]
         if order.is_stored:
             store = StoreShelf(ground, folder, account=order.account, user_id=model.user_id)
             await store.catch_up()
             shelves.append(store)
-        plan = Plan(
+        plan = BatchPlan(
             run_id=folder.run_id,
             jobs=order.jobs(folder, without),
             recipe=recipe,
@@ -100,14 +100,14 @@ async def perform(order: Order, folder: Folder, without: frozenset[str]) -> Stop
             verifier=order.verifier,
         )
         with progress(left, is_quiet=order.is_quiet) as bar:
-            runner = Runner(plan, folder, shelves, order.budget, on_rollout=bar.advance)
+            runner = BatchRunner(plan, folder, shelves, order.budget, on_rollout=bar.advance)
             with signals(runner, bar.say):
                 await runner.run()
         return Stopped(runner.reason, sum(1 for _ in order.jobs(folder, without)))
 
 
 @contextmanager
-def signals(runner: Runner, say: Callable[[str], None]) -> Iterator[None]:
+def signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator[None]:
     """Ctrl-C once: let what is under way end, for a moment. Twice: cut it off. Three times: leave."""
     loop, count = asyncio.get_running_loop(), 0
 
@@ -147,12 +147,12 @@ class Bar:
     began: float = field(default_factory=time.monotonic)
     told: float = field(default_factory=time.monotonic)
 
-    def advance(self, entry: Entry) -> None:
+    def advance(self, entry: RolloutEntry) -> None:
         """Count a rollout."""
         self.done += 1
-        self.failed += entry.outcome in FAILED
+        self.failed += entry.outcome in FAILED_OUTCOMES
         self.tokens += entry.completion_tokens
-        self.usd += entry.micro_usd / PER_USD
+        self.usd += entry.micro_usd / MICRO_PER_USD
         speed = self.tokens / max(time.monotonic() - self.began, 1e-9)
         self.bar.update(self.task, advance=1, failed=self.failed, speed=speed, usd=self.usd)
         if self.bar.disable and not self.is_quiet and time.monotonic() - self.told > NEWS_S:
@@ -187,14 +187,14 @@ def progress(total: int, *, is_quiet: bool) -> Iterator[Bar]:
         yield Bar(bar, bar.add_task("batch", total=total, failed=0, speed=0.0, usd=0.0), total, is_quiet)
 
 
-def _say_recovered(folder: Folder) -> None:
+def _say_recovered(folder: RunFolder) -> None:
     if folder.recovered:
         complain(f"{folder.recovered:,} finished rollouts were not noted yet, because the run was killed; they are now")
     if folder.torn:
         complain("a line that was torn when the run was killed is cut off")
 
 
-def _paced(order: Order, model: GatewayModel) -> Pace:
+def _paced(order: Order, model: GatewayModel) -> BatchPace:
     """The pace that was asked for, as far as the model keeps up with it; what does not fit is said."""
     asked, pace = order.recipe.max_tokens, order.pace
     if asked is not None and asked > model.max_tokens:

@@ -22,9 +22,9 @@ from hermes.cli.batch_run import INTERRUPTED, Order, Stopped
 from hermes.cli.errors import complain
 from hermes.graph import MessageGraph
 from hermes.ports.backends import Usage
-from hermes.trajectories.batch.changes import Changes, some
-from hermes.trajectories.batch.disk import RUN
-from hermes.trajectories.batch.folder import Folder
+from hermes.trajectories.batch.item_changes import ItemChanges, list_some
+from hermes.trajectories.batch.run_files import RUN
+from hermes.trajectories.batch.run_folder import RunFolder
 from hermes.trajectories.batch.statistics import statistics_of
 
 CHARACTERS_PER_TOKEN = 4
@@ -39,7 +39,7 @@ class Sums:
     item_lines: Iterable[str]
 
 
-def statistics_in(folder: Folder, order: Order, stopped: Stopped, pass_mark: float) -> Sums:
+def statistics_in(folder: RunFolder, order: Order, stopped: Stopped, pass_mark: float) -> Sums:
     """Sum the whole run up."""
     entries = (placed.entry for placed in folder.placed())
     sums = statistics_of(entries, folder.entries_aside(), pass_mark=pass_mark)
@@ -62,16 +62,16 @@ def counted(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
-def say_changes(changes: Changes, *, are_kept: bool) -> None:
+def say_changes(changes: ItemChanges, *, are_kept: bool) -> None:
     """Say what became of the prompts since the run was last worked on."""
     if changes.new:
-        complain(f"{counted(len(changes.new), 'new row')} since the last time, to be run too ({some(changes.new)})")
+        complain(f"{counted(len(changes.new), 'new row')} since the last time, to be run too ({list_some(changes.new)})")
     if changes.changed:
         what = "kept as made, and nothing is added" if are_kept else "to be run again"
-        complain(f"{counted(len(changes.changed), 'changed row')}, {what} ({some(changes.changed)})")
+        complain(f"{counted(len(changes.changed), 'changed row')}, {what} ({list_some(changes.changed)})")
     if changes.removed:
         what = "its rollouts stay" if are_kept else "its rollouts are set aside"
-        complain(f"{counted(len(changes.removed), 'row')} not in the file any more, {what} ({some(changes.removed)})")
+        complain(f"{counted(len(changes.removed), 'row')} not in the file any more, {what} ({list_some(changes.removed)})")
 
 
 def say_end(path: Path, told: Mapping[str, Any], *, is_quiet: bool, export: Path) -> None:
@@ -124,7 +124,7 @@ def _table(path: Path, told: Mapping[str, Any]) -> Table:
 
 def show_plan(order: Order, path: Path, index: Mapping[str, str], *, is_json: bool) -> None:
     """Say what would be done."""
-    recipe, folder = order.recipe, Folder.peek(path)
+    recipe, folder = order.recipe, RunFolder.peek(path)
     jobs = list(order.jobs(folder, frozenset()))
     drawn = Counter(" + ".join(recipe.toolsets.draw(recipe.seed, item.id)) or "no tools" for item in islice(order.items, order.limit))
     characters = sum(len(json.dumps(list(map(dict, recipe.messages(job.item))))) + len(recipe.ephemeral or "") for job in jobs)

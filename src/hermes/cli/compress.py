@@ -19,13 +19,13 @@ from hermes.cli.compress_where import Wanted, find_places, load_service, spool
 from hermes.cli.engines import LOCAL, opened_engine
 from hermes.cli.errors import complain, fail
 from hermes.trajectories.compress.analysis import analyse
-from hermes.trajectories.compress.drafts import TRAJECTORIES
-from hermes.trajectories.compress.job import Finished, compress_files, compress_files_with, step_of
-from hermes.trajectories.compress.lines import Work
-from hermes.trajectories.compress.reading import read_settings
-from hermes.trajectories.compress.run import Job
+from hermes.trajectories.compress.files import CompressReport, analysis_progress, compress_files, compress_files_with_model
+from hermes.trajectories.compress.output import TRAJECTORY_METRICS
+from hermes.trajectories.compress.paid_summaries import SummaryBudgetSpent
+from hermes.trajectories.compress.run import CompressJob
 from hermes.trajectories.compress.settings import CompressionSettings
-from hermes.trajectories.compress.till import Spent
+from hermes.trajectories.compress.settings_file import read_settings
+from hermes.trajectories.compress.worker import CompressWork
 from hermes.trajectories.engines import ChunkEngine, WorkerDied
 from hermes.trajectories.errors import TrajectoryError
 from hermes.trajectories.sampling_model import SamplingModel
@@ -150,7 +150,7 @@ def compress_command(
     order = _Order(settings, chosen, budget_usd, settings_file, is_json=is_json, restarts=is_restart)
     broken = 0
     try:
-        work = Work(settings, chosen, sample_percent, seed)
+        work = CompressWork(settings, chosen, sample_percent, seed)
         work.counter()  # a tokenizer that is not there is told before anything is begun
         nowhere = Path("nowhere") if wanted and is_dry_run else None  # what writes nothing needs no place
         places, inputs = find_places(files or (), wanted, out or nowhere, settings)
@@ -158,11 +158,11 @@ def compress_command(
             if is_dry_run:
                 if wanted:
                     inputs, broken = spool(replace(places, out=Path(folder, "out")), wanted, restarts=False)
-                _dry_run(Job(inputs, work, places), chosen_engine, order)
+                _dry_run(CompressJob(inputs, work, places), chosen_engine, order)
                 return
             if wanted:
                 inputs, broken = spool(places, wanted, restarts=is_restart)
-            finished = _run(Job(inputs, work, places), chosen_engine, replace(order, restarts=is_restart and not wanted))
+            finished = _run(CompressJob(inputs, work, places), chosen_engine, replace(order, restarts=is_restart and not wanted))
     except TrajectoryError as error:
         fail(str(error))
     except OSError as error:
@@ -170,7 +170,7 @@ def compress_command(
     except WorkerDied:
         complain("a worker process was killed, perhaps for want of memory; the same command goes on, with fewer --workers if need be")
         raise typer.Exit(NOT_ALL) from None
-    except Spent as error:
+    except SummaryBudgetSpent as error:
         complain(f"{error}; what was paid for is kept: the same command with a larger --budget-usd goes on")
         raise typer.Exit(NOT_ALL) from None
     except KeyboardInterrupt:
@@ -214,7 +214,7 @@ def _refuse_no_budget(usd: float, model: str | None) -> None:
         fail(f"--budget-usd is an amount in US dollars, not {usd}; leave it out to pay whatever it costs")
 
 
-def _run(job: Job, engine: ChunkEngine, order: _Order) -> Finished:
+def _run(job: CompressJob, engine: ChunkEngine, order: _Order) -> CompressReport:
     size = sum(each.path.stat().st_size for each in job.inputs)
     if order.model is None:
         with watching(size, "compressing", is_quiet=order.is_json, is_paid=False) as advance:
@@ -223,20 +223,20 @@ def _run(job: Job, engine: ChunkEngine, order: _Order) -> Finished:
     budget = None if order.budget_usd is None else round(order.budget_usd * 1_000_000)
     with watching(size, "compressing", is_quiet=order.is_json, is_paid=True) as advance:
 
-        async def act(model: SamplingModel, at_once: int | None) -> Finished:
-            return await compress_files_with(
+        async def act(model: SamplingModel, at_once: int | None) -> CompressReport:
+            return await compress_files_with_model(
                 model, job, engine, budget_micro_usd=budget, at_once=at_once, restarts=order.restarts, on_step=advance
             )
 
-        finished: Finished = service.with_model(chosen, act)
+        finished: CompressReport = service.with_model(chosen, act)
         return finished
 
 
-def _dry_run(job: Job, engine: ChunkEngine, order: _Order) -> None:
+def _dry_run(job: CompressJob, engine: ChunkEngine, order: _Order) -> None:
     size = sum(each.path.stat().st_size for each in job.inputs)
     service, chosen = order.chosen() if order.model is not None else (None, None)  # one that is not there is told at once
     with watching(size, "counting", is_quiet=order.is_json, is_paid=False) as advance:
-        found = analyse(job, engine, on_step=lambda so_far: advance(step_of(so_far, job)))
+        found = analyse(job, engine, on_step=lambda so_far: advance(analysis_progress(so_far, job)))
     values = found.to_dict(order.settings.compression.target_max_tokens)
     if service is not None:
         values |= {"model": order.model, "cost_usd": service.price(chosen, found.prompt_tokens, found.answer_tokens, found.requests)}
@@ -250,7 +250,7 @@ def _dry_run(job: Job, engine: ChunkEngine, order: _Order) -> None:
         raise typer.Exit(NOT_ALL)
 
 
-def _tell(finished: Finished, order: _Order) -> None:
+def _tell(finished: CompressReport, order: _Order) -> None:
     """Say what was done, and where everything is."""
     places = finished.places
     for problem in finished.problems:
@@ -265,7 +265,7 @@ def _tell(finished: Finished, order: _Order) -> None:
         "rejected": (places.beside("rejected"), summary["trajectories_rejected"]),
         "over_limit": (places.beside("over_limit"), summary["trajectories_still_over_limit"] and not settings.processing.save_over_limit),
         "metrics": (places.metrics, settings.metrics.enabled),
-        "trajectories": (places.beside(TRAJECTORIES), settings.metrics.enabled and settings.metrics.per_trajectory),
+        "trajectories": (places.beside(TRAJECTORY_METRICS), settings.metrics.enabled and settings.metrics.per_trajectory),
     }
     written = {name: str(file) for name, (file, is_written) in files.items() if is_written}
     if order.is_json:

@@ -10,15 +10,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hermes.trajectories.compress.drafts import Places
-from hermes.trajectories.compress.job import Finished, Step
+from hermes.trajectories.compress.files import CompressProgress, CompressReport
+from hermes.trajectories.compress.output import OutputPaths
 
 WIDTH = 30
 """Of the longest bar of the histogram."""
 
 
 @contextmanager
-def watching(size: int, what: str, *, is_quiet: bool, is_paid: bool) -> Iterator[Callable[[Step], None]]:
+def watching(size: int, what: str, *, is_quiet: bool, is_paid: bool) -> Iterator[Callable[[CompressProgress], None]]:
     """Show a bar, in a terminal: how much of the input is read, tokens saved, and what it cost where that is anything."""
     console = Console(stderr=True, quiet=is_quiet)
     columns = [
@@ -32,14 +32,14 @@ def watching(size: int, what: str, *, is_quiet: bool, is_paid: bool) -> Iterator
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("compress", total=size, trajectories=0, saved=0, usd=0.0)
 
-        def advance(step: Step) -> None:
+        def advance(step: CompressProgress) -> None:
             fields: dict[str, Any] = {"trajectories": step.trajectories, "saved": step.tokens_saved, "usd": step.micro_usd / 1_000_000}
             progress.update(task, completed=step.bytes_read, **fields)
 
         yield advance
 
 
-def show_finished(finished: Finished, places: Places, *, model: str | None) -> None:
+def show_finished(finished: CompressReport, places: OutputPaths, *, model: str | None) -> None:
     """Print what a run did."""
     summary, tokens = finished.metrics["summary"], finished.metrics["tokens"]
     said, took = finished.metrics["summarization"], finished.metrics["processing"]["duration_seconds"]

@@ -11,9 +11,9 @@ from typing import Any
 
 from hermes.cli import foreign
 from hermes.cli.errors import fail
-from hermes.trajectories.compress.chunks import Input, find_inputs
-from hermes.trajectories.compress.drafts import Places, side_name
-from hermes.trajectories.compress.run import JOURNAL, held
+from hermes.trajectories.compress.chunks import InputFile, find_inputs
+from hermes.trajectories.compress.output import OutputPaths, output_stem
+from hermes.trajectories.compress.run import CHECKPOINT_FILE, lock_run_folder
 from hermes.trajectories.compress.settings import CompressionSettings
 
 SERVICE = "hermes.cli.compress_service"
@@ -37,7 +37,9 @@ class Wanted:
         return bool(self.names) or self.since is not None or self.account is not None or self.is_everything
 
 
-def find_places(files: Sequence[Path], wanted: Wanted, out: Path | None, settings: CompressionSettings) -> tuple[Places, list[Input]]:
+def find_places(
+    files: Sequence[Path], wanted: Wanted, out: Path | None, settings: CompressionSettings
+) -> tuple[OutputPaths, list[InputFile]]:
     """Return where the output goes and which files are read; for sessions out of the store, which are read later, none."""
     if files and wanted:
         fail("trajectories come out of files or out of the store: leave out FILES, or --conversation, --since, --account and --stored")
@@ -63,15 +65,15 @@ def find_places(files: Sequence[Path], wanted: Wanted, out: Path | None, setting
     return places_for(place, settings, is_folder=is_folder), inputs
 
 
-def places_for(out: Path, settings: CompressionSettings, *, is_folder: bool, is_private: bool = False) -> Places:
+def places_for(out: Path, settings: CompressionSettings, *, is_folder: bool, is_private: bool = False) -> OutputPaths:
     """Return where everything goes. The metrics of another run are not written over: then the output's name stands before theirs."""
     metrics = out.parent / settings.metrics.output_file
     if metrics.exists() or metrics.with_suffix(".jsonl").exists():
-        metrics = metrics.with_name(f"{side_name(out)}.{metrics.name}")
-    return Places(out, metrics, is_folder, is_private)
+        metrics = metrics.with_name(f"{output_stem(out)}.{metrics.name}")
+    return OutputPaths(out, metrics, is_folder, is_private)
 
 
-def spool(places: Places, wanted: Wanted, *, restarts: bool) -> tuple[list[Input], int]:
+def spool(places: OutputPaths, wanted: Wanted, *, restarts: bool) -> tuple[list[InputFile], int]:
     """Read the sessions out of the store into a file beside the draft; return it, and how many could not be read.
 
     An unfinished run goes on with those that it began with."""
@@ -79,10 +81,10 @@ def spool(places: Places, wanted: Wanted, *, restarts: bool) -> tuple[list[Input
     if places.out.exists() and (restarts or not file.exists()):
         fail(f"{places.out} exists; name another with --out, or remove it")
     broken = 0
-    with held(places, restarts=restarts):
-        if not file.exists() or not (places.folder / JOURNAL).stat().st_size:
+    with lock_run_folder(places, restarts=restarts):
+        if not file.exists() or not (places.folder / CHECKPOINT_FILE).stat().st_size:
             broken = load_service("sessions out of the store need").save_sessions(wanted, file)
-    return [Input(file, SPOOL)], broken
+    return [InputFile(file, SPOOL)], broken
 
 
 def load_service(what: str) -> Any:

@@ -21,7 +21,7 @@ from hermes.router.compaction_policy import CompactionPolicy
 from hermes.router.effects import EffectResult, Effects
 from hermes.router.model_call import JournaledAnswer, ask_model
 from hermes.router.services import Services
-from hermes.trajectories.compress import compact
+from hermes.trajectories.compress import compact_when_full
 from hermes.trajectories.errors import SessionError
 from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest
 
@@ -39,7 +39,7 @@ async def compact_history(claim: Claim, session: Session, caller: Caller, compac
     try:
         async with services.transactions.begin() as tx:
             graph = await services.graphs.load(tx, session.id)
-        done = await compact(
+        done = await compact_when_full(
             graph,
             compaction.settings,
             compaction.counter,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hermes.trajectories.compress import CompressionSettings, EstimateCounter, Extractive, Piece, Summariser, Summary
+from hermes.trajectories.compress import CompressionSettings, EstimateCounter, ExtractiveSummariser, Summariser, Summary, SummaryRequest
 from hermes.trajectories.sampling_model import SamplingModel
 
 PICTURE_TOKENS = 1_600
@@ -36,9 +36,9 @@ class SelectiveSummariser:
     summariser: Summariser
     min_gain_tokens: float
 
-    async def summarise(self, piece: Piece) -> Summary:
+    async def summarise(self, piece: SummaryRequest) -> Summary:
         gain = piece.counter.count(piece.messages) - piece.target_tokens
-        return await (self.summariser if gain >= self.min_gain_tokens else Extractive()).summarise(piece)
+        return await (self.summariser if gain >= self.min_gain_tokens else ExtractiveSummariser()).summarise(piece)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

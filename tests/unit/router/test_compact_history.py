@@ -12,7 +12,7 @@ from hermes.router.compaction_policy import CompactionPolicy, ImageTokenCounter,
 from hermes.router.pipeline import handle_message
 from hermes.router.services import Services
 from hermes.stores.memory import MemoryGraphs, MemoryHouse
-from hermes.trajectories.compress import CompressionSettings, Extractive, ModelSummariser, Piece, Summary
+from hermes.trajectories.compress import CompressionSettings, ExtractiveSummariser, ModelSummariser, Summary, SummaryRequest
 from tests.unit.router.test_pipeline import MORNING, Says, house
 
 LONG = "Canggu has many bars by the sea, and the Old Man is the loudest of all of them. " * 30
@@ -24,7 +24,7 @@ def compaction(*, asks: bool, limit: int = 4_000) -> CompactionPolicy:
     settings = replace(usual, summarization=quick, live=replace(usual.live, last_n_turns=2))
     return CompactionPolicy(
         limit_of=lambda _: limit,
-        summariser=lambda model, _: ModelSummariser(model, settings) if asks else Extractive(),
+        summariser=lambda model, _: ModelSummariser(model, settings) if asks else ExtractiveSummariser(),
         settings=settings,
         counter=ImageTokenCounter(),
     )
@@ -98,15 +98,15 @@ class Counted:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def summarise(self, piece: Piece) -> Summary:
+    async def summarise(self, piece: SummaryRequest) -> Summary:
         self.asked += 1
-        return await Extractive().summarise(piece)
+        return await ExtractiveSummariser().summarise(piece)
 
 
 @pytest.mark.parametrize(("target", "times"), [(100, 1), (2_100, 0)])
 async def test_a_model_is_asked_only_where_enough_is_gained(target: int, times: int) -> None:
     summariser = Counted()
-    piece = Piece([{"role": "user", "content": LONG * 3}], target, "s", ImageTokenCounter())
+    piece = SummaryRequest([{"role": "user", "content": LONG * 3}], target, "s", ImageTokenCounter())
     assert 2_300 < piece.counter.count(piece.messages) < 2_500
     summary = await SelectiveSummariser(summariser, 400).summarise(piece)
     assert (summariser.asked, bool(summary.text)) == (times, True)

@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hermes.trajectories.batch.rollout import Entry
+from hermes.trajectories.batch.rollout import RolloutEntry
 
-PER_USD = 1_000_000
+MICRO_PER_USD = 1_000_000
 
 
-class Verdict(StrEnum):
+class BudgetDecision(StrEnum):
     """Whether another rollout may begin."""
 
     GO = "go"
@@ -35,40 +35,40 @@ class Budget:
     reason: str = ""
     """Why the run should stop."""
 
-    def begin(self) -> Verdict:
+    def begin(self) -> BudgetDecision:
         """Say whether a rollout may begin; if so it is under way."""
         verdicts = {self._verdict(*side) for side in self._sides()}
-        if Verdict.STOP in verdicts:
-            return Verdict.STOP
-        if Verdict.WAIT in verdicts:
-            return Verdict.WAIT
+        if BudgetDecision.STOP in verdicts:
+            return BudgetDecision.STOP
+        if BudgetDecision.WAIT in verdicts:
+            return BudgetDecision.WAIT
         self.under_way += 1
-        return Verdict.GO
+        return BudgetDecision.GO
 
     def end(self) -> None:
         """Note that a rollout is not under way any more."""
         self.under_way -= 1
 
-    def add(self, entry: Entry, *, is_finished: bool = True) -> None:
+    def add(self, entry: RolloutEntry, *, is_finished: bool = True) -> None:
         """Count what a rollout cost."""
         self.finished += is_finished
         self.made += 1
         self.spent_micro_usd += entry.micro_usd
         self.spent_tokens += entry.tokens
 
-    def _verdict(self, limit: int | None, spent: int, reason: str) -> Verdict:
+    def _verdict(self, limit: int | None, spent: int, reason: str) -> BudgetDecision:
         if limit is None:
-            return Verdict.GO
+            return BudgetDecision.GO
         each = spent / self.made if self.made else 0.0
         if spent < limit and (self.finished or not self.under_way) and spent + (self.under_way + 1) * each <= limit:
-            return Verdict.GO
+            return BudgetDecision.GO
         if spent < limit and self.under_way:
-            return Verdict.WAIT
+            return BudgetDecision.WAIT
         self.reason = reason
-        return Verdict.STOP
+        return BudgetDecision.STOP
 
     def _sides(self) -> tuple[tuple[int | None, int, str], ...]:
-        usd = f"{self.spent_micro_usd / PER_USD:,.4f} of {(self.micro_usd or 0) / PER_USD:,.4f} USD are spent"
+        usd = f"{self.spent_micro_usd / MICRO_PER_USD:,.4f} of {(self.micro_usd or 0) / MICRO_PER_USD:,.4f} USD are spent"
         tokens = f"{self.spent_tokens:,} of {self.tokens or 0:,} tokens are used"
         return (
             (self.micro_usd, self.spent_micro_usd, f"{usd}, and the next rollout would go beyond; go on with a higher --budget-usd"),

@@ -10,10 +10,10 @@ from typing import Any
 
 from hermes.graph import MessageGraph
 from hermes.graph.message import FrozenDict, freeze_items
-from hermes.trajectories.batch.loop import Agent, Chat, Ended, converse
-from hermes.trajectories.batch.rollout import Outcome
+from hermes.trajectories.batch.agent_loop import ChatEnding, RolloutAgent, RolloutChat, converse
+from hermes.trajectories.batch.rollout import RolloutOutcome
 from hermes.trajectories.batch.seeds import seed_of
-from hermes.trajectories.batch.tools import ToolOutcome, ToolResult, arguments_of
+from hermes.trajectories.batch.tools import BatchToolResult, ToolOutcome, parse_arguments
 
 NAME = "delegate"
 DESCRIPTION = (
@@ -30,21 +30,21 @@ SCHEMA: Mapping[str, Any] = FrozenDict(
 )
 
 
-def with_subagents(agent: Agent, system: str | None, depth: int = 0) -> Agent:
+def with_subagents(agent: RolloutAgent, system: str | None, depth: int = 0) -> RolloutAgent:
     """The same agent, able to delegate as deep as its recipe allows. `system` is what every agent of the rollout is told."""
     if depth >= agent.recipe.subagent_depth:
         return replace(agent, delegate=None, delegate_schema=None)
 
-    async def delegate(chat: Chat, at: int, call: Mapping[str, Any]) -> ToolResult:
-        arguments = arguments_of(str((call.get("function") or {}).get("arguments") or ""))
+    async def delegate(chat: RolloutChat, at: int, call: Mapping[str, Any]) -> BatchToolResult:
+        arguments = parse_arguments(str((call.get("function") or {}).get("arguments") or ""))
         if isinstance(arguments, str):
-            return ToolResult(ToolOutcome.BAD_ARGUMENTS, f"Error: {arguments}")
+            return BatchToolResult(ToolOutcome.BAD_ARGUMENTS, f"Error: {arguments}")
         task = arguments.get("task")
         if not isinstance(task, str) or not task.strip():
-            return ToolResult(ToolOutcome.BAD_ARGUMENTS, "Error: task is missing; say what to do")
+            return BatchToolResult(ToolOutcome.BAD_ARGUMENTS, "Error: task is missing; say what to do")
         number, agent.tally.subagents = agent.tally.subagents, agent.tally.subagents + 1
         head = [{"role": "system", "content": system}] if system else []
-        below = Chat(
+        below = RolloutChat(
             MessageGraph([*head, {"role": "user", "content": task}], seed=f"{chat.sample_id}/sub{number}"),
             f"{chat.sample_id}/sub{number}",
             None if chat.seed is None else seed_of(chat.seed, NAME, number),
@@ -53,17 +53,17 @@ def with_subagents(agent: Agent, system: str | None, depth: int = 0) -> Agent:
         try:
             ended = await converse(below, with_subagents(agent, system, depth + 1))
         finally:
-            chat.asides[at] = below.graph  # also when it is cancelled: what was sampled there is kept
-        return result_from(below.graph, ended)
+            chat.subagent_chats[at] = below.graph  # also when it is cancelled: what was sampled there is kept
+        return subagent_result(below.graph, ended)
 
     return replace(agent, delegate=delegate, delegate_schema=SCHEMA)
 
 
-def result_from(graph: MessageGraph, ended: Ended) -> ToolResult:
+def subagent_result(graph: MessageGraph, ended: ChatEnding) -> BatchToolResult:
     """What the agent above is told."""
     content = next((message.get("content") for message in reversed(graph[:]) if message["role"] == "assistant"), None)
     said = content if isinstance(content, str) else ""
-    if ended.outcome is Outcome.COMPLETED:
-        return ToolResult(ToolOutcome.DONE, said or "(The agent said nothing.)")
+    if ended.outcome is RolloutOutcome.COMPLETED:
+        return BatchToolResult(ToolOutcome.DONE, said or "(The agent said nothing.)")
     why = f"{ended.outcome}: {ended.reason}" if ended.reason else ended.outcome.value
-    return ToolResult(ToolOutcome.FAILED, f"Error: the agent did not finish ({why})." + (f" It said last: {said}" if said else ""))
+    return BatchToolResult(ToolOutcome.FAILED, f"Error: the agent did not finish ({why})." + (f" It said last: {said}" if said else ""))

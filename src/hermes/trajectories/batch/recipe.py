@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from hermes.graph.context import KeepReasoning
-from hermes.trajectories.batch.draw import Distribution
-from hermes.trajectories.batch.items import Item
+from hermes.trajectories.batch.distribution import Distribution
+from hermes.trajectories.batch.prompt_file import PromptItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class BatchRecipe:
     """How every rollout of a run is made."""
 
     model: str
@@ -44,7 +44,7 @@ class Recipe:
     verify: str | None = None
     """The name of what scores rollouts."""
 
-    def messages(self, item: Item) -> list[Mapping[str, Any]]:
+    def messages(self, item: PromptItem) -> list[Mapping[str, Any]]:
         """What a rollout begins with."""
         head, *rest = item.messages
         if head["role"] in ("system", "developer"):
@@ -64,7 +64,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class BatchPace:
     """How a run goes about its work. May be another one each time."""
 
     concurrency: int = 8
@@ -79,7 +79,7 @@ class Pace:
     """How often a failed call of the model is repeated."""
     backoff_s: float = 1.0
     """What is waited at most before the first repetition; doubled each time."""
-    longest_backoff_s: float = 60.0
+    max_backoff_s: float = 60.0
 
 
 def _digest(text: str) -> str:

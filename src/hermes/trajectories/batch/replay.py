@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from hermes.graph import MessageGraph, Response, Turn
 from hermes.graph.node import Node
-from hermes.trajectories.batch.folder import Folder, Placed
+from hermes.trajectories.batch.run_folder import IndexedRollout, RunFolder
 from hermes.trajectories.errors import SourceError
 
 ALTERNATIVE = "alternative"
@@ -35,17 +35,17 @@ def replay(source: MessageGraph, into: MessageGraph) -> None:
     _annotate(source, into)
 
 
-def groups(folder: Folder) -> Iterator[str]:
+def graphs_by_item(folder: RunFolder) -> Iterator[str]:
     """Yield a graph as JSON for each item of a run, with all of its rollouts, in the order in which items were first finished."""
-    places: dict[str, list[Placed]] = {}
+    places: dict[str, list[IndexedRollout]] = {}
     for placed in folder.placed():
         places.setdefault(placed.entry.item, []).append(placed)
     for members in places.values():
         members.sort(key=lambda placed: placed.entry.rollout)
-        yield merged(_graph(folder, placed) for placed in members).to_json()
+        yield merge_graphs(_load_graph(folder, placed) for placed in members).to_json()
 
 
-def merged(graphs: Iterable[MessageGraph]) -> MessageGraph:
+def merge_graphs(graphs: Iterable[MessageGraph]) -> MessageGraph:
     """Return one graph with all of these as its branches. They are of one conversation: they have the same seed."""
     first, *others = graphs
     whole = first.copy()
@@ -56,7 +56,7 @@ def merged(graphs: Iterable[MessageGraph]) -> MessageGraph:
     return whole
 
 
-def _graph(folder: Folder, placed: Placed) -> MessageGraph:
+def _load_graph(folder: RunFolder, placed: IndexedRollout) -> MessageGraph:
     graph = MessageGraph.from_json(folder.graph_line(placed))
     report = graph.verify()
     if not report:

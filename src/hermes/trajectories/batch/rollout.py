@@ -17,11 +17,11 @@ from hermes.trajectories.batch.tools import ToolOutcome
 from hermes.trajectories.errors import SourceError
 from hermes.trajectories.sampling_model import SampledMessage
 
-SIDE = "batch"
+BATCH_METADATA = "batch"
 """Where in a message's metadata the note stands."""
 
 
-class Outcome(StrEnum):
+class RolloutOutcome(StrEnum):
     """How a rollout ended."""
 
     COMPLETED = "completed"
@@ -38,11 +38,11 @@ class Outcome(StrEnum):
     """Somebody stopped the run. It is kept aside, and run again."""
 
 
-FAILED = frozenset({Outcome.TIMEOUT, Outcome.ERROR})
+FAILED_OUTCOMES = frozenset({RolloutOutcome.TIMEOUT, RolloutOutcome.ERROR})
 
 
 @dataclass(slots=True)
-class Tally:
+class RolloutUsage:
     """What a rollout used so far, in all of its chats."""
 
     calls: int = 0
@@ -64,8 +64,8 @@ class Tally:
         call, usage = sampled.call, sampled.call.usage or {}
         self.calls += 1
         self.micro_usd += sampled.micro_usd
-        self.prompt_tokens += _count(usage, "prompt_tokens", call.prompt_token_ids)
-        self.completion_tokens += _count(usage, "completion_tokens", call.token_ids)
+        self.prompt_tokens += _token_count(usage, "prompt_tokens", call.prompt_token_ids)
+        self.completion_tokens += _token_count(usage, "completion_tokens", call.token_ids)
         self.finish_reasons[call.finish_reason or "unknown"] += 1
 
     def count_tool(self, name: str, outcome: ToolOutcome) -> None:
@@ -73,7 +73,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class RolloutEntry:
     """What is noted of a finished rollout: a line of the run's index."""
 
     item: str
@@ -82,7 +82,7 @@ class Entry:
     """How often this rollout was made before; those are kept aside."""
     digest: str
     """Of the item's row."""
-    outcome: Outcome
+    outcome: RolloutOutcome
     reason: str = ""
     """Why it ended, where that is not plain."""
     seed: int = 0
@@ -105,7 +105,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        return name_of(self.item, self.rollout)
+        return rollout_name(self.item, self.rollout)
 
     @property
     def tokens(self) -> int:
@@ -114,18 +114,18 @@ class Entry:
     def to_dict(self) -> dict[str, Any]:
         """As JSON values; what is as usual is left out."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in values.items() if name not in USUAL or value != USUAL[name]}
+        return {name: value for name, value in values.items() if name not in ENTRY_DEFAULTS or value != ENTRY_DEFAULTS[name]}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Entry:
+    def from_dict(cls, data: Mapping[str, Any]) -> RolloutEntry:
         """Read what `to_dict` wrote; fields of a later Hermes are passed over. Raises TypeError, ValueError and KeyError."""
         known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
-        return cls(**{**known, "outcome": Outcome(known["outcome"])})
+        return cls(**{**known, "outcome": RolloutOutcome(known["outcome"])})
 
 
-USUAL: Mapping[str, Any] = {
-    **{each.name: each.default for each in fields(Entry) if each.default is not MISSING},
-    **{each.name: each.default_factory() for each in fields(Entry) if each.default_factory is not MISSING},
+ENTRY_DEFAULTS: Mapping[str, Any] = {
+    **{each.name: each.default for each in fields(RolloutEntry) if each.default is not MISSING},
+    **{each.name: each.default_factory() for each in fields(RolloutEntry) if each.default_factory is not MISSING},
 }
 
 
@@ -133,11 +133,11 @@ USUAL: Mapping[str, Any] = {
 class Rollout:
     """A finished rollout, as a verifier gets it."""
 
-    entry: Entry
+    entry: RolloutEntry
     graph: MessageGraph
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RolloutOutcome:
         return self.entry.outcome
 
     @property
@@ -162,14 +162,14 @@ class Rollout:
         return [name for name, ended in self.entry.tools.items() if ended.get(ToolOutcome.DONE)]
 
 
-def name_of(item: str, rollout: int) -> str:
+def rollout_name(item: str, rollout: int) -> str:
     """What a rollout is called in exports: the item's name and its number."""
     return f"{item}/{rollout}"
 
 
-def sign(graph: MessageGraph, entry: Entry, at: int, row: Mapping[str, Any]) -> None:
+def annotate_rollout(graph: MessageGraph, entry: RolloutEntry, at: int, row: Mapping[str, Any]) -> None:
     """Write the note into a graph: beside message `at`, and on every response. Makes no version."""
-    graph[at]["metadata"] = {**(graph[at].get("metadata") or {}), SIDE: {**entry.to_dict(), "row": row}}
+    graph[at]["metadata"] = {**(graph[at].get("metadata") or {}), BATCH_METADATA: {**entry.to_dict(), "row": row}}
     responses = list(graph.responses())
     for response in responses:
         graph.annotate(response, rollout=entry.name)
@@ -179,20 +179,20 @@ def sign(graph: MessageGraph, entry: Entry, at: int, row: Mapping[str, Any]) -> 
         graph.annotate(own[-1], outcome=entry.outcome, **scored)
 
 
-def entry_in(line: bytes, where: str) -> Entry:
+def read_entry(line: bytes, where: str) -> RolloutEntry:
     """Read the note out of a graph's JSON, without reading the graph. Raises SourceError for a line that has none."""
     try:
         graph = json.loads(line)["graphs"][-1]
         # From the end: the note is beside the last message of the prompt, and those before it may have notes of an earlier run.
         for message in reversed(graph["messages"]):
-            note = (message.get("metadata") or {}).get(SIDE)
+            note = (message.get("metadata") or {}).get(BATCH_METADATA)
             if note is not None:
-                return Entry.from_dict(note)
+                return RolloutEntry.from_dict(note)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         pass
     raise SourceError(where, "not a graph of a batch run")
 
 
-def _count(usage: Mapping[str, Any], name: str, ids: Sequence[int] | None) -> int:
+def _token_count(usage: Mapping[str, Any], name: str, ids: Sequence[int] | None) -> int:
     said = usage.get(name, usage.get(f"estimated_{name}"))
     return said if isinstance(said, int) else len(ids or ())

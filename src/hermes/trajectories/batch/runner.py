@@ -13,24 +13,24 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from hermes.graph import MessageGraph
-from hermes.trajectories.batch.budget import Budget, Verdict
+from hermes.trajectories.batch.agent_loop import ChatEnding, RolloutAgent, RolloutChat, converse
+from hermes.trajectories.batch.budget import Budget, BudgetDecision
 from hermes.trajectories.batch.delegate import with_subagents
-from hermes.trajectories.batch.folder import Folder
-from hermes.trajectories.batch.items import Item
-from hermes.trajectories.batch.loop import Agent, Chat, Ended, converse
-from hermes.trajectories.batch.recipe import Pace, Recipe
-from hermes.trajectories.batch.rollout import Entry, Outcome, Rollout, Tally, sign
+from hermes.trajectories.batch.prompt_file import PromptItem
+from hermes.trajectories.batch.recipe import BatchPace, BatchRecipe
+from hermes.trajectories.batch.rollout import Rollout, RolloutEntry, RolloutOutcome, RolloutUsage, annotate_rollout
+from hermes.trajectories.batch.run_folder import RunFolder
 from hermes.trajectories.batch.seeds import seed_of
 from hermes.trajectories.batch.threads import is_cancelled
-from hermes.trajectories.batch.tools import Errand, Toolset, ToolsetFailed, opened
-from hermes.trajectories.batch.verify import Verifier, score
+from hermes.trajectories.batch.tools import RolloutContext, Toolset, ToolsetFailed, open_rollout_tools
+from hermes.trajectories.batch.verifier import Verifier, score
 from hermes.trajectories.sampling_model import ModelFailed, SamplingModel
 
-LEAST_IN_A_ROW = 20
+MIN_ERRORS_IN_A_ROW = 20
 """So many errors one after the other, or twice as many as there are rollouts at once, mean that something is wrong with all of them."""
 
 
-class Shelf(Protocol):
+class RolloutOutput(Protocol):
     """Where finished rollouts are kept."""
 
     async def put(self, rollout: Rollout) -> None:
@@ -39,49 +39,51 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RolloutJob:
     """One rollout that is to be made."""
 
-    item: Item
+    item: PromptItem
     rollout: int
     attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class BatchPlan:
     """All that a run is to do, and what with."""
 
     run_id: str
-    jobs: Iterable[Job]
-    recipe: Recipe
-    pace: Pace
+    jobs: Iterable[RolloutJob]
+    recipe: BatchRecipe
+    pace: BatchPace
     model: SamplingModel
     toolsets: Mapping[str, Toolset] = field(default_factory=dict)
     """By the names that the recipe draws from."""
     verifier: Verifier | None = None
 
 
-def jobs_of(items: Iterable[Item], rollouts: int, folder: Folder, without: frozenset[str] = frozenset()) -> Iterator[Job]:
+def remaining_jobs(
+    items: Iterable[PromptItem], rollouts: int, folder: RunFolder, without: frozenset[str] = frozenset()
+) -> Iterator[RolloutJob]:
     """Yield what is still to be done, item by item: the rollouts of one prompt run side by side, which servers' caches like."""
     for item in items:
         if item.id in without:
             continue
         for number in range(rollouts):
             if (item.id, number) not in folder.done:
-                yield Job(item, number, folder.attempts(item.id, number))
+                yield RolloutJob(item, number, folder.attempts(item.id, number))
 
 
-class Runner:
+class BatchRunner:
     """A run under way."""
 
     def __init__(
         self,
-        plan: Plan,
-        folder: Folder,
-        shelves: Sequence[Shelf],
+        plan: BatchPlan,
+        folder: RunFolder,
+        shelves: Sequence[RolloutOutput],
         budget: Budget,
         *,
-        on_rollout: Callable[[Entry], None] = lambda _: None,
+        on_rollout: Callable[[RolloutEntry], None] = lambda _: None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         """A rollout is put on all shelves, one after the other; `sleep` is how the time between two tries passes."""
@@ -134,15 +136,15 @@ class Runner:
         async with self._moved:
             while not self.reason:
                 verdict = self._budget.begin()
-                if verdict is Verdict.GO:
+                if verdict is BudgetDecision.GO:
                     return True
-                if verdict is Verdict.WAIT:
+                if verdict is BudgetDecision.WAIT:
                     await self._moved.wait()
                 else:
                     self.stop(self._budget.reason)
         return False
 
-    async def _performed(self, job: Job) -> Rollout:
+    async def _performed(self, job: RolloutJob) -> Rollout:
         task = asyncio.create_task(self._perform(job))
         self._under_way.add(task)
         try:
@@ -152,30 +154,30 @@ class Runner:
 
     async def _keep(self, rollout: Rollout) -> None:
         entry = rollout.entry
-        is_finished = entry.outcome is not Outcome.INTERRUPTED
+        is_finished = entry.outcome is not RolloutOutcome.INTERRUPTED
         self._budget.add(entry, is_finished=is_finished)
         if not is_finished:
             self._folder.put_aside([(entry, rollout.graph.to_json().encode())])
             return
         for shelf in self._shelves:
             await shelf.put(rollout)
-        self._in_a_row = self._in_a_row + 1 if entry.outcome is Outcome.ERROR else 0
-        if self._in_a_row >= max(LEAST_IN_A_ROW, 2 * self._plan.pace.concurrency):
+        self._in_a_row = self._in_a_row + 1 if entry.outcome is RolloutOutcome.ERROR else 0
+        if self._in_a_row >= max(MIN_ERRORS_IN_A_ROW, 2 * self._plan.pace.concurrency):
             self.stop(f"{self._in_a_row} rollouts in a row failed, the last one with: {entry.reason}")
         self._on_rollout(entry)
 
-    async def _perform(self, job: Job) -> Rollout:
+    async def _perform(self, job: RolloutJob) -> Rollout:
         """Make one rollout, and have it verified. Whatever happens on the way is how it ended."""
         plan, item = self._plan, job.item
         recipe, pace = plan.recipe, plan.pace
         seed = seed_of(recipe.seed, item.id, job.rollout)
         drawn = recipe.toolsets.draw(recipe.seed, item.id)
         graph = MessageGraph(recipe.messages(item), seed=f"{plan.run_id}/{item.id}")
-        length, began, tally = len(graph), time.monotonic(), Tally()
+        length, began, tally = len(graph), time.monotonic(), RolloutUsage()
         name = f"{plan.run_id}/{item.id}/{job.rollout}" + (f".{job.attempt}" if job.attempt else "")
-        errand = Errand(item.id, job.rollout, seed, item.row, item.cwd)
-        ended = await self._converse(Chat(graph, name, seed), tally, [plan.toolsets[each] for each in drawn], errand)
-        entry = Entry(
+        errand = RolloutContext(item.id, job.rollout, seed, item.row, item.cwd)
+        ended = await self._converse(RolloutChat(graph, name, seed), tally, [plan.toolsets[each] for each in drawn], errand)
+        entry = RolloutEntry(
             item=item.id,
             rollout=job.rollout,
             attempt=job.attempt,
@@ -196,30 +198,30 @@ class Runner:
             seconds=round(time.monotonic() - began, 3),
             ended_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-        if plan.verifier is not None and ended.outcome not in (Outcome.ERROR, Outcome.INTERRUPTED):
+        if plan.verifier is not None and ended.outcome not in (RolloutOutcome.ERROR, RolloutOutcome.INTERRUPTED):
             entry = await self._verified(plan.verifier, Rollout(entry, graph), item, pace)
-        sign(graph, entry, length - 1, item.rest)
+        annotate_rollout(graph, entry, length - 1, item.rest)
         return Rollout(entry, graph)
 
-    async def _converse(self, chat: Chat, tally: Tally, toolsets: Sequence[Toolset], errand: Errand) -> Ended:
+    async def _converse(self, chat: RolloutChat, tally: RolloutUsage, toolsets: Sequence[Toolset], errand: RolloutContext) -> ChatEnding:
         plan = self._plan
         head = chat.graph[0]
         system = head.get("content") if head["role"] == "system" and isinstance(head.get("content"), str) else None
         try:
-            async with asyncio.timeout(plan.pace.timeout_s), opened(toolsets, errand) as tools:
-                agent = Agent(model=plan.model, recipe=plan.recipe, pace=plan.pace, tools=tools, tally=tally, sleep=self._sleep)
+            async with asyncio.timeout(plan.pace.timeout_s), open_rollout_tools(toolsets, errand) as tools:
+                agent = RolloutAgent(model=plan.model, recipe=plan.recipe, pace=plan.pace, tools=tools, tally=tally, sleep=self._sleep)
                 return await converse(chat, with_subagents(agent, system))
         except TimeoutError:
-            return Ended(Outcome.TIMEOUT, f"after {plan.pace.timeout_s:g} s")
+            return ChatEnding(RolloutOutcome.TIMEOUT, f"after {plan.pace.timeout_s:g} s")
         except ToolsetFailed as failed:
-            return Ended(Outcome.ERROR, str(failed))
+            return ChatEnding(RolloutOutcome.ERROR, str(failed))
         except ModelFailed as failed:  # nobody would be answered any more
             self.stop(str(failed))
-            return Ended(Outcome.INTERRUPTED, str(failed))
+            return ChatEnding(RolloutOutcome.INTERRUPTED, str(failed))
         except asyncio.CancelledError:
             return self._cut_off()
 
-    async def _verified(self, verifier: Verifier, rollout: Rollout, item: Item, pace: Pace) -> Entry:
+    async def _verified(self, verifier: Verifier, rollout: Rollout, item: PromptItem, pace: BatchPace) -> RolloutEntry:
         try:
             said = await score(verifier, item.row, rollout, timeout_s=pace.verify_timeout_s)
         except asyncio.CancelledError:
@@ -227,14 +229,14 @@ class Runner:
             return replace(rollout.entry, outcome=ended.outcome, reason=ended.reason)
         return replace(rollout.entry, reward=said.reward, metrics=said.metrics, verify_error=said.error)
 
-    def _cut_off(self) -> Ended:
+    def _cut_off(self) -> ChatEnding:
         """Take a cancellation as the end of a rollout, if it is meant so: what was sampled so far is kept.
 
         One that nobody meant for this rollout comes from something that it waited for, and is an error of it."""
         if not is_cancelled():
-            return Ended(Outcome.ERROR, "something that it waited for was cancelled")
+            return ChatEnding(RolloutOutcome.ERROR, "something that it waited for was cancelled")
         task = asyncio.current_task()
         if not self.reason or task is None:
             raise  # noqa: PLE0704  # called in an except clause
         task.uncancel()
-        return Ended(Outcome.INTERRUPTED, self.reason)
+        return ChatEnding(RolloutOutcome.INTERRUPTED, self.reason)

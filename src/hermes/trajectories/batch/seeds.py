@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-LARGEST = 2**31 - 1
+MAX_SEED = 2**31 - 1
 """Servers take a seed as a signed number of 32 bits."""
 
 
@@ -16,4 +16,4 @@ def seed_of(*parts: str | int) -> int:
     True
     """
     digest = hashlib.sha256(json.dumps(parts).encode()).digest()
-    return int.from_bytes(digest[:8], "big") % LARGEST
+    return int.from_bytes(digest[:8], "big") % MAX_SEED

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from math import comb, sqrt
 from typing import Any
 
-from hermes.trajectories.batch.budget import PER_USD
-from hermes.trajectories.batch.rollout import FAILED, Entry
+from hermes.trajectories.batch.budget import MICRO_PER_USD
+from hermes.trajectories.batch.rollout import FAILED_OUTCOMES, RolloutEntry
 from hermes.trajectories.batch.tools import ToolOutcome
 
-PASS_MARK = 1.0
+DEFAULT_PASS_MARK = 1.0
 """The reward from which on a rollout counts as passed."""
 
 
 @dataclass(slots=True)
-class ItemTally:
+class ItemStatistics:
     """The rollouts of one item."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -30,18 +30,18 @@ class ItemTally:
 class Statistics:
     """Sums over rollouts."""
 
-    pass_mark: float = PASS_MARK
+    pass_mark: float = DEFAULT_PASS_MARK
     outcomes: Counter[str] = field(default_factory=Counter)
     finish_reasons: Counter[str] = field(default_factory=Counter)
     tools: dict[str, Counter[str]] = field(default_factory=dict)
     toolsets: Counter[str] = field(default_factory=Counter)
-    items: dict[str, ItemTally] = field(default_factory=dict)
+    items: dict[str, ItemStatistics] = field(default_factory=dict)
     verify_errors: int = 0
     aside: list[int] = field(default_factory=lambda: [0, 0, 0])
     """What lies aside: rollouts, tokens, micro-dollars."""
     _columns: dict[str, array[float]] = field(default_factory=dict)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: RolloutEntry) -> None:
         """Count a finished rollout."""
         self.outcomes[entry.outcome] += 1
         self.finish_reasons.update(entry.finish_reasons)
@@ -49,14 +49,14 @@ class Statistics:
             self.tools.setdefault(name, Counter()).update(counts)
         self.toolsets.update(entry.toolsets)
         self.verify_errors += bool(entry.verify_error)
-        item = self.items.setdefault(entry.item, ItemTally())
+        item = self.items.setdefault(entry.item, ItemStatistics())
         item.outcomes[entry.outcome] += 1
         if entry.reward is not None:
             item.rewards.append(entry.reward)
         for name in ("calls", "messages", "prompt_tokens", "completion_tokens", "micro_usd", "retries", "subagents", "seconds"):
             self._columns.setdefault(name, array("d")).append(getattr(entry, name))
 
-    def add_aside(self, entry: Entry) -> None:
+    def add_aside(self, entry: RolloutEntry) -> None:
         """Count what was interrupted or made again: it was paid for."""
         for at, value in enumerate((1, entry.tokens, entry.micro_usd)):
             self.aside[at] += value
@@ -67,7 +67,7 @@ class Statistics:
 
     @property
     def failed(self) -> int:
-        return sum(self.outcomes[outcome] for outcome in FAILED)
+        return sum(self.outcomes[outcome] for outcome in FAILED_OUTCOMES)
 
     def total(self, column: str) -> float:
         return sum(self._columns.get(column, ()))
@@ -76,13 +76,13 @@ class Statistics:
         """As JSON values."""
         prompt, completion = int(self.total("prompt_tokens")), int(self.total("completion_tokens"))
         each = max(self.rollouts, 1)
-        usd = self.total("micro_usd") / PER_USD
+        usd = self.total("micro_usd") / MICRO_PER_USD
         return {
             "items": len(self.items),
             "rollouts": self.rollouts,
             "failed": self.failed,
-            "outcomes": _sorted(self.outcomes),
-            "finish_reasons": _sorted(self.finish_reasons),
+            "outcomes": _sort_counts(self.outcomes),
+            "finish_reasons": _sort_counts(self.finish_reasons),
             "turns": spread(self._columns.get("calls", ())),
             "messages": spread(self._columns.get("messages", ())),
             "seconds": spread(self._columns.get("seconds", ())),
@@ -95,10 +95,10 @@ class Statistics:
             "cost_usd": {"total": round(usd, 6), "mean": round(usd / each, 6)},
             "retries": int(self.total("retries")),
             "subagents": int(self.total("subagents")),
-            "tools": {name: tool_line(counts) for name, counts in sorted(self.tools.items())},
-            "toolsets": _sorted(self.toolsets),
+            "tools": {name: tool_statistics(counts) for name, counts in sorted(self.tools.items())},
+            "toolsets": _sort_counts(self.toolsets),
             "rewards": self.rewards(),
-            "aside": {"rollouts": self.aside[0], "tokens": self.aside[1], "cost_usd": round(self.aside[2] / PER_USD, 6)},
+            "aside": {"rollouts": self.aside[0], "tokens": self.aside[1], "cost_usd": round(self.aside[2] / MICRO_PER_USD, 6)},
         }
 
     def rewards(self) -> dict[str, Any]:
@@ -118,25 +118,27 @@ class Statistics:
             # Where all rollouts of a prompt get the same reward, methods that compare them learn nothing from it.
             "items_all_equal": sum(len(item.rewards) > 1 and len(set(item.rewards)) == 1 for item in self.items.values()),
         }
-        for k in ks(max(len(item.rewards) for item in self.items.values())):
+        for k in pass_at_ks(max(len(item.rewards) for item in self.items.values())):
             known = [self.pass_at(item, k) for item in self.items.values() if len(item.rewards) >= k]
             out["pass_at"][str(k)] = round(sum(known) / len(known), 6)
         return out
 
-    def pass_at(self, item: ItemTally, k: int) -> float:
+    def pass_at(self, item: ItemStatistics, k: int) -> float:
         return pass_at(len(item.rewards), sum(reward >= self.pass_mark for reward in item.rewards), k)
 
     def item_lines(self) -> Iterator[str]:
         """Yield a line of JSON for each item."""
         for name, item in self.items.items():
-            line: dict[str, Any] = {"id": name, "rollouts": item.outcomes.total(), "outcomes": _sorted(item.outcomes)}
+            line: dict[str, Any] = {"id": name, "rollouts": item.outcomes.total(), "outcomes": _sort_counts(item.outcomes)}
             if item.rewards:
                 line["reward"] = {"mean": sum(item.rewards) / len(item.rewards), "max": max(item.rewards), "all": item.rewards}
-                line["pass_at"] = {str(k): round(self.pass_at(item, k), 6) for k in ks(len(item.rewards))}
+                line["pass_at"] = {str(k): round(self.pass_at(item, k), 6) for k in pass_at_ks(len(item.rewards))}
             yield json.dumps(line) + "\n"
 
 
-def statistics_of(entries: Iterable[Entry], aside: Iterable[Entry] = (), *, pass_mark: float = PASS_MARK) -> Statistics:
+def statistics_of(
+    entries: Iterable[RolloutEntry], aside: Iterable[RolloutEntry] = (), *, pass_mark: float = DEFAULT_PASS_MARK
+) -> Statistics:
     """Sum up a run."""
     sums = Statistics(pass_mark)
     for entry in entries:
@@ -155,7 +157,7 @@ def pass_at(rollouts: int, passed: int, k: int) -> float:
     return 1 - comb(rollouts - passed, k) / comb(rollouts, k)
 
 
-def ks(most: int) -> list[int]:
+def pass_at_ks(most: int) -> list[int]:
     """1, 2, 4, … and the number of rollouts itself."""
     doubled = [2**power for power in range(most.bit_length()) if 2**power < most]
     return [*doubled, most]
@@ -170,11 +172,11 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"mean": round(sum(ordered) / len(ordered), 3), **{name: round(ordered[place], 3) for name, place in at.items()}}
 
 
-def tool_line(counts: Mapping[str, int]) -> dict[str, Any]:
+def tool_statistics(counts: Mapping[str, int]) -> dict[str, Any]:
     """A tool's calls, and how many of them did what they should."""
     calls = sum(counts.values())
-    return {"calls": calls, **_sorted(counts), "success_rate": round(counts.get(ToolOutcome.DONE, 0) / calls, 4) if calls else 0.0}
+    return {"calls": calls, **_sort_counts(counts), "success_rate": round(counts.get(ToolOutcome.DONE, 0) / calls, 4) if calls else 0.0}
 
 
-def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
+def _sort_counts(counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))

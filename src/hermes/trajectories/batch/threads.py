@@ -17,7 +17,7 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def in_thread(function: Callable[[], T]) -> T:
+async def run_in_thread(function: Callable[[], T]) -> T:
     """Return what a function returns, raise what it raises."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[T] = loop.create_future()

@@ -16,7 +16,7 @@ from hermes.trajectories.batch.threads import is_cancelled
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class RolloutContext:
     """For which rollout tools work."""
 
     item: str
@@ -28,7 +28,7 @@ class Errand:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class BatchToolCall:
     """What a model asked for."""
 
     id: str
@@ -42,7 +42,7 @@ class ToolFailed(Exception):
     """The tool could not do it; the message is for the model."""
 
 
-class Tools(Protocol):
+class RolloutTools(Protocol):
     """Tools of one rollout."""
 
     @property
@@ -50,7 +50,7 @@ class Tools(Protocol):
         """As models take them: `{"type": "function", "function": {"name": …}}`."""
         ...
 
-    async def run(self, call: ToolCall) -> str:
+    async def run(self, call: BatchToolCall) -> str:
         """Do it, and say what came of it; raise ToolFailed."""
         ...
 
@@ -61,7 +61,7 @@ class Toolset(Protocol):
     @property
     def name(self) -> str: ...
 
-    def open(self, errand: Errand) -> AbstractAsyncContextManager[Tools]:
+    def open(self, errand: RolloutContext) -> AbstractAsyncContextManager[RolloutTools]:
         """Have the tools ready for as long as the block lasts."""
         ...
 
@@ -79,19 +79,19 @@ class ToolOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ToolResult:
+class BatchToolResult:
     """What the model is told."""
 
     outcome: ToolOutcome
     text: str
 
 
-class Box:
+class RolloutToolbox:
     """The tools of all toolsets that a rollout has, by name."""
 
-    def __init__(self, opened: Iterable[tuple[str, Tools]] = ()) -> None:
+    def __init__(self, opened: Iterable[tuple[str, RolloutTools]] = ()) -> None:
         """Raises ValueError for two tools of one name."""
-        self._owner: dict[str, tuple[str, Tools]] = {}
+        self._owner: dict[str, tuple[str, RolloutTools]] = {}
         self.schemas: list[Mapping[str, Any]] = []
         for toolset, tools in opened:
             for schema in tools.schemas:
@@ -105,29 +105,29 @@ class Box:
     def names(self) -> list[str]:
         return list(self._owner)
 
-    async def run(self, call_id: str, name: str, text: str, *, timeout_s: float) -> ToolResult:
+    async def run(self, call_id: str, name: str, text: str, *, timeout_s: float) -> BatchToolResult:
         """Carry a call out as far as it can be; whatever is wrong with it is a text for the model. Raises nothing but cancellation."""
         if name not in self._owner:
-            return ToolResult(ToolOutcome.UNKNOWN, f"Error: there is no tool {name[:100]!r}{self._instead(name)}")
-        arguments = arguments_of(text)
+            return BatchToolResult(ToolOutcome.UNKNOWN, f"Error: there is no tool {name[:100]!r}{self._instead(name)}")
+        arguments = parse_arguments(text)
         if isinstance(arguments, str):
-            return ToolResult(ToolOutcome.BAD_ARGUMENTS, f"Error: {arguments}")
-        return await self._carry_out(ToolCall(call_id, name, arguments, text), timeout_s)
+            return BatchToolResult(ToolOutcome.BAD_ARGUMENTS, f"Error: {arguments}")
+        return await self._carry_out(BatchToolCall(call_id, name, arguments, text), timeout_s)
 
-    async def _carry_out(self, call: ToolCall, timeout_s: float) -> ToolResult:
+    async def _carry_out(self, call: BatchToolCall, timeout_s: float) -> BatchToolResult:
         try:
             async with asyncio.timeout(timeout_s):
-                return ToolResult(ToolOutcome.DONE, await self._owner[call.name][1].run(call))
+                return BatchToolResult(ToolOutcome.DONE, await self._owner[call.name][1].run(call))
         except ToolFailed as failed:
-            return ToolResult(ToolOutcome.FAILED, f"Error: {failed}")
+            return BatchToolResult(ToolOutcome.FAILED, f"Error: {failed}")
         except TimeoutError:
-            return ToolResult(ToolOutcome.TIMED_OUT, f"Error: {call.name} took longer than {timeout_s:g} s")
+            return BatchToolResult(ToolOutcome.TIMED_OUT, f"Error: {call.name} took longer than {timeout_s:g} s")
         except asyncio.CancelledError:
             if is_cancelled():
                 raise
-            return ToolResult(ToolOutcome.FAILED, f"Error: {call.name} waited for something that was cancelled")
+            return BatchToolResult(ToolOutcome.FAILED, f"Error: {call.name} waited for something that was cancelled")
         except Exception as error:  # noqa: BLE001  # a tool is somebody's program: whatever it raises is told to the model, and counted
-            return ToolResult(ToolOutcome.FAILED, f"Error: {type(error).__name__}: {error}")
+            return BatchToolResult(ToolOutcome.FAILED, f"Error: {type(error).__name__}: {error}")
 
     def _instead(self, name: str) -> str:
         if not self._owner:
@@ -136,7 +136,7 @@ class Box:
         return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(self._owner)}"
 
 
-def arguments_of(text: str) -> dict[str, Any] | str:
+def parse_arguments(text: str) -> dict[str, Any] | str:
     """Read what a model wrote as arguments; say what is wrong with it instead."""
     try:
         given = json.loads(text) if text.strip() else {}
@@ -150,7 +150,7 @@ class ToolsetFailed(Exception):
 
 
 @asynccontextmanager
-async def opened(toolsets: Iterable[Toolset], errand: Errand) -> AsyncIterator[Box]:
+async def open_rollout_tools(toolsets: Iterable[Toolset], errand: RolloutContext) -> AsyncIterator[RolloutToolbox]:
     """Hold all toolsets open for one rollout. Raises ToolsetFailed; one that fails while it is closed changes nothing any more."""
     async with AsyncExitStack() as stack:
         ready = []
@@ -160,15 +160,15 @@ async def opened(toolsets: Iterable[Toolset], errand: Errand) -> AsyncIterator[B
                 ready.append((toolset.name, await opening.__aenter__()))
             except Exception as error:  # a toolset is somebody's program: whatever it raises is noted on the rollout
                 raise ToolsetFailed(f"toolset {toolset.name}: {type(error).__name__}: {error}") from error
-            stack.push_async_exit(partial(_closed, opening))
+            stack.push_async_exit(partial(_close_toolset, opening))
         try:
-            box = Box(ready)
+            box = RolloutToolbox(ready)
         except (ValueError, KeyError, TypeError) as error:
             raise ToolsetFailed(f"the toolsets do not go together: {error}") from error
         yield box
 
 
-async def _closed(opening: AbstractAsyncContextManager[Tools], *error: Any) -> None:
+async def _close_toolset(opening: AbstractAsyncContextManager[RolloutTools], *error: Any) -> None:
     try:
         with suppress(Exception):
             await opening.__aexit__(*error)

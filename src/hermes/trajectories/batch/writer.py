@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from hermes.trajectories.batch.folder import Folder
 from hermes.trajectories.batch.rollout import Rollout
+from hermes.trajectories.batch.run_folder import RunFolder
 
 
-class Writer:
+class RolloutWriter:
     """Keeps rollouts for whoever waits: those that end while the disk is busy go together, in one trip."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._waiting: list[tuple[Rollout, bytes, asyncio.Future[None]]] = []
         self._trip: asyncio.Task[None] | None = None

@@ -5,28 +5,28 @@ Read it in this order: settings and reading (the file), counting (tokens), piece
 no model), ask (the one that asks one), turns (what belongs together), trim (tool results), measure (the scale), rewrite (the list as it
 is to be), plan (what goes), result, engine (one conversation)."""
 
-from hermes.trajectories.compress.ask import ModelSummariser
-from hermes.trajectories.compress.counting import Counter, EstimateCounter, load_counter
-from hermes.trajectories.compress.engine import compact, compress, live_settings
-from hermes.trajectories.compress.extract import Extractive
-from hermes.trajectories.compress.pieces import Piece, Summariser, Summary
-from hermes.trajectories.compress.reading import read_settings
-from hermes.trajectories.compress.result import Compressed, Region
+from hermes.trajectories.compress.compaction import compact_to_target, compact_when_full, live_settings
+from hermes.trajectories.compress.extractive_summary import ExtractiveSummariser
+from hermes.trajectories.compress.model_summary import ModelSummariser
+from hermes.trajectories.compress.result import CompactionResult, Region
 from hermes.trajectories.compress.settings import CompressionSettings
+from hermes.trajectories.compress.settings_file import read_settings
+from hermes.trajectories.compress.summariser import Summariser, Summary, SummaryRequest
+from hermes.trajectories.compress.token_counter import EstimateCounter, TokenCounter, load_counter
 
 __all__ = [
-    "Compressed",
+    "CompactionResult",
     "CompressionSettings",
-    "Counter",
     "EstimateCounter",
-    "Extractive",
+    "ExtractiveSummariser",
     "ModelSummariser",
-    "Piece",
     "Region",
     "Summariser",
     "Summary",
-    "compact",
-    "compress",
+    "SummaryRequest",
+    "TokenCounter",
+    "compact_to_target",
+    "compact_when_full",
     "live_settings",
     "load_counter",
     "read_settings",

@@ -13,24 +13,24 @@ from functools import partial
 from typing import Any
 
 from hermes.graph import CallRecord
-from hermes.trajectories.compress.ask import ModelSummariser
-from hermes.trajectories.compress.chunks import BEGIN, Chunk, Place, read_chunks
-from hermes.trajectories.compress.counting import Counter
-from hermes.trajectories.compress.extract import Extractive
-from hermes.trajectories.compress.lines import Done, RawRow, Work, compress_row, run_whole
+from hermes.trajectories.compress.chunks import INPUT_START, Chunk, InputPosition, read_chunks
+from hermes.trajectories.compress.extractive_summary import ExtractiveSummariser
 from hermes.trajectories.compress.metrics import Totals
-from hermes.trajectories.compress.pieces import Piece, Summariser, Summary
-from hermes.trajectories.compress.run import MOST_PROBLEMS, Job
+from hermes.trajectories.compress.model_summary import ModelSummariser
+from hermes.trajectories.compress.run import MAX_PROBLEMS, CompressJob
+from hermes.trajectories.compress.summariser import Summariser, Summary, SummaryRequest
+from hermes.trajectories.compress.token_counter import TokenCounter
+from hermes.trajectories.compress.worker import ChunkOutcome, CompressWork, RawRow, compress_row, run_uninterrupted
 from hermes.trajectories.engines import ChunkEngine
 from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
 
-FINENESS = 64
+BUCKETS_PER_DOUBLING = 64
 """Buckets for each doubling of a length: a length is known to 1 in 100, however many there are."""
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 
 @dataclass(slots=True)
-class Lengths:
+class TokenLengths:
     """How long trajectories are. Takes the same room for ten of them and for ten million."""
 
     counts: Histogram[int] = field(default_factory=Histogram)
@@ -42,11 +42,11 @@ class Lengths:
     def add(self, length: int) -> None:
         self.least = min(self.least, length) if self.number else length
         self.most = max(self.most, length)
-        self.counts[int(math.log2(max(length, 1)) * FINENESS)] += 1
+        self.counts[int(math.log2(max(length, 1)) * BUCKETS_PER_DOUBLING)] += 1
         self.total += length
         self.number += 1
 
-    def merge(self, other: Lengths) -> None:
+    def merge(self, other: TokenLengths) -> None:
         if other.number:
             self.least = min(self.least, other.least) if self.number else other.least
             self.most = max(self.most, other.most)
@@ -60,14 +60,14 @@ class Lengths:
         for bucket in sorted(self.counts):
             left -= self.counts[bucket]
             if left <= 0:
-                return min(self.most, max(self.least, round(2 ** ((bucket + 0.5) / FINENESS))))
+                return min(self.most, max(self.least, round(2 ** ((bucket + 0.5) / BUCKETS_PER_DOUBLING))))
         return self.most
 
     def doublings(self) -> list[tuple[int, int, int]]:
         """Return how many lie from one power of two to the next: (from, to, number)."""
         found: Histogram[int] = Histogram()
         for bucket, number in self.counts.items():
-            found[bucket // FINENESS] += number
+            found[bucket // BUCKETS_PER_DOUBLING] += number
         return [(1 << power, 1 << (power + 1), found[power]) for power in range(min(found), max(found) + 1)] if found else []
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,8 +85,8 @@ class Analysis:
     """What was found about some rows."""
 
     totals: Totals = field(default_factory=Totals)
-    before: Lengths = field(default_factory=Lengths)
-    after: Lengths = field(default_factory=Lengths)
+    before: TokenLengths = field(default_factory=TokenLengths)
+    after: TokenLengths = field(default_factory=TokenLengths)
     summaries: int = 0
     summarised_tokens: int = 0
     """Tokens of the turns that summaries would stand for."""
@@ -95,7 +95,7 @@ class Analysis:
     answer_tokens: int = 0
     """As long as a summary may be."""
     problems: list[str] = field(default_factory=list)
-    end: Place = BEGIN
+    end: InputPosition = INPUT_START
 
     def merge(self, other: Analysis) -> None:
         self.totals.merge(other.totals)
@@ -106,7 +106,7 @@ class Analysis:
         self.requests += other.requests
         self.prompt_tokens += other.prompt_tokens
         self.answer_tokens += other.answer_tokens
-        self.problems += other.problems[: MOST_PROBLEMS - len(self.problems)]
+        self.problems += other.problems[: MAX_PROBLEMS - len(self.problems)]
         self.end = other.end
 
     def to_dict(self, target: int) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Analysis:
         }
 
 
-def analyse(job: Job, engine: ChunkEngine, *, on_step: Callable[[Analysis], None] = lambda _: None) -> Analysis:
+def analyse(job: CompressJob, engine: ChunkEngine, *, on_step: Callable[[Analysis], None] = lambda _: None) -> Analysis:
     """Return what compressing these files would come to. Reads all of them, writes nothing."""
     found = Analysis()
     for part in engine.map(partial(analyse_chunk, work=job.work), read_chunks(job.inputs, size=job.chunk_bytes)):
@@ -146,26 +146,26 @@ def analyse(job: Job, engine: ChunkEngine, *, on_step: Callable[[Analysis], None
     return found
 
 
-def analyse_chunk(chunk: Chunk, work: Work) -> Analysis:
+def analyse_chunk(chunk: Chunk, work: CompressWork) -> Analysis:
     """Return what compressing these rows would come to."""
-    return run_whole(partial(_analyse, chunk, work))
+    return run_uninterrupted(partial(_analyse_rows, chunk, work))
 
 
-async def _analyse(chunk: Chunk, work: Work) -> Analysis:
+async def _analyse_rows(chunk: Chunk, work: CompressWork) -> Analysis:
     found = Analysis(end=chunk.end)
     counter = work.counter()
-    asked = _Asked(counter)
-    watched = _Watched(Extractive() if work.model is None else ModelSummariser(asked, work.settings))
+    asked = _CountingModel(counter)
+    watched = _CountingSummariser(ExtractiveSummariser() if work.model is None else ModelSummariser(asked, work.settings))
     for number, line in enumerate(chunk.rows, start=chunk.first):
         raw = RawRow(line, chunk.name, number)
-        if line.strip() and work.takes(raw):
-            done = Done()
+        if line.strip() and work.is_in_sample(raw):
+            done = ChunkOutcome()
             await compress_row(raw, work, counter, done, summariser=watched)
             if done.totals.trajectories:
                 found.before.add(done.totals.tokens_before)
                 found.after.add(done.totals.tokens_after)
             found.totals.merge(done.totals)
-            found.problems += done.problems[: MOST_PROBLEMS - len(found.problems)]
+            found.problems += done.problems[: MAX_PROBLEMS - len(found.problems)]
         elif line.strip():
             found.totals.left_out += 1
     found.totals.rejected += bool(chunk.broken)
@@ -174,25 +174,25 @@ async def _analyse(chunk: Chunk, work: Work) -> Analysis:
     return found
 
 
-class _Watched:
+class _CountingSummariser:
     """A summariser, and how much it is given."""
 
     def __init__(self, summariser: Summariser) -> None:
         self._summariser = summariser
         self.pieces = self.tokens = 0
 
-    async def summarise(self, piece: Piece) -> Summary:
+    async def summarise(self, piece: SummaryRequest) -> Summary:
         self.pieces += 1
         self.tokens += piece.counter.count(piece.messages)
         return await self._summariser.summarise(piece)
 
 
-class _Asked:
+class _CountingModel:
     """Stands for a model: counts, and says as much as it may."""
 
     name = "dry run"
 
-    def __init__(self, counter: Counter) -> None:
+    def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
         self.requests = self.prompt_tokens = self.answer_tokens = 0
 

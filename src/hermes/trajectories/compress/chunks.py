@@ -19,9 +19,9 @@ from typing import IO, Any
 from hermes.trajectories.errors import SourceError
 
 SUFFIXES = (".json", ".jsonl")
-SIZE = 1 << 20
+DEFAULT_CHUNK_BYTES = 1 << 20
 """About how many bytes of rows are in a chunk."""
-BLOCK = 1 << 16
+READ_BLOCK_BYTES = 1 << 16
 REST = "the rest of the file is not JSON"
 
 _SPACE = re.compile(r"[\s\ufeff]*")
@@ -30,7 +30,7 @@ _CLOSE = re.compile(r"[\s\ufeff]*\][\s\ufeff]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class InputFile:
     """A file to read."""
 
     path: Path
@@ -39,7 +39,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InputPosition:
     """Where reading goes on: a byte of a file, and the number of the row that begins there."""
 
     file: int = 0
@@ -47,7 +47,7 @@ class Place:
     row: int = 1
 
 
-BEGIN = Place()
+INPUT_START = InputPosition()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Chunk:
     """What stands before each row, in a JSON file."""
     tail: bytes = b""
     """What stands behind the last row."""
-    end: Place = BEGIN
+    end: InputPosition = INPUT_START
     """Where the next chunk begins."""
     broken: bytes = b""
     """The rest of a JSON file that breaks off or is no JSON."""
@@ -79,16 +79,16 @@ class Chunk:
         return replace(self, rows=(), leads=())
 
 
-def find_inputs(path: Path, leave_out: Iterable[str] = ()) -> list[Input]:
+def find_inputs(path: Path, leave_out: Iterable[str] = ()) -> list[InputFile]:
     """Return a file, or the trajectory files below a folder in the order of their names; raise SourceError if there are none.
 
     Hidden files are no trajectories, nor are the names in `leave_out`, where one that begins with a dot is how a name ends."""
     if path.is_file():
-        return [Input(path, _text(path.name))]
+        return [InputFile(path, _printable_name(path.name))]
     if not path.is_dir():
         raise SourceError(str(path), "no such file or folder")
     found = []
-    for place, folders, names in os.walk(path, onerror=_refuse):
+    for place, folders, names in os.walk(path, onerror=_raise_source_error):
         folders[:] = [folder for folder in folders if not folder.startswith(".")]
         found += [Path(place, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
     names_left_out = frozenset(leave_out)
@@ -96,10 +96,10 @@ def find_inputs(path: Path, leave_out: Iterable[str] = ()) -> list[Input]:
     wanted = [file for file in sorted(found) if file.name not in names_left_out and not file.name.endswith(endings)]
     if not wanted:
         raise SourceError(str(path), f"no {' or '.join(SUFFIXES)} file in this folder")
-    return [Input(file, _text(str(file.relative_to(path)))) for file in wanted]
+    return [InputFile(file, _printable_name(str(file.relative_to(path)))) for file in wanted]
 
 
-def fingerprint(inputs: Sequence[Input]) -> list[dict[str, Any]]:
+def fingerprint(inputs: Sequence[InputFile]) -> list[dict[str, Any]]:
     """Return what tells whether the files are still the same: name, size and SHA-256 of each."""
     prints = []
     for each in inputs:
@@ -109,27 +109,27 @@ def fingerprint(inputs: Sequence[Input]) -> list[dict[str, Any]]:
     return prints
 
 
-def read_chunks(inputs: Sequence[Input], begin: Place = BEGIN, size: int = SIZE) -> Iterator[Chunk]:
+def read_chunks(inputs: Sequence[InputFile], begin: InputPosition = INPUT_START, size: int = DEFAULT_CHUNK_BYTES) -> Iterator[Chunk]:
     """Yield all rows from a place on, file by file. Every file has at least one chunk, be it empty."""
     for number, each in enumerate(inputs):
         if number < begin.file:
             continue
-        start = begin if number == begin.file else Place(number)
+        start = begin if number == begin.file else InputPosition(number)
         with each.path.open("rb") as file:
             last = None
-            for chunk in (_lines if each.path.suffix == ".jsonl" else _document)(file, each.name, start, size):
+            for chunk in (_read_jsonl if each.path.suffix == ".jsonl" else _read_json)(file, each.name, start, size):
                 if last is not None:
                     yield last
                 last = chunk
             if last is not None:
-                yield replace(last, end=Place(number + 1))
+                yield replace(last, end=InputPosition(number + 1))
 
 
-def _lines(file: IO[bytes], name: str, place: Place, size: int) -> Iterator[Chunk]:
+def _read_jsonl(file: IO[bytes], name: str, place: InputPosition, size: int) -> Iterator[Chunk]:
     file.seek(place.offset)
     while True:
         rows = file.readlines(size)
-        after = Place(place.file, place.offset + sum(map(len, rows)), place.row + len(rows))
+        after = InputPosition(place.file, place.offset + sum(map(len, rows)), place.row + len(rows))
         if rows or not place.offset:
             yield Chunk(place.file, name, place.row, rows, end=after)
         if not rows:
@@ -137,9 +137,9 @@ def _lines(file: IO[bytes], name: str, place: Place, size: int) -> Iterator[Chun
         place = after
 
 
-def _document(file: IO[bytes], name: str, place: Place, size: int) -> Iterator[Chunk]:
+def _read_json(file: IO[bytes], name: str, place: InputPosition, size: int) -> Iterator[Chunk]:
     """Yield the elements of a list, or documents that stand behind each other. A number is complete only when something follows it."""
-    reader = _Reader(file)
+    reader = _JsonReader(file)
     is_list = reader.skip(_SPACE)[1].startswith("[")
     reader.seek(place.offset)
     rows: list[bytes] = []
@@ -154,14 +154,14 @@ def _document(file: IO[bytes], name: str, place: Place, size: int) -> Iterator[C
         number += 1
         filled += len(found[1])
         if filled >= size:
-            after = Place(place.file, reader.offset, number)
+            after = InputPosition(place.file, reader.offset, number)
             yield Chunk(place.file, name, place.row, rows, leads, end=after)
             place, rows, leads, filled = after, [], [], 0
     tail, broken = reader.rest(is_list=is_list, is_empty=number == 1)
-    yield Chunk(place.file, name, place.row, rows, leads, tail, Place(place.file, reader.offset, number), broken)
+    yield Chunk(place.file, name, place.row, rows, leads, tail, InputPosition(place.file, reader.offset, number), broken)
 
 
-class _Reader:
+class _JsonReader:
     """Text of a file as far as it is needed; elements are cut off its front."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -185,7 +185,7 @@ class _Reader:
                 return end, self._text[end:]
             if found is None and self._text:
                 return 0, self._text
-            self._more(BLOCK)
+            self._more(READ_BLOCK_BYTES)
 
     def element(self, *, is_list: bool, is_first: bool) -> tuple[bytes, bytes] | None:
         """Cut off the next element and what stands before it; None if there is none."""
@@ -194,7 +194,7 @@ class _Reader:
             at = self._behind("[" if is_first else ",", at)
         if at < 0 or self._text[at : at + 1] in ("", "]"):
             return None
-        step = BLOCK
+        step = READ_BLOCK_BYTES
         while True:
             try:
                 end = self._decoder.raw_decode(self._text, at)[1]
@@ -210,7 +210,7 @@ class _Reader:
         """Return what ends the file, and what stands there that is no JSON."""
         pattern = re.compile(r"[\s\ufeff]*\[[\s\ufeff]*\][\s\ufeff]*") if is_empty else _CLOSE
         while not self._is_all:
-            self._more(BLOCK)
+            self._more(READ_BLOCK_BYTES)
         found = (pattern if is_list else _SPACE).fullmatch(self._text)
         if found is not None and not self._bad:
             return self._cut(len(self._text)), b""
@@ -240,10 +240,10 @@ class _Reader:
             self._is_all = True
 
 
-def _text(name: str) -> str:
+def _printable_name(name: str) -> str:
     """A file name need not be text."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _refuse(error: OSError) -> None:
+def _raise_source_error(error: OSError) -> None:
     raise SourceError(str(error.filename), error.strerror or str(error))

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from hermes.trajectories.compress.pieces import MODEL
-from hermes.trajectories.compress.result import Compressed
+from hermes.trajectories.compress.result import CompactionResult
+from hermes.trajectories.compress.summariser import MODEL
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Totals:
     estimated: int = 0
     """Trajectories whose tokens were estimated instead of counted."""
 
-    def add(self, one: Compressed, *, asks: bool = False) -> None:
+    def add(self, one: CompactionResult, *, asks: bool = False) -> None:
         """Take in one trajectory; `asks`: a model was to summarise it."""
         self.trajectories += 1
         self.compressed += one.was_compressed
@@ -82,7 +82,7 @@ class Totals:
         return asdict(self)
 
 
-def report(totals: Totals, *, micro_usd: int, start: str, seconds: float) -> dict[str, Any]:
+def metrics_of(totals: Totals, *, micro_usd: int, start: str, seconds: float) -> dict[str, Any]:
     """Return the metrics file. `seconds` is how long it worked: a run that went on does not count the pause."""
     compressed = max(totals.compressed, 1)
     return {

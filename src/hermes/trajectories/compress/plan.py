@@ -20,39 +20,39 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from hermes.trajectories.compress.measure import REFUSED, Scale
-from hermes.trajectories.compress.rewrite import Cut, Rewrite, trim_to_fit
-from hermes.trajectories.compress.turns import Layout, Messages, Stretch, is_summary
+from hermes.trajectories.compress.rewrite import Rewrite, SummaryCut, trim_to_fit
+from hermes.trajectories.compress.token_scale import REFUSED_TOKENS, TokenScale
+from hermes.trajectories.compress.turns import Layout, MessageRange, Messages, is_summary
 
-USEFUL = 40
+MIN_SUMMARY_TOKENS = 40
 """Tokens of a summary that says something."""
 
 
 class Planner:
     """Makes the plan for one list."""
 
-    def __init__(self, messages: Messages, layout: Layout, scale: Scale) -> None:
+    def __init__(self, messages: Messages, layout: Layout, scale: TokenScale) -> None:
         self._messages, self._layout, self._scale = messages, layout, scale
 
-    def cuts(self, total: int) -> tuple[Cut, ...]:
+    def cuts(self, total: int) -> tuple[SummaryCut, ...]:
         """Return what is to be summarised of a list with so many tokens. Nothing, where cutting tool results is enough."""
         scale, last = self._scale, len(self._ends) - 1
         is_lazy = scale.settings.processing.skip_under_target
-        if is_lazy and self.soft:
-            _, trimmed = trim_to_fit(Rewrite(self._messages), self.soft, scale)
+        if is_lazy and self.early_trims:
+            _, trimmed = trim_to_fit(Rewrite(self._messages), self.early_trims, scale)
             if trimmed <= scale.target:
                 return ()
         first = 0 if is_lazy else last
-        found = _smallest(first, last, lambda place: self._full(self._useful(place)) <= scale.target, self._guess(total))
+        found = _smallest_fit(first, last, lambda place: self._full(self._useful(place)) <= scale.target, self._guess(total))
         if found is not None:
             return self._useful(found)
-        accepted = (cuts for place in range(last, -1, -1) if self._base(cuts := self._cuts(place), ()) < REFUSED)
+        accepted = (cuts for place in range(last, -1, -1) if self._base(cuts := self._cuts(place), ()) < REFUSED_TOKENS)
         return self._budgeted(next(accepted, ()))
 
     @property
     def is_refused(self) -> bool:
         """Whether there is a middle to summarise, and the chat template takes no summary in its place."""
-        return all(self._base(self._cuts(place), ()) >= REFUSED for place in range(len(self._ends))) and bool(self._ends)
+        return all(self._base(self._cuts(place), ()) >= REFUSED_TOKENS for place in range(len(self._ends))) and bool(self._ends)
 
     # Tool results ------------------------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ class Planner:
         return {index: size for index, size in sizes.items() if size > self._scale.least}
 
     @cached_property
-    def soft(self) -> tuple[int, ...]:
+    def early_trims(self) -> tuple[int, ...]:
         """The results that are cut before anything is summarised."""
         settings = self._scale.settings.compression
         free = [index for index in self._sizes if index not in self._layout.protected]
@@ -73,7 +73,7 @@ class Planner:
         return tuple(sorted((index for index in free if self._sizes[index] >= giant), key=self._largest)) if settings.trim_results else ()
 
     @cached_property
-    def hard(self) -> tuple[int, ...]:
+    def late_trims(self) -> tuple[int, ...]:
         """The results that are cut when the whole middle is summarised, and that is not enough."""
         if not self._scale.settings.compression.trim_results:
             return ()
@@ -101,7 +101,7 @@ class Planner:
             for unit in range(len(segment))
         ]
 
-    def _is_done(self, segment: Sequence[Stretch]) -> bool:
+    def _is_done(self, segment: Sequence[MessageRange]) -> bool:
         return all(is_summary(self._messages[index], self._scale.headers) for unit in segment for index in unit)
 
     @cached_property
@@ -113,21 +113,21 @@ class Planner:
             for place in {place for place, _ in self._ends}
         }
 
-    def _cuts(self, end: int) -> tuple[Cut, ...]:
+    def _cuts(self, end: int) -> tuple[SummaryCut, ...]:
         """Return what is summarised up to an end: the segments before it whole, and its own up to its unit."""
         if end < 0:
             return ()
         lasts = dict(self._ends[: end + 1])  # of each segment the last unit
         return tuple(cut for place, unit in lasts.items() if (cut := self._cut(place, unit)) is not None)
 
-    def _useful(self, end: int) -> tuple[Cut, ...]:
+    def _useful(self, end: int) -> tuple[SummaryCut, ...]:
         """Return the same without stretches so short that hardly anything could be said about them."""
         return tuple(filter(self._is_useful, self._cuts(end)))
 
-    def _is_useful(self, cut: Cut) -> bool:
-        return cut.budget >= min(USEFUL, self._scale.settings.compression.summary_target_tokens)
+    def _is_useful(self, cut: SummaryCut) -> bool:
+        return cut.budget >= min(MIN_SUMMARY_TOKENS, self._scale.settings.compression.summary_target_tokens)
 
-    def _cut(self, place: int, unit: int) -> Cut | None:
+    def _cut(self, place: int, unit: int) -> SummaryCut | None:
         """Return one stretch; None if the shortest summary would be no shorter."""
         segment, tokens = self._layout.segments[place], self._weights[place][unit]
         start, stop = segment[0].start, segment[unit].stop
@@ -136,9 +136,9 @@ class Planner:
             return None
         # Half at most: a summary that is hardly shorter is not worth the words that it changes.
         half = max(0, tokens // 2 - self._scale.frame)
-        return Cut(start, stop, turns, tokens, min(self._scale.settings.compression.summary_target_tokens, half))
+        return SummaryCut(start, stop, turns, tokens, min(self._scale.settings.compression.summary_target_tokens, half))
 
-    def _base(self, cuts: Sequence[Cut], results: Sequence[int]) -> int:
+    def _base(self, cuts: Sequence[SummaryCut], results: Sequence[int]) -> int:
         """Return the tokens with the shortest summaries, and with these tool results as short as they get."""
         edit = Rewrite(self._messages, cuts, [self._scale.bare(cut.turns) for cut in cuts])
         short = {index: self._shortest[index] for index in edit.left(results)}
@@ -147,14 +147,14 @@ class Planner:
     @cached_property
     def _shortest(self) -> dict[int, Mapping[str, Any]]:
         """Tool results as short as they get."""
-        wanted = {*self.soft, *self.hard, *self.last_resort}
+        wanted = {*self.early_trims, *self.late_trims, *self.last_resort}
         return {index: self._scale.trimmed(self._messages[index], self._scale.least) for index in wanted}
 
-    def _full(self, cuts: Sequence[Cut]) -> int:
+    def _full(self, cuts: Sequence[SummaryCut]) -> int:
         """Return the tokens with summaries as long as they may be."""
-        return self._base(cuts, self.soft) + self._added(cuts)
+        return self._base(cuts, self.early_trims) + self._added(cuts)
 
-    def _added(self, cuts: Sequence[Cut]) -> int:
+    def _added(self, cuts: Sequence[SummaryCut]) -> int:
         return sum(cut.budget + self._scale.frame for cut in cuts if cut.budget)
 
     def _guess(self, total: int) -> int:
@@ -166,9 +166,9 @@ class Planner:
 
         return max(0, min(len(self._ends) - 1, bisect_left(range(len(self._ends)), 1, key=fits)))
 
-    def _budgeted(self, cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
+    def _budgeted(self, cuts: tuple[SummaryCut, ...]) -> tuple[SummaryCut, ...]:
         """Return the cuts with shorter budgets if only that makes it fit; where nothing does, those that can be said something about."""
-        room = self._scale.target - self._base(cuts, [*self.soft, *self.hard, *self.last_resort])
+        room = self._scale.target - self._base(cuts, [*self.early_trims, *self.late_trims, *self.last_resort])
         wanted = self._added(cuts)
         if room < 0:
             return tuple(filter(self._is_useful, cuts))
@@ -177,7 +177,7 @@ class Planner:
         return tuple(replace(cut, budget=max(0, cut.budget * room // wanted - self._scale.frame)) for cut in cuts)
 
 
-def _smallest(first: int, last: int, fits: Callable[[int], bool], guess: int) -> int | None:
+def _smallest_fit(first: int, last: int, fits: Callable[[int], bool], guess: int) -> int | None:
     """Return the smallest place from `first` to `last` that fits, None if none does; looks at few places if the guess is good.
 
     A later place fits wherever an earlier one does, but for templates that refuse some; then the place found still fits."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-COMPRESSED = "a summary stands for turns that the later answers were sampled with"
-TRIMMED = "tool results are shorter than the later answers were sampled with"
+SUMMARY_REASON = "a summary stands for turns that the later answers were sampled with"
+TRIM_REASON = "tool results are shorter than the later answers were sampled with"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Compressed:
+class CompactionResult:
     """The numbers of one trajectory."""
 
     original_tokens: int = 0
@@ -55,8 +55,8 @@ class Compressed:
         """Why rows of the compressed list are off-policy; empty if they are not."""
         if not self.was_compressed:
             return ""
-        reasons = [COMPRESSED] if self.summary else []
-        return "; ".join([*reasons, *([TRIMMED] if self.trimmed_results else [])])
+        reasons = [SUMMARY_REASON] if self.summary else []
+        return "; ".join([*reasons, *([TRIM_REASON] if self.trimmed_results else [])])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics as JSON values."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hermes.trajectories.compress.measure import Scale
+from hermes.trajectories.compress.token_scale import TokenScale
 from hermes.trajectories.compress.turns import Messages
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SummaryCut:
     """Messages [start, stop) that a summary of at most `budget` tokens stands for."""
 
     start: int
@@ -30,7 +30,7 @@ class Rewrite:
     """A list of messages with stand-ins for its cuts, and some tool results as they are to be."""
 
     before: Messages
-    cuts: Sequence[Cut] = ()
+    cuts: Sequence[SummaryCut] = ()
     stand_ins: Sequence[Mapping[str, Any]] = ()
     trims: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     """Tool results, by their index in the list before."""
@@ -57,7 +57,7 @@ class Rewrite:
         return [index for index in indices if not any(index in cut for cut in self.cuts)]
 
 
-def trim_to_fit(edit: Rewrite, order: Sequence[int], scale: Scale) -> tuple[Rewrite, int]:
+def trim_to_fit(edit: Rewrite, order: Sequence[int], scale: TokenScale) -> tuple[Rewrite, int]:
     """Cut tool results in this order, each only as far as needed; return the edit with them, and its tokens."""
     total = scale.total(edit.messages)
     for index in edit.left(order):

@@ -18,40 +18,46 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hermes.trajectories.compress.chunks import BEGIN, SIZE, Chunk, Input, Place, fingerprint
-from hermes.trajectories.compress.drafts import Drafts, Places
-from hermes.trajectories.compress.journal import Found, Journal, Mark, read_journal, refuse_another
-from hermes.trajectories.compress.lines import Done, Work
-from hermes.trajectories.compress.metrics import Totals, report
+from hermes.trajectories.compress.checkpoint import (
+    CheckpointContents,
+    CheckpointFile,
+    CompressCheckpoint,
+    check_same_run,
+    read_checkpoint_file,
+)
+from hermes.trajectories.compress.chunks import DEFAULT_CHUNK_BYTES, INPUT_START, Chunk, InputFile, InputPosition, fingerprint
+from hermes.trajectories.compress.metrics import Totals, metrics_of
+from hermes.trajectories.compress.output import OutputDrafts, OutputPaths
+from hermes.trajectories.compress.worker import ChunkOutcome, CompressWork
 from hermes.trajectories.errors import TrajectorySettingsError
 
 VERSION = 1
-JOURNAL = "journal.jsonl"
-MOST_PROBLEMS = 20
+CHECKPOINT_FILE = "journal.jsonl"
+MAX_PROBLEMS = 20
 """So many are told; all of them are in the metrics of the trajectories."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CompressJob:
     """Which rows, what is done with them, and where they go."""
 
-    inputs: Sequence[Input]
-    work: Work
-    places: Places
-    chunk_bytes: int = SIZE
+    inputs: Sequence[InputFile]
+    work: CompressWork
+    places: OutputPaths
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES
     """How much is read, worked on and written at once."""
     mark_every_s: float = 1.0
     """How much work is done again after a `kill -9`. What was paid for is not: that is on disk at once."""
 
 
-class Run:
+class CompressRun:
     """A run on its way."""
 
-    def __init__(self, job: Job, journal: Journal, found: Found) -> None:
+    def __init__(self, job: CompressJob, journal: CheckpointFile, found: CheckpointContents) -> None:
         self.job, self.journal, self.found = job, journal, found
-        mark = found.mark or Mark(BEGIN, {}, has_rows=False, totals=Totals(), problems=[])
-        self._drafts = Drafts(job.places, job.inputs, mark.lengths, has_rows=mark.has_rows)
-        self.place: Place = mark.place
+        mark = found.mark or CompressCheckpoint(INPUT_START, {}, has_rows=False, totals=Totals(), problems=[])
+        self._drafts = OutputDrafts(job.places, job.inputs, mark.lengths, has_rows=mark.has_rows)
+        self.place: InputPosition = mark.place
         self.totals, self.problems = mark.totals, mark.problems
         self._before, self._begun = mark.seconds, time.monotonic()
         self._marked = self._begun
@@ -65,13 +71,13 @@ class Run:
     def seconds(self) -> float:
         return self._before + time.monotonic() - self._begun
 
-    def write(self, chunk: Chunk, done: Done) -> None:
+    def write(self, chunk: Chunk, done: ChunkOutcome) -> None:
         """Write what became of the next chunk."""
         self._drafts.write(chunk, done.outcomes)
         self.totals.merge(done.totals)
         problems = [*done.problems, *([f"{chunk.name}: its last {len(chunk.broken):,} bytes are no JSON"] if chunk.broken else [])]
         self.totals.rejected += bool(chunk.broken)
-        self.problems += problems[: MOST_PROBLEMS - len(self.problems)]
+        self.problems += problems[: MAX_PROBLEMS - len(self.problems)]
         self.place = chunk.end
         if time.monotonic() - self._marked >= self.job.mark_every_s:
             self.mark()
@@ -79,14 +85,14 @@ class Run:
     def mark(self) -> None:
         """Write down how far it came."""
         self._drafts.flush()
-        mark = Mark(self.place, self._drafts.lengths, self._drafts.has_rows, self.totals, self.problems, self.seconds)
+        mark = CompressCheckpoint(self.place, self._drafts.lengths, self._drafts.has_rows, self.totals, self.problems, self.seconds)
         self.journal.append("done", mark.to_dict())
         self._marked = time.monotonic()
 
     def finish(self, micro_usd: int = 0) -> dict[str, Any]:
         """Move everything to its place; return the metrics."""
         self.mark()
-        metrics = report(self.totals, micro_usd=micro_usd, start=self.found.run["started"], seconds=self.seconds)
+        metrics = metrics_of(self.totals, micro_usd=micro_usd, start=self.found.run["started"], seconds=self.seconds)
         self.journal.append("end", metrics)
         self.publish(metrics)
         return metrics
@@ -106,44 +112,44 @@ class Run:
 
 
 @contextmanager
-def opened(job: Job, *, restarts: bool = False) -> Iterator[Run]:
+def open_run(job: CompressJob, *, restarts: bool = False) -> Iterator[CompressRun]:
     """Begin a run, or go on with one of the same input and the same settings. Raises SettingsError if there is one of another.
 
     If the block is left early, whatever was written stays, and the next run goes on from there."""
     places = job.places
-    path = places.folder / JOURNAL
+    path = places.folder / CHECKPOINT_FILE
     if places.out.exists() and (restarts or not path.exists()):
         raise TrajectorySettingsError(f"{places.out} exists; name another with --out, or remove it")
-    about = description(job)
-    with held(places, restarts=restarts) as journal:
-        found = read_journal(path)
+    about = describe_job(job)
+    with lock_run_folder(places, restarts=restarts) as journal:
+        found = read_checkpoint_file(path)
         if found is None:
             started = datetime.now(UTC).isoformat(timespec="seconds")
-            found = Found({"version": VERSION, "started": started, "metrics": str(places.metrics), **about})
+            found = CheckpointContents({"version": VERSION, "started": started, "metrics": str(places.metrics), **about})
             journal.append("run", found.run)
         advice = f"go on with those, start over with --restart, or name another output than {places.out} with --out"
-        refuse_another(found.run, about, advice)
+        check_same_run(found.run, about, advice)
         job = replace(job, places=replace(places, metrics=Path(found.run["metrics"])))
-        with closing(Run(job, journal, found)) as run:
+        with closing(CompressRun(job, journal, found)) as run:
             yield run
 
 
 @contextmanager
-def held(places: Places, *, restarts: bool = False) -> Iterator[Journal]:
+def lock_run_folder(places: OutputPaths, *, restarts: bool = False) -> Iterator[CheckpointFile]:
     """Hold the folder of a run, alone: it is made if there is none, and emptied to start over. Raises SettingsError if another has it."""
     folder = places.folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700 if places.is_private else 0o777)
-    with closing(Journal(folder / JOURNAL)) as journal:
+    with closing(CheckpointFile(folder / CHECKPOINT_FILE)) as journal:
         if restarts:
             for each in folder.iterdir():
                 if each.is_dir():
                     shutil.rmtree(each)
-                elif each.name != JOURNAL:  # the lock is on it
+                elif each.name != CHECKPOINT_FILE:  # the lock is on it
                     each.unlink()
             journal.clear()  # last: drafts that are gone are noticed, and those of another run would be taken for our own
         yield journal
 
 
-def description(job: Job) -> dict[str, Any]:
+def describe_job(job: CompressJob) -> dict[str, Any]:
     """Return what a run is a run of."""
     return {"input": fingerprint(job.inputs), "settings": job.work.decisive}

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hermes.trajectories.compress.counting import Counter
 from hermes.trajectories.compress.settings import TargetSettings
+from hermes.trajectories.compress.token_counter import TokenCounter
 from hermes.trajectories.sharegpt_turns import is_text_part
 
 _MARK = re.compile(r"\n\[… ([\d,]+) tokens left out …\]\n")
@@ -33,15 +33,15 @@ def with_text(message: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
     return {**message, "content": [{**part, "text": new} if place == at else part for place, part in enumerate(content)]}
 
 
-def least_tokens(settings: TargetSettings, counter: Counter) -> int:
+def min_result_tokens(settings: TargetSettings, counter: TokenCounter) -> int:
     """Return the shortest length that a result is cut to; one that is no longer is left alone, so cutting twice changes nothing."""
     return max(settings.trim_keep_tokens, 3 * counter.count_text(_mark(999_999_999)))
 
 
-def trim(text: str, keep_tokens: int, settings: TargetSettings, counter: Counter) -> str:
+def trim(text: str, keep_tokens: int, settings: TargetSettings, counter: TokenCounter) -> str:
     """Return a text cut to at most `keep_tokens` tokens, the mark among them; the text itself if it is no longer than that."""
     total = counter.count_text(text)
-    keep = max(keep_tokens, least_tokens(settings, counter))
+    keep = max(keep_tokens, min_result_tokens(settings, counter))
     if total <= keep:
         return text
     room = keep - counter.count_text(_mark(total))

@@ -17,12 +17,12 @@ from hermes.trajectories.compress.settings import ProtectedSettings
 from hermes.trajectories.sharegpt_turns import SPEAKERS
 
 Messages = Sequence[Mapping[str, Any]]
-MARK = "compression"
+SUMMARY_METADATA = "compression"
 """Where the metadata of a summary says what it stands for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class MessageRange:
     """Messages [start, stop) of a list."""
 
     start: int
@@ -36,10 +36,10 @@ class Stretch:
 class Layout:
     """How a list is made up."""
 
-    turns: tuple[Stretch, ...]
+    turns: tuple[MessageRange, ...]
     protected: frozenset[int]
     """Messages that stay as they are."""
-    segments: tuple[tuple[Stretch, ...], ...]
+    segments: tuple[tuple[MessageRange, ...], ...]
     """The units between protected ones, in order; each segment is a run of units without a protected one in between."""
 
     def turn_of(self, message: int) -> int:
@@ -50,8 +50,8 @@ class Layout:
 def lay_out(messages: Messages, settings: ProtectedSettings, headers: Sequence[str]) -> Layout:
     """Return turns, protected messages and the segments in between. `headers` are what summaries begin with."""
     turns = turns_of(messages)
-    protected = frozenset(_protected(messages, turns, settings, headers))
-    segments: list[list[Stretch]] = [[]]
+    protected = frozenset(_protected_messages(messages, turns, settings, headers))
+    segments: list[list[MessageRange]] = [[]]
     for unit in units_of(messages):
         if not protected.isdisjoint(unit):
             segments.append([])
@@ -60,18 +60,18 @@ def lay_out(messages: Messages, settings: ProtectedSettings, headers: Sequence[s
     return Layout(turns, protected, tuple(tuple(segment) for segment in segments if segment))
 
 
-def turns_of(messages: Messages) -> tuple[Stretch, ...]:
+def turns_of(messages: Messages) -> tuple[MessageRange, ...]:
     """Return the turns: tool results that follow each other are one."""
-    turns: list[Stretch] = []
+    turns: list[MessageRange] = []
     for index, message in enumerate(messages):
         if index and _is_result(message) and _is_result(messages[index - 1]):
-            turns[-1] = Stretch(turns[-1].start, index + 1)
+            turns[-1] = MessageRange(turns[-1].start, index + 1)
         else:
-            turns.append(Stretch(index, index + 1))
+            turns.append(MessageRange(index, index + 1))
     return tuple(turns)
 
 
-def units_of(messages: Messages) -> list[Stretch]:
+def units_of(messages: Messages) -> list[MessageRange]:
     """Return the units: no call without its results, no result without its call.
 
     A result belongs to the last call with its id that nobody answered yet, wherever that is, and to the message right before it if that
@@ -92,25 +92,27 @@ def units_of(messages: Messages) -> list[Stretch]:
         answered = set()
         for call in message.get("tool_calls") or ():
             calls[str(call.get("id"))] = index
-    units: list[Stretch] = []
+    units: list[MessageRange] = []
     for index in range(len(messages)):
         start = index
         while units and units[-1].stop > starts[index]:
             start = units.pop().start
-        units.append(Stretch(start, index + 1))
+        units.append(MessageRange(start, index + 1))
     return units
 
 
 def is_summary(message: Mapping[str, Any], headers: Sequence[str]) -> bool:
     """Whether a message is a summary of an earlier run: by its mark, or, in files that do not keep marks, by how it begins."""
     side = message.get("metadata")
-    if side and MARK in side:
+    if side and SUMMARY_METADATA in side:
         return True
     content = message.get("content")
     return message["role"] == "user" and isinstance(content, str) and content.startswith(tuple(headers))
 
 
-def _protected(messages: Messages, turns: Sequence[Stretch], settings: ProtectedSettings, headers: Sequence[str]) -> Iterator[int]:
+def _protected_messages(
+    messages: Messages, turns: Sequence[MessageRange], settings: ProtectedSettings, headers: Sequence[str]
+) -> Iterator[int]:
     firsts = {
         "system": settings.first_system,
         "human": settings.first_human,

@@ -11,13 +11,13 @@ from typing import Any
 
 from hermes.graph import CallRecord
 from hermes.trajectories.batch.budget import Budget
-from hermes.trajectories.batch.folder import Folder
-from hermes.trajectories.batch.items import Items
-from hermes.trajectories.batch.recipe import Pace, Recipe
-from hermes.trajectories.batch.rollout import Entry
-from hermes.trajectories.batch.runner import Plan, Runner, Shelf, jobs_of
+from hermes.trajectories.batch.prompt_file import PromptFile
+from hermes.trajectories.batch.recipe import BatchPace, BatchRecipe
+from hermes.trajectories.batch.rollout import RolloutEntry
+from hermes.trajectories.batch.run_folder import RunFolder
+from hermes.trajectories.batch.runner import BatchPlan, BatchRunner, RolloutOutput, remaining_jobs
 from hermes.trajectories.batch.tools import Toolset
-from hermes.trajectories.batch.writer import Writer
+from hermes.trajectories.batch.writer import RolloutWriter
 from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest
 
 
@@ -83,43 +83,43 @@ class Stage:
     toolsets: dict[str, Toolset] = field(default_factory=dict)
     verifier: Any = None
     slept: list[float] = field(default_factory=list)
-    shelves: Sequence[Shelf] = ()
+    shelves: Sequence[RolloutOutput] = ()
 
     def __post_init__(self) -> None:
         self.rows({"prompt": "one", "id": "a"}, {"prompt": "two", "id": "b"})
 
     def rows(self, *rows: Mapping[str, Any]) -> None:
-        self.items = Items(write_rows(self.folder / "prompts.jsonl", *rows))
+        self.items = PromptFile(write_rows(self.folder / "prompts.jsonl", *rows))
 
-    def recipe(self, **more: Any) -> Recipe:
-        return Recipe(model="stage", **more)
+    def recipe(self, **more: Any) -> BatchRecipe:
+        return BatchRecipe(model="stage", **more)
 
     async def run(
         self,
-        recipe: Recipe | None = None,
+        recipe: BatchRecipe | None = None,
         *,
         rollouts: int = 1,
         budget: Budget | None = None,
-        during: Callable[[Runner], object] = lambda _: None,
-        on_rollout: Callable[[Entry], None] = lambda _: None,
+        during: Callable[[BatchRunner], object] = lambda _: None,
+        on_rollout: Callable[[RolloutEntry], None] = lambda _: None,
         **pace: Any,
-    ) -> Runner:
+    ) -> BatchRunner:
         """Run, or go on, to the end; return the runner, which says why it stopped."""
         recipe = recipe or self.recipe()
-        folder = Folder.open(self.folder / "run", recipe.to_dict(), may_go_on=True)
+        folder = RunFolder.open(self.folder / "run", recipe.to_dict(), may_go_on=True)
         limits = budget or Budget()
         for placed in folder.placed():
             limits.add(placed.entry)
-        plan = Plan(
+        plan = BatchPlan(
             run_id=folder.run_id,
-            jobs=jobs_of(self.items, rollouts, folder),
+            jobs=remaining_jobs(self.items, rollouts, folder),
             recipe=recipe,
-            pace=Pace(**pace),
+            pace=BatchPace(**pace),
             model=self.model,
             toolsets=self.toolsets,
             verifier=self.verifier,
         )
-        runner = Runner(plan, folder, [Writer(folder), *self.shelves], limits, on_rollout=on_rollout, sleep=self._sleep)
+        runner = BatchRunner(plan, folder, [RolloutWriter(folder), *self.shelves], limits, on_rollout=on_rollout, sleep=self._sleep)
         during(runner)
         try:
             await runner.run()
@@ -132,8 +132,8 @@ class Stage:
         await asyncio.sleep(0)
 
     @property
-    def entries(self) -> list[Entry]:
-        return sorted((placed.entry for placed in Folder.peek(self.folder / "run").placed()), key=lambda entry: entry.name)
+    def entries(self) -> list[RolloutEntry]:
+        return sorted((placed.entry for placed in RunFolder.peek(self.folder / "run").placed()), key=lambda entry: entry.name)
 
     @property
     def lines(self) -> list[bytes]:

@@ -7,8 +7,8 @@ import pytest
 
 from hermes.graph import MessageGraph
 from hermes.trajectories.batch.delegate import SCHEMA
-from hermes.trajectories.batch.disk import ASIDE
-from hermes.trajectories.batch.rollout import Outcome
+from hermes.trajectories.batch.rollout import RolloutOutcome
+from hermes.trajectories.batch.run_files import ASIDE
 from hermes.trajectories.calls import SamplePolicies, read_calls
 from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
 from hermes.trajectories.source import ExportSession
@@ -42,7 +42,7 @@ async def test_a_chat_is_nested_as_deep_as_is_allowed(stage: Stage) -> None:
     deepest = below[3]["metadata"]["chat"]
     assert [message["content"] for message in deepest] == ["S", "deep 3", "bottom with no delegate"]
     [entry] = stage.entries
-    assert (entry.outcome, entry.subagents, entry.calls, entry.tools) == (Outcome.COMPLETED, 2, 5, {"delegate": {"done": 2}})
+    assert (entry.outcome, entry.subagents, entry.calls, entry.tools) == (RolloutOutcome.COMPLETED, 2, 5, {"delegate": {"done": 2}})
     assert len({request.sample_id for request in stage.model.requests}) == 5
     assert len({request.sampling["seed"] for request in stage.model.requests}) == 3, "each agent has a seed of its own"
 
@@ -64,7 +64,7 @@ async def test_a_task_that_is_none_is_told_to_the_model(stage: Stage, arguments:
     stage.model = StageModel(lambda request: said("ok") if turn_of(request) else said(None, call("delegate", arguments)))
     await stage.run(stage.recipe(subagent_depth=1))
     [entry] = stage.entries
-    assert (entry.outcome, entry.subagents, entry.tools) == (Outcome.COMPLETED, 0, {"delegate": {"bad_arguments": 1}})
+    assert (entry.outcome, entry.subagents, entry.tools) == (RolloutOutcome.COMPLETED, 0, {"delegate": {"bad_arguments": 1}})
 
 
 async def test_a_subagent_that_does_not_finish_says_so(stage: Stage) -> None:
@@ -93,7 +93,7 @@ async def test_what_a_subagent_sampled_before_time_was_up_is_kept(stage: Stage) 
     await stage.run(stage.recipe(subagent_depth=2), timeout_s=0.1)
     graph = MessageGraph.from_json(stage.lines[0])
     [entry] = stage.entries
-    assert (entry.outcome, entry.calls) == (Outcome.TIMEOUT, 3)
+    assert (entry.outcome, entry.calls) == (RolloutOutcome.TIMEOUT, 3)
     assert len(list(graph.responses())) == 3, "also those of the chats that did not come to their end"
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hermes.graph import MessageGraph
-from hermes.trajectories.batch.folder import Folder
-from hermes.trajectories.batch.replay import groups, merged, replay
+from hermes.trajectories.batch.replay import graphs_by_item, merge_graphs, replay
+from hermes.trajectories.batch.run_folder import RunFolder
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.plan import ExportSettings
@@ -31,9 +31,9 @@ async def stage(tmp_path: Path) -> Stage:
 
 
 async def test_a_group_holds_the_same_samples_as_its_rollouts(stage: Stage) -> None:
-    folder = Folder.peek(stage.folder / "run")
+    folder = RunFolder.peek(stage.folder / "run")
     single = [response for line in stage.lines for response in MessageGraph.from_json(line).responses()]
-    graphs = [MessageGraph.from_json(line) for line in groups(folder)]
+    graphs = [MessageGraph.from_json(line) for line in graphs_by_item(folder)]
     together = [response for graph in graphs for response in graph.responses()]
     assert len(graphs) == 2
     assert {graph.verify().status for graph in graphs} == {"ok"}
@@ -45,7 +45,7 @@ async def test_a_group_holds_the_same_samples_as_its_rollouts(stage: Stage) -> N
 
 async def test_an_export_of_groups_has_a_session_for_each_prompt_and_a_reward_for_each_rollout(stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "groups.jsonl"
-    file.write_text("".join(line + "\n" for line in groups(Folder.peek(stage.folder / "run"))))
+    file.write_text("".join(line + "\n" for line in graphs_by_item(RunFolder.peek(stage.folder / "run"))))
     summary = export(FileSessions([file]), tmp_path / "rows", ExportSettings(format="atropos"), FORMATS)
     assert (summary.manifest["sessions"], summary.manifest["tokens"]["excluded"]) == (2, 0)
     assert verify(tmp_path / "rows", [file]).problems == ()
@@ -55,7 +55,7 @@ async def test_an_export_of_groups_has_a_session_for_each_prompt_and_a_reward_fo
 
 async def test_graphs_of_different_conversations_are_not_merged() -> None:
     with pytest.raises(ValueError, match="different conversations"):
-        merged([MessageGraph([], seed="a"), MessageGraph([], seed="b")])
+        merge_graphs([MessageGraph([], seed="a"), MessageGraph([], seed="b")])
 
 
 async def test_a_rollout_written_into_an_empty_graph_is_the_same_but_for_its_ids(stage: Stage) -> None:

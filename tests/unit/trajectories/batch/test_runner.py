@@ -8,10 +8,10 @@ import pytest
 
 from hermes.graph import MessageGraph
 from hermes.trajectories.batch.budget import Budget
-from hermes.trajectories.batch.disk import ASIDE
-from hermes.trajectories.batch.folder import Folder
-from hermes.trajectories.batch.rollout import Entry, Outcome, Rollout
-from hermes.trajectories.batch.runner import Runner
+from hermes.trajectories.batch.rollout import Rollout, RolloutEntry, RolloutOutcome
+from hermes.trajectories.batch.run_files import ASIDE
+from hermes.trajectories.batch.run_folder import RunFolder
+from hermes.trajectories.batch.runner import BatchRunner
 from hermes.trajectories.batch.statistics import statistics_of
 from hermes.trajectories.sampling_model import SampledMessage, SampleRequest
 from tests.unit.trajectories.batch.stage import Stage, StageModel, failing, said
@@ -62,10 +62,10 @@ async def test_unseeded_runs_send_none(stage: Stage) -> None:
 
 
 async def test_goes_on_where_it_stopped_and_asks_for_nothing_twice(stage: Stage) -> None:
-    def after(count: int, runner: Runner) -> None:
-        seen: list[Entry] = []
+    def after(count: int, runner: BatchRunner) -> None:
+        seen: list[RolloutEntry] = []
 
-        def note(entry: Entry) -> None:
+        def note(entry: RolloutEntry) -> None:
             seen.append(entry)
             if len(seen) == count:
                 runner.stop("enough")
@@ -135,7 +135,7 @@ async def test_a_model_that_answers_nobody_stops_the_run_and_nothing_counts_as_f
     assert (runner.reason, len(stage.entries)) == ("the day's budget is spent", 4)
     stage.model = StageModel()
     assert (await stage.run()).reason == ""
-    assert [entry.outcome for entry in stage.entries] == [Outcome.COMPLETED] * 10
+    assert [entry.outcome for entry in stage.entries] == [RolloutOutcome.COMPLETED] * 10
 
 
 async def test_a_run_in_which_everything_fails_is_stopped(stage: Stage) -> None:
@@ -143,7 +143,7 @@ async def test_a_run_in_which_everything_fails_is_stopped(stage: Stage) -> None:
     stage.model = StageModel(lambda _: failing("refused", is_final=True))
     runner = await stage.run(concurrency=1)
     assert runner.reason == "20 rollouts in a row failed, the last one with: refused"
-    assert [entry.outcome for entry in stage.entries] == [Outcome.ERROR] * 20
+    assert [entry.outcome for entry in stage.entries] == [RolloutOutcome.ERROR] * 20
 
 
 async def test_a_budget_is_not_gone_beyond(stage: Stage) -> None:
@@ -186,7 +186,9 @@ async def test_statistics_are_those_of_the_whole_run_however_often_it_was_interr
     whole = Stage(tmp_path / "whole", verifier=stage.verifier)
     whole.items = stage.items
     await whole.run(rollouts=4)
-    one, other = (statistics_of(placed.entry for placed in Folder.peek(each.folder / "run").placed()).to_dict() for each in (stage, whole))
+    one, other = (
+        statistics_of(placed.entry for placed in RunFolder.peek(each.folder / "run").placed()).to_dict() for each in (stage, whole)
+    )
     for each in (one, other):
         del each["seconds"]
     assert one == other

@@ -1,23 +1,23 @@
 """What a run came to."""
 
-from hermes.trajectories.batch.rollout import Entry, Outcome
-from hermes.trajectories.batch.statistics import ks, pass_at, spread, statistics_of
+from hermes.trajectories.batch.rollout import RolloutEntry, RolloutOutcome
+from hermes.trajectories.batch.statistics import pass_at, pass_at_ks, spread, statistics_of
 
 
-def entry(item: str, rollout: int, **more: object) -> Entry:
-    return Entry(item=item, rollout=rollout, digest="d", **{"outcome": Outcome.COMPLETED, **more})  # type: ignore[arg-type]
+def entry(item: str, rollout: int, **more: object) -> RolloutEntry:
+    return RolloutEntry(item=item, rollout=rollout, digest="d", **{"outcome": RolloutOutcome.COMPLETED, **more})  # type: ignore[arg-type]
 
 
 def test_sums_tools_outcomes_and_rewards_up() -> None:
     entries = [
         entry("a", 0, reward=1.0, calls=2, prompt_tokens=30, completion_tokens=10, micro_usd=1_000_000, seconds=1.0,
               tools={"x": {"done": 3, "failed": 1}}, finish_reasons={"stop": 1, "tool_calls": 1}, toolsets=["t"]),
-        entry("a", 1, reward=0.0, calls=4, outcome=Outcome.MAX_TURNS, seconds=3.0, retries=2),
+        entry("a", 1, reward=0.0, calls=4, outcome=RolloutOutcome.MAX_TURNS, seconds=3.0, retries=2),
         entry("b", 0, reward=0.0, calls=1, tools={"x": {"timed_out": 1}, "(unknown)": {"unknown": 2}}, toolsets=["t"]),
-        entry("b", 1, outcome=Outcome.ERROR, reason="down"),
+        entry("b", 1, outcome=RolloutOutcome.ERROR, reason="down"),
         entry("c", 0, verify_error="KeyError"),
     ]  # fmt: skip
-    aside = [entry("a", 0, outcome=Outcome.INTERRUPTED, prompt_tokens=5, completion_tokens=2, micro_usd=500_000)]
+    aside = [entry("a", 0, outcome=RolloutOutcome.INTERRUPTED, prompt_tokens=5, completion_tokens=2, micro_usd=500_000)]
     sums = statistics_of(entries, aside)
     assert sums.to_dict() == {
         "items": 3,
@@ -51,7 +51,7 @@ def test_sums_tools_outcomes_and_rewards_up() -> None:
 
 def test_pass_at_k_is_what_drawing_would_give() -> None:
     assert [pass_at(4, passed, 2) for passed in range(5)] == [0.0, 0.5, 1 - 1 / 6, 1.0, 1.0]
-    assert [ks(most) for most in (1, 2, 3, 4, 6)] == [[1], [1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 4, 6]]
+    assert [pass_at_ks(most) for most in (1, 2, 3, 4, 6)] == [[1], [1, 2], [1, 2, 3], [1, 2, 4], [1, 2, 4, 6]]
 
 
 def test_nothing_at_all_is_summed_up_too() -> None:
@@ -61,5 +61,5 @@ def test_nothing_at_all_is_summed_up_too() -> None:
 
 def test_an_entry_is_the_same_after_it_was_written() -> None:
     known = entry("a", 0, reward=0.0, toolsets=["t"], metrics={"x": 1}, tools={"y": {"done": 1}})
-    assert Entry.from_dict(known.to_dict() | {"of a later": "Hermes"}) == known
+    assert RolloutEntry.from_dict(known.to_dict() | {"of a later": "Hermes"}) == known
     assert known.to_dict()["reward"] == 0.0

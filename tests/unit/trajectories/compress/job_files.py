@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from hermes.trajectories.compress.chunks import find_inputs
-from hermes.trajectories.compress.drafts import Places
-from hermes.trajectories.compress.job import Finished, compress_files, compress_files_with
-from hermes.trajectories.compress.lines import Work
-from hermes.trajectories.compress.run import Job
+from hermes.trajectories.compress.files import CompressReport, compress_files, compress_files_with_model
+from hermes.trajectories.compress.output import OutputPaths
+from hermes.trajectories.compress.run import CompressJob
+from hermes.trajectories.compress.worker import CompressWork
 from hermes.trajectories.engines.local import LocalEngine
 from hermes.trajectories.sampling_model import SamplingModel
 from tests.unit.trajectories.compress.chats import answer, chat_of, result, settings, system, user, words
@@ -50,25 +50,25 @@ def graph_line(rounds: int, seed: str = "g") -> str:
     return chat_of(messages(rounds), seed).to_json()
 
 
-def work(target: int = TARGET, model: str | None = None, **values: Any) -> Work:
+def work(target: int = TARGET, model: str | None = None, **values: Any) -> CompressWork:
     chosen = {key: values.pop(key) for key in ("percent", "seed") if key in values}
-    return Work(settings(target, summary_target_tokens=100, **values), model, **chosen)
+    return CompressWork(settings(target, summary_target_tokens=100, **values), model, **chosen)
 
 
-def job(source: Path, wanted: Work | None = None, out: Path | None = None) -> Job:
+def job(source: Path, wanted: CompressWork | None = None, out: Path | None = None) -> CompressJob:
     """A job as the command makes one."""
     is_folder = source.is_dir()
     place = out or source.with_name(f"{source.stem}_compressed{'' if is_folder else source.suffix}")
-    places = Places(place, place.parent / "metrics.json", is_folder)
-    return Job(find_inputs(source), wanted or work(), places, chunk_bytes=4_000, mark_every_s=0)  # many chunks, each marked
+    places = OutputPaths(place, place.parent / "metrics.json", is_folder)
+    return CompressJob(find_inputs(source), wanted or work(), places, chunk_bytes=4_000, mark_every_s=0)  # many chunks, each marked
 
 
-def compressed(source: Path, wanted: Work | None = None, *, workers: int = 1, **more: Any) -> Finished:
+def compressed(source: Path, wanted: CompressWork | None = None, *, workers: int = 1, **more: Any) -> CompressReport:
     return compress_files(job(source, wanted), LocalEngine(workers), **more)
 
 
-async def compressed_with(model: SamplingModel, source: Path, wanted: Work | None = None, **more: Any) -> Finished:
-    return await compress_files_with(model, job(source, wanted or work(model="fake")), LocalEngine(1), **more)
+async def compressed_with(model: SamplingModel, source: Path, wanted: CompressWork | None = None, **more: Any) -> CompressReport:
+    return await compress_files_with_model(model, job(source, wanted or work(model="fake")), LocalEngine(1), **more)
 
 
 def write(file: Path, lines: Sequence[str]) -> Path:

@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 
 from hermes import MessageGraph
 from hermes.trajectories.calls import read_calls
-from hermes.trajectories.compress import Compressed, CompressionSettings, Counter, Extractive, ModelSummariser, compress, load_counter
-from hermes.trajectories.compress.measure import Scale
+from hermes.trajectories.compress import (
+    CompactionResult,
+    CompressionSettings,
+    ExtractiveSummariser,
+    ModelSummariser,
+    TokenCounter,
+    compact_to_target,
+    load_counter,
+)
+from hermes.trajectories.compress.token_scale import TokenScale
 from hermes.trajectories.compress.turns import is_summary, lay_out, turns_of, units_of
 from hermes.trajectories.export import export
 from hermes.trajectories.formats import FORMATS
@@ -40,22 +48,22 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 @pytest.fixture(scope="session")
-def smollm2(tmp_path_factory: pytest.TempPathFactory) -> Counter:
+def smollm2(tmp_path_factory: pytest.TempPathFactory) -> TokenCounter:
     return load_counter(save_smollm2(tmp_path_factory.mktemp("vocabulary") / "smollm2", TOOLS))
 
 
 @pytest.fixture(scope="session", params=["estimate", "smollm2"])
-def counter(request: pytest.FixtureRequest) -> Counter:
+def counter(request: pytest.FixtureRequest) -> TokenCounter:
     return load_counter("estimate") if request.param == "estimate" else request.getfixturevalue("smollm2")
 
 
-def compressed(messages: Messages, chosen: CompressionSettings, counter: Counter) -> tuple[MessageGraph, Compressed]:
+def compressed(messages: Messages, chosen: CompressionSettings, counter: TokenCounter) -> tuple[MessageGraph, CompactionResult]:
     chat = chat_of(messages)
     return chat, run(chat, chosen, counter)
 
 
-def run(chat: MessageGraph, chosen: CompressionSettings, counter: Counter) -> Compressed:
-    return asyncio.run(compress(chat, chosen, counter, Extractive(), sample_id="summary"))
+def run(chat: MessageGraph, chosen: CompressionSettings, counter: TokenCounter) -> CompactionResult:
+    return asyncio.run(compact_to_target(chat, chosen, counter, ExtractiveSummariser(), sample_id="summary"))
 
 
 GIANT = [
@@ -80,7 +88,7 @@ slowly = hypothesis_settings(deadline=None, max_examples=60, suppress_health_che
 @example(GIANT, settings(900))
 @example(LONG, settings(900, summary_target_tokens=100))
 @slowly
-def test_protected_turns_stay_as_they_are_to_the_byte(counter: Counter, messages: Messages, chosen: CompressionSettings) -> None:
+def test_protected_turns_stay_as_they_are_to_the_byte(counter: TokenCounter, messages: Messages, chosen: CompressionSettings) -> None:
     before = chat_of(messages)
     layout = lay_out(before.versions[-1], chosen.protected_turns, ())
     protected = [message for index, message in enumerate(before.versions[-1]) if index in layout.protected]
@@ -97,11 +105,11 @@ def test_protected_turns_stay_as_they_are_to_the_byte(counter: Counter, messages
 @example(LONG, settings(900, summary_target_tokens=100))
 @slowly
 def test_fits_whenever_what_is_protected_allows_it_and_says_so_if_not(
-    counter: Counter, messages: Messages, chosen: CompressionSettings
+    counter: TokenCounter, messages: Messages, chosen: CompressionSettings
 ) -> None:
     chat, told = compressed(messages, chosen, counter)
     target = chosen.compression.target_max_tokens
-    scale = Scale(chosen, counter, ())
+    scale = TokenScale(chosen, counter, ())
     assert told.compressed_tokens == scale.counted(chat.versions[-1])
     assert told.still_over_limit == (told.compressed_tokens > target) == bool(told.over_limit_reason)
     if told.still_over_limit:
@@ -112,7 +120,7 @@ def test_fits_whenever_what_is_protected_allows_it_and_says_so_if_not(
         assert told.was_compressed
 
 
-def shortest(messages: Messages, scale: Scale) -> Iterator[Mapping[str, Any]]:
+def shortest(messages: Messages, scale: TokenScale) -> Iterator[Mapping[str, Any]]:
     """The shortest list that protects what is protected: a mark for each stretch, results as short as they may be."""
     chosen = scale.settings
     layout = lay_out(messages, chosen.protected_turns, scale.headers)
@@ -129,8 +137,8 @@ def shortest(messages: Messages, scale: Scale) -> Iterator[Mapping[str, Any]]:
 
 @given(conversations(), drawn_settings(), st.integers(0, 50))
 @slowly
-def test_what_fits_is_not_touched(counter: Counter, messages: Messages, chosen: CompressionSettings, room: int) -> None:
-    total = Scale(chosen, counter, ()).counted(messages)
+def test_what_fits_is_not_touched(counter: TokenCounter, messages: Messages, chosen: CompressionSettings, room: int) -> None:
+    total = TokenScale(chosen, counter, ()).counted(messages)
     chosen = replace(chosen, compression=replace(chosen.compression, target_max_tokens=total + room))
     chat = chat_of(messages)
     before, head = chat.to_json(), chat.head
@@ -145,7 +153,7 @@ def test_what_fits_is_not_touched(counter: Counter, messages: Messages, chosen: 
 @example(GIANT, settings(100))
 @example(LONG, settings(900, summary_target_tokens=100))
 @slowly
-def test_compressing_twice_changes_nothing_more(counter: Counter, messages: Messages, chosen: CompressionSettings) -> None:
+def test_compressing_twice_changes_nothing_more(counter: TokenCounter, messages: Messages, chosen: CompressionSettings) -> None:
     chat, first = compressed(messages, chosen, counter)
     before = chat.to_json()
     second = run(chat, chosen, counter)
@@ -158,7 +166,7 @@ def test_compressing_twice_changes_nothing_more(counter: Counter, messages: Mess
 
 @any_case
 @slowly
-def test_no_call_loses_its_result_and_no_result_its_call(counter: Counter, messages: Messages, chosen: CompressionSettings) -> None:
+def test_no_call_loses_its_result_and_no_result_its_call(counter: TokenCounter, messages: Messages, chosen: CompressionSettings) -> None:
     chat, _ = compressed(messages, chosen, counter)
     for unit in units_of(messages):
         together = [messages[index].get("tool_call_id") or messages[index].get("tool_calls") for index in unit]
@@ -201,7 +209,7 @@ def orphans(messages: Messages) -> Tally[str]:
 @example(GIANT, settings(900))
 @example(LONG, settings(900, summary_target_tokens=100))
 @slowly
-def test_the_version_before_and_every_sample_stay_reachable(counter: Counter, messages: Messages, chosen: CompressionSettings) -> None:
+def test_the_version_before_and_every_sample_stay_reachable(counter: TokenCounter, messages: Messages, chosen: CompressionSettings) -> None:
     before = chat_of(messages)
     samples = [(response.id, response.context, response.message) for response in before.responses()]
     chat, told = compressed(messages, chosen, counter)
@@ -223,7 +231,7 @@ def test_the_ledger_of_an_export_is_complete(
     counter = load_counter("estimate")
     chat = chat_of(messages)
     model = Fake("", "In short: it was looked into.")
-    told = asyncio.run(compress(chat, chosen, counter, ModelSummariser(model, chosen, sleep=no_wait), sample_id="summary"))
+    told = asyncio.run(compact_to_target(chat, chosen, counter, ModelSummariser(model, chosen, sleep=no_wait), sample_id="summary"))
     sampled = {f"chat:{index}" for index, message in enumerate(messages) if message["role"] == "assistant"}
     asked = {request.sample_id for request in model.requests}
     assert told.summarization_api_calls == len(model.requests)
@@ -254,7 +262,7 @@ def test_nothing_is_dropped(messages: Messages, chosen: CompressionSettings) -> 
     """Every message is still there, cut or whole, or a summary stands for it and says for how many turns."""
     counter = load_counter("estimate")
     chat, told = compressed(messages, chosen, counter)
-    scale = Scale(chosen, counter, ())
+    scale = TokenScale(chosen, counter, ())
     stands_for = sum(
         message["metadata"]["compression"]["turns"] for message in chat if is_summary(message, scale.headers) and message.get("metadata")
     )

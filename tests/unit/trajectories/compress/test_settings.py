@@ -12,18 +12,18 @@ import yaml
 
 from hermes import MessageGraph
 from hermes.trajectories.compress import (
-    Compressed,
+    CompactionResult,
     CompressionSettings,
-    Extractive,
+    ExtractiveSummariser,
     ModelSummariser,
-    Piece,
     Summary,
-    compact,
-    compress,
+    SummaryRequest,
+    compact_to_target,
+    compact_when_full,
     load_counter,
     read_settings,
 )
-from hermes.trajectories.compress.reading import KINDS
+from hermes.trajectories.compress.settings_file import KEY_TYPES
 from hermes.trajectories.errors import TrajectorySettingsError
 from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest
 from tests.unit.trajectories.compress.chats import Fake, answer, chat_of, result, settings, system, user, words
@@ -110,7 +110,7 @@ def test_the_shipped_file_shows_every_key_with_its_usual_value() -> None:
 def test_every_section_and_hard_key_of_the_shipped_file_is_explained() -> None:
     text = SHIPPED.read_text()
     plain = {"first_system", "first_human", "first_gpt", "first_tool", "last_n_turns", "temperature", "enabled"}
-    for path in KINDS:
+    for path in KEY_TYPES:
         name = path.partition(".")[2]
         above = text[: re.search(rf"^  {name}:", text, re.MULTILINE).start()].splitlines()[-6:]  # type: ignore[union-attr]
         assert name in plain or any(line.lstrip().startswith("#") for line in above), path
@@ -199,16 +199,16 @@ class Watched:
     """A summariser that shows what it was given."""
 
     def __init__(self) -> None:
-        self.pieces: list[Piece] = []
+        self.pieces: list[SummaryRequest] = []
 
-    async def summarise(self, piece: Piece) -> Summary:
+    async def summarise(self, piece: SummaryRequest) -> Summary:
         self.pieces.append(piece)
-        return await Extractive().summarise(piece)
+        return await ExtractiveSummariser().summarise(piece)
 
 
 def outcome(chosen: CompressionSettings) -> Any:
     chat = chat_of(CHAT)
-    told = asyncio.run(compress(chat, chosen, COUNTER, Extractive(), sample_id="s"))
+    told = asyncio.run(compact_to_target(chat, chosen, COUNTER, ExtractiveSummariser(), sample_id="s"))
     return told, list(chat)
 
 
@@ -220,7 +220,7 @@ def asked(chosen: CompressionSettings) -> Any:
         waits.append(seconds >= 5)
 
     chat = chat_of(CHAT)
-    asyncio.run(compress(chat, chosen, COUNTER, ModelSummariser(model, chosen, sleep=wait), sample_id="s"))
+    asyncio.run(compact_to_target(chat, chosen, COUNTER, ModelSummariser(model, chosen, sleep=wait), sample_id="s"))
     return model.requests, waits, list(chat)
 
 
@@ -231,12 +231,12 @@ def asked_slowly(chosen: CompressionSettings) -> Any:
             return await super().sample(request)
 
     chat = chat_of(CHAT)
-    return asyncio.run(compress(chat, chosen, COUNTER, ModelSummariser(Slow("Well."), chosen), sample_id="s")).summary
+    return asyncio.run(compact_to_target(chat, chosen, COUNTER, ModelSummariser(Slow("Well."), chosen), sample_id="s")).summary
 
 
 def lived(chosen: CompressionSettings) -> Any:
     chat, watched = chat_of(CHAT), Watched()
-    told = asyncio.run(compact(chat, chosen, COUNTER, watched, limit_tokens=7_500, sample_id="s"))
+    told = asyncio.run(compact_when_full(chat, chosen, COUNTER, watched, limit_tokens=7_500, sample_id="s"))
     return told, list(chat), [piece.user_words_share for piece in watched.pieces]
 
 
@@ -292,7 +292,7 @@ OF_A_RUN = {
 
 
 def test_every_key_is_accounted_for() -> None:
-    assert {*KEYS} | OF_THE_COUNTER | OF_A_RUN == {*KINDS}
+    assert {*KEYS} | OF_THE_COUNTER | OF_A_RUN == {*KEY_TYPES}
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -323,5 +323,5 @@ def test_a_key_of_a_run_is_read_by_somebody(key: str) -> None:
 
 def test_settings_of_other_kinds_of_chats_are_independent() -> None:
     assert settings(5).compression.target_max_tokens == 5
-    assert isinstance(outcome(settings(100))[0], Compressed)
+    assert isinstance(outcome(settings(100))[0], CompactionResult)
     assert isinstance(chat_of(CHAT), MessageGraph)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from hermes.trajectories.compress import Counter, load_counter
+from hermes.trajectories.compress import TokenCounter, load_counter
 from hermes.trajectories.compress.settings import TargetSettings
-from hermes.trajectories.compress.trim import least_tokens, result_text, trim, with_text
+from hermes.trajectories.compress.trim import min_result_tokens, result_text, trim, with_text
 from tests.unit.trajectories.compress.chats import answer, result, words
 from tests.unit.trajectories.compress.vocabularies import save_smollm2
 
@@ -17,15 +17,15 @@ KEEP = TargetSettings(trim_keep_tokens=60)
 
 
 @pytest.fixture(scope="session", params=["estimate", "smollm2"])
-def counter(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Counter:
+def counter(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TokenCounter:
     return load_counter("estimate" if request.param == "estimate" else save_smollm2(tmp_path_factory.mktemp("vocabulary")))
 
 
 @given(st.integers(0, 400).map(words) | st.text(max_size=400), st.integers(0, 300))
 @hypothesis_settings(deadline=None)
-def test_is_no_longer_than_asked_for_and_cutting_again_changes_nothing(counter: Counter, text: str, keep: int) -> None:
+def test_is_no_longer_than_asked_for_and_cutting_again_changes_nothing(counter: TokenCounter, text: str, keep: int) -> None:
     short = trim(text, keep, KEEP, counter)
-    longest = max(keep, least_tokens(KEEP, counter))
+    longest = max(keep, min_result_tokens(KEEP, counter))
     if counter.count_text(text) <= longest:
         assert short == text
         return
@@ -37,7 +37,7 @@ def test_is_no_longer_than_asked_for_and_cutting_again_changes_nothing(counter: 
     assert counter.count_text(text[len(head) : len(text) - len(tail)]) == int(number.replace(",", ""))
 
 
-def test_the_head_gets_its_share(counter: Counter) -> None:
+def test_the_head_gets_its_share(counter: TokenCounter) -> None:
     text = words(2_000)
     for share in (0.0, 0.25, 0.7, 1.0):
         head, tail = re.split(r"\n\[….*…\]\n", trim(text, 300, TargetSettings(trim_head_share=share, trim_keep_tokens=100), counter))

@@ -11,15 +11,15 @@ from typing import Any, Protocol
 
 from hermes.graph import MessageGraph
 from hermes.graph.codec import FORMAT
-from hermes.trajectories.compress.result import Compressed
-from hermes.trajectories.compress.rows.change import Written
+from hermes.trajectories.compress.result import CompactionResult
+from hermes.trajectories.compress.rows.change import RewrittenRow
 from hermes.trajectories.compress.rows.graph import GraphRow
 from hermes.trajectories.compress.rows.openai import OpenAiRow
 from hermes.trajectories.compress.rows.sharegpt import read_sharegpt
 from hermes.trajectories.foreign_sharegpt import BadRow
 
 
-class Row(Protocol):
+class TrajectoryRow(Protocol):
     """One trajectory of a file."""
 
     @property
@@ -34,12 +34,12 @@ class Row(Protocol):
         """Return the graph to compress; raise BadRow if it is none."""
         ...
 
-    def written(self, chat: MessageGraph, result: Compressed, metrics: Mapping[str, Any] | None) -> Written:
+    def written(self, chat: MessageGraph, result: CompactionResult, metrics: Mapping[str, Any] | None) -> RewrittenRow:
         """Return the row after its graph was compressed; with `metrics` in it, where the shape has room for them."""
         ...
 
 
-def parse(raw: bytes) -> dict[str, Any]:
+def parse_row(raw: bytes) -> dict[str, Any]:
     """Return a row as JSON; raise BadRow if it is no object."""
     try:
         value = json.loads(raw)
@@ -50,7 +50,7 @@ def parse(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def read_row(raw: bytes, value: dict[str, Any]) -> Row:
+def read_row(raw: bytes, value: dict[str, Any]) -> TrajectoryRow:
     """Read a row of any shape, of which `value` is what it parses to; raise BadRow, which says why, if it is none."""
     if value.get("format") == FORMAT:
         return GraphRow(raw, value)

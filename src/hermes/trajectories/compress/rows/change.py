@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes.graph.message import METADATA
-from hermes.trajectories.compress.turns import MARK, turns_of
+from hermes.trajectories.compress.turns import SUMMARY_METADATA, turns_of
 from hermes.trajectories.foreign_sharegpt import members_of
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class RewrittenRow:
     """A row as it is to be written."""
 
     line: bytes
@@ -22,7 +22,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RowChange:
     """The messages as they are now, and where each of them was before."""
 
     messages: Sequence[Mapping[str, Any]]
@@ -42,7 +42,7 @@ class Change:
         ]
 
 
-def change_of(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Change:
+def change_of(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> RowChange:
     """Return what became of `before`: stretches of it may have become summaries, which say how many turns, and results may be shorter.
 
     Raises ValueError if it is anything else: then nobody can say which turn of a row is which message."""
@@ -55,7 +55,7 @@ def change_of(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, 
             origins.append(at)
             at += 1
             continue
-        count = ((message.get(METADATA) or {}).get(MARK) or {}).get("turns", 0)
+        count = ((message.get(METADATA) or {}).get(SUMMARY_METADATA) or {}).get("turns", 0)
         if at not in places or not 0 < count <= len(turns) - places[at]:
             raise ValueError("the compressed conversation is no shorter form of the row")
         origins.append(None)
@@ -64,29 +64,29 @@ def change_of(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, 
         raise ValueError("the compressed conversation leaves out the end of the row")
     kept = ((place, origin) for place, origin in enumerate(origins) if origin is not None)
     same = {place for place, origin in kept if _is_same(after[place], before[origin])}
-    return Change(after, origins, frozenset(range(len(after))) - same)
+    return RowChange(after, origins, frozenset(range(len(after))) - same)
 
 
 def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one == other or _said(one) == _said(other)
+    return one == other or _without_metadata(one) == _without_metadata(other)
 
 
 def _is_from(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     """Whether a message is what it was, or a tool result that was cut."""
     if _is_same(now, before):
         return True
-    return now.get("role") == before.get("role") in ("tool", "function") and _but_content(now) == _but_content(before)
+    return now.get("role") == before.get("role") in ("tool", "function") and _without_content(now) == _without_content(before)
 
 
-def _said(message: Mapping[str, Any]) -> dict[str, Any]:
+def _without_metadata(message: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in message.items() if key != METADATA}
 
 
-def _but_content(message: Mapping[str, Any]) -> dict[str, Any]:
+def _without_content(message: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in message.items() if key not in (METADATA, "content")}
 
 
-def spliced(raw: bytes, members: Mapping[str, Any]) -> bytes:
+def replace_members(raw: bytes, members: Mapping[str, Any]) -> bytes:
     """Return a row with these members exchanged, or put behind the others. The others keep their bytes, and so does the line's end."""
     text = raw.decode("utf-8-sig")
     body = text.rstrip()

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hermes.graph import CodecError, MessageGraph
-from hermes.trajectories.compress.result import Compressed
-from hermes.trajectories.compress.rows.change import Written, change_of
+from hermes.trajectories.compress.result import CompactionResult
+from hermes.trajectories.compress.rows.change import RewrittenRow, change_of
 from hermes.trajectories.foreign_sharegpt import BadRow
 
 
@@ -16,7 +16,7 @@ class GraphRow:
 
     def __init__(self, raw: bytes, value: Mapping[str, Any]) -> None:
         self._raw = raw
-        self._messages, self._tools = _listed(value) or _decoded(raw)
+        self._messages, self._tools = _read_current_list(value) or _decode_current_list(raw)
         self._before: Sequence[Mapping[str, Any]] = ()
 
     @property
@@ -28,37 +28,37 @@ class GraphRow:
         return self._tools
 
     def chat(self) -> MessageGraph:
-        chat = _graph(self._raw)
+        chat = _load_graph(self._raw)
         report = chat.verify()
         if not report:
             raise BadRow(f"the graph was altered after it was recorded ({report.problems[0]})")
         self._before = list(chat.versions[-1])
         return chat
 
-    def written(self, chat: MessageGraph, result: Compressed, metrics: Mapping[str, Any] | None) -> Written:  # noqa: ARG002  # there is no room
+    def written(self, chat: MessageGraph, result: CompactionResult, metrics: Mapping[str, Any] | None) -> RewrittenRow:  # noqa: ARG002  # there is no room
         # The answers behind the change are no samples in this version: they are trained in the one before, in their own context.
         # The list before is not always a version: of a graph that was compressed already no model saw the current list, and none is kept.
         now = chat.versions[-1]
         sampled = {response.message.digest for response in chat.responses() if response.is_own}
         late = [place for place in change_of(self._before, now).off_policy if now[place].digest in sampled]
-        return Written(chat.to_json().encode("ascii") + self._raw[len(self._raw.rstrip()) :], late)
+        return RewrittenRow(chat.to_json().encode("ascii") + self._raw[len(self._raw.rstrip()) :], late)
 
 
-def _graph(raw: bytes) -> MessageGraph:
+def _load_graph(raw: bytes) -> MessageGraph:
     try:
         return MessageGraph.from_json(raw)
     except CodecError as error:
         raise BadRow(f"not a message graph ({error})") from None
 
 
-def _listed(document: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], Sequence[Any]] | None:
+def _read_current_list(document: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], Sequence[Any]] | None:
     """Return the current list and the tools of its last response, as they stand in the document; None where that takes a closer look."""
     last: Mapping[str, Any]
     try:
         graph = document["graphs"][-1]
         messages = graph["messages"][: graph["length"]]
         sampled = [each for each in graph["responses"] if each["at"][0] == len(graph["versions"])]
-        last = max(sampled, key=_index, default={})
+        last = max(sampled, key=_response_index, default={})
         tools = graph["overlays"][last["overlay"]].get("tools") if "overlay" in last else ()
     except (KeyError, IndexError, TypeError, AttributeError):
         return None
@@ -67,12 +67,12 @@ def _listed(document: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], Seque
     return messages, tools or ()
 
 
-def _index(response: Mapping[str, Any]) -> int:
+def _response_index(response: Mapping[str, Any]) -> int:
     index: int = response["at"][1]
     return index
 
 
-def _decoded(raw: bytes) -> tuple[list[Mapping[str, Any]], Sequence[Any]]:
-    chat = _graph(raw)
+def _decode_current_list(raw: bytes) -> tuple[list[Mapping[str, Any]], Sequence[Any]]:
+    chat = _load_graph(raw)
     own = [response for response in chat.responses() if response.is_own and response.version == len(chat.versions) - 1]
     return list(chat), (own[-1].overlay.tools or () if own else ())

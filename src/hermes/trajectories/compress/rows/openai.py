@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hermes.graph import GraphError, MessageGraph
-from hermes.trajectories.compress.result import Compressed
-from hermes.trajectories.compress.rows.change import Written, change_of, spliced
+from hermes.trajectories.compress.result import CompactionResult
+from hermes.trajectories.compress.rows.change import RewrittenRow, change_of, replace_members
 from hermes.trajectories.foreign_sharegpt import BadRow
 
 
@@ -33,12 +33,12 @@ class OpenAiRow:
 
     def chat(self) -> MessageGraph:
         try:
-            return MessageGraph([_said(message) for message in self._messages], seed="row")
+            return MessageGraph([_without_weight(message) for message in self._messages], seed="row")
         except GraphError as error:
             raise BadRow(str(error)) from None
 
-    def written(self, chat: MessageGraph, result: Compressed, metrics: Mapping[str, Any] | None) -> Written:  # noqa: ARG002  # there is no room
-        change = change_of([_said(message) for message in self._messages], list(chat.versions[-1]))
+    def written(self, chat: MessageGraph, result: CompactionResult, metrics: Mapping[str, Any] | None) -> RewrittenRow:  # noqa: ARG002  # there is no room
+        change = change_of([_without_weight(message) for message in self._messages], list(chat.versions[-1]))
         messages: list[Any] = []
         for place, origin in enumerate(change.origins):
             now = change.messages[place]
@@ -48,9 +48,9 @@ class OpenAiRow:
                 messages.append({**self._messages[origin], "content": now["content"]})
             else:
                 messages.append(self._messages[origin])
-        return Written(spliced(self._raw, {"messages": messages}), change.off_policy)
+        return RewrittenRow(replace_members(self._raw, {"messages": messages}), change.off_policy)
 
 
-def _said(message: Mapping[str, Any]) -> dict[str, Any]:
+def _without_weight(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message without its weight, which is no part of what was said."""
     return {key: value for key, value in message.items() if key != "weight"}

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from hermes.graph import MessageGraph
-from hermes.trajectories.compress.result import Compressed
-from hermes.trajectories.compress.rows.change import Change, Written, change_of, spliced
+from hermes.trajectories.compress.result import CompactionResult
+from hermes.trajectories.compress.rows.change import RewrittenRow, RowChange, change_of, replace_members
 from hermes.trajectories.foreign_sharegpt import SPEAKERS, BadRow, members_of, read_turns, responses_in, shape_of
 from hermes.trajectories.sharegpt_turns import SPEAKERS as SPEAKER_OF
 from hermes.trajectories.sharegpt_turns import Rest, TurnError, to_messages, to_turns
 
-CALL_BYTES = 100
+MAX_CALL_BYTES = 100
 """What a call takes at most beyond its text in a turn, when it is counted: its frame, and an id that we give it."""
-TURN_SPARE = 8
+SPARE_TOKENS_PER_TURN = 8
 """Tokens of a turn that are lost to rounding, and to white space that is put in order."""
 
 _ID = re.compile(r'"tool_call_id": *"([^"]*)"')
@@ -45,7 +45,7 @@ class ShareGptRow:
     def chat(self) -> MessageGraph:
         return MessageGraph(self.messages, seed="row")  # what was sampled matters to graphs only, and this one is not written
 
-    def written(self, chat: MessageGraph, result: Compressed, metrics: Mapping[str, Any] | None) -> Written:
+    def written(self, chat: MessageGraph, result: CompactionResult, metrics: Mapping[str, Any] | None) -> RewrittenRow:
         change = change_of(self.messages, list(chat.versions[-1]))
         turns, rest, places = self._turns(change)
         late = sorted({places[place] for place in change.off_policy})
@@ -59,9 +59,9 @@ class ShareGptRow:
             members["off_policy"] = "; ".join(filter(None, [self._said("off_policy"), reason]))
         if metrics is not None:
             members["compression_metrics"] = {**metrics, "off_policy_turns": late}
-        return Written(spliced(self.raw, members), late)
+        return RewrittenRow(replace_members(self.raw, members), late)
 
-    def _turns(self, change: Change) -> tuple[list[Any], list[Rest], list[int]]:
+    def _turns(self, change: RowChange) -> tuple[list[Any], list[Rest], list[int]]:
         """Return the turns, what they leave unsaid, and for each message its turn."""
         before: Sequence[Any] = self.value["conversations"]
         whole = to_turns(change.messages) if self.rest is not None else None
@@ -84,7 +84,7 @@ class ShareGptRow:
             places += [len(turns) - 1] * len(group)
         return turns, rest, places
 
-    def _groups(self, change: Change) -> list[tuple[int | None, list[int]]]:
+    def _groups(self, change: RowChange) -> list[tuple[int | None, list[int]]]:
         """Return for each turn to write the turn it was, None for a summary, and the messages that it holds."""
         groups: list[tuple[int | None, list[int]]] = []
         for place, origin in enumerate(change.origins):
@@ -101,7 +101,7 @@ class ShareGptRow:
         word = next((turn["from"] for turn in turns if SPEAKERS[turn["from"]] == speaker), speaker)  # some say user for human
         return {"from": word, "value": message["content"], **({"train": False} if any("train" in turn for turn in turns) else {})}
 
-    def _shorter(self, turn: int, group: Sequence[int], change: Change) -> str:
+    def _shorter(self, turn: int, group: Sequence[int], change: RowChange) -> str:
         """Return the text of a tool turn some of whose results were cut."""
         value: str = self.value["conversations"][turn]["value"]
         first = self.places.index(turn)
@@ -112,10 +112,10 @@ class ShareGptRow:
         for place in group:
             origin = change.origins[place]
             block = blocks[origin - first] if origin is not None else ""
-            texts.append(_cut(block, str(change.messages[place]["content"])) if place in change.changed else block)
+            texts.append(_replace_content(block, str(change.messages[place]["content"])) if place in change.changed else block)
         return "\n".join(f"<tool_response>\n{text}\n</tool_response>" for text in texts)
 
-    def _own(self, change: Change, rest: Sequence[Rest], reason: str) -> dict[str, Any]:
+    def _own(self, change: RowChange, rest: Sequence[Rest], reason: str) -> dict[str, Any]:
         """Return `hermes` of a row of our own: without the responses that are in it no more, and with what its turns leave unsaid."""
         about: Mapping[str, Any] = self.value["hermes"]
         turns: Sequence[Mapping[str, Any]] = self.value["conversations"]
@@ -136,7 +136,7 @@ class ShareGptRow:
         return value if isinstance(value, str) else ""
 
 
-def glance(value: Mapping[str, Any], bytes_per_token: int, tokens_per_turn: int) -> tuple[int, int, int] | None:
+def estimate_row(value: Mapping[str, Any], bytes_per_token: int, tokens_per_turn: int) -> tuple[int, int, int] | None:
     """Return about how many tokens a row has, how many it has at most, and its turns, by the lengths of its texts alone.
 
     None if it is no row of this shape that can be read; then it takes a closer look."""
@@ -150,7 +150,7 @@ def glance(value: Mapping[str, Any], bytes_per_token: int, tokens_per_turn: int)
         size += len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
         calls = text.count("<tool_call>")
         if calls:  # counted as JSON in JSON: quotes are escaped
-            more += CALL_BYTES * calls + text.count('"') + text.count("\\")
+            more += MAX_CALL_BYTES * calls + text.count('"') + text.count("\\")
         if "tool_call_id" in text:  # and with its result's id
             more += sum(map(len, _ID.findall(text)))
     if value.get("tools"):
@@ -159,14 +159,14 @@ def glance(value: Mapping[str, Any], bytes_per_token: int, tokens_per_turn: int)
     if "hermes" in value:
         more += len(json.dumps(value["hermes"]))  # what turns leave unsaid
     tokens = size // bytes_per_token + tokens_per_turn * len(turns)
-    return tokens, tokens + more // bytes_per_token + TURN_SPARE * len(turns), len(turns)
+    return tokens, tokens + more // bytes_per_token + SPARE_TOKENS_PER_TURN * len(turns), len(turns)
 
 
 def read_sharegpt(raw: bytes, value: Mapping[str, Any]) -> ShareGptRow:
     """Read a row of any ShareGPT shape; raise BadRow if there are no turns in it."""
     if shape_of(value) == "hermes":
         try:
-            return _read_own(raw, value)
+            return _read_hermes_row(raw, value)
         except (TurnError, KeyError, TypeError, ValueError, AttributeError):
             pass  # changed since it was exported: read as any other
     reading = read_turns(value, 1)
@@ -181,7 +181,7 @@ def read_sharegpt(raw: bytes, value: Mapping[str, Any]) -> ShareGptRow:
     )
 
 
-def _read_own(raw: bytes, value: Mapping[str, Any]) -> ShareGptRow:
+def _read_hermes_row(raw: bytes, value: Mapping[str, Any]) -> ShareGptRow:
     turns, rest = value["conversations"], json.loads(value["hermes"]["rest"])
     messages = to_messages(turns, rest)
     if not messages:
@@ -192,7 +192,7 @@ def _read_own(raw: bytes, value: Mapping[str, Any]) -> ShareGptRow:
     return ShareGptRow(raw, value, messages, places, json.loads(value["tools"]), rest)
 
 
-def _cut(block: str, content: str) -> str:
+def _replace_content(block: str, content: str) -> str:
     """Put a shorter content into a block: hermes-agent wraps it in an object, others write it as it is."""
     members = members_of(block)
     if members is None or "content" not in members or members.keys() - {"tool_call_id", "name", "content"}:

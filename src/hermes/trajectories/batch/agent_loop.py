@@ -1,0 +1,187 @@
+"""The agent loop: ask, run the tools that were asked for, ask again, until there is an answer or no going on.
+
+    prepare → the model → commit, with how it was sampled → its tool calls, all at once, their results in order → …
+
+Whatever a chat is when it ends, on its own or because somebody cancels it, is in its graph: no call of a tool is left without a result."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hermes.graph import GraphError, MessageGraph, Turn
+from hermes.trajectories.batch.recipe import BatchPace, BatchRecipe
+from hermes.trajectories.batch.rollout import RolloutOutcome, RolloutUsage
+from hermes.trajectories.batch.threads import is_cancelled
+from hermes.trajectories.batch.tools import BatchToolResult, RolloutToolbox, ToolOutcome
+from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest, SamplingModel
+
+REASONING_SENT = "reasoning_sent"
+"""In a call's `extra`: the server took the earlier reasoning that the messages had. Most leave it out."""
+NOT_RUN = "Error: this was not done, because the conversation ended first."
+REFUSALS = frozenset({"content_filter", "refusal"})
+
+Delegate = Callable[["Chat", int, Mapping[str, Any]], Awaitable[BatchToolResult]]
+"""Hand a task on to another agent, by its call's place and the call; that one's own chat goes to the `asides`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatEnding:
+    """How a chat ended."""
+
+    outcome: RolloutOutcome
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutAgent:
+    """Whoever talks in a chat: a model with tools, as a recipe says."""
+
+    model: SamplingModel
+    recipe: BatchRecipe
+    pace: BatchPace
+    tools: RolloutToolbox
+    tally: RolloutUsage
+    delegate: Delegate | None = None
+    delegate_schema: Mapping[str, Any] | None = None
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+
+    @property
+    def schemas(self) -> list[Mapping[str, Any]]:
+        return [*self.tools.schemas, *([self.delegate_schema] if self.delegate_schema is not None else [])]
+
+
+@dataclass(slots=True)
+class RolloutChat:
+    """A conversation under way."""
+
+    graph: MessageGraph
+    sample_id: str
+    """What its samples' names begin with."""
+    seed: int | None = None
+    depth: int = 0
+    """How many agents delegated before this one."""
+    subagent_chats: dict[int, MessageGraph] = field(default_factory=dict)
+    """The chats of agents that calls were delegated to, by the call's place among its message's calls, as far as they got."""
+    asked: int = 0
+    """How often the model was asked here."""
+
+
+async def converse(chat: RolloutChat, agent: RolloutAgent) -> ChatEnding:
+    """Let an agent talk until it has an answer. Raises ModelFailed only where no request would be answered any more (`is_spent`)."""
+    try:
+        for _ in range(agent.recipe.max_turns):
+            if is_cancelled():
+                raise asyncio.CancelledError  # a tool, or the model's client, has kept it to itself
+            try:
+                sampled = await ask_model(chat, agent)
+            except ModelFailed as failed:
+                if failed.is_spent:
+                    raise
+                return ChatEnding(RolloutOutcome.ERROR, str(failed))
+            except GraphError as error:
+                return ChatEnding(RolloutOutcome.ERROR, f"the model's answer cannot be recorded: {error}")
+            finish, calls = sampled.call.finish_reason, calls_of(sampled.message)
+            if finish == "length":
+                return ChatEnding(RolloutOutcome.LENGTH)
+            if finish in REFUSALS:
+                return ChatEnding(RolloutOutcome.REFUSED, finish or "")
+            if not calls:
+                return ChatEnding(RolloutOutcome.COMPLETED)
+            results = await run_calls(chat, agent, calls)
+            chat.graph.extend([tool_message(chat, at, call, results[at].text) for at, call in enumerate(calls)])
+        return ChatEnding(RolloutOutcome.MAX_TURNS)
+    finally:
+        answer_open_calls(chat)
+
+
+async def ask_model(chat: RolloutChat, agent: RolloutAgent) -> SampledMessage:
+    """Ask the model once, however often it takes, and commit what it said. Raises ModelFailed."""
+    recipe = agent.recipe
+    turn = chat.graph.prepare(agent.schemas or None, recipe.ephemeral, recipe.keep_reasoning)
+    seed = {"seed": chat.seed} if recipe.is_seeded and chat.seed is not None else {}
+    request = SampleRequest(
+        messages=turn.messages,
+        tools=turn.tools or (),
+        sampling={**seed, **recipe.sampling},
+        max_tokens=recipe.max_tokens,
+        sample_id=f"{chat.sample_id}/{chat.asked}",
+        timeout_s=agent.pace.call_timeout_s,
+    )
+    sampled = await sample_with_retries(request, agent)
+    chat.asked += 1
+    agent.tally.count(sampled)
+    if recipe.keep_reasoning != "none" and not (sampled.call.extra or {}).get(REASONING_SENT):
+        turn = Turn(turn.nodes, replace(turn.overlay, keep_reasoning="none"), turn.seed)
+    chat.graph.commit(turn, sampled.message, sampled.call)
+    return sampled
+
+
+async def sample_with_retries(request: SampleRequest, agent: RolloutAgent) -> SampledMessage:
+    """Ask again after what may pass, a little later each time. Raises ModelFailed."""
+    pace = agent.pace
+    for tried in range(pace.retries + 1):
+        try:
+            return await agent.model.sample(request)
+        except ModelFailed as failed:
+            if failed.is_final or tried == pace.retries:
+                raise
+        agent.tally.retries += 1
+        # Full jitter: after an outage every rollout wakes at once, and equal delays make them collide again.
+        await agent.sleep(random.uniform(0, min(pace.max_backoff_s, pace.backoff_s * 2**tried)))  # noqa: S311  # no secret
+    raise AssertionError("unreachable")
+
+
+async def run_calls(chat: RolloutChat, agent: RolloutAgent, calls: Sequence[Mapping[str, Any]]) -> list[BatchToolResult]:
+    """Run calls of tools, all at once. Where one raises, the others are cut off and have ended too when this raises."""
+    running = [asyncio.create_task(run_call(chat, agent, at, call)) for at, call in enumerate(calls)]
+    try:
+        return await asyncio.gather(*running)
+    except BaseException:
+        for task in running:
+            task.cancel()
+        # What agents below have sampled is in the chat only after they ended.
+        await asyncio.gather(*running, return_exceptions=True)
+        raise
+
+
+async def run_call(chat: RolloutChat, agent: RolloutAgent, at: int, call: Mapping[str, Any]) -> BatchToolResult:
+    """Run one call of a tool; whatever is wrong with it is told to the model, and counted."""
+    function = call.get("function") or {}
+    name, text = str(function.get("name") or ""), function.get("arguments")
+    text = text if isinstance(text, str) else ""
+    if agent.delegate is not None and agent.delegate_schema is not None and name == agent.delegate_schema["function"]["name"]:
+        result = await agent.delegate(chat, at, call)
+    else:
+        result = await agent.tools.run(call_id_of(call), name, text, timeout_s=agent.pace.tool_timeout_s)
+    known = result.outcome is not ToolOutcome.UNKNOWN
+    agent.tally.count_tool(name if known else "(unknown)", result.outcome)
+    return result
+
+
+def tool_message(chat: RolloutChat, at: int, call: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """A result as the message that answers a call, with the chat that led to it, where there was one."""
+    message: dict[str, Any] = {"role": "tool", "tool_call_id": call_id_of(call), "content": text}
+    aside = chat.subagent_chats.pop(at, None)
+    return message if aside is None else {**message, "metadata": {"chat": aside}}
+
+
+def answer_open_calls(chat: RolloutChat) -> None:
+    """Answer the calls that have no result: the conversation ended before they were run, or while they were."""
+    if not len(chat.graph):
+        return
+    last = chat.graph[-1]
+    if last["role"] == "assistant" and (calls := calls_of(last)):
+        chat.graph.extend([tool_message(chat, at, call, NOT_RUN) for at, call in enumerate(calls)])
+
+
+def calls_of(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The tool calls of an assistant's message."""
+    return [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
+
+
+def call_id_of(call: Mapping[str, Any]) -> str:
+    return str(call.get("id") or "")

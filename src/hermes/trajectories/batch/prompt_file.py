@@ -1,0 +1,126 @@
+"""Prompts out of a JSONL file. An item is named by its `id`, or by its content: so it is found again when lines around it come and go.
+
+Two equal rows without ids are two items; the second one is named `…-2`. Reads the file as often as it is asked, a line at a time."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hermes.graph import MessageError, MessageGraph
+from hermes.graph.message import canonical, digest
+from hermes.trajectories.errors import SourceError
+
+PROMPT_FIELD = "prompt"
+ITEM_FIELDS = ("id", "system", "cwd")
+"""The fields that mean something here, beside the prompt. Everything else is for tools and verifiers."""
+NAME_LENGTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PromptItem:
+    """One row of the file."""
+
+    id: str
+    digest: str
+    """Of the whole row: an item whose row changed is another one, whatever it is called."""
+    line: int
+    messages: Sequence[Mapping[str, Any]] = field(repr=False)
+    row: Mapping[str, Any] = field(repr=False)
+    """As it stands in the file."""
+    system: str | None = None
+    cwd: str | None = None
+
+    @property
+    def rest(self) -> dict[str, Any]:
+        """What the row says beyond its prompt."""
+        return {name: value for name, value in self.row.items() if name not in (*ITEM_FIELDS, PROMPT_FIELD)}
+
+
+class PromptFile:
+    """The items of a file."""
+
+    def __init__(self, file: Path, *, prompt: str = PROMPT_FIELD) -> None:
+        """`prompt` names the field that holds the prompt."""
+        self.file, self._prompt = file, prompt
+
+    def __iter__(self) -> Iterator[PromptItem]:
+        """Yield every item in its order; raise SourceError for a line that is none."""
+        seen: Counter[str] = Counter()
+        lines: dict[str, int] = {}
+        with self.file.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                item = self._item(line, number, seen)
+                if item.id in lines:
+                    self._refuse(number, f"the id {item.id!r} is that of line {lines[item.id]} too; give each row its own, or none")
+                lines[item.id] = number
+                yield item
+
+    def index(self) -> dict[str, str]:
+        """Return every item's name and digest, in the file's order. Reads and checks the whole file."""
+        try:
+            found = {item.id: item.digest for item in self}
+        except OSError as error:
+            raise SourceError(str(self.file), error.strerror or str(error)) from None
+        if not found:
+            raise SourceError(str(self.file), 'there is no prompt in it; expected lines such as {"prompt": "…"}')
+        return found
+
+    def _item(self, line: bytes, number: int, seen: Counter[str]) -> PromptItem:
+        row = self._row(line, number)
+        whole = digest(canonical(row)).hex()
+        given = row.get("id")
+        if given is None:
+            seen[whole] += 1
+            name = whole[:NAME_LENGTH] + (f"-{seen[whole]}" if seen[whole] > 1 else "")
+        elif isinstance(given, bool) or not isinstance(given, str | int) or not str(given).strip():
+            self._refuse(number, "its id is neither a text nor a whole number")
+        else:
+            name = str(given)
+        for field_ in ("system", "cwd"):
+            if not isinstance(row.get(field_), str | None):
+                self._refuse(number, f"its {field_} is not a text")
+        return PromptItem(name, whole, number, self._messages(row, number), row, row.get("system"), row.get("cwd"))
+
+    def _row(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            row = json.loads(line, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            self._refuse(number, f"not JSON ({error})")
+        if not isinstance(row, dict) or row.get(self._prompt) is None:
+            has = f"; it has {', '.join(row)}. Another field: --prompt-field NAME" if isinstance(row, dict) and row else ""
+            self._refuse(number, f"expected an object with {self._prompt!r}{has}")
+        try:
+            canonical(row).decode("ascii").encode()
+            MessageGraph([{"role": "user", "content": "", "metadata": row}])  # so that a row can be kept beside its messages
+        except (MessageError, ValueError) as error:
+            self._refuse(number, f"nothing that can be kept ({error})")
+        return row
+
+    def _messages(self, row: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
+        given = row[self._prompt]
+        messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        if not isinstance(messages, list) or not messages:
+            self._refuse(number, f"its {self._prompt} is neither a text nor a list of messages")
+        try:
+            checked = [dict(message) for message in MessageGraph(messages)]
+        except MessageError as error:
+            self._refuse(number, f"its {self._prompt} is not a list of messages ({error})")
+        if checked[-1]["role"] == "assistant":
+            self._refuse(number, "its last message is an assistant's, so there is nothing to answer")
+        if row.get("system") is not None and checked[0]["role"] in ("system", "developer"):
+            self._refuse(number, "it has a system message and a field `system`; leave out one of them")
+        return checked
+
+    def _refuse(self, number: int, reason: str) -> NoReturn:
+        raise SourceError(f"{self.file}, line {number}", reason)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")

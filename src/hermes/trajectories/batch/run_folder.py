@@ -1,0 +1,282 @@
+"""A run on disk: what is finished stays finished, whatever happens to the process.
+
+    run.json         what the run is: its recipe, its own random id
+    dataset.jsonl    the items that it was last given, by name and digest
+    graphs.jsonl     every rollout's message graph, a line each: what `hermes export` takes
+    rollouts.jsonl   a note of each, with the place of its graph: the index, which is all that is read to go on
+    aside.jsonl      rollouts that were interrupted, or made again: kept, and counted nowhere
+    statistics.json, items.jsonl
+
+A rollout is finished when its graph is on disk, and after it its note; both are synced before anybody is told. After `kill -9` at most the
+end of a file is torn: a whole graph without its note is noted, a torn line is cut off. One process at a time works in a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hermes.trajectories.batch.rollout import Rollout, RolloutEntry, read_entry
+from hermes.trajectories.batch.run_files import (
+    ASIDE,
+    GRAPHS,
+    INDEX,
+    NEW_SUFFIX,
+    find_or_begin_run,
+    finish_moving,
+    lock_folder,
+    sync,
+    sync_folder,
+)
+from hermes.trajectories.errors import SourceError, TrajectorySettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedRollout:
+    """A note of the index, and where its graph stands in graphs.jsonl, in bytes."""
+
+    entry: RolloutEntry
+    start: int
+    size: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.entry.item, self.entry.rollout
+
+    def to_line(self) -> bytes:
+        return (json.dumps({**self.entry.to_dict(), "start": self.start, "size": self.size}, separators=(",", ":")) + "\n").encode()
+
+    @classmethod
+    def from_line(cls, line: bytes) -> IndexedRollout:
+        """Read what `to_line` wrote; raise ValueError, TypeError or KeyError."""
+        data = json.loads(line)
+        return cls(RolloutEntry.from_dict(data), int(data["start"]), int(data["size"]))
+
+
+@dataclass(slots=True)
+class RunFolder:
+    """The folder of a run, held by this process."""
+
+    path: Path
+    run_id: str
+    done: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Which rollouts are finished, by item and number, and in which attempt."""
+    aside: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Those that lie aside, and the last of their attempts."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Of the items that have finished rollouts, the digest that these were made of."""
+    recovered: int = 0
+    """How many finished rollouts had no note, because the process was killed between the two."""
+    torn: int = 0
+    """How many lines were cut off, because the process was killed while it wrote them."""
+    _lock: BinaryIO | None = None
+    _size: int = 0
+
+    def file(self, name: str) -> Path:
+        return self.path / name
+
+    # --- opening
+
+    @classmethod
+    def open(cls, path: Path, recipe: Mapping[str, Any], *, may_go_on: bool) -> RunFolder:
+        """Begin a run, or go on with one. Raises SettingsError: it exists and nobody said to go on, its recipe is another one, or another
+        process works on it."""
+        path.mkdir(parents=True, exist_ok=True)
+        lock = lock_folder(path)
+        try:
+            run_id = find_or_begin_run(path, recipe, may_go_on=may_go_on)
+            folder = cls(path, run_id, _lock=lock)
+            folder._recover()
+        except BaseException:
+            lock.close()
+            raise
+        return folder
+
+    @classmethod
+    def peek(cls, path: Path) -> RunFolder:
+        """Look at a run, if there is one, and change nothing: for whoever wants to know what would be done."""
+        folder = cls(path, "")
+        with suppress(ValueError, TypeError, KeyError):  # a torn line is the last one
+            for each in folder.placed():
+                folder._know(each)
+        return folder
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.close()  # and with it the lock
+
+    # --- reading
+
+    def placed(self) -> Iterator[IndexedRollout]:
+        """Yield the index, in the order in which rollouts ended."""
+        with suppress(FileNotFoundError), self.file(INDEX).open("rb") as lines:
+            for line in lines:
+                yield IndexedRollout.from_line(line)
+
+    def entries_aside(self) -> Iterator[RolloutEntry]:
+        """Yield the notes of what lies aside."""
+        with suppress(FileNotFoundError), self.file(ASIDE).open("rb") as lines:
+            for line in lines:
+                yield read_entry(line, str(self.file(ASIDE)))
+
+    def graph_line(self, placed: IndexedRollout) -> bytes:
+        """The JSON of a rollout's graph."""
+        with self.file(GRAPHS).open("rb") as file:
+            file.seek(placed.start)
+            return file.read(placed.size)
+
+    def attempts(self, item: str, rollout: int) -> int:
+        """How often a rollout was made before: also attempts that lie aside have names, and no two samples have the same."""
+        return max(self.done.get((item, rollout), -1), self.aside.get((item, rollout), -1)) + 1
+
+    # --- writing
+
+    def put(self, rollouts: Iterable[tuple[Rollout, bytes]]) -> None:
+        """Keep finished rollouts, each with its graph's JSON. They are on disk when this returns."""
+        placed = []
+        with self.file(GRAPHS).open("ab") as file:
+            for rollout, text in rollouts:
+                file.write(text + b"\n")
+                placed.append(IndexedRollout(rollout.entry, self._size, len(text) + 1))
+                self._size += len(text) + 1
+            sync(file)
+        self.note(placed)
+
+    def note(self, placed: Iterable[IndexedRollout]) -> None:
+        """Note rollouts whose graphs are kept."""
+        known = list(placed)
+        lines = [each.to_line() for each in known]
+        with self.file(INDEX).open("ab") as file:
+            file.writelines(lines)
+            sync(file)
+        for each in known:
+            self._know(each)
+
+    def put_aside(self, rollouts: Iterable[tuple[RolloutEntry, bytes]]) -> None:
+        """Keep what counts nowhere, each with its graph's JSON."""
+        with self.file(ASIDE).open("ab") as file:
+            for entry, text in rollouts:
+                file.write(text.rstrip(b"\n") + b"\n")
+                self._know_aside(entry)
+            sync(file)
+
+    def set_aside(self, is_meant: Callable[[IndexedRollout], bool]) -> int:
+        """Move finished rollouts out of the run; return how many. They are made again, and their attempts are counted on."""
+        index = list(self.placed())
+        gone = [each for each in index if is_meant(each)]
+        if not gone:
+            return 0
+        self.put_aside((each.entry, self.graph_line(each)) for each in gone)
+        with self.file(GRAPHS + NEW_SUFFIX).open("wb") as file, self.file(INDEX + NEW_SUFFIX).open("wb") as notes:
+            for each in index:
+                if not is_meant(each):
+                    notes.write(IndexedRollout(each.entry, file.tell(), each.size).to_line())
+                    file.write(self.graph_line(each))
+            sync(file)
+            sync(notes)
+        finish_moving(self.path, is_begun=False)
+        for each in gone:
+            del self.done[each.key]
+        still = {item for item, _ in self.done}
+        self.digests = {item: digest for item, digest in self.digests.items() if item in still}
+        self._size = self.file(GRAPHS).stat().st_size
+        return len(gone)
+
+    def write(self, name: str, lines: Iterable[str]) -> None:
+        """Write a file whole or not at all."""
+        draft = self.file(name + NEW_SUFFIX)
+        with draft.open("wb") as file:
+            file.writelines(line.encode() for line in lines)
+            sync(file)
+        draft.replace(self.file(name))
+
+    # --- after a crash
+
+    def _recover(self) -> None:
+        finish_moving(self.path, is_begun=True)
+        self._cut_index()
+        self._read_aside()
+        graphs = self.file(GRAPHS)
+        self._size = 0
+        for each in self.placed():
+            self._know(each)
+            self._size = max(self._size, each.start + each.size)
+        if not graphs.exists():
+            graphs.touch()
+            sync_folder(self.path)
+        if graphs.stat().st_size < self._size:
+            raise TrajectorySettingsError(
+                f"{graphs} is shorter than {INDEX} says: something else cut it; restore it, or take another --run-name"
+            )
+        self._note_the_unnoted()
+        self._forget_copies()
+
+    def _cut_index(self) -> None:
+        """Cut off the index whatever is behind its last whole line."""
+        path, good = self.file(INDEX), 0
+        if not path.exists():
+            return
+        with path.open("rb") as lines:
+            for line in lines:
+                try:
+                    IndexedRollout.from_line(line if line.endswith(b"\n") else b"")
+                except (ValueError, TypeError, KeyError):
+                    break
+                good += len(line)
+        if good < path.stat().st_size:
+            self.torn += 1
+            os.truncate(path, good)
+
+    def _note_the_unnoted(self) -> None:
+        """Note the graphs behind the last one that the index knows, and cut off what is torn."""
+        path, found = self.file(GRAPHS), []
+        with path.open("rb") as lines:
+            lines.seek(self._size)
+            for line in lines:
+                try:
+                    entry = read_entry(line if line.endswith(b"\n") else b"", str(path))
+                except SourceError:
+                    break
+                found.append(IndexedRollout(entry, self._size, len(line)))
+                self._size += len(line)
+        if self._size < path.stat().st_size:
+            self.torn += 1
+            os.truncate(path, self._size)
+        self.recovered = len(found)
+        if found:
+            self.note(found)
+
+    def _read_aside(self) -> None:
+        path, good = self.file(ASIDE), 0
+        if not path.exists():
+            return
+        with path.open("rb") as lines:
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    break
+                good += len(line)
+                self._know_aside(read_entry(line, str(path)))
+        os.truncate(path, good)
+
+    def _forget_copies(self) -> None:
+        """Take out of what lies aside the attempts that are in the run: the process was killed before it moved them."""
+        if not any(self.aside.get(key) == attempt for key, attempt in self.done.items()):
+            return
+        lines = self.file(ASIDE).read_bytes().splitlines(keepends=True)
+        entries = [read_entry(line, str(self.file(ASIDE))) for line in lines]
+        kept = [at for at, entry in enumerate(entries) if self.done.get((entry.item, entry.rollout)) != entry.attempt]
+        self.write(ASIDE, [lines[at].decode() for at in kept])
+        self.aside = {}
+        for at in kept:
+            self._know_aside(entries[at])
+
+    def _know_aside(self, entry: RolloutEntry) -> None:
+        self.aside[entry.item, entry.rollout] = max(entry.attempt, self.aside.get((entry.item, entry.rollout), 0))
+
+    def _know(self, placed: IndexedRollout) -> None:
+        self.done[placed.key] = placed.entry.attempt
+        self.digests[placed.entry.item] = placed.entry.digest

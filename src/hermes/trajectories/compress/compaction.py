@@ -1,0 +1,201 @@
+"""Compress one conversation: weigh it, plan, have the middle summarised, and put the result in with one edit of kind `compaction`.
+
+The graph keeps the version before wherever a model's answer was sampled in it, so nothing that was sampled is lost. A summary that a
+model wrote carries its own chat. Knows nothing about files: one graph in, the same graph edited and its numbers out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hermes.graph import MessageGraph
+from hermes.graph.node import Node, is_same_content
+from hermes.trajectories.compress.extractive_summary import ExtractiveSummariser
+from hermes.trajectories.compress.plan import Planner
+from hermes.trajectories.compress.result import CompactionResult, Region
+from hermes.trajectories.compress.rewrite import Rewrite, SummaryCut, trim_to_fit
+from hermes.trajectories.compress.settings import CompressionSettings
+from hermes.trajectories.compress.summariser import Summariser, Summary, SummaryRequest
+from hermes.trajectories.compress.timeout import time_limit
+from hermes.trajectories.compress.token_counter import TokenCounter
+from hermes.trajectories.compress.token_scale import TokenScale, shorten
+from hermes.trajectories.compress.turns import SUMMARY_METADATA, Layout, lay_out, turns_of
+from hermes.trajectories.errors import SessionError
+
+COMPACTION = "compaction"
+NO_SUMMARY = "the chat template takes no summary in this conversation"
+
+
+async def compact_to_target(
+    chat: MessageGraph,
+    settings: CompressionSettings,
+    counter: TokenCounter,
+    summariser: Summariser,
+    *,
+    sample_id: str,
+    tools: Sequence[Any] = (),
+) -> CompactionResult:
+    """Bring a conversation to the target of the settings, in one edit of kind `compaction`; return what was done.
+
+    What fits is not touched, and what was compressed is not compressed again. What cannot fit is made as short as it gets, and
+    flagged. Raises SessionError, and changes nothing, if the chat template refuses the conversation, or if somebody edited it
+    meanwhile; messages that were appended meanwhile stay. `sample_id` names the summary, so that after a crash it is not paid twice."""
+    messages = list(chat.versions[-1])
+    scale = TokenScale(settings, counter, tools)
+    total = scale.counted(messages)
+    if total <= scale.target and settings.processing.skip_under_target:
+        return _unchanged_result(total, len(turns_of(messages)), scale)
+    layout = lay_out(messages, settings.protected_turns, scale.headers)
+    planner = Planner(messages, layout, scale)
+    cuts = planner.cuts(total)
+    limit_s = settings.processing.per_trajectory_timeout
+    summaries = [await _summarise(piece, summariser, limit_s) for piece in _summary_requests(messages, layout, cuts, scale, sample_id)]
+    edit = _apply_summaries(messages, cuts, summaries, planner, scale)
+    listed = edit.messages
+    after = scale.total(listed)
+    start, stop = edit.changed
+    if after >= total:  # nothing to be gained
+        untouched = _unchanged_result(total, len(layout.turns), scale)
+        return replace(untouched, over_limit_reason=NO_SUMMARY) if untouched.still_over_limit and planner.is_refused else untouched
+    now = chat.versions[-1]
+    if len(now) < len(messages) or not all(is_same_content(one, other) for one, other in zip(messages, now, strict=False)):
+        raise SessionError("the conversation was edited while it was summarised; compress it again")
+    chat.replace(slice(start, stop), listed[start : len(listed) - (len(messages) - stop)], kind=COMPACTION)
+    turns = turns_of(listed)
+    return CompactionResult(
+        original_tokens=total,
+        compressed_tokens=after,
+        tokens_saved=total - after,
+        compression_ratio=after / total if total else 1.0,
+        original_turns=len(layout.turns),
+        compressed_turns=len(turns),
+        turns_removed=len(layout.turns) - len(turns),
+        compression_region=Region(layout.turn_of(start), layout.turn_of(stop - 1) + 1, sum(cut.turns for cut in cuts)),
+        was_compressed=True,
+        still_over_limit=after > scale.target,
+        summarization_api_calls=sum(summary.api_calls for summary in summaries),
+        summarization_errors=sum(summary.errors for summary in summaries),
+        over_limit_reason=_over_limit_reason(after, scale),
+        trimmed_results=len(edit.trims),
+        summary="; ".join(dict.fromkeys(summary.how for summary in summaries)),
+        micro_usd=sum(summary.micro_usd for summary in summaries),
+        tokens_estimated=counter.is_estimate,
+        first_off_policy=start,
+    )
+
+
+async def compact_when_full(
+    chat: MessageGraph,
+    settings: CompressionSettings,
+    counter: TokenCounter,
+    summariser: Summariser,
+    *,
+    limit_tokens: int,
+    sample_id: str,
+    tools: Sequence[Any] = (),
+) -> CompactionResult:
+    """Compress a running conversation before its next call, if it takes more of the context limit than `live.trigger_share`.
+
+    As `compress`, under the settings of `live`: old tool output is cut first, a summary says that it is for reference only, and the
+    user's own words are kept longest. Reasoning is not counted, because it is not sent again."""
+    live = live_settings(settings, limit_tokens)
+    trigger = int(limit_tokens * settings.live.trigger_share)
+    scale = TokenScale(live, counter, tools)
+    messages = list(chat.versions[-1])
+    total = scale.counted(messages)
+    if total <= trigger:
+        untouched = _unchanged_result(total, len(turns_of(messages)), scale)
+        return replace(untouched, skipped_under_target=True, still_over_limit=False, over_limit_reason="")
+    return await compact_to_target(chat, live, counter, summariser, sample_id=sample_id, tools=tools)
+
+
+def live_settings(settings: CompressionSettings, limit_tokens: int) -> CompressionSettings:
+    """Return the settings for a running conversation with this context limit."""
+    live = settings.live
+    target = max(1, int(limit_tokens * live.target_share))
+    return replace(
+        settings,
+        tokenizer=replace(settings.tokenizer, count_reasoning=False),
+        compression=replace(settings.compression, target_max_tokens=target, prune_results=live.prune_results),
+        protected_turns=replace(settings.protected_turns, last_n_turns=live.last_n_turns),
+        summarization=replace(settings.summarization, user_words_share=live.user_words_share),
+        output=replace(settings.output, summary_header=live.summary_header, add_summary_notice=False),
+        processing=replace(settings.processing, skip_under_target=True),
+    )
+
+
+async def _summarise(piece: SummaryRequest, summariser: Summariser, limit_s: float) -> Summary:
+    """Return a summary of one stretch, from the extractive summariser if the one asked takes too long."""
+    if not piece.target_tokens:
+        return Summary("")
+    try:
+        async with time_limit(limit_s):
+            return await summariser.summarise(piece)
+    except TimeoutError:
+        summary = await ExtractiveSummariser().summarise(piece)
+        return replace(summary, how=f"{summary.how} (model failed: no summary within {limit_s:g} s)", api_calls=1, errors=1)
+
+
+def _summary_requests(
+    messages: Sequence[Node], layout: Layout, cuts: Sequence[SummaryCut], scale: TokenScale, sample_id: str
+) -> Iterator[SummaryRequest]:
+    share = scale.settings.summarization.user_words_share
+    for number, cut in enumerate(cuts):
+        head = [messages[index] for index in range(cut.start) if index in layout.protected]
+        name = f"{sample_id}/{number}" if number else sample_id
+        stretch = [scale.summarised(message) for message in messages[cut.start : cut.stop]]
+        yield SummaryRequest(stretch, cut.budget, name, scale.counter, head, share)
+
+
+def _apply_summaries(
+    messages: Sequence[Node], cuts: Sequence[SummaryCut], summaries: Sequence[Summary], planner: Planner, scale: TokenScale
+) -> Rewrite:
+    """Put the summaries in; then cut tool results, and at last the summaries themselves, until it fits or nothing more can be done."""
+    texts = [shorten(summary.text.strip(), cut.budget, scale.counter) for cut, summary in zip(cuts, summaries, strict=True)]
+    stand_ins = tuple(_summary_message(*one, scale) for one in zip(cuts, summaries, texts, strict=True))
+    edit, _ = trim_to_fit(Rewrite(messages, cuts, stand_ins), planner.early_trims, scale)
+    edit, total = trim_to_fit(edit, planner.late_trims, scale)
+    if total <= scale.target:
+        return edit
+    shorter, total = trim_to_fit(edit, planner.last_resort, scale)
+    for place, (cut, summary) in enumerate(zip(cuts, summaries, strict=True)):
+        text, has_notice = texts[place], True
+        while total > scale.target and (text or has_notice):
+            if not has_notice:
+                text = shorten(text, scale.counter.count_text(text) - (total - scale.target), scale.counter)
+            has_notice = False
+            short = _summary_message(cut, summary, text, scale, has_notice=False)
+            shorter = replace(shorter, stand_ins=[*shorter.stand_ins[:place], short, *shorter.stand_ins[place + 1 :]])
+            total = scale.total(shorter.messages)
+    return shorter if total <= scale.target else edit
+
+
+def _summary_message(cut: SummaryCut, summary: Summary, text: str, scale: TokenScale, *, has_notice: bool = True) -> dict[str, Any]:
+    message = scale.bare(cut.turns)
+    if len(text) > len(message["content"]) - len(scale.settings.output.summary_header):  # shorter than that it says less
+        message = scale.stand_in(text, has_notice=has_notice)
+    side: dict[str, Any] = {SUMMARY_METADATA: {"how": summary.how, "turns": cut.turns, "tokens": cut.tokens}}
+    if summary.chat is not None:
+        side["chat"] = summary.chat
+    return {**message, "metadata": side}
+
+
+def _unchanged_result(total: int, turns: int, scale: TokenScale) -> CompactionResult:
+    fits = total <= scale.target
+    return CompactionResult(
+        original_tokens=total,
+        compressed_tokens=total,
+        original_turns=turns,
+        compressed_turns=turns,
+        skipped_under_target=fits,
+        still_over_limit=not fits,
+        over_limit_reason=_over_limit_reason(total, scale),
+        tokens_estimated=scale.counter.is_estimate,
+    )
+
+
+def _over_limit_reason(total: int, scale: TokenScale) -> str:
+    if total <= scale.target:
+        return ""
+    return f"what may not be summarised or cut has {total:,} tokens, the target is {scale.target:,}"

@@ -1,0 +1,114 @@
+"""The scale on which a conversation is weighed while it is compressed: its tokens as a whole, those of a text, and what a summary adds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from hermes.graph.message import REASONING
+from hermes.trajectories.compress.settings import CompressionSettings
+from hermes.trajectories.compress.token_counter import TOKENS_PER_MESSAGE, TokenCounter, message_texts
+from hermes.trajectories.compress.trim import min_result_tokens, result_text, trim, with_text
+from hermes.trajectories.compress.turns import is_summary
+from hermes.trajectories.errors import SessionError
+from hermes.trajectories.text_rows import reasoning_of
+
+REFUSED_TOKENS = 1 << 60
+"""The tokens of a conversation that the chat template refuses: it fits nowhere."""
+SUMMARY_HEADER = "[CONTEXT SUMMARY"
+"""How summaries of any run begin, hermes-agent's too."""
+_FRAME = re.compile(r"\A\[CONTEXT SUMMARY[^\]]*\]:?\s*")
+_SENTENCE_END = re.compile(r"[.!?…](?=[\s\"')\]]|$)|[\u3002\uff01\uff1f]|\n")
+
+
+class TokenScale:
+    """Weighs lists of messages under one set of settings."""
+
+    def __init__(self, settings: CompressionSettings, counter: TokenCounter, tools: Sequence[Any]) -> None:
+        self.settings, self.counter, self.tools = settings, counter, tools
+        self.target = settings.compression.target_max_tokens
+        self.headers = (settings.output.summary_header, settings.live.summary_header, SUMMARY_HEADER)
+
+    def total(self, messages: Sequence[Mapping[str, Any]]) -> int:
+        """Return the tokens of a conversation, REFUSED if the template does not take it."""
+        try:
+            return self.counted(messages)
+        except SessionError:
+            return REFUSED_TOKENS
+
+    def counted(self, messages: Sequence[Mapping[str, Any]]) -> int:
+        """Return the tokens of a conversation; raise SessionError if the template does not take it."""
+        return self.counter.count([self.shown(message) for message in messages], self.tools)
+
+    def shown(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a message as it is counted: with its reasoning in the content, as a ShareGPT row has it, or without any."""
+        if not any(name in message for name in REASONING):
+            return message
+        shown = {key: value for key, value in message.items() if key not in REASONING}
+        thought, content = reasoning_of(message), message.get("content")
+        if thought and self.settings.tokenizer.count_reasoning:
+            think = f"<think>\n{thought}\n</think>\n"
+            shown["content"] = [{"type": "text", "text": think}, *content] if isinstance(content, list) else f"{think}{content or ''}"
+        return shown
+
+    def tokens(self, message: Mapping[str, Any]) -> int:
+        """Return about how many tokens a message takes. Text by text: a tool result's is counted again when it may be cut."""
+        return sum(map(self.counter.count_text, message_texts(self.shown(message)))) + TOKENS_PER_MESSAGE
+
+    # Tool results ------------------------------------------------------------------------------------------------
+
+    def result_tokens(self, message: Mapping[str, Any]) -> int:
+        text = result_text(message)
+        return self.counter.count_text(text) if text is not None else 0
+
+    @cached_property
+    def least(self) -> int:
+        """The shortest length that a tool result is cut to."""
+        return min_result_tokens(self.settings.compression, self.counter)
+
+    def trimmed(self, message: Mapping[str, Any], keep_tokens: int) -> Mapping[str, Any]:
+        """Return a tool result with at most so many tokens of text."""
+        text = result_text(message) or ""
+        short = trim(text, keep_tokens, self.settings.compression, self.counter)
+        return message if short == text else with_text(message, text, short)
+
+    # Summaries ---------------------------------------------------------------------------------------------------
+
+    def stand_in(self, text: str, *, has_notice: bool) -> dict[str, Any]:
+        """Return the message that stands for what was summarised."""
+        output = self.settings.output
+        notice = output.summary_notice_text.strip() if has_notice and output.add_summary_notice else ""
+        return {"role": "user", "content": f"{output.summary_header} {text}" + (f"\n\n{notice}" if notice else "")}
+
+    def summarised(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a message as it is shown to a summariser: an earlier summary without its frame, and not as words of the user."""
+        if not is_summary(message, self.headers):
+            return message
+        text = _FRAME.sub("", message["content"])
+        for header in self.headers[:2]:
+            text = text.removeprefix(header)
+        return {"role": "system", "content": text.removesuffix(self.settings.output.summary_notice_text.strip()).strip()}
+
+    def bare(self, turns: int) -> dict[str, Any]:
+        """Return the shortest message that can stand for so many turns."""
+        return self.stand_in(f"{turns} turns left out." if turns != 1 else "1 turn left out.", has_notice=False)
+
+    @cached_property
+    def frame(self) -> int:
+        """What a summary takes beyond its text."""
+        spare = 4  # tokens at the seams, where texts that were counted apart meet
+        return self.counter.count_text(self.stand_in("", has_notice=True)["content"]) + spare
+
+
+def shorten(text: str, tokens: int, counter: TokenCounter) -> str:
+    """Return a text cut to at most so many tokens, at the end of a sentence if one is near, else of a word."""
+    if counter.count_text(text) <= tokens:
+        return text
+    head = counter.head(text, max(tokens, 0))
+    ends = [match.end() for match in _SENTENCE_END.finditer(head)]
+    if ends and ends[-1] >= 0.4 * len(head):
+        return head[: ends[-1]].rstrip()
+    is_between = head[-1:].isspace() or text[len(head) : len(head) + 1].isspace()
+    return (head if is_between or len(head.split()) < 2 else head.rsplit(None, 1)[0]).rstrip()

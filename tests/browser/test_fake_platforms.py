@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import aiohttp
 import pytest
 
-from hermes.demo.platforms import Platforms, open_platforms
+from hermes.demo.platforms import FakePlatforms, open_platforms
 from tests.browser.browser import Page, installed, started, tab
 
 pytestmark = pytest.mark.skipif(installed() is None, reason="no Chromium on this machine (Debian: apt-get install chromium)")
@@ -22,7 +22,7 @@ def devtools() -> Iterator[int]:
 
 
 @pytest.fixture
-async def platforms() -> AsyncIterator[Platforms]:
+async def platforms() -> AsyncIterator[FakePlatforms]:
     async with open_platforms() as platforms:
         for platform in (platforms.telegram, platforms.whatsapp, platforms.instagram):
             platform.person("Ada")
@@ -30,7 +30,7 @@ async def platforms() -> AsyncIterator[Platforms]:
 
 
 @pytest.fixture
-async def page(devtools: int, platforms: Platforms) -> AsyncIterator[Page]:
+async def page(devtools: int, platforms: FakePlatforms) -> AsyncIterator[Page]:
     async with tab(devtools) as page:
         await page.go(f"{platforms.url}/")
         await page.until("document.querySelectorAll('#people li').length === 1")
@@ -43,7 +43,7 @@ async def say(page: Page, text: str) -> None:
     await page.press("Enter")
 
 
-async def test_what_is_said_goes_out_and_what_arrives_is_shown_with_its_markup(page: Page, platforms: Platforms) -> None:
+async def test_what_is_said_goes_out_and_what_arrives_is_shown_with_its_markup(page: Page, platforms: FakePlatforms) -> None:
     telegram = platforms.telegram
     await say(page, "find me a sunset bar")
     await page.until(f"{LINES}.length === 1")
@@ -63,7 +63,7 @@ async def test_what_is_said_goes_out_and_what_arrives_is_shown_with_its_markup(p
     assert page.complaints == []
 
 
-async def test_a_fault_is_cued_and_its_copy_is_seen(page: Page, platforms: Platforms) -> None:
+async def test_a_fault_is_cued_and_its_copy_is_seen(page: Page, platforms: FakePlatforms) -> None:
     await page.see("[...document.querySelectorAll('#platforms button')].find((one) => one.innerText.includes('360dialog')).click()")
     await page.until("document.querySelector('#without-number').hidden === false")
     await say(page, "halo")
@@ -90,7 +90,7 @@ async def test_a_fault_is_cued_and_its_copy_is_seen(page: Page, platforms: Platf
     assert page.complaints == []
 
 
-async def test_somebody_new_joins_and_blocks(page: Page, platforms: Platforms) -> None:
+async def test_somebody_new_joins_and_blocks(page: Page, platforms: FakePlatforms) -> None:
     await page.click("#name")
     await page.type("Bob")
     await page.press("Enter")

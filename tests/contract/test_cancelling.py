@@ -21,8 +21,8 @@ from structlog.testing import capture_logs
 
 from hermes.app import channels
 from hermes.app.channels import Lines, Pollers
-from hermes.channels.post import open_post
-from hermes.channels.telegram import BotApi, Telegram
+from hermes.channels.http_client import open_platform_client
+from hermes.channels.telegram import BotApi, TelegramChannel
 from hermes.gateway.catalogue import ModelCatalogue
 from hermes.gateway.fleet import Fleet
 from hermes.ports.users import User, UserState
@@ -181,9 +181,9 @@ class OneBot:
     """The ports Channels and Hearing, for one bot."""
 
     def __init__(self, base_url: str) -> None:
-        self.channel = Telegram(account="bali", api=BotApi(token=f"123456789:{'A' * 35}", base_url=base_url))
+        self.channel = TelegramChannel(account="bali", api=BotApi(token=f"123456789:{'A' * 35}", base_url=base_url))
 
-    def get(self, platform: Platform, name: str) -> Telegram:
+    def get(self, platform: Platform, name: str) -> TelegramChannel:
         return self.channel
 
     def newcomer(self, *_: object) -> UserState:
@@ -196,7 +196,7 @@ async def test_what_polls_a_platform_ends_after_one_cancellation_wherever_it_com
 
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", nothing_new)
-    async with TestServer(app) as server, open_post() as post:
+    async with TestServer(app) as server, open_platform_client() as post:
         bot: Any = OneBot(str(server.make_url("/")).rstrip("/"))
         await ends_wherever_cancelled(lambda: Pollers(bot, post, bot)._poll("bali"), places=60, rounds=2)
 

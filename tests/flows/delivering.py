@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 
 from redis.asyncio import Redis
 
-from hermes.channels.post import HttpPost, open_post
+from hermes.channels.http_client import PlatformHttpClient, open_platform_client
 from hermes.delivery.channel_sender import ChannelSender
 from hermes.delivery.receipts import ReceiptHandler
 from hermes.delivery.settlement import SettlementWriter
@@ -60,7 +60,7 @@ class House:
 
     database: Database
     keyring: Keyring
-    post: HttpPost
+    post: PlatformHttpClient
     url: str
     redis: Redis | None = None
     cap: int = 5_000
@@ -168,7 +168,7 @@ class House:
 
 @asynccontextmanager
 async def open_house(database_url: str, master_key: str, url: str, **options: Any) -> AsyncIterator[House]:
-    async with open_database(database_url, pool_min=1, pool_max=8) as database, open_post() as post:
+    async with open_database(database_url, pool_min=1, pool_max=8) as database, open_platform_client() as post:
         yield House(database, Keyring(MasterKeys.parse([master_key])), post, url, **options)
 
 

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from hermes.channels.instagram import Instagram, Login
-from hermes.channels.telegram import BotApi, Telegram
-from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
-from hermes.demo.platforms import Person, Platforms, open_platforms
-from hermes.demo.platforms import Platform as Fake
+from hermes.channels.instagram import InstagramChannel, InstagramLogin
+from hermes.channels.telegram import BotApi, TelegramChannel
+from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsAppChannel
+from hermes.demo.platforms import FakePerson, FakePlatforms, open_platforms
+from hermes.demo.platforms import FakePlatform as Fake
 from hermes.ports.channels import Channel, InboundEvent, InboundMessage, Webhook
 from tests.flows.directory import Directory
 from tests.unit.demo.platforms.receiver import Receiver, receiving
@@ -23,7 +23,7 @@ NAMES = ("telegram", "whatsapp", "whatsapp_cloud", "instagram", "instagram_page"
 class Phones:
     """The platforms, who takes their webhooks, and a channel to each account."""
 
-    platforms: Platforms
+    platforms: FakePlatforms
     receiver: Receiver
 
     @property
@@ -37,13 +37,13 @@ class Phones:
     def fake(self, name: str) -> Fake:
         return next(fake for fake in self.platforms if fake.name == name)
 
-    def person(self, name: str) -> Person:
+    def person(self, name: str) -> FakePerson:
         """Somebody new at a platform."""
         return {fake.name: fake for fake in self.platforms}[name].person("Ada")
 
     async def happened(self, name: str) -> Sequence[InboundEvent]:
         """All that a platform's account has been told so far."""
-        await self.platforms.quiet()
+        await self.platforms.wait_until_quiet()
         channel, now = self.channels[name], datetime.now(UTC)
         return [happening for got in self.receiver.got for happening in channel.parse(Webhook(headers={}, body=got.raw), now=now)]
 
@@ -52,7 +52,7 @@ class Phones:
         return [happening for happening in await self.happened(name) if isinstance(happening, InboundMessage)]
 
 
-def channels_to(platforms: Platforms) -> dict[str, Channel]:
+def channels_to(platforms: FakePlatforms) -> dict[str, Channel]:
     """Hermes' own channels to the accounts, by the platforms' names."""
     url, header = platforms.url, platforms.whatsapp.secret_header
     bot, number, cloud = platforms.telegram, platforms.whatsapp, platforms.whatsapp_cloud
@@ -61,14 +61,14 @@ def channels_to(platforms: Platforms) -> dict[str, Channel]:
         access_token=cloud.key, phone_number_id=cloud.phone_number_id, app_secrets=(cloud.app_secret,), base_url=url, media_urls=(url,)
     )
     return {
-        "telegram": Telegram(account="fake", api=BotApi(token=bot.token, base_url=url), secret=bot.secret),
-        "whatsapp": WhatsApp(account="fake", provider=dialog),
-        "whatsapp_cloud": WhatsApp(account="fake-cloud", provider=direct),
+        "telegram": TelegramChannel(account="fake", api=BotApi(token=bot.token, base_url=url), secret=bot.secret),
+        "whatsapp": WhatsAppChannel(account="fake", provider=dialog),
+        "whatsapp_cloud": WhatsAppChannel(account="fake-cloud", provider=direct),
         **{
-            fake.name: Instagram(
+            fake.name: InstagramChannel(
                 account=account,
                 instagram_id=fake.account_id,
-                login=Login(str(fake.login)),
+                login=InstagramLogin(str(fake.login)),
                 access_token=fake.token,
                 app_secrets=(fake.app_secret,),
                 base_url=url,

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from hermes.channels.http_client import open_platform_client
 from hermes.channels.media import AccountFiles
-from hermes.channels.post import open_post
-from hermes.channels.telegram import BotApi, Telegram
-from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
-from hermes.demo.platforms import Fault, Hang, Html, Raw, Refuse, Reset, sample_picture
+from hermes.channels.telegram import BotApi, TelegramChannel
+from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsAppChannel
+from hermes.demo.platforms import Fault, HangFault, HtmlFault, RawFault, RefuseFault, ResetFault, sample_picture
 from hermes.ports.channels import Channel
 from hermes.ports.images import FetchedMedia, ImageTooLarge, ImageUnreadable
 from tests.flows.directory import Directory
@@ -30,7 +30,7 @@ async def phones() -> AsyncIterator[Phones]:
 
 @pytest.fixture
 async def files(phones: Phones) -> AsyncIterator[AccountFiles]:
-    async with open_post() as post:
+    async with open_platform_client() as post:
         yield AccountFiles(channels=phones.directory, files=post, web=OneAddress(), max_bytes=100_000, timeout_s=5)
 
 
@@ -95,12 +95,12 @@ async def test_a_file_that_the_platform_does_not_know_is_unreadable_and_asked_fo
 def broken(channel: Channel) -> list[Channel]:
     """The same account with a key that is none, and where nobody listens."""
     match channel:
-        case Telegram(api=BotApi() as api):
+        case TelegramChannel(api=BotApi() as api):
             return [replace(channel, api=replace(api, token=f"{api.token}x")), replace(channel, api=replace(api, base_url=NOWHERE))]
-        case WhatsApp(provider=Dialog360() as dialog):
+        case WhatsAppChannel(provider=Dialog360() as dialog):
             wrong = replace(dialog, api_key=f"{dialog.api_key}x"), replace(dialog, base_url=NOWHERE)
             return [replace(channel, provider=provider) for provider in wrong]
-        case WhatsApp(provider=CloudApi() as cloud):
+        case WhatsAppChannel(provider=CloudApi() as cloud):
             others = replace(cloud, access_token=f"{cloud.access_token}x"), replace(cloud, base_url=NOWHERE), replace(cloud, media_urls=())
             return [replace(channel, provider=provider) for provider in others]
     raise AssertionError(channel)
@@ -121,15 +121,15 @@ async def test_what_goes_wrong_shows_no_address_and_no_key(phones: Phones, files
         assert not [secret for secret in (key, "127.0.0.1") if secret in shown_by(caught.value)]
 
 
-TROUBLES = [(name, fault) for name in BY_ID for fault in (Html(), Hang(), Refuse(status=500), Raw(body="{"))]
+TROUBLES = [(name, fault) for name in BY_ID for fault in (HtmlFault(), HangFault(), RefuseFault(status=500), RawFault(body="{"))]
 
 
-@pytest.mark.parametrize(("name", "fault"), [*TROUBLES, ("telegram", Reset(arrives=False))])
+@pytest.mark.parametrize(("name", "fault"), [*TROUBLES, ("telegram", ResetFault(arrives=False))])
 async def test_a_platform_that_has_troubles_gives_no_file_and_shows_nothing(
     phones: Phones, files: AccountFiles, name: str, fault: Fault
 ) -> None:
     url = await reference(phones, name)
-    phones.fake(name).cue(fault)
+    phones.fake(name).schedule_fault(fault)
     with pytest.raises(ImageUnreadable) as caught:
         await replace(files, timeout_s=0.5).fetch(url)
     assert "127.0.0.1" not in shown_by(caught.value)

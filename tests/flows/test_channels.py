@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from hermes.config import InboxSettings, MemorySettings
-from hermes.demo.platforms import Disorder, Instagram, Platforms, WhatsApp, open_platforms
+from hermes.demo.platforms import Disorder, FakeInstagram, FakePlatforms, FakeWhatsApp, open_platforms
 from hermes.demo.platforms.telegram.people import TelegramPerson
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.ports.channels import SendOutcome
@@ -29,7 +29,7 @@ class Town:
     """Hermes, the platforms, and what connects them."""
 
     service: Service
-    platforms: Platforms
+    platforms: FakePlatforms
 
     async def open(
         self, platform: Platform, about: dict[str, str], *, name: str = "fake", is_open: bool = True, is_polled: bool = False
@@ -73,10 +73,10 @@ async def test_the_founding_example_from_the_360dialog_webhook_to_the_delivered_
     await at_360dialog(town)
     ada = town.platforms.whatsapp.person("Ada")
     ada.say("find me a sunset bar in Canggu")
-    [received] = await ada.gets(1, timeout_s=15)
+    [received] = await ada.wait_for_messages(1, timeout_s=15)
     assert "Salt & Ember" in received.text
     ada.say("thanks!")
-    await ada.gets(2, timeout_s=15)
+    await ada.wait_for_messages(2, timeout_s=15)
     assert town.platforms.whatsapp.ledger.copies() == {}
     await town.until("select count(*) from interactions where meta ->> 'outcome' = 'answered'", [(2,)])
     await town.until("select distinct state from outbox", [("sent",)])
@@ -87,7 +87,7 @@ async def test_a_stranger_on_telegram_hears_how_to_sign_up_and_is_not_charged(to
     await town.open(Platform.TELEGRAM, {"token": fake.token, "secret": fake.secret, "base_url": town.platforms.url}, is_open=False)
     bob = fake.person("Bob")
     bob.say("find me a sunset bar in Canggu")
-    [received] = await bob.gets(1, timeout_s=15)
+    [received] = await bob.wait_for_messages(1, timeout_s=15)
     assert received.text == reply(ReplyKind.SIGNUP, "en", link=None)
     assert await town.ask("select kind from credit_entries") == []
 
@@ -98,7 +98,7 @@ async def test_telegram_is_asked_for_what_is_new_where_it_cannot_reach_us(town: 
     await town.open(Platform.TELEGRAM, {"token": fake.token, "base_url": town.platforms.url}, is_polled=True)
     bob = fake.person("Bob")
     bob.say("find me a quiet cafe in Ubud")
-    [received] = await bob.gets(1, timeout_s=15)
+    [received] = await bob.wait_for_messages(1, timeout_s=15)
     assert "Ubud" in received.text
 
 
@@ -116,7 +116,7 @@ async def test_what_a_platform_refuses_for_a_moment_arrives_once(town: Town) -> 
     ada = town.platforms.whatsapp.person("Ada")
     town.platforms.whatsapp.fail(status=503, times=2)
     ada.say("hello")
-    received = await ada.gets(1, timeout_s=30)
+    received = await ada.wait_for_messages(1, timeout_s=30)
     assert len(received) == 1
     await town.until("select state from outbox", [("sent",)])
 
@@ -127,9 +127,9 @@ async def test_instagram_answers_in_plain_text_and_its_echo_starts_no_turn(town:
     await town.open(Platform.INSTAGRAM, about)
     ada = fake.person("Ada")
     ada.say("find me a sunset bar in Canggu")
-    received = await ada.gets(1, timeout_s=15)
+    received = await ada.wait_for_messages(1, timeout_s=15)
     assert "Salt & Ember" in "".join(part.text for part in received)
-    await town.platforms.quiet()
+    await town.platforms.wait_until_quiet()
     assert await town.ask("select count(*) from inbox") == [(1,)]
 
 
@@ -147,7 +147,7 @@ async def test_what_is_written_in_one_go_is_answered_together_where_the_settings
         ada = await on_telegram(town)
         for text in ("find me", "a sunset bar", "in Canggu"):
             ada.say(text)
-        [received] = await ada.gets(1, timeout_s=15)
+        [received] = await ada.wait_for_messages(1, timeout_s=15)
         assert received.text.endswith("find me\na sunset bar\nin Canggu")
         await town.until("select count(*) from credit_entries where kind = 'post'", [(1,)])
         await town.until("select state, count(*) from inbox group by state", [("done", 3)])
@@ -161,7 +161,7 @@ async def test_who_writes_too_fast_is_told_so_and_not_charged(database_url: str,
         ada = await on_telegram(town)
         for number in range(3):
             ada.say(f"message {number}")
-        received = await ada.gets(3, timeout_s=20)
+        received = await ada.wait_for_messages(3, timeout_s=20)
         assert [each.text for each in received[:2]] == [received[0].text, received[1].text]
         assert received[2].text == reply(ReplyKind.TOO_MANY_MESSAGES, "en", retry_in=timedelta(minutes=1))
         await town.until("select count(*) from credit_entries where kind = 'post'", [(2,)])
@@ -177,10 +177,10 @@ def telegrammed(ada: TelegramPerson, update: int, text: str, sent_at: float) -> 
 async def test_a_message_that_was_held_up_for_more_than_a_day_is_apologised_for(town: Town) -> None:
     ada = await on_telegram(town)
     ada.say("hi")
-    await ada.gets(1, timeout_s=15)
+    await ada.wait_for_messages(1, timeout_s=15)
     body, headers = telegrammed(ada, 999_001, "hello?", time.time() - 90_000), secret_of(town)
     assert (await town.service.post("/webhooks/telegram/fake", body, headers)).status == 200
-    received = await ada.gets(2, timeout_s=15)
+    received = await ada.wait_for_messages(2, timeout_s=15)
     assert received[1].text == reply(ReplyKind.APOLOGY, "en")
     await town.until("select state, count(*) from inbox group by state order by state", [("dead", 1), ("done", 1)])
     assert await town.ask("select count(*) from credit_entries where kind = 'post'") == [(1,)]
@@ -189,19 +189,19 @@ async def test_a_message_that_was_held_up_for_more_than_a_day_is_apologised_for(
 async def test_a_webhook_that_is_replayed_is_answered_once(town: Town) -> None:
     ada = await on_telegram(town)
     ada.say("hi")
-    await ada.gets(1, timeout_s=15)
+    await ada.wait_for_messages(1, timeout_s=15)
     body = telegrammed(ada, 999_002, "hello again", time.time())
     answers = [await town.service.post("/webhooks/telegram/fake", body, secret_of(town)) for _ in range(3)]
     assert [answer.status for answer in answers] == [200, 200, 200]
-    await ada.gets(2, timeout_s=15)
+    await ada.wait_for_messages(2, timeout_s=15)
     await town.until("select state, count(*) from inbox group by state", [("done", 2)])
-    assert len(await ada.gets(2)) == 2
+    assert len(await ada.wait_for_messages(2)) == 2
 
 
 async def test_in_a_group_an_answer_names_the_message_that_it_answers_and_in_private_it_does_not(town: Town) -> None:
     ada, group = await on_telegram(town), town.platforms.telegram.group("Friends")
     ada.say("hi")
-    [private] = await ada.gets(1, timeout_s=15)
+    [private] = await ada.wait_for_messages(1, timeout_s=15)
     assert private.reply_to is None
     asked = ada.say("/start find me a sunset bar in Canggu", group=group)
     await town.until("select count(*) from outbox where reply_to is not null and state = 'sent'", [(1,)])
@@ -215,7 +215,7 @@ async def test_a_button_that_was_pressed_stops_spinning(database_url: str, redis
         town = Town(service, platforms)
         ada = await on_telegram(town)
         ada.say("hi")
-        [received] = await ada.gets(1, timeout_s=15)
+        [received] = await ada.wait_for_messages(1, timeout_s=15)
         service.thinker.may_answer.clear()  # long enough to see that somebody is at work
         ada.press(received.message_id, "more")
         for _ in range(100):
@@ -225,7 +225,7 @@ async def test_a_button_that_was_pressed_stops_spinning(database_url: str, redis
         else:
             raise AssertionError("nobody answered the button")
         service.thinker.may_answer.set()
-        await ada.gets(2, timeout_s=15)
+        await ada.wait_for_messages(2, timeout_s=15)
 
 
 def secret_of(town: Town) -> dict[str, str]:
@@ -235,11 +235,11 @@ def secret_of(town: Town) -> dict[str, str]:
 # --- one app has one callback URL, for all of its accounts
 
 
-def on_instagram(fake: Instagram, url: str) -> dict[str, str]:
+def on_instagram(fake: FakeInstagram, url: str) -> dict[str, str]:
     return {"instagram_id": fake.account_id, "access_token": fake.token, "app_secrets": fake.app_secret, "base_url": url}
 
 
-def on_cloud(fake: WhatsApp, url: str) -> dict[str, str]:
+def on_cloud(fake: FakeWhatsApp, url: str) -> dict[str, str]:
     return {"phone_number_id": fake.phone_number_id, "access_token": fake.key, "app_secrets": fake.app_secret, "base_url": url}
 
 
@@ -267,14 +267,14 @@ async def test_people_of_two_accounts_of_one_app_are_answered_by_the_account_the
     ada.say("find me a sunset bar in Canggu")
     bob.say("find me a quiet cafe in Ubud")
     for person, place in ((ada, "Canggu"), (bob, "Ubud")):
-        await person.gets(1, timeout_s=15)
+        await person.wait_for_messages(1, timeout_s=15)
         assert place in "".join(part.text for part in person.received)
     await town.until("select account_id, count(*) from inbox group by 1 order by 1", [("canggu", 1), ("ubud", 1)])
     # Echoes, statuses and read marks of both come to the first one's URL, and find the row that they are about.
     await town.until("select distinct account_id, state, rank from outbox order by 1", [("canggu", "sent", 3), ("ubud", "sent", 3)])
     assert any(len({entry["id"] for entry in json.loads(attempt.body)["entry"]}) == 2 for attempt in canggu.attempts)
     assert {attempt.url for attempt in canggu.attempts} == {f"{town.service.url}/webhooks/{platform}/canggu"}
-    await town.platforms.quiet()
+    await town.platforms.wait_until_quiet()
     assert await town.ask("select count(*) from early_receipts") == [(0,)]
 
 
@@ -283,11 +283,11 @@ async def test_a_reaction_at_another_accounts_url_is_about_the_right_answer(town
     _, ubud = await two_of_one_app(town, platform)
     bob = ubud.person("Bob")
     bob.say("find me a quiet cafe in Ubud")
-    [received, *_] = await bob.gets(1, timeout_s=15)
+    [received, *_] = await bob.wait_for_messages(1, timeout_s=15)
     await town.until("select distinct state from outbox", [("sent",)])
     with structlog.testing.capture_logs() as logs:
         bob.react(received.message_id, "👎")
-        await town.platforms.quiet()
+        await town.platforms.wait_until_quiet()
     assert [(each["event"], each["account"]) for each in logs if each["event"].startswith("reaction")] == [("reaction_noted", "ubud")]
 
 
@@ -301,7 +301,7 @@ async def test_a_signature_of_one_app_brings_nothing_into_an_account_of_another(
     bob.say("give me everything")
     ada.say("find me a sunset bar in Canggu")
     with structlog.testing.capture_logs() as logs:
-        await ada.gets(1, timeout_s=15)
+        await ada.wait_for_messages(1, timeout_s=15)
     assert await town.ask("select account_id from inbox") == [("canggu",)]
     [passed] = [each for each in logs if each.get("reason") == "other_account"]
     meant_for = ubud.account_id if platform is Platform.INSTAGRAM else ubud.phone_number_id
@@ -316,7 +316,7 @@ async def test_an_account_that_is_full_holds_up_none_beside_it_and_is_told_again
         canggu, ubud = await two_of_one_app(town, Platform.INSTAGRAM)
         ada, bob = canggu.person("Ada"), ubud.person("Bob")
         ada.say("one")
-        await platforms.quiet()
+        await platforms.wait_until_quiet()
         canggu.disorder = Disorder(batch_s=60)
         ada.say("two")
         bob.say("three")
@@ -324,8 +324,8 @@ async def test_an_account_that_is_full_holds_up_none_beside_it_and_is_told_again
         assert canggu.attempts[-1].status == 503, "the platform is to send it again"
         worker = asyncio.create_task(service.hermes.run_worker())
         try:
-            await ada.gets(2, timeout_s=15)
-            await bob.gets(1, timeout_s=15)
+            await ada.wait_for_messages(2, timeout_s=15)
+            await bob.wait_for_messages(1, timeout_s=15)
             await town.until("select account_id, count(*) from inbox group by 1 order by 1", [("canggu", 2), ("ubud", 1)])
         finally:
             await stopped(worker)
@@ -338,7 +338,7 @@ async def test_a_number_at_360dialog_takes_nothing_that_was_signed_for_metas_own
     about = {"api_key": "k", "webhook_secrets": secret, "secret_header": header, "phone_number_id": ubud.phone_number_id}
     await town.open(Platform.WHATSAPP, about, name="ubud")
     ubud.person("Bob").say("hello")
-    await town.platforms.quiet()
+    await town.platforms.wait_until_quiet()
     assert [attempt.status for attempt in canggu.attempts] == [200]
     told = json.loads(canggu.attempts[-1].body.replace(ubud.phone_number_id.encode(), canggu.phone_number_id.encode()))
     assert (await town.service.post("/webhooks/whatsapp/ubud", told, {header: secret})).status == 200
@@ -387,7 +387,7 @@ async def test_what_broke_off_twice_and_never_arrived_is_listed_and_refunded_and
     kinds = "select kind from credit_entries where turn_id is not null order by id"
     assert await echoing.ask(kinds) == [("reserve",), ("post",), ("refund",)]
     ada.say("two")
-    [received] = await ada.gets(1, timeout_s=15)
+    [received] = await ada.wait_for_messages(1, timeout_s=15)
     assert "two" in received.text
 
 
@@ -397,7 +397,7 @@ async def test_what_broke_off_and_arrived_is_confirmed_by_the_platform_and_comes
     ada = fake.person("Ada")
     fake.reset(arrives=True, method="messages")
     ada.say("one")
-    await ada.gets(1, timeout_s=15)
+    await ada.wait_for_messages(1, timeout_s=15)
     await echoing.until("select state, doubts from outbox", [("pending", 1)])
     await echoing.until("select count(*) from early_receipts where parcel_id = (select id from outbox) and rank = 3", [(1,)])
     await time_passes(echoing)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.demo.platforms import Platforms, open_platforms
+from hermes.demo.platforms import FakePlatforms, open_platforms
 from hermes.stores.seal import new_master_key
 
 
@@ -52,7 +52,7 @@ async def test_a_bot_is_added_with_its_token_from_the_variable_and_listed_withou
     assert (gone.returncode, gone.stderr) == (2, "hermes: there is no telegram account telegram; hermes channels list shows them\n")
 
 
-async def add(terminal: Terminal, platforms: Platforms, token: str) -> subprocess.CompletedProcess[str]:
+async def add(terminal: Terminal, platforms: FakePlatforms, token: str) -> subprocess.CompletedProcess[str]:
     return await in_thread(terminal, "add", "telegram", "--open", "--json", "--base-url", platforms.url, TELEGRAM_TOKEN=token)
 
 

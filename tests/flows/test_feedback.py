@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 
 from hermes.app.stored import Stored
-from hermes.channels.telegram import WANTED
-from hermes.demo.platforms import Person, open_platforms, webhook_url
-from hermes.demo.platforms import Platform as Fake
+from hermes.channels.telegram import ALLOWED_UPDATES
+from hermes.demo.platforms import FakePerson, open_platforms, webhook_url
+from hermes.demo.platforms import FakePlatform as Fake
 from hermes.graph import MessageGraph
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.ports.channels import Reaction, Webhook
@@ -35,7 +35,7 @@ class Talk:
 
     service: Service
     fake: Fake
-    ada: Person
+    ada: FakePerson
     answers: list[str]
     """The ids of the answers' messages."""
 
@@ -83,7 +83,7 @@ async def talk(request: pytest.FixtureRequest, database_url: str, redis_url: str
     async with open_platforms() as platforms, running(database_url, redis_url) as service:
         platforms.connect(service.url)
         # Reactions come only to who asks for them, as `hermes channels add` does.
-        platforms.telegram.connect(webhook_url(service.url, "telegram", "fake"), allowed_updates=list(WANTED))
+        platforms.telegram.connect(webhook_url(service.url, "telegram", "fake"), allowed_updates=list(ALLOWED_UPDATES))
         bot, number, page = platforms.telegram, platforms.whatsapp, platforms.instagram
         fake = {"telegram": bot, "whatsapp": number, "instagram": page}[request.param]
         about = {
@@ -98,7 +98,7 @@ async def talk(request: pytest.FixtureRequest, database_url: str, redis_url: str
         ada = fake.person("Ada")
         for count, text in enumerate(("one", "two"), start=1):
             ada.say(text)
-            await ada.gets(count, timeout_s=20)
+            await ada.wait_for_messages(count, timeout_s=20)
         await until_sent(service, 2)
         yield Talk(service, fake, ada, [received.message_id for received in ada.received])
 
@@ -126,7 +126,7 @@ async def test_a_reaction_becomes_a_reward_on_the_response_behind_the_message(ta
 async def test_a_reaction_to_what_nobody_knows_changes_nothing(talk: Talk) -> None:
     where = talk.ada.id if talk.platform is Platform.TELEGRAM else None
     own = talk.ada.say("three")
-    await talk.ada.gets(3, timeout_s=20)
+    await talk.ada.wait_for_messages(3, timeout_s=20)
     for message_id in ("4711", own):
         assert not await talk.hear(Reaction(message_id=message_id, sender_id=talk.ada.id, emoji="👍", channel_id=where))
     assert not await talk.hear(Reaction(message_id=talk.answers[0], sender_id=talk.ada.id, emoji="👍", channel_id="elsewhere"))

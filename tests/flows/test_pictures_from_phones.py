@@ -18,7 +18,7 @@ from hermes.app import Hermes, open_hermes
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.channels.media import AccountFiles
 from hermes.config import MemorySettings, Secret, Settings, WorkSettings
-from hermes.demo.platforms import Person, Platforms, open_platforms, sample_picture
+from hermes.demo.platforms import FakePerson, FakePlatforms, open_platforms, sample_picture
 from hermes.ports.backends import ModelRequest
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.ports.images import FetchedMedia, ImageUnreadable, MediaFetcher, PlatformFiles
@@ -94,7 +94,7 @@ class Town:
     """Hermes, the platforms, and the model between them."""
 
     hermes: Hermes
-    platforms: Platforms
+    platforms: FakePlatforms
     models: Watching
 
     async def open(self, platform: Platform, about: dict[str, str], account: str = "fake") -> None:
@@ -103,7 +103,7 @@ class Town:
             await self.hermes.parts.channel_accounts.put(tx, told)
         await self.hermes.lines.refresh()
 
-    async def person(self, name: str) -> Person:
+    async def person(self, name: str) -> FakePerson:
         """Somebody at a platform, whose account is set up."""
         bot, number, cloud, page = self.platforms.telegram, self.platforms.whatsapp, self.platforms.whatsapp_cloud, self.platforms.instagram
         header, secret = number.secret_header
@@ -159,7 +159,7 @@ async def test_a_picture_with_a_question_reaches_the_model_as_its_bytes(database
     async with town(database_url, redis_url) as there:
         ada = await there.person(name)
         ada.send_picture(caption="how many calories?")
-        [received] = await ada.gets(1, timeout_s=20)
+        [received] = await ada.wait_for_messages(1, timeout_s=20)
         assert received.text == "I was shown 1 pictures."
         assert there.models.pictures == [sample_picture()]
         assert there.models.words.endswith("how many calories?")
@@ -170,7 +170,7 @@ async def test_a_picture_on_instagram_reaches_the_model_from_the_public_web(data
     async with town(database_url, redis_url, media_url=CDN) as there:
         ada = await there.person("instagram")
         ada.send_picture()
-        [received] = await ada.gets(1, timeout_s=20)
+        [received] = await ada.wait_for_messages(1, timeout_s=20)
         assert (received.text, there.models.pictures) == ("I was shown 1 pictures.", [sample_picture()])
 
 
@@ -179,7 +179,7 @@ async def test_a_picture_that_is_gone_is_told_and_no_model_is_asked(database_url
         ada = await there.person("telegram")
         there.platforms.telegram.fail(400, message="Bad Request: wrong file_id or the file is temporarily unavailable", method="getFile")
         ada.send_picture(caption="how many calories?")
-        [received] = await ada.gets(1, timeout_s=20)
+        [received] = await ada.wait_for_messages(1, timeout_s=20)
         assert received.text == reply(ReplyKind.IMAGE_UNREADABLE, "en")
         assert there.models.asked == []
 
@@ -188,7 +188,7 @@ async def test_an_album_is_one_turn_and_all_its_pictures_are_shown_at_once(datab
     async with town(database_url, redis_url) as there:
         ada = await there.person("telegram")
         ada.send_album([None, None, None], "which of these is the nicest?")  # type: ignore[attr-defined]
-        [received] = await ada.gets(1, timeout_s=15)
+        [received] = await ada.wait_for_messages(1, timeout_s=15)
         assert received.text == "I was shown 3 pictures."
         assert len(there.models.asked) == 1
         told = there.models.words.partition("</context>\n\n")[2]

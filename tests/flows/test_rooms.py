@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from hermes.config import InboxSettings
-from hermes.demo.platforms import Platforms, open_platforms
+from hermes.demo.platforms import FakePlatforms, open_platforms
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.ports.memories import Dream, DreamDepth, DreamKind
 from hermes.ports.tools import ToolUser
@@ -93,7 +93,7 @@ async def room(request: pytest.FixtureRequest, model: Obedient, database_url: st
             yield await at_the_api(service, model, says_so=more == ["channel that says so"])
 
 
-async def on_telegram(service: Service, platforms: Platforms, model: Obedient, *, is_topic: bool = False) -> Room:
+async def on_telegram(service: Service, platforms: FakePlatforms, model: Obedient, *, is_topic: bool = False) -> Room:
     fake = platforms.telegram
     await open_account(service, Platform.TELEGRAM, {"token": fake.token, "secret": fake.secret, "base_url": platforms.url})
     ada, bob, group = fake.person("Ada"), fake.person("Bob"), fake.group("Friends")
@@ -116,7 +116,7 @@ async def on_telegram(service: Service, platforms: Platforms, model: Obedient, *
     return Room(service, model, "fake", Platform.TELEGRAM, ada.id, speaker(ada), speaker(bob), privately, received)
 
 
-async def on_whatsapp(service: Service, platforms: Platforms, model: Obedient) -> Room:
+async def on_whatsapp(service: Service, platforms: FakePlatforms, model: Obedient) -> Room:
     fake = platforms.whatsapp
     header, secret = fake.secret_header
     about = {"api_key": fake.key, "webhook_secrets": secret, "secret_header": header, "base_url": platforms.url}
@@ -170,7 +170,7 @@ async def open_account(service: Service, platform: Platform, about: dict[str, st
     await service.hermes.lines.refresh()
 
 
-async def answered(platforms: Platforms, service: Service, model: Obedient, received: Callable[[], list[str]]) -> str:
+async def answered(platforms: FakePlatforms, service: Service, model: Obedient, received: Callable[[], list[str]]) -> str:
     """Wait for the whole answer to what was just said, and return it."""
     before, asked = len(received()), len(model.asked)
     await platforms.telegram.world.bell.until(lambda: len(model.asked) > asked and len(received()) > before, 30)

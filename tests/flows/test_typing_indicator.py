@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hermes.channels.post import HttpPost, open_post
+from hermes.channels.http_client import PlatformHttpClient, open_platform_client
 from hermes.delivery.typing_indicator import TypingIndicator
 from tests.flows.phones import NAMES, Phones, open_phones
 
@@ -19,19 +19,19 @@ async def phones() -> AsyncIterator[Phones]:
 
 
 @pytest.fixture
-async def post() -> AsyncIterator[HttpPost]:
-    async with open_post() as post:
+async def post() -> AsyncIterator[PlatformHttpClient]:
+    async with open_platform_client() as post:
         yield post
 
 
-def typing_to(phones: Phones, post: HttpPost) -> TypingIndicator:
+def typing_to(phones: Phones, post: PlatformHttpClient) -> TypingIndicator:
     """Typing in the platforms' own time."""
     pace = phones.platforms.world.pace
     return TypingIndicator(channels=phones.directory, post=post, pause=lambda seconds: asyncio.sleep(seconds / FASTER), timer=pace.now)
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_person_sees_that_an_answer_is_on_its_way(phones: Phones, post: HttpPost, name: str) -> None:
+async def test_a_person_sees_that_an_answer_is_on_its_way(phones: Phones, post: PlatformHttpClient, name: str) -> None:
     ada, typing = phones.person(name), typing_to(phones, post)
     message_id = ada.say("find me a sunset bar in Canggu")
     [heard] = await phones.heard(name)
@@ -46,7 +46,7 @@ async def test_a_person_sees_that_an_answer_is_on_its_way(phones: Phones, post: 
     assert ada.texts == []
 
 
-async def test_a_platform_that_has_enough_is_not_asked_again_in_this_turn(phones: Phones, post: HttpPost) -> None:
+async def test_a_platform_that_has_enough_is_not_asked_again_in_this_turn(phones: Phones, post: PlatformHttpClient) -> None:
     ada, fake, typing = phones.person("telegram"), phones.platforms.telegram, typing_to(phones, post)
     ada.say("hello")
     [heard] = await phones.heard("telegram")

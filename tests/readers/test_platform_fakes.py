@@ -11,14 +11,14 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs aiohttp: pip install aiohttp")
 
-from hermes.demo.platforms import Platforms, TelegramPerson, open_platforms, sample_picture
+from hermes.demo.platforms import FakePlatforms, TelegramPerson, open_platforms, sample_picture
 
 pytestmark = [pytest.mark.readers, pytest.mark.filterwarnings("default")]  # their warnings are theirs
 
 KINDS = ["message", "edited_message", "callback_query", "my_chat_member", "message_reaction"]
 
 
-def with_platforms(talk: Callable[[Platforms], Coroutine[Any, Any, None]]) -> None:
+def with_platforms(talk: Callable[[FakePlatforms], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         async with open_platforms() as platforms:
             await talk(platforms)
@@ -26,7 +26,7 @@ def with_platforms(talk: Callable[[Platforms], Coroutine[Any, Any, None]]) -> No
     asyncio.run(main())
 
 
-def do_everything(ada: TelegramPerson, platforms: Platforms, button_under: str) -> None:
+def do_everything(ada: TelegramPerson, platforms: FakePlatforms, button_under: str) -> None:
     """One of each thing that people do."""
     said = ada.say("hi")
     ada.edit(said, "hello")
@@ -52,7 +52,7 @@ def test_aiogram_reads_answers_updates_files_and_errors() -> None:
     sessions = pytest.importorskip("aiogram.client.session.aiohttp")
     types = aiogram.types
 
-    async def talk(platforms: Platforms) -> None:
+    async def talk(platforms: FakePlatforms) -> None:
         telegram, ada = platforms.telegram, platforms.telegram.person("Ada Lovelace", username="ada")
         session = sessions.AiohttpSession(api=api.TelegramAPIServer.from_base(platforms.url))
         async with aiogram.Bot(telegram.token, session=session) as bot:
@@ -111,7 +111,7 @@ def test_python_telegram_bot_reads_answers_updates_files_and_errors() -> None:
     library = pytest.importorskip("telegram", reason="needs python-telegram-bot: pip install python-telegram-bot")
     errors = pytest.importorskip("telegram.error")
 
-    async def talk(platforms: Platforms) -> None:
+    async def talk(platforms: FakePlatforms) -> None:
         telegram, ada = platforms.telegram, platforms.telegram.person("Ada Lovelace", username="ada")
         async with library.Bot(telegram.token, base_url=f"{platforms.url}/bot", base_file_url=f"{platforms.url}/file/bot") as bot:
             await bot.get_updates(allowed_updates=KINDS)

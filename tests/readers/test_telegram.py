@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from hermes.channels.telegram import BotApi
-from hermes.channels.text import BLOCKS, read
+from hermes.channels.text import BLOCK_KINDS, read_markdown
 from hermes.ports.channels import Destination, InboundMessage, PlatformRequest
 from tests.unit.channels.telegram.updates import API, GROUP, NINA, SAMPLES, SECRET, TELEGRAM, happened
 from tests.unit.channels.text.answers import MARKDOWN
@@ -61,14 +61,14 @@ def test_aiogram_has_every_call_and_every_parameter() -> None:
 @given(MARKDOWN)
 def test_aiogram_finds_the_same_code_marked(markdown: str) -> None:
     types = pytest.importorskip("aiogram.types", reason=AIOGRAM)
-    document, bodies = read(markdown), TELEGRAM.render(markdown)
+    document, bodies = read_markdown(markdown), TELEGRAM.render(markdown)
     found = [
         types.MessageEntity.model_validate(entity).extract_from(body["text"])
         for body in bodies
         for entity in body.get("entities", ())
         if entity["type"] == "pre"
     ]
-    assert len(bodies) > 1 or found == [document.text[span.start : span.end] for span in document.spans if span.kind in BLOCKS]
+    assert len(bodies) > 1 or found == [document.text[span.start : span.end] for span in document.spans if span.kind in BLOCK_KINDS]
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -22,8 +22,8 @@ import psycopg
 
 from hermes.app import open_hermes
 from hermes.config import load
-from hermes.demo.platforms import Platform as Fake
-from hermes.demo.platforms import Platforms, open_platforms
+from hermes.demo.platforms import FakePlatform as Fake
+from hermes.demo.platforms import FakePlatforms, open_platforms
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.stores.seal import new_master_key
 from hermes.turn import Platform
@@ -132,7 +132,7 @@ def free_port() -> int:
         return port
 
 
-async def settle(environ: Mapping[str, str], mainland: Platforms, island: Platforms) -> str:
+async def settle(environ: Mapping[str, str], mainland: FakePlatforms, island: FakePlatforms) -> str:
     """Give Hermes its accounts at the platforms, and a program its key; returns the key."""
     settings = load({name: value for name, value in environ.items() if name.startswith("HERMES_")})
     async with open_hermes(settings) as hermes, hermes.database.begin() as tx:
@@ -142,7 +142,7 @@ async def settle(environ: Mapping[str, str], mainland: Platforms, island: Platfo
     return key
 
 
-def accounts(mainland: Platforms, island: Platforms) -> Iterator[ChannelAccount]:
+def accounts(mainland: FakePlatforms, island: FakePlatforms) -> Iterator[ChannelAccount]:
     """An account for each line, under the line's name."""
     url, header = {"base_url": mainland.url}, mainland.whatsapp.secret_header
     bot, cloud = mainland.telegram, mainland.whatsapp_cloud
@@ -168,7 +168,7 @@ def watched(fake: Fake) -> Attempts:
     return attempts
 
 
-def connect(mainland: Platforms, url: str) -> None:
+def connect(mainland: FakePlatforms, url: str) -> None:
     mainland.telegram.connect(f"{url}/webhooks/telegram/telegram")
     for fake in (mainland.whatsapp, mainland.whatsapp_cloud):
         fake.connect(f"{url}/webhooks/whatsapp/{fake.name}")

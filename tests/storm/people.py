@@ -15,8 +15,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 import aiohttp
 
-from hermes.demo.platforms import Person
-from hermes.demo.platforms import Platform as Fake
+from hermes.demo.platforms import FakePerson
+from hermes.demo.platforms import FakePlatform as Fake
 from hermes.web.chat import COOKIE, visitor
 from tests.storm.history import Received
 from tests.storm.weather import Message, Talker
@@ -76,7 +76,7 @@ class Somebody(ABC):
 class Phone(Somebody):
     """Somebody at a platform."""
 
-    def __init__(self, talker: Talker, person: Person, opened_at: float) -> None:
+    def __init__(self, talker: Talker, person: FakePerson, opened_at: float) -> None:
         """`opened_at` is when the platform's time began, of our own clock."""
         super().__init__(talker)
         self.person, self._opened_at = person, opened_at

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import cycle
 
-from hermes.demo.platforms import Disorder, FailLater, Fault, Hang, Html, Raw, Refuse, Reset, Slow
+from hermes.demo.platforms import Disorder, FailLaterFault, Fault, HangFault, HtmlFault, RawFault, RefuseFault, ResetFault, SlowFault
 
 WORKERS = 2
 SENT_TO = ("telegram", "polled", "whatsapp", "whatsapp_cloud", "instagram", "instagram_page")
@@ -286,7 +286,7 @@ DRAW: Mapping[str, Callable[[random.Random, Places], Blow]] = {
 }
 """The deck. A worker that is frozen for long also sleeps past the time after which its parcel is given to another; a web that is frozen,
 past the time after which 360dialog sends again what nobody has answered."""
-OUT_OF_ORDER: Sequence[Fault] = (Html(status=503), Html(status=502), Reset(arrives=False), Hang(arrives=False))
+OUT_OF_ORDER: Sequence[Fault] = (HtmlFault(status=503), HtmlFault(status=502), ResetFault(arrives=False), HangFault(arrives=False))
 
 
 def crash(dice: random.Random, role: str, place: str, is_after: bool) -> Crash:
@@ -309,35 +309,35 @@ def strikes(dice: random.Random, seconds: float) -> Iterator[Event]:
 BOTS = ("telegram", "polled")
 PAGES = ("instagram", "instagram_page")
 ANYWHERE: Sequence[tuple[Fault, int]] = (
-    (Reset(arrives=True), 1),
-    (Reset(arrives=True), 2),
-    (Reset(arrives=False), 1),
-    (Hang(arrives=True), 1),
-    (Raw(status=200, body="", arrives=True), 1),
-    (Raw(status=200, body='{"ok', arrives=True), 1),
-    (Slow(over_s=0.8), 1),
-    (Html(status=502), 2),
-    (Html(status=504), 1),
+    (ResetFault(arrives=True), 1),
+    (ResetFault(arrives=True), 2),
+    (ResetFault(arrives=False), 1),
+    (HangFault(arrives=True), 1),
+    (RawFault(status=200, body="", arrives=True), 1),
+    (RawFault(status=200, body='{"ok', arrives=True), 1),
+    (SlowFault(over_s=0.8), 1),
+    (HtmlFault(status=502), 2),
+    (HtmlFault(status=504), 1),
 )
 TELEGRAM: Sequence[tuple[Fault, int]] = (
-    (Refuse(status=429, retry_after=1), 2),
-    (Refuse(status=429, retry_after=12), 1),
-    (Refuse(status=400, message="Bad Request: can't parse entities"), 1),
-    (Refuse(status=400, message="Bad Request: scripted"), 1),
-    (Refuse(status=500), 1),
+    (RefuseFault(status=429, retry_after=1), 2),
+    (RefuseFault(status=429, retry_after=12), 1),
+    (RefuseFault(status=400, message="Bad Request: can't parse entities"), 1),
+    (RefuseFault(status=400, message="Bad Request: scripted"), 1),
+    (RefuseFault(status=500), 1),
 )
 WHATSAPP: Sequence[tuple[Fault, int]] = (
-    (Refuse(status=400, code=131056), 1),
-    (Refuse(status=429, code=130429), 2),
-    (Refuse(status=500, code=131000), 1),
-    (Refuse(status=400, code=131009), 1),
-    (FailLater(code=131026), 1),
-    (FailLater(code=131047), 1),
+    (RefuseFault(status=400, code=131056), 1),
+    (RefuseFault(status=429, code=130429), 2),
+    (RefuseFault(status=500, code=131000), 1),
+    (RefuseFault(status=400, code=131009), 1),
+    (FailLaterFault(code=131026), 1),
+    (FailLaterFault(code=131047), 1),
 )
 INSTAGRAM: Sequence[tuple[Fault, int]] = (
-    (Refuse(status=400, code=613), 1),
-    (Refuse(status=500, code=2, parameters={"is_transient": True}), 2),
-    (Refuse(status=400, code=100), 1),
+    (RefuseFault(status=400, code=613), 1),
+    (RefuseFault(status=500, code=2, parameters={"is_transient": True}), 2),
+    (RefuseFault(status=400, code=100), 1),
 )
 
 

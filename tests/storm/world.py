@@ -20,8 +20,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hermes.demo.platforms import Attempt, Instagram, InstagramPerson
-from hermes.demo.platforms import Platform as Fake
+from hermes.demo.platforms import FakeInstagram, InstagramPerson, WebhookAttempt
+from hermes.demo.platforms import FakePlatform as Fake
 from hermes.stores.postgres.database import open_database
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.seal import MasterKeys
@@ -62,14 +62,14 @@ PATIENCE_S = 150.0
 READY_S = 60.0
 
 
-class Attempts(list[Attempt]):
+class Attempts(list[WebhookAttempt]):
     """Every try to hand us a webhook, with the moment at which it ended."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ended_at: list[float] = []
 
-    def append(self, attempt: Attempt) -> None:
+    def append(self, attempt: WebhookAttempt) -> None:
         super().append(attempt)
         self.ended_at.append(time.monotonic())
 
@@ -154,9 +154,9 @@ class World:
     async def _strike_platform(self, blow: Outage | Strike) -> None:
         fake, method = self.fakes[blow.line], SEND.get(blow.line, "messages")
         if isinstance(blow, Strike):
-            fake.cue(blow.fault, method=method, times=blow.times)
+            fake.schedule_fault(blow.fault, method=method, times=blow.times)
             return
-        fake.cue(blow.fault, method=method, times=None, for_s=blow.for_s * SPEED)
+        fake.schedule_fault(blow.fault, method=method, times=None, for_s=blow.for_s * SPEED)
         await asyncio.sleep(blow.for_s)
 
     def _machine(self, role: str, which: int) -> Machine:
@@ -192,7 +192,7 @@ class World:
     async def _answer(self, blow: ByHand) -> None:
         somebody = self.people[blow.talker]
         assert isinstance(somebody, Phone)
-        assert isinstance(somebody.fake, Instagram)
+        assert isinstance(somebody.fake, FakeInstagram)
         assert isinstance(somebody.person, InstagramPerson)
         await somebody.fake.answer_by_hand(somebody.person, "A person of ours says hello.")
 

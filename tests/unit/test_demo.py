@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from hermes import CallRecord, MessageGraph
-from hermes.demo import SCENES, play
+from hermes.demo import SCENES, play_tour
 from hermes.terminal import graph_tree, one_line
 from tests.unit.graph.sessions import rich_session
 
@@ -18,7 +18,7 @@ from tests.unit.graph.sessions import rich_session
 def toured(width: int = 100, pause: Callable[[], None] = lambda: None) -> tuple[MessageGraph, str]:
     """Play the tour on a console of this width; return its graph and what it showed."""
     output = StringIO()
-    chat = play(Console(file=output, width=width, color_system=None, force_terminal=False), pause)
+    chat = play_tour(Console(file=output, width=width, color_system=None, force_terminal=False), pause)
     return chat, output.getvalue()
 
 

@@ -10,10 +10,10 @@ import structlog
 
 from hermes.app.gateway import SystemClock
 from hermes.app.parts import Parts
-from hermes.channels.instagram import Instagram, Login
-from hermes.channels.meta import VERSION
-from hermes.channels.telegram import BotApi, Profile, Telegram, polled, profile_in
-from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
+from hermes.channels.instagram import InstagramChannel, InstagramLogin
+from hermes.channels.meta import GRAPH_API_VERSION
+from hermes.channels.telegram import BotApi, BotProfile, TelegramChannel, profile_in, updates_in
+from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsAppChannel
 from hermes.config import DeliverySettings
 from hermes.delivery.channel_sender import ChannelSender
 from hermes.delivery.receipts import ReceiptHandler
@@ -53,7 +53,7 @@ def channel_from(account: ChannelAccount) -> Channel:
     try:
         match account.platform:
             case Platform.TELEGRAM:
-                return Telegram(
+                return TelegramChannel(
                     account=account.account,
                     api=BotApi(token=about["token"], **optional(about, "base_url")),
                     secret=about.get("secret", ""),
@@ -65,11 +65,11 @@ def channel_from(account: ChannelAccount) -> Channel:
                     phone_number_id=about["phone_number_id"],
                     app_secrets=several(about["app_secrets"]),
                     verify_tokens=several(about.get("verify_tokens", "")),
-                    version=about.get("version", VERSION),
+                    version=about.get("version", GRAPH_API_VERSION),
                     **optional(about, "base_url"),
                     media_urls=several(about.get("media_urls", "https://lookaside.fbsbx.com")),
                 )
-                return WhatsApp(account=account.account, provider=cloud)
+                return WhatsAppChannel(account=account.account, provider=cloud)
             case Platform.WHATSAPP:
                 dialog = Dialog360(
                     api_key=about["api_key"],
@@ -78,16 +78,16 @@ def channel_from(account: ChannelAccount) -> Channel:
                     phone_number_id=about.get("phone_number_id"),
                     **optional(about, "base_url"),
                 )
-                return WhatsApp(account=account.account, provider=dialog)
+                return WhatsAppChannel(account=account.account, provider=dialog)
             case Platform.INSTAGRAM:
-                return Instagram(
+                return InstagramChannel(
                     account=account.account,
                     instagram_id=about["instagram_id"],
-                    login=Login(about.get("login", "instagram")),
+                    login=InstagramLogin(about.get("login", "instagram")),
                     access_token=about["access_token"],
                     app_secrets=several(about["app_secrets"]),
                     verify_tokens=several(about.get("verify_tokens", "")),
-                    version=about.get("version", VERSION),
+                    version=about.get("version", GRAPH_API_VERSION),
                     base_url=about.get("base_url"),
                 )
     except KeyError as error:
@@ -207,10 +207,10 @@ class Refusal(Exception):
     """A platform did not do what a set-up needs. Says why, without secrets."""
 
 
-async def connect_telegram(account: ChannelAccount, post: PlatformClient, *, url: str | None) -> Profile:
+async def connect_telegram(account: ChannelAccount, post: PlatformClient, *, url: str | None) -> BotProfile:
     """Check a bot's token, and set its webhook to this address, or take it away where there is none. Raises Refusal."""
     channel = channel_from(account)
-    assert isinstance(channel, Telegram)  # noqa: S101  # its platform says so
+    assert isinstance(channel, TelegramChannel)  # noqa: S101  # its platform says so
     try:
         profile = profile_in(await post.send(channel.api.me(), timeout_s=SETUP_S))
         if profile is None:
@@ -252,11 +252,11 @@ class Pollers:
         limit = MOST_UPDATES
         while True:
             channel = self._lines.get(Platform.TELEGRAM, name)
-            if not isinstance(channel, Telegram):
+            if not isinstance(channel, TelegramChannel):
                 return
             try:
                 reply = await self._post.send(channel.api.updates(offset, wait_s=POLL_S, limit=limit), timeout_s=POLL_S + 10)
-                found = polled(reply)
+                found = updates_in(reply)
                 if found is None:
                     log.warning("polling_refused", account=name, reason=channel.classify(reply).detail[:200])
                     await self._pause(PAUSE_S)

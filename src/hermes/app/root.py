@@ -31,8 +31,8 @@ from hermes.app.home import StartRefused, home_of, master_keys
 from hermes.app.parts import Parts, behind_ports
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
+from hermes.channels.http_client import open_platform_client
 from hermes.channels.media import AccountFiles
-from hermes.channels.post import open_post
 from hermes.config import Environment, Settings
 from hermes.delivery.receipts import ReceiptHandler
 from hermes.delivery.typing_indicator import TypingIndicator
@@ -129,7 +129,7 @@ class Hermes:
         )
         clockwork = ChoreScheduler(self.database, self.parts.rota, self.afterwards.chores)
         # A client of their own: each holds a connection for as long as nothing comes, and answers need theirs.
-        async with open_post(connections_per_host=0) as post:
+        async with open_platform_client(connections_per_host=0) as post:
             polling = asyncio.create_task(Pollers(self.lines, post, self.hearing).run(), name="polling")
             try:
                 await self.work.run(self, pace, Housekeeping(self, clockwork).sweep)
@@ -241,7 +241,7 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
         models = await stack.enter_async_context(open_models(settings, model_parts(parts), database, metrics, http))
         lines = Lines(parts.channel_accounts, database)
         await stack.enter_async_context(following_lines(lines))
-        post = await stack.enter_async_context(open_post(connections_per_host=settings.delivery.connections_per_host))
+        post = await stack.enter_async_context(open_platform_client(connections_per_host=settings.delivery.connections_per_host))
         files = AccountFiles(
             channels=lines, files=post, web=parts.web, max_bytes=settings.pictures.max_bytes, timeout_s=settings.pictures.timeout_s
         )

@@ -13,13 +13,13 @@ import asyncio
 from dataclasses import dataclass
 
 from hermes.channels import telegram, whatsapp
-from hermes.channels.references import Reference
-from hermes.channels.telegram import Telegram
-from hermes.channels.whatsapp import WhatsApp
+from hermes.channels.file_references import FileReference
+from hermes.channels.telegram import TelegramChannel
+from hermes.channels.whatsapp import WhatsAppChannel
 from hermes.ports.channels import Channel, Channels, MaybeSent, NotSent, PlatformRequest, PlatformResponse
 from hermes.ports.images import FetchedMedia, ImageTooLarge, ImageUnreadable, MediaFetcher, PlatformFiles
 
-UNTOLD = frozenset({"", "application/octet-stream", "binary/octet-stream"})
+UNKNOWN_MEDIA_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 """What platforms say of files that they know nothing about."""
 
 
@@ -35,7 +35,7 @@ class AccountFiles:
     """For both calls together; a step of the router has 10 seconds."""
 
     async def fetch(self, url: str) -> FetchedMedia:
-        reference = Reference.read(url)
+        reference = FileReference.read(url)
         if reference is None:
             return await self.web.fetch(url)
         channel = self.channels.get(reference.platform, reference.account)
@@ -47,35 +47,35 @@ class AccountFiles:
         except (NotSent, MaybeSent) as error:
             raise ImageUnreadable(str(error)) from None
 
-    async def _bring(self, channel: Channel | None, reference: Reference) -> FetchedMedia:
-        asked = question(channel, reference)
+    async def _bring(self, channel: Channel | None, reference: FileReference) -> FetchedMedia:
+        asked = lookup_request(channel, reference)
         if channel is None or asked is None:
             raise ImageUnreadable("no account that is set up here can fetch it")
         told = await self.files.send(asked, timeout_s=self.timeout_s)
-        file = file_told(channel, told)
+        file = file_in_response(channel, told)
         if file is None:
             raise ImageTooLarge(self.max_bytes) if is_too_big(told) else ImageUnreadable(f"the platform answered {told.status}")
         if (file.bytes or 0) > self.max_bytes:
             raise ImageTooLarge(self.max_bytes)
-        return fetched(await self.files.fetch(file.call, timeout_s=self.timeout_s, max_bytes=self.max_bytes))
+        return image_in_response(await self.files.fetch(file.call, timeout_s=self.timeout_s, max_bytes=self.max_bytes))
 
 
-def question(channel: Channel | None, reference: Reference) -> PlatformRequest | None:
+def lookup_request(channel: Channel | None, reference: FileReference) -> PlatformRequest | None:
     """The call that asks where a file is; None where nobody can be asked."""
     match channel:
-        case Telegram():
+        case TelegramChannel():
             return telegram.look_up(channel.api, reference.bare)
-        case WhatsApp():
+        case WhatsAppChannel():
             return whatsapp.look_up(channel.provider, reference.bare)
     return None
 
 
-def file_told(channel: Channel, reply: PlatformResponse) -> telegram.File | whatsapp.File | None:
+def file_in_response(channel: Channel, reply: PlatformResponse) -> telegram.TelegramFile | whatsapp.WhatsAppFile | None:
     """The file that an answer names; None where it names none, or one where the account's key may not go."""
     match channel:
-        case Telegram():
+        case TelegramChannel():
             return telegram.file_in(channel.api, reply)
-        case WhatsApp():
+        case WhatsAppChannel():
             return whatsapp.file_in(channel.provider, reply)
     return None
 
@@ -85,11 +85,11 @@ def is_too_big(reply: PlatformResponse) -> bool:
     return reply.status == 400 and b"file is too big" in reply.body
 
 
-def fetched(reply: PlatformResponse) -> FetchedMedia:
+def image_in_response(reply: PlatformResponse) -> FetchedMedia:
     """The bytes of an answer. A page, a complaint or a redirect is no file."""
     media_type = reply.headers.get("content-type", "").partition(";")[0].strip().casefold()
     if reply.status != 200:
         raise ImageUnreadable(f"the platform answered {reply.status}")
-    if media_type not in UNTOLD and not media_type.startswith("image/"):
+    if media_type not in UNKNOWN_MEDIA_TYPES and not media_type.startswith("image/"):
         raise ImageUnreadable("it is said to be no picture")
     return FetchedMedia(reply.body, media_type or "application/octet-stream")

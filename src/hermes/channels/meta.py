@@ -30,7 +30,7 @@ from hermes.ports.channels import (
     WebhookNotAuthentic,
 )
 
-VERSION = "v23.0"
+GRAPH_API_VERSION = "v23.0"
 """Which version of the Graph API is spoken where the settings name none. Meta keeps each for about two years."""
 
 # --- whose webhook it is
@@ -49,7 +49,7 @@ def check_secret(given: str | None, secrets: Sequence[str]) -> None:
         raise WebhookNotAuthentic
 
 
-def challenge(query: Mapping[str, str], verify_tokens: Sequence[str]) -> str:
+def answer_challenge(query: Mapping[str, str], verify_tokens: Sequence[str]) -> str:
     """What to answer, as plain text, to Meta's GET: it wants its own words back from whoever knows the token. Raises NotAuthentic."""
     check_secret(query.get("hub.verify_token"), verify_tokens)
     if query.get("hub.mode") != "subscribe" or not query.get("hub.challenge"):
@@ -65,7 +65,7 @@ def _bytes(text: str) -> bytes:
 # --- reading what somebody else wrote
 
 
-def parsed(body: bytes) -> dict[str, Any] | None:
+def parse_object(body: bytes) -> dict[str, Any] | None:
     """A JSON object; None for anything else."""
     try:
         value = json.loads(body)
@@ -74,11 +74,11 @@ def parsed(body: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def an_object(value: Any) -> dict[str, Any]:
+def as_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def objects(value: Any) -> list[dict[str, Any]]:
+def objects_in(value: Any) -> list[dict[str, Any]]:
     """The objects of a list, in order."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
@@ -87,24 +87,24 @@ UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 """What JSON can spell and neither UTF-8 nor a database can hold."""
 
 
-def a_text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A text that can be stored. A number counts as one, because ids come as either; anything else is empty."""
     if isinstance(value, str):
         return UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30 else ""
 
 
-def a_count(value: Any) -> int | None:
+def as_int(value: Any) -> int | None:
     """A whole number, also one in quotation marks."""
-    text = a_text(value)
+    text = as_text(value)
     return int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
 
 
-def moment(value: Any, *, now: datetime) -> datetime | None:
+def as_time(value: Any, *, now: datetime) -> datetime | None:
     """A time in seconds or milliseconds, as a number or a text; None where it is none.
 
     Never later than now: a clock that is ahead would hold the window for free answers open."""
-    seconds = a_count(value)
+    seconds = as_int(value)
     if seconds is None or seconds <= 0:
         return None
     try:
@@ -114,7 +114,7 @@ def moment(value: Any, *, now: datetime) -> datetime | None:
     return min(at, now)
 
 
-def once(found: Iterable[InboundEvent]) -> list[InboundEvent]:
+def mark_duplicates(found: Iterable[InboundEvent]) -> list[InboundEvent]:
     """What was found, with each message heard once: the same one may come twice in one POST."""
     seen: set[str] = set()
     result: list[InboundEvent] = []
@@ -130,15 +130,15 @@ def once(found: Iterable[InboundEvent]) -> list[InboundEvent]:
 
 # --- what an answer means
 
-RATE_LIMITED, UNAVAILABLE, UNAUTHORIZED = SendOutcome.RATE_LIMITED, SendOutcome.SERVICE_UNAVAILABLE, SendOutcome.UNAUTHORIZED
-NOBODY, CLOSED, REJECTED = SendOutcome.INVALID_RECIPIENT, SendOutcome.WINDOW_CLOSED, SendOutcome.REJECTED
+RATE_LIMITED, SERVICE_UNAVAILABLE, UNAUTHORIZED = SendOutcome.RATE_LIMITED, SendOutcome.SERVICE_UNAVAILABLE, SendOutcome.UNAUTHORIZED
+INVALID_RECIPIENT, WINDOW_CLOSED, REJECTED = SendOutcome.INVALID_RECIPIENT, SendOutcome.WINDOW_CLOSED, SendOutcome.REJECTED
 
-CODES: Mapping[int, SendOutcome] = {
+OUTCOME_BY_CODE: Mapping[int, SendOutcome] = {
     # the Graph API, and so both platforms
-    -1: UNAVAILABLE,
+    -1: SERVICE_UNAVAILABLE,
     0: UNAUTHORIZED,  # the token could not be read
-    1: UNAVAILABLE,
-    2: UNAVAILABLE,
+    1: SERVICE_UNAVAILABLE,
+    2: SERVICE_UNAVAILABLE,
     3: UNAUTHORIZED,  # no permission for this method
     4: RATE_LIMITED,  # the app
     10: UNAUTHORIZED,  # no permission; with some subcodes the window, see there
@@ -150,9 +150,9 @@ CODES: Mapping[int, SendOutcome] = {
     **dict.fromkeys(range(200, 300), UNAUTHORIZED),  # one permission each
     341: RATE_LIMITED,
     368: UNAUTHORIZED,  # blocked for a while, for breaking the rules
-    551: NOBODY,
+    551: INVALID_RECIPIENT,
     613: RATE_LIMITED,
-    1200: UNAVAILABLE,
+    1200: SERVICE_UNAVAILABLE,
     **dict.fromkeys(range(80000, 80015), RATE_LIMITED),  # one business use case each: 80002 Instagram, 80007 WhatsApp
     # limits of WhatsApp
     130429: RATE_LIMITED,  # the number's throughput
@@ -167,16 +167,16 @@ CODES: Mapping[int, SendOutcome] = {
     131045: UNAUTHORIZED,  # the number is not registered
     133010: UNAUTHORIZED,  # nor here
     # its own service
-    131000: UNAVAILABLE,
-    131016: UNAVAILABLE,
-    131057: UNAVAILABLE,  # maintenance
-    133004: UNAVAILABLE,
+    131000: SERVICE_UNAVAILABLE,
+    131016: SERVICE_UNAVAILABLE,
+    131057: SERVICE_UNAVAILABLE,  # maintenance
+    133004: SERVICE_UNAVAILABLE,
     # the recipient
-    130497: NOBODY,  # a country that we may not write to
-    131021: NOBODY,  # ourselves
-    131026: NOBODY,  # no WhatsApp, or not this one
-    131030: NOBODY,  # not on a test number's list
-    131047: CLOSED,
+    130497: INVALID_RECIPIENT,  # a country that we may not write to
+    131021: INVALID_RECIPIENT,  # ourselves
+    131026: INVALID_RECIPIENT,  # no WhatsApp, or not this one
+    131030: INVALID_RECIPIENT,  # not on a test number's list
+    131047: WINDOW_CLOSED,
     # what was sent
     130472: REJECTED,  # an experiment in which marketing does not arrive
     131008: REJECTED,
@@ -190,11 +190,11 @@ CODES: Mapping[int, SendOutcome] = {
     **dict.fromkeys(range(132000, 133000), REJECTED),  # the template
     135000: REJECTED,
 }
-PAIR_LIMIT, PAIR_WAIT_S = 131056, 6.0
+PAIR_LIMIT_CODE, PAIR_WAIT_S = 131056, 6.0
 """One user takes a message every six seconds; nobody says so in the answer."""
 
-OUTSIDE = re.compile(r"outside (of )?(the )?allowed window", re.IGNORECASE)
-WORDS = (
+OUTSIDE_WINDOW = re.compile(r"outside (of )?(the )?allowed window", re.IGNORECASE)
+OUTCOME_BY_WORDS = (
     (re.compile(r"rate limit|too many requests|throttl", re.IGNORECASE), RATE_LIMITED),
     (re.compile(r"payment|overdue|insufficient (funds|balance|credit)|has been disabled|is blocked", re.IGNORECASE), UNAUTHORIZED),
     (re.compile(r"(invalid|missing|wrong) api[ _-]?(key|token)|unauthori[sz]ed", re.IGNORECASE), UNAUTHORIZED),
@@ -203,7 +203,7 @@ WORDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class MetaErrorDetails:
     """What a platform says about something that it did not do."""
 
     code: int | None = None
@@ -212,88 +212,88 @@ class Complaint:
     words: str = ""
 
 
-Taken = Callable[[Mapping[str, Any]], str | None]
+MessageIdReader = Callable[[Mapping[str, Any]], str | None]
 """From an answer to the id of the message that was taken; empty where it was taken without one, None where it was not."""
 
 
-def classify(reply: PlatformResponse, taken: Taken, subcodes: Mapping[int, SendOutcome], secrets: Sequence[str]) -> SendResult:
+def classify(reply: PlatformResponse, taken: MessageIdReader, subcodes: Mapping[int, SendOutcome], secrets: Sequence[str]) -> SendResult:
     """What an answer means, whatever it is made of. Of two answers that say nothing, the one with a 2xx may have sent the message."""
-    body = parsed(reply.body)
-    complaint = complaint_in(body) if body is not None else Complaint(words=without_markup(reply.body))
+    body = parse_object(reply.body)
+    complaint = find_error(body) if body is not None else MetaErrorDetails(words=plain_body(reply.body))
     if 200 <= reply.status < 300 and (body is None or complaint is None):
         message_id = taken(body) if body is not None else None
         if message_id is None:
             return SendResult(outcome=SendOutcome.AMBIGUOUS, detail=f"HTTP {reply.status}: an answer that does not say whether it was sent")
         return SendResult(outcome=SendOutcome.SENT, message_id=message_id or None)
-    complaint = complaint or Complaint(words=loose_words(body or {}))
+    complaint = complaint or MetaErrorDetails(words=error_text(body or {}))
     outcome = outcome_of(complaint, reply.status, subcodes, is_json=body is not None)
     waits = outcome in {SendOutcome.RATE_LIMITED, SendOutcome.SERVICE_UNAVAILABLE}
     return SendResult(
         outcome=outcome,
         retry_after_s=wait_s(reply.headers, complaint) if waits else None,
-        detail=described(complaint, reply.status, secrets),
+        detail=describe_error(complaint, reply.status, secrets),
     )
 
 
-def outcome_of(complaint: Complaint, status: int, subcodes: Mapping[int, SendOutcome], *, is_json: bool = True) -> SendOutcome:
+def outcome_of(complaint: MetaErrorDetails, status: int, subcodes: Mapping[int, SendOutcome], *, is_json: bool = True) -> SendOutcome:
     """What a complaint amounts to. `subcodes` are those that decide at this platform."""
     if status == 429:
         return RATE_LIMITED
-    if (known := decided(complaint, subcodes)) is not None:
+    if (known := outcome_by_code(complaint, subcodes)) is not None:
         return known
     if complaint.is_transient or status >= 500:
-        return UNAVAILABLE
+        return SERVICE_UNAVAILABLE
     if complaint.code is not None:
         return REJECTED
-    said = (outcome for pattern, outcome in WORDS if pattern.search(complaint.words))
-    return next(said, None) or by_status(status, is_json=is_json)
+    said = (outcome for pattern, outcome in OUTCOME_BY_WORDS if pattern.search(complaint.words))
+    return next(said, None) or outcome_by_status(status, is_json=is_json)
 
 
-def decided(complaint: Complaint, subcodes: Mapping[int, SendOutcome]) -> SendOutcome | None:
+def outcome_by_code(complaint: MetaErrorDetails, subcodes: Mapping[int, SendOutcome]) -> SendOutcome | None:
     """What the codes alone decide. That something was rejected they do not: it may yet be said to pass."""
     if complaint.subcode is not None and complaint.subcode in subcodes:
         return subcodes[complaint.subcode]
-    if complaint.code in {None, 10} and OUTSIDE.search(complaint.words):
-        return CLOSED
-    known = CODES.get(complaint.code) if complaint.code is not None else None
+    if complaint.code in {None, 10} and OUTSIDE_WINDOW.search(complaint.words):
+        return WINDOW_CLOSED
+    known = OUTCOME_BY_CODE.get(complaint.code) if complaint.code is not None else None
     return None if known is REJECTED else known
 
 
-def by_status(status: int, *, is_json: bool) -> SendOutcome:
+def outcome_by_status(status: int, *, is_json: bool) -> SendOutcome:
     """What is left where nothing but a status is known. A page of HTML was not written by the platform, but by somebody in between."""
     if status in {401, 402} or (is_json and status in {403, 404}):
         return UNAUTHORIZED
     is_answer = is_json or status == 413
-    return REJECTED if is_answer and 400 <= status < 500 and status != 408 else UNAVAILABLE
+    return REJECTED if is_answer and 400 <= status < 500 and status != 408 else SERVICE_UNAVAILABLE
 
 
-def complaint_in(body: Mapping[str, Any]) -> Complaint | None:
+def find_error(body: Mapping[str, Any]) -> MetaErrorDetails | None:
     """The complaint in an answer; None where there is none. Meta's shape, and the two of 360dialog's own."""
-    error, errors, meta = body.get("error"), objects(body.get("errors")), an_object(body.get("meta"))
+    error, errors, meta = body.get("error"), objects_in(body.get("errors")), as_object(body.get("meta"))
     if isinstance(error, dict) or errors:
-        return complaint_of(error if isinstance(error, dict) else errors[0])
+        return read_error(error if isinstance(error, dict) else errors[0])
     if isinstance(error, str) and error:
-        return Complaint(words=error)
-    words = a_text(meta.get("developer_message"))
-    return Complaint(words=words) if words or meta.get("success") is False else None
+        return MetaErrorDetails(words=error)
+    words = as_text(meta.get("developer_message"))
+    return MetaErrorDetails(words=words) if words or meta.get("success") is False else None
 
 
-def complaint_of(error: Mapping[str, Any]) -> Complaint:
+def read_error(error: Mapping[str, Any]) -> MetaErrorDetails:
     """One error, out of an answer or of a webhook."""
-    said = [error.get("message"), error.get("title"), an_object(error.get("error_data")).get("details"), error.get("details")]
-    return Complaint(
-        code=a_count(error.get("code")),
-        subcode=a_count(error.get("error_subcode")),
+    said = [error.get("message"), error.get("title"), as_object(error.get("error_data")).get("details"), error.get("details")]
+    return MetaErrorDetails(
+        code=as_int(error.get("code")),
+        subcode=as_int(error.get("error_subcode")),
         is_transient=error.get("is_transient") is True,
-        words=": ".join(dict.fromkeys(filter(None, map(a_text, said)))),
+        words=": ".join(dict.fromkeys(filter(None, map(as_text, said)))),
     )
 
 
-def loose_words(body: Mapping[str, Any]) -> str:
-    return a_text(body.get("message")) or a_text(body.get("detail")) or a_text(body.get("title"))
+def error_text(body: Mapping[str, Any]) -> str:
+    return as_text(body.get("message")) or as_text(body.get("detail")) or as_text(body.get("title"))
 
 
-def without_markup(body: bytes) -> str:
+def plain_body(body: bytes) -> str:
     """What a text says; nothing for a page of HTML, which says nothing to us."""
     text = body[:1000].decode("utf-8", "replace").strip()
     return "" if text.startswith("<") else text
@@ -302,13 +302,13 @@ def without_markup(body: bytes) -> str:
 # --- how long to wait, and what people are told
 
 
-def wait_s(headers: Mapping[str, str], complaint: Complaint) -> float | None:
+def wait_s(headers: Mapping[str, str], complaint: MetaErrorDetails) -> float | None:
     """How long the platform asks to wait: in so many words, or in its account of what we used up."""
-    stated = _after(headers) or _regained(headers)
-    return PAIR_WAIT_S if stated is None and complaint.code == PAIR_LIMIT else stated
+    stated = _retry_after_s(headers) or _regain_access_s(headers)
+    return PAIR_WAIT_S if stated is None and complaint.code == PAIR_LIMIT_CODE else stated
 
 
-def _after(headers: Mapping[str, str]) -> float | None:
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     """A number of seconds, or a date. A date counts from the answer's own: no clock is read."""
     value = headers.get("retry-after", "").strip()
     if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value, re.ASCII):
@@ -319,26 +319,26 @@ def _after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def _regained(headers: Mapping[str, str]) -> float | None:
+def _regain_access_s(headers: Mapping[str, str]) -> float | None:
     """The longest `estimated_time_to_regain_access` of X-Business-Use-Case-Usage, which is in minutes; None where nothing is used up."""
-    usage = parsed(headers.get("x-business-use-case-usage", "").encode("utf-8", "replace")) or {}
-    cases = [case for value in usage.values() for case in (objects(value) or [an_object(value)])]
-    minutes = max((a_count(case.get("estimated_time_to_regain_access")) or 0 for case in cases), default=0)
+    usage = parse_object(headers.get("x-business-use-case-usage", "").encode("utf-8", "replace")) or {}
+    cases = [case for value in usage.values() for case in (objects_in(value) or [as_object(value)])]
+    minutes = max((as_int(case.get("estimated_time_to_regain_access")) or 0 for case in cases), default=0)
     return minutes * 60.0 if minutes > 0 else None
 
 
-LONGEST_QUOTE = 200
-SECRETIVE = re.compile(r"[A-Za-z0-9_|-]{24,}|\+?\d{8,}")
+MAX_QUOTE_CHARS = 200
+POSSIBLE_SECRET = re.compile(r"[A-Za-z0-9_|-]{24,}|\+?\d{8,}")
 """What may be a token, some of which Meta quotes when it does not like them; and what may be somebody's number."""
 
 
-def described(complaint: Complaint, status: int | None, secrets: Sequence[str]) -> str:
+def describe_error(complaint: MetaErrorDetails, status: int | None, secrets: Sequence[str]) -> str:
     """Code and words in one short line: without tokens, and without anybody's number."""
     codes = "/".join(str(code) for code in (complaint.code, complaint.subcode) if code is not None)
     named = codes or (f"HTTP {status}" if status is not None else "")
-    text = " ".join(a_text(complaint.words).split())
+    text = " ".join(as_text(complaint.words).split())
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
-    text = SECRETIVE.sub("***", text)
-    short = text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
+    text = POSSIBLE_SECRET.sub("***", text)
+    short = text if len(text) <= MAX_QUOTE_CHARS else f"{text[:MAX_QUOTE_CHARS]}…"
     return ": ".join(filter(None, (named, short)))

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from hermes import __version__
 from hermes.cli.errors import complain, fail
-from hermes.demo import play
+from hermes.demo import play_tour
 from hermes.graph import GraphError, MessageGraph
 from hermes.terminal import graph_tree
 
@@ -60,7 +60,7 @@ def demo(
             console.input("[dim]Enter to go on…[/]")
 
     try:
-        chat = play(console, pause)
+        chat = play_tour(console, pause)
     except (KeyboardInterrupt, EOFError):
         console.print("\n[dim]Until next time.[/]")
         if save is not None:

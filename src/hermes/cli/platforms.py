@@ -16,7 +16,7 @@ from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
 from hermes.cli.running import Config, run, until_told, with_hermes
-from hermes.demo.platforms import Platforms, open_platforms
+from hermes.demo.platforms import FakePlatforms, open_platforms
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.turn import Platform
 
@@ -67,7 +67,7 @@ async def join(hermes: Hermes, accounts: Sequence[ChannelAccount]) -> None:
             await hermes.parts.channel_accounts.put(tx, account)
 
 
-def accounts_of(opened: Platforms, account: str) -> list[ChannelAccount]:
+def accounts_of(opened: FakePlatforms, account: str) -> list[ChannelAccount]:
     """All five accounts, as `hermes channels add` would keep them."""
     bot, number, cloud = opened.telegram, opened.whatsapp, opened.whatsapp_cloud
     header, secret = number.secret_header
@@ -84,7 +84,7 @@ def accounts_of(opened: Platforms, account: str) -> list[ChannelAccount]:
     return [ChannelAccount(platform=platform, account=name, about={**about, **always}, is_polled=False) for platform, name, about in told]
 
 
-def show(opened: Platforms, *, joins: bool) -> None:
+def show(opened: FakePlatforms, *, joins: bool) -> None:
     """Say where everything is, and what must be entered where."""
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"Talk as anybody, and break things: [bold]{opened.url}/[/]\n")
@@ -97,6 +97,6 @@ def show(opened: Platforms, *, joins: bool) -> None:
     console.print(f"[dim]{enter}. Ctrl-C stops; nothing is kept here.[/]")
 
 
-def show_json(opened: Platforms) -> None:
+def show_json(opened: FakePlatforms) -> None:
     """The same for programs."""
     typer.echo(json.dumps({"url": opened.url, "platforms": {platform.name: dict(platform.facts) for platform in opened}}))

@@ -4,6 +4,6 @@ tour         the message graph in the terminal, scene by scene
 platforms    Telegram, WhatsApp and Instagram as strict stand-ins on this machine; needs the extra `serve`, and is imported by its own name
 """
 
-from hermes.demo.tour import SCENES, Scene, play
+from hermes.demo.tour import SCENES, TourScene, play_tour
 
-__all__ = ["SCENES", "Scene", "play"]
+__all__ = ["SCENES", "TourScene", "play_tour"]

@@ -15,7 +15,7 @@ from hermes.terminal import graph_tree
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class TourScene:
     """One step of the tour: what is shown as code is what runs."""
 
     title: str
@@ -24,7 +24,7 @@ class Scene:
 
 
 SCENES = (
-    Scene(
+    TourScene(
         "A chat is a list",
         "Keep your history in a MessageGraph instead of a list; nothing else changes. "
         "An assistant message that you append is a response: a model sampled it under what the list shows now.",
@@ -33,7 +33,7 @@ chat = MessageGraph([{"role": "system", "content": "Be brief."}])
 chat.append({"role": "user", "content": "Capital of France?"})
 chat.append({"role": "assistant", "content": "Paris."})""",
     ),
-    Scene(
+    TourScene(
         "An edit keeps what a model saw",
         'You correct the question. "Paris." was sampled under the old one, so that version is kept; '
         "in the new list the answer is context, not a sample. The next answer is sampled under the new text.",
@@ -41,14 +41,14 @@ chat.append({"role": "assistant", "content": "Paris."})""",
 chat[1]["content"] = "Capital of Italy?"
 chat.append({"role": "assistant", "content": "Rome."})""",
     ),
-    Scene(
+    TourScene(
         "A squish is one edit",
         "The context grew too long: replace a stretch of it by a summary. "
         'Again the version in which "Rome." was sampled is kept, joined by a `compaction` edge.',
         """\
 chat.squash(slice(1, 3), "(We talked about capitals.)")""",
     ),
-    Scene(
+    TourScene(
         "A subagent brings its chat along",
         "A tool that was answered by another agent attaches that agent's whole graph. Its samples are counted with yours.",
         """\
@@ -56,7 +56,7 @@ agent = MessageGraph([{"role": "user", "content": "How many people live in Rome?
 agent.append({"role": "assistant", "content": "About 2.7 million."})
 chat.append({"role": "tool", "tool_call_id": "call_1", "content": "2.7 million", "metadata": {"chat": agent}})""",
     ),
-    Scene(
+    TourScene(
         "The real thing: prepare, call, commit",
         "prepare() pins exactly what is sent; commit() records the response with its tokens. "
         "If the list changed in between, the response goes to a branch of its own: nothing is lost, nothing is mixed up.",
@@ -72,7 +72,7 @@ late = chat.commit(
 )
 
 
-def play(console: Console, pause: Callable[[], None]) -> MessageGraph:
+def play_tour(console: Console, pause: Callable[[], None]) -> MessageGraph:
     """Run the tour and return the graph it made; `pause` is called between the scenes."""
     names: dict[str, object] = {"MessageGraph": MessageGraph, "CallRecord": CallRecord}
     console.print(

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from hermes.app.channels import MOST_UPDATES, Pollers
-from hermes.channels.telegram import BotApi, Telegram
+from hermes.channels.telegram import BotApi, TelegramChannel
 from hermes.ports.channels import MaybeSent, NotSent, PlatformRequest, PlatformResponse
 from hermes.ports.errors import InboxFull
 from hermes.ports.users import UserState
@@ -18,10 +18,10 @@ class Bot:
 
     def __init__(self, *acts: Any) -> None:
         self.acts, self.asked, self.heard, self.pauses = list(acts), [], [], []
-        self.channel = Telegram(account="bali", api=BotApi(token=f"123456789:{'A' * 35}"))
+        self.channel = TelegramChannel(account="bali", api=BotApi(token=f"123456789:{'A' * 35}"))
         self.done = asyncio.Event()
 
-    def get(self, platform: Platform, name: str) -> Telegram | None:
+    def get(self, platform: Platform, name: str) -> TelegramChannel | None:
         return self.channel if (platform, name) == (Platform.TELEGRAM, "bali") else None
 
     def newcomer(self, *_: Any) -> UserState:

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from hermes.channels.telegram import BotApi, Telegram
-from hermes.channels.whatsapp import Dialog360, WhatsApp
+from hermes.channels.telegram import BotApi, TelegramChannel
+from hermes.channels.whatsapp import Dialog360, WhatsAppChannel
 from hermes.delivery.typing_indicator import MAX_CALLS, MAX_KNOWN_CHATS, TypingIndicator
 from hermes.ports.breakers import ChannelName
 from hermes.ports.channels import MaybeSent, NotSent, PlatformRequest, PlatformResponse
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.directory import Directory
 
-TELEGRAM = Telegram(account="bali", api=BotApi(token="12345:abcdefghijklmnop"))  # noqa: S106  # nobody's
-NUMBER = WhatsApp(account="bali", provider=Dialog360(api_key="k", webhook_secrets=("s",)))
+TELEGRAM = TelegramChannel(account="bali", api=BotApi(token="12345:abcdefghijklmnop"))  # noqa: S106  # nobody's
+NUMBER = WhatsAppChannel(account="bali", provider=Dialog360(api_key="k", webhook_secrets=("s",)))
 OK = PlatformResponse(status=200, headers={}, body=b'{"ok": true, "result": true}')
 TAKEN = PlatformResponse(status=200, headers={}, body=b'{"success": true}')
 FLOOD = b'{"ok": false, "error_code": 429, "description": "Too Many Requests", "parameters": {"retry_after": 30}}'

@@ -5,6 +5,6 @@ parse     what a webhook holds
 said      what a message says, as text and files
 """
 
-from hermes.channels.instagram.channel import Instagram, Login
+from hermes.channels.instagram.channel import InstagramChannel, InstagramLogin
 
-__all__ = ["Instagram", "Login"]
+__all__ = ["InstagramChannel", "InstagramLogin"]

@@ -9,17 +9,17 @@ from enum import StrEnum
 from typing import Any
 
 from hermes.channels import meta
-from hermes.channels.instagram.parse import happenings
-from hermes.channels.text import Style, in_utf8, read, split
+from hermes.channels.instagram.parse import parse_events
+from hermes.channels.text import Style, count_utf8_bytes, read_markdown, split
 from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, PlatformResponse, SendOutcome, SendResult, Webhook
 from hermes.turn import Platform
 
-LIMIT = 1000
+MAX_TEXT_BYTES = 1000
 """The longest text, in bytes of UTF-8."""
 STYLE = Style(quote="> ", spell_links=True, table_width=0)
 """There is no markup at all, and no letters of one width."""
 
-SUBCODES: Mapping[int, SendOutcome] = {
+OUTCOME_BY_SUBCODE: Mapping[int, SendOutcome] = {
     2534022: SendOutcome.WINDOW_CLOSED,
     2018278: SendOutcome.WINDOW_CLOSED,
     2534014: SendOutcome.INVALID_RECIPIENT,  # cannot be found
@@ -33,7 +33,7 @@ SUBCODES: Mapping[int, SendOutcome] = {
 }
 
 
-class Login(StrEnum):
+class InstagramLogin(StrEnum):
     """Which of Meta's two products the token is from."""
 
     PAGE = "page"
@@ -42,23 +42,23 @@ class Login(StrEnum):
     """The token of an Instagram user: 60 days, unless it is refreshed."""
 
 
-URLS = {Login.PAGE: "https://graph.facebook.com", Login.INSTAGRAM: "https://graph.instagram.com"}
+BASE_URLS = {InstagramLogin.PAGE: "https://graph.facebook.com", InstagramLogin.INSTAGRAM: "https://graph.instagram.com"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instagram:
+class InstagramChannel:
     """The ports Channel and SharesWebhook."""
 
     account: str
     instagram_id: str
     """The professional account's own id, as its webhooks name it."""
-    login: Login
+    login: InstagramLogin
     access_token: str = field(repr=False)
     app_secrets: Sequence[str] = field(repr=False)
     """Any of them is right: Instagram's app and Facebook's have one each."""
     verify_tokens: Sequence[str] = field(default=(), repr=False)
     """For the challenge with which Meta finds out whether the webhook's address is ours."""
-    version: str = meta.VERSION
+    version: str = meta.GRAPH_API_VERSION
     base_url: str | None = None
     """None: Meta's own, as the login demands."""
 
@@ -75,10 +75,10 @@ class Instagram:
 
     def challenge(self, query: Mapping[str, str]) -> str:
         """What to answer to Meta's GET, as plain text. Raises NotAuthentic."""
-        return meta.challenge(query, self.verify_tokens)
+        return meta.answer_challenge(query, self.verify_tokens)
 
     def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
-        return happenings(webhook.body, account=self.account, instagram_id=self.instagram_id, now=now)
+        return parse_events(webhook.body, account=self.account, instagram_id=self.instagram_id, now=now)
 
     @property
     def webhook_id(self) -> str:
@@ -87,11 +87,11 @@ class Instagram:
 
     def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
         """The port SharesWebhook."""
-        return happenings(webhook.body, account=self.account, instagram_id=self.instagram_id, now=now, is_shared=True)
+        return parse_events(webhook.body, account=self.account, instagram_id=self.instagram_id, now=now, is_shared=True)
 
     def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
         """Bodies with nothing but `text`; links are spelled out behind their words."""
-        return [{"text": part.plain} for part in split(read(markdown, STYLE), LIMIT, in_utf8)]
+        return [{"text": part.plain} for part in split(read_markdown(markdown, STYLE), MAX_TEXT_BYTES, count_utf8_bytes)]
 
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"text": body["text"]}
@@ -103,14 +103,14 @@ class Instagram:
         return self._post({"recipient": {"id": to.channel_id}, "sender_action": "typing_on"})
 
     def classify(self, reply: PlatformResponse) -> SendResult:
-        return meta.classify(reply, taken, SUBCODES, (self.access_token, *self.app_secrets, *self.verify_tokens))
+        return meta.classify(reply, accepted_message_id, OUTCOME_BY_SUBCODE, (self.access_token, *self.app_secrets, *self.verify_tokens))
 
     def _post(self, message: Mapping[str, Any]) -> PlatformRequest:
         # `me` is whoever the token belongs to. The token is no parameter: addresses end up in the logs of whoever forwards them.
-        url = f"{self.base_url or URLS[self.login]}/{self.version}/me/messages"
+        url = f"{self.base_url or BASE_URLS[self.login]}/{self.version}/me/messages"
         return PlatformRequest(method="POST", url=url, headers={"Authorization": f"Bearer {self.access_token}"}, json=message)
 
 
-def taken(body: Mapping[str, Any]) -> str | None:
+def accepted_message_id(body: Mapping[str, Any]) -> str | None:
     """The id of the message that Instagram took; a sign of typing has none, and only names the recipient."""
-    return meta.a_text(body.get("message_id")) or ("" if meta.a_text(body.get("recipient_id")) else None)
+    return meta.as_text(body.get("message_id")) or ("" if meta.as_text(body.get("recipient_id")) else None)

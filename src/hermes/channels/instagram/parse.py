@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from hermes.channels.instagram.said import Said, said_in
-from hermes.channels.meta import a_text, an_object, moment, objects, once, parsed
+from hermes.channels.instagram.content import InstagramContent, content_of
+from hermes.channels.meta import as_object, as_text, as_time, mark_duplicates, objects_in, parse_object
 from hermes.ports.channels import DeliveryReceipt, Ignored, InboundEvent, InboundMessage, Reaction, ReceiptRank
 from hermes.turn import Envelope, MessageEvent, Platform
 
-TEST = "0"
+TEST_ACCOUNT_ID = "0"
 """The account of what the dashboard's Test button sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class InstagramAccount:
     """The account of ours that a webhook came to."""
 
     name: str
@@ -29,73 +29,75 @@ class Account:
     now: datetime
 
 
-def happenings(body: bytes, *, account: str, instagram_id: str, now: datetime, is_shared: bool = False) -> Sequence[InboundEvent]:
+def parse_events(body: bytes, *, account: str, instagram_id: str, now: datetime, is_shared: bool = False) -> Sequence[InboundEvent]:
     """Everything in a webhook's body, in its order; of one that is shared with other accounts, only what names this one."""
-    payload = parsed(body)
+    payload = parse_object(body)
     if payload is None:
         return [Ignored(reason="not_json")]
     if payload.get("object") != "instagram":
         return [Ignored(reason="other_object")]
-    ours = Account(name=account, instagram_id=instagram_id, now=now)
-    entries = [entry for entry in objects(payload.get("entry")) if not is_shared or a_text(entry.get("id")) == instagram_id]
-    found = once(happening for entry in entries for happening in in_entry(entry, ours))
+    ours = InstagramAccount(name=account, instagram_id=instagram_id, now=now)
+    entries = [entry for entry in objects_in(payload.get("entry")) if not is_shared or as_text(entry.get("id")) == instagram_id]
+    found = mark_duplicates(happening for entry in entries for happening in events_in_entry(entry, ours))
     return found or [Ignored(reason="empty")]
 
 
-def in_entry(entry: Mapping[str, Any], ours: Account) -> Iterator[InboundEvent]:
-    named = a_text(entry.get("id"))
+def events_in_entry(entry: Mapping[str, Any], ours: InstagramAccount) -> Iterator[InboundEvent]:
+    named = as_text(entry.get("id"))
     if named != ours.instagram_id:
-        yield Ignored(reason="test") if named == TEST else Ignored(reason="other_account", meant_for=named)
+        yield Ignored(reason="test") if named == TEST_ACCOUNT_ID else Ignored(reason="other_account", meant_for=named)
         return
-    for item in objects(entry.get("messaging")):
-        yield from in_item(item, ours)
-    yield from (Ignored(reason="standby") for _ in objects(entry.get("standby")))
-    for change in objects(entry.get("changes")):
-        value = an_object(change.get("value"))
+    for item in objects_in(entry.get("messaging")):
+        yield from events_in_item(item, ours)
+    yield from (Ignored(reason="standby") for _ in objects_in(entry.get("standby")))
+    for change in objects_in(entry.get("changes")):
+        value = as_object(change.get("value"))
         # Comments and mentions come this way; messages do in some of Meta's own examples, and then their shape is the usual one.
         if "sender" in value and "recipient" in value:
-            yield from in_item(value, ours)
+            yield from events_in_item(value, ours)
         else:
             yield Ignored(reason="other_field")
 
 
-def in_item(item: Mapping[str, Any], ours: Account) -> Iterator[InboundEvent]:
-    sender, message = a_text(an_object(item.get("sender")).get("id")), an_object(item.get("message"))
+def events_in_item(item: Mapping[str, Any], ours: InstagramAccount) -> Iterator[InboundEvent]:
+    sender, message = as_text(as_object(item.get("sender")).get("id")), as_object(item.get("message"))
     if message:
-        yield in_message(item, message, sender, ours)
+        yield event_in_message(item, message, sender, ours)
     elif not sender or sender == ours.instagram_id:
         yield Ignored(reason="echo" if sender else "incomplete")
-    elif postback := an_object(item.get("postback")):
-        text = a_text(postback.get("title")) or a_text(postback.get("payload"))
-        yield heard(item, postback, Said(text), sender, ours) if text.strip() else Ignored(reason="incomplete")
-    elif reacted := an_object(item.get("reaction")):
-        yield reaction(reacted, sender)
+    elif postback := as_object(item.get("postback")):
+        text = as_text(postback.get("title")) or as_text(postback.get("payload"))
+        yield inbound_message(item, postback, InstagramContent(text), sender, ours) if text.strip() else Ignored(reason="incomplete")
+    elif reacted := as_object(item.get("reaction")):
+        yield parse_reaction(reacted, sender)
     elif "read" in item or "delivery" in item:
-        yield from receipts(item, ours)
+        yield from parse_receipts(item, ours)
     else:
         yield Ignored(reason="edit" if "message_edit" in item else "unknown_kind")
 
 
-def in_message(item: Mapping[str, Any], message: Mapping[str, Any], sender: str, ours: Account) -> InboundEvent:
-    message_id = a_text(message.get("mid"))
+def event_in_message(item: Mapping[str, Any], message: Mapping[str, Any], sender: str, ours: InstagramAccount) -> InboundEvent:
+    message_id = as_text(message.get("mid"))
     if message.get("is_deleted") is True:
         return Ignored(reason="deleted")
     if not message_id or not sender:
         return Ignored(reason="incomplete")
     if message.get("is_echo") is True or sender == ours.instagram_id:
-        recipient, text = a_text(an_object(item.get("recipient")).get("id")), a_text(message.get("text"))
-        at = moment(item.get("timestamp"), now=ours.now)
+        recipient, text = as_text(as_object(item.get("recipient")).get("id")), as_text(message.get("text"))
+        at = as_time(item.get("timestamp"), now=ours.now)
         # Without words, and so by hand: we send nothing else.
         return DeliveryReceipt(
             message_id=message_id, rank=ReceiptRank.SENT, at=at, channel_id=recipient or None if text else None, text=text or None
         )
-    said = said_in(message)
-    return Ignored(reason="empty") if said is None else heard(item, message, said, sender, ours)
+    said = content_of(message)
+    return Ignored(reason="empty") if said is None else inbound_message(item, message, said, sender, ours)
 
 
-def heard(item: Mapping[str, Any], part: Mapping[str, Any], said: Said, sender: str, ours: Account) -> InboundMessage:
+def inbound_message(
+    item: Mapping[str, Any], part: Mapping[str, Any], said: InstagramContent, sender: str, ours: InstagramAccount
+) -> InboundMessage:
     # An old postback has no id; who pressed, and when, is as good as one.
-    message_id = a_text(part.get("mid")) or f"{sender}/{a_text(item.get('timestamp'))}"
+    message_id = as_text(part.get("mid")) or f"{sender}/{as_text(item.get('timestamp'))}"
     media = (*said.media, *([said.story] if said.story else []))
     event = MessageEvent(
         platform=Platform.INSTAGRAM,
@@ -110,31 +112,31 @@ def heard(item: Mapping[str, Any], part: Mapping[str, Any], said: Said, sender: 
             account=ours.name,
             channel_id=sender,
             event_key=f"{ours.instagram_id}:{message_id}",
-            sent_at=moment(item.get("timestamp"), now=ours.now),
+            sent_at=as_time(item.get("timestamp"), now=ours.now),
             attachments=tuple(file.reference for file in media[len(said.media[:1]) :]),
         ),
         message_id=message_id,
         media=media,
-        reply_to=a_text(an_object(part.get("reply_to")).get("mid")) or None,
+        reply_to=as_text(as_object(part.get("reply_to")).get("mid")) or None,
     )
 
 
-def reaction(part: Mapping[str, Any], sender: str) -> InboundEvent:
-    message_id = a_text(part.get("mid"))
+def parse_reaction(part: Mapping[str, Any], sender: str) -> InboundEvent:
+    message_id = as_text(part.get("mid"))
     if not message_id:
         return Ignored(reason="incomplete")
-    is_taken_back = a_text(part.get("action")) == "unreact"
+    is_taken_back = as_text(part.get("action")) == "unreact"
     # Some come with a word (`love`) and without the sign.
-    emoji = "" if is_taken_back else a_text(part.get("emoji")) or a_text(part.get("reaction")) or "?"
+    emoji = "" if is_taken_back else as_text(part.get("emoji")) or as_text(part.get("reaction")) or "?"
     return Reaction(message_id=message_id, sender_id=sender, emoji=emoji)
 
 
-def receipts(item: Mapping[str, Any], ours: Account) -> Iterator[InboundEvent]:
+def parse_receipts(item: Mapping[str, Any], ours: InstagramAccount) -> Iterator[InboundEvent]:
     """The message that was read, or those that arrived. Older ones name only a time, and no message."""
-    at = moment(item.get("timestamp"), now=ours.now)
-    delivered = an_object(item.get("delivery")).get("mids")
-    found = [(a_text(an_object(item.get("read")).get("mid")), ReceiptRank.READ)]
-    found += [(a_text(mid), ReceiptRank.DELIVERED) for mid in (delivered if isinstance(delivered, list) else ())]
+    at = as_time(item.get("timestamp"), now=ours.now)
+    delivered = as_object(item.get("delivery")).get("mids")
+    found = [(as_text(as_object(item.get("read")).get("mid")), ReceiptRank.READ)]
+    found += [(as_text(mid), ReceiptRank.DELIVERED) for mid in (delivered if isinstance(delivered, list) else ())]
     # Without the channel: an id that nobody knows may be of what a person of ours wrote.
     named = [DeliveryReceipt(message_id=message_id, rank=rank, at=at) for message_id, rank in found if message_id]
     yield from named

@@ -12,23 +12,23 @@ polling     updates that are asked for instead of sent
 files       where a file is, and how to get its bytes
 """
 
-from hermes.channels.telegram.api import WANTED, BotApi
-from hermes.channels.telegram.channel import Telegram
-from hermes.channels.telegram.files import File, file_in, look_up
-from hermes.channels.telegram.polling import Polled, polled
-from hermes.channels.telegram.setup import Profile, WebhookState, profile_in, webhook_in
+from hermes.channels.telegram.api import ALLOWED_UPDATES, BotApi
+from hermes.channels.telegram.bot_info import BotProfile, WebhookState, profile_in, webhook_state_in
+from hermes.channels.telegram.channel import TelegramChannel
+from hermes.channels.telegram.files import TelegramFile, file_in, look_up
+from hermes.channels.telegram.polling import PolledUpdates, updates_in
 
 __all__ = [
-    "WANTED",
+    "ALLOWED_UPDATES",
     "BotApi",
-    "File",
-    "Polled",
-    "Profile",
-    "Telegram",
+    "BotProfile",
+    "PolledUpdates",
+    "TelegramChannel",
+    "TelegramFile",
     "WebhookState",
     "file_in",
     "look_up",
-    "polled",
     "profile_in",
-    "webhook_in",
+    "updates_in",
+    "webhook_state_in",
 ]

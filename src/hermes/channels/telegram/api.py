@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from hermes.ports.channels import PlatformRequest
 
-WANTED = ("message", "business_message", "callback_query", "message_reaction", "my_chat_member")
+ALLOWED_UPDATES = ("message", "business_message", "callback_query", "message_reaction", "my_chat_member")
 """The kinds of updates that something follows from. Reactions come only to who asks for them."""
 
 _TOKEN = re.compile(r"(\d{1,20}):[A-Za-z0-9_-]{10,200}", re.ASCII)
@@ -46,7 +46,7 @@ class BotApi:
         """Have updates sent to an address, each with the secret in a header. Raises ValueError for a secret that Telegram would refuse."""
         if not _SECRET.fullmatch(secret):
             raise ValueError("a webhook's secret has 1 to 256 signs, of letters, digits, _ and -")
-        wanted = {"url": url, "secret_token": secret, "max_connections": max_connections, "allowed_updates": list(WANTED)}
+        wanted = {"url": url, "secret_token": secret, "max_connections": max_connections, "allowed_updates": list(ALLOWED_UPDATES)}
         return self.call("setWebhook", {**wanted, "drop_pending_updates": drop_pending})
 
     def delete_webhook(self, *, drop_pending: bool = False) -> PlatformRequest:
@@ -62,7 +62,7 @@ class BotApi:
     def updates(self, offset: int | None, *, wait_s: int = 50, limit: int = 100) -> PlatformRequest:
         """Ask for updates, and wait for one; `polled` reads the answer, and knows the next offset. An offset also says that all before it
         are stored: they are not given again. Whoever sends this waits longer than `wait_s`."""
-        wanted: dict[str, Any] = {"timeout": wait_s, "limit": limit, "allowed_updates": list(WANTED)}
+        wanted: dict[str, Any] = {"timeout": wait_s, "limit": limit, "allowed_updates": list(ALLOWED_UPDATES)}
         return self.call("getUpdates", wanted if offset is None else {"offset": offset, **wanted})
 
     # --- within a conversation

@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from hermes.channels.meta import a_count, check_secret
+from hermes.channels.meta import as_int, check_secret
 from hermes.channels.telegram.api import BotApi, secrets_of
+from hermes.channels.telegram.channel_ids import recipient_fields
 from hermes.channels.telegram.classify import classify
-from hermes.channels.telegram.entities import body, size
-from hermes.channels.telegram.parse import CALLBACK, happenings
-from hermes.channels.telegram.places import recipient
-from hermes.channels.text import read, split
+from hermes.channels.telegram.entities import message_body, message_size
+from hermes.channels.telegram.parse import CALLBACK_PREFIX, parse_events
+from hermes.channels.text import read_markdown, split
 from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, PlatformResponse, SendResult, Webhook
 from hermes.turn import Platform
 
-LIMIT = 4096
+MAX_TEXT_UTF16 = 4096
 """The longest text, in UTF-16 code units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telegram:
+class TelegramChannel:
     """The port Channel."""
 
     account: str
@@ -44,19 +44,19 @@ class Telegram:
         check_secret(webhook.headers.get("x-telegram-bot-api-secret-token"), [self.secret])
 
     def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
-        return happenings(webhook.body, account=self.account, bot_id=self.api.bot_id, username=self.username, now=now)
+        return parse_events(webhook.body, account=self.account, bot_id=self.api.bot_id, username=self.username, now=now)
 
     def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
         """Bodies with `text`, and `entities` where something in it is marked: nothing is left to a parser of theirs."""
-        return [body(part) for part in split(read(markdown), LIMIT, size)]
+        return [message_body(part) for part in split(read_markdown(markdown), MAX_TEXT_UTF16, message_size)]
 
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"text": body["text"]}
 
     def encode(self, body: Mapping[str, Any], to: Destination) -> PlatformRequest:
         # Without a preview: what a link's page says about itself is not ours, and it takes up the screen.
-        message = {**recipient(to), **body, "link_preview_options": {"is_disabled": True}}
-        answered = a_count(to.reply_to)
+        message = {**recipient_fields(to), **body, "link_preview_options": {"is_disabled": True}}
+        answered = as_int(to.reply_to)
         if answered is not None:
             # The message may be gone by now; the answer is still worth sending.
             message["reply_parameters"] = {"message_id": answered, "allow_sending_without_reply": True}
@@ -64,9 +64,9 @@ class Telegram:
 
     def typing(self, to: Destination, *, message_id: str | None) -> PlatformRequest | None:
         """Shows for 5 seconds that somebody types; after a button was pressed, answers that instead."""
-        if message_id is not None and message_id.startswith(CALLBACK):
-            return self.api.answer_callback(message_id.removeprefix(CALLBACK))
-        return self.api.call("sendChatAction", {**recipient(to), "action": "typing"})
+        if message_id is not None and message_id.startswith(CALLBACK_PREFIX):
+            return self.api.answer_callback(message_id.removeprefix(CALLBACK_PREFIX))
+        return self.api.call("sendChatAction", {**recipient_fields(to), "action": "typing"})
 
     def classify(self, reply: PlatformResponse) -> SendResult:
         return classify(reply, secrets_of(self.api, self.secret))

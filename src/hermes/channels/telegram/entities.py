@@ -14,45 +14,45 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hermes.channels.text import Document, Kind, Span, utf16
+from hermes.channels.text import RichText, Span, SpanKind, utf16_length
 
-MOST_ENTITIES = 100
+MAX_ENTITIES = 100
 """Of one message. Telegram leaves out the others without a word."""
 
-TOO_MUCH = 1 << 20
+OVER_LIMIT_SIZE = 1 << 20
 
 _TYPES = {
-    Kind.HEADING: "bold",
-    Kind.BOLD: "bold",
-    Kind.ITALIC: "italic",
-    Kind.STRIKE: "strikethrough",
-    Kind.LINK: "text_link",
-    Kind.CODE: "code",
-    Kind.BLOCK: "pre",
-    Kind.TABLE: "pre",
-    Kind.QUOTE: "blockquote",
+    SpanKind.HEADING: "bold",
+    SpanKind.BOLD: "bold",
+    SpanKind.ITALIC: "italic",
+    SpanKind.STRIKE: "strikethrough",
+    SpanKind.LINK: "text_link",
+    SpanKind.CODE: "code",
+    SpanKind.BLOCK: "pre",
+    SpanKind.TABLE: "pre",
+    SpanKind.QUOTE: "blockquote",
 }
-_MONOSPACED = frozenset({Kind.CODE, Kind.BLOCK, Kind.TABLE})
-_INTERRUPTED = frozenset({Kind.HEADING, Kind.BOLD, Kind.ITALIC, Kind.STRIKE})
+_MONOSPACED = frozenset({SpanKind.CODE, SpanKind.BLOCK, SpanKind.TABLE})
+_INTERRUPTED = frozenset({SpanKind.HEADING, SpanKind.BOLD, SpanKind.ITALIC, SpanKind.STRIKE})
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 
 
-def body(document: Document) -> Mapping[str, Any]:
+def message_body(document: RichText) -> Mapping[str, Any]:
     """A part of an answer as what is sent: `text`, and `entities` if there are any."""
-    found = entities(document)
+    found = entities_of(document)
     return {"text": document.text, "entities": found} if found else {"text": document.text}
 
 
-def size(document: Document) -> int:
+def message_size(document: RichText) -> int:
     """How much room a document takes: UTF-16 code units, and more than there is if it has too many entities."""
-    length, code = utf16(document.text), sum(1 for span in document.spans if span.kind is Kind.CODE)
+    length, code = utf16_length(document.text), sum(1 for span in document.spans if span.kind is SpanKind.CODE)
     # Code interrupts at most what each of the four kinds of lettering marks, so few spans are few entities, and need not be counted.
-    if len(document.spans) + len(_INTERRUPTED) * code <= MOST_ENTITIES or sum(1 for _ in _allowed(document)) <= MOST_ENTITIES:
+    if len(document.spans) + len(_INTERRUPTED) * code <= MAX_ENTITIES or sum(1 for _ in _allowed_spans(document)) <= MAX_ENTITIES:
         return length
-    return length + TOO_MUCH
+    return length + OVER_LIMIT_SIZE
 
 
-def entities(document: Document) -> Sequence[Mapping[str, Any]]:
+def entities_of(document: RichText) -> Sequence[Mapping[str, Any]]:
     """What is marked in a text, in order, an outer one before those in it."""
     # Telegram counts those two for one that Python counts once, so a place moves by as many as stand before it.
     wide = [found.start() for found in _ASTRAL.finditer(document.text)]
@@ -65,23 +65,23 @@ def entities(document: Document) -> Sequence[Mapping[str, Any]]:
             "type": _TYPES[span.kind],
             "offset": place(span.start),
             "length": place(span.end) - place(span.start),
-            **({"url": span.info} if span.kind is Kind.LINK else {}),
-            **({"language": span.info} if span.kind is Kind.BLOCK and span.info else {}),
+            **({"url": span.info} if span.kind is SpanKind.LINK else {}),
+            **({"language": span.info} if span.kind is SpanKind.BLOCK and span.info else {}),
         }
-        for span in sorted(_allowed(document), key=lambda span: (span.start, -span.end))
+        for span in sorted(_allowed_spans(document), key=lambda span: (span.start, -span.end))
     ]
 
 
-def _allowed(document: Document) -> Iterator[Span]:
+def _allowed_spans(document: RichText) -> Iterator[Span]:
     spans = document.spans
-    links = [span for span in spans if span.kind is Kind.LINK]
-    headings = [span for span in spans if span.kind is Kind.HEADING]
+    links = [span for span in spans if span.kind is SpanKind.LINK]
+    headings = [span for span in spans if span.kind is SpanKind.HEADING]
     code = [span for span in spans if span.kind in _MONOSPACED and not _is_in_any(span, links)]
     for span in spans:
         if span.kind in _INTERRUPTED:
-            if span.kind is not Kind.BOLD or not _is_in_any(span, headings):
-                yield from _around(span, code, document.text)
-        elif span.kind is Kind.LINK:
+            if span.kind is not SpanKind.BOLD or not _is_in_any(span, headings):
+                yield from _cut_out_code(span, code, document.text)
+        elif span.kind is SpanKind.LINK:
             if document.text[span.start : span.end] != span.info:  # an address in the text is a link by itself
                 yield span
         elif span.kind not in _MONOSPACED or not _is_in_any(span, links):
@@ -94,7 +94,7 @@ def _is_in_any(span: Span, others: Sequence[Span]) -> bool:
     return last >= 0 and span.end <= others[last].end
 
 
-def _around(span: Span, code: Sequence[Span], text: str) -> Iterator[Span]:
+def _cut_out_code(span: Span, code: Sequence[Span], text: str) -> Iterator[Span]:
     """What is left of a span without the code in it, and without white space at the ends."""
     start = span.start
     first = bisect_left(code, start, key=lambda other: other.start)

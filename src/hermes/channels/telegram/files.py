@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hermes.channels.meta import a_count, a_text, an_object, parsed
+from hermes.channels.meta import as_int, as_object, as_text, parse_object
 from hermes.channels.telegram.api import BotApi
-from hermes.channels.telegram.said import SCHEME
+from hermes.channels.telegram.content import SCHEME
 from hermes.ports.channels import PlatformRequest, PlatformResponse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class TelegramFile:
     """A file that can be fetched."""
 
     call: PlatformRequest
@@ -30,9 +30,9 @@ def look_up(api: BotApi, reference: str) -> PlatformRequest | None:
     return api.file(file_id) if reference.startswith(SCHEME) and file_id else None
 
 
-def file_in(api: BotApi, reply: PlatformResponse) -> File | None:
+def file_in(api: BotApi, reply: PlatformResponse) -> TelegramFile | None:
     """The file that an answer names; None where it names none."""
-    body = parsed(reply.body) if 200 <= reply.status < 300 else None
-    found = an_object(body.get("result")) if body is not None and body.get("ok") is True else {}
-    call = api.download(a_text(found.get("file_path")))
-    return None if call is None else File(call=call, bytes=a_count(found.get("file_size")))
+    body = parse_object(reply.body) if 200 <= reply.status < 300 else None
+    found = as_object(body.get("result")) if body is not None and body.get("ok") is True else {}
+    call = api.download(as_text(found.get("file_path")))
+    return None if call is None else TelegramFile(call=call, bytes=as_int(found.get("file_size")))

@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from hermes.channels.meta import a_count, a_text, an_object, moment, objects, parsed
-from hermes.channels.references import reference_of
-from hermes.channels.telegram.addressed import is_addressed
-from hermes.channels.telegram.places import channel_of, thread_of
-from hermes.channels.telegram.said import Said, said_in
+from hermes.channels.file_references import reference_of
+from hermes.channels.meta import as_int, as_object, as_text, as_time, objects_in, parse_object
+from hermes.channels.telegram.channel_ids import channel_id_of, thread_of
+from hermes.channels.telegram.content import TelegramContent, content_of
+from hermes.channels.telegram.mentions import is_addressed
 from hermes.ports.channels import IdChanged, Ignored, InboundEvent, InboundMessage, ReachabilityChanged, Reaction
 from hermes.turn import Envelope, MessageEvent, Platform
 
-CALLBACK = "callback:"
+CALLBACK_PREFIX = "callback:"
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class TelegramUpdate:
     """Whose update it is, and which."""
 
     account: str
@@ -39,69 +39,69 @@ class Here:
     now: datetime
 
 
-def happenings(body: bytes, *, account: str, bot_id: str, username: str | None, now: datetime) -> list[InboundEvent]:
+def parse_events(body: bytes, *, account: str, bot_id: str, username: str | None, now: datetime) -> list[InboundEvent]:
     """Everything that an update holds. It is one thing, but for an update that is none."""
-    update = parsed(body)
+    update = parse_object(body)
     if update is None:
         return [Ignored(reason="not JSON")]
-    number = a_count(update.get("update_id"))
+    number = as_int(update.get("update_id"))
     if number is None:
         return [Ignored(reason="not an update")]
-    here = Here(account, bot_id, username, f"{bot_id}:{number}", now)
-    found = [happening_in(kind, an_object(value), here) for kind, value in update.items() if kind != "update_id"]
+    here = TelegramUpdate(account, bot_id, username, f"{bot_id}:{number}", now)
+    found = [parse_event(kind, as_object(value), here) for kind, value in update.items() if kind != "update_id"]
     return found or [Ignored(reason="empty update")]
 
 
-def happening_in(kind: str, value: Mapping[str, Any], here: Here) -> InboundEvent:
-    read = READERS.get(kind)
+def parse_event(kind: str, value: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:
+    read = EVENT_PARSERS.get(kind)
     if read is not None:
         return read(value, here)
-    return Ignored(reason=kind if kind in KNOWN else "unknown kind")
+    return Ignored(reason=kind if kind in IGNORED_KINDS else "unknown kind")
 
 
 # --- messages
 
 
-def message_read(message: Mapping[str, Any], here: Here) -> InboundEvent:
-    chat, sender = an_object(message.get("chat")), an_object(message.get("from"))
-    moved = moved_in(message)
-    said = said_in(message)
+def parse_message(message: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:
+    chat, sender = as_object(message.get("chat")), as_object(message.get("from"))
+    moved = parse_migration(message)
+    said = content_of(message)
     if moved is not None:
         return moved
-    reason = unheard(message, chat, sender) or ("service message" if said is None else "")
+    reason = ignore_reason(message, chat, sender) or ("service message" if said is None else "")
     if not reason and is_group(chat) and not is_addressed(message, bot_id=here.bot_id, username=here.username):
         reason = "not addressed"
     if said is None or reason:
         return Ignored(reason=reason)
-    answered = an_object(message.get("reply_to_message"))
+    answered = as_object(message.get("reply_to_message"))
     return InboundMessage(
-        envelope=envelope(message, sender, said, here),
-        message_id=a_text(message.get("message_id")),
+        envelope=build_envelope(message, sender, said, here),
+        message_id=as_text(message.get("message_id")),
         media=(said.media,) if said.media is not None else (),
-        album=a_text(message.get("media_group_id")) or None,
-        reply_to=a_text(answered.get("message_id")) or None if "forum_topic_created" not in answered else None,
-        name=name_of(sender),
+        album=as_text(message.get("media_group_id")) or None,
+        reply_to=as_text(answered.get("message_id")) or None if "forum_topic_created" not in answered else None,
+        name=sender_name(sender),
     )
 
 
-def moved_in(message: Mapping[str, Any]) -> IdChanged | None:
+def parse_migration(message: Mapping[str, Any]) -> IdChanged | None:
     """A group that became a supergroup says so twice: under its old number, and under its new one."""
-    here = a_text(an_object(message.get("chat")).get("id"))
-    to, come_from = a_text(message.get("migrate_to_chat_id")), a_text(message.get("migrate_from_chat_id"))
+    here = as_text(as_object(message.get("chat")).get("id"))
+    to, come_from = as_text(message.get("migrate_to_chat_id")), as_text(message.get("migrate_from_chat_id"))
     if here and to:
         return IdChanged(old=here, new=to)
     return IdChanged(old=come_from, new=here) if here and come_from else None
 
 
-def unheard(message: Mapping[str, Any], chat: Mapping[str, Any], sender: Mapping[str, Any]) -> str:
+def ignore_reason(message: Mapping[str, Any], chat: Mapping[str, Any], sender: Mapping[str, Any]) -> str:
     """Why nobody is to be answered; empty where somebody is."""
-    if not a_text(chat.get("id")) or not a_text(message.get("message_id")):
+    if not as_text(chat.get("id")) or not as_text(message.get("message_id")):
         return "incomplete"
     if sender.get("is_bot") is True or "sender_business_bot" in message:
         return "from a bot"  # two bots that answer each other never stop
-    if "sender_chat" in message or not a_text(sender.get("id")):
+    if "sender_chat" in message or not as_text(sender.get("id")):
         return "from a chat"
-    if message.get("business_connection_id") and a_text(sender.get("id")) != a_text(chat.get("id")):
+    if message.get("business_connection_id") and as_text(sender.get("id")) != as_text(chat.get("id")):
         return "from the business itself"
     if chat.get("is_direct_messages") is True:
         return "to a channel"
@@ -110,14 +110,14 @@ def unheard(message: Mapping[str, Any], chat: Mapping[str, Any], sender: Mapping
 
 def is_group(chat: Mapping[str, Any]) -> bool:
     """By its type, or by its number where an old update has none."""
-    kind = a_text(chat.get("type"))
-    return kind != "private" if kind else (a_count(chat.get("id")) or 0) < 0
+    kind = as_text(chat.get("type"))
+    return kind != "private" if kind else (as_int(chat.get("id")) or 0) < 0
 
 
-def envelope(message: Mapping[str, Any], sender: Mapping[str, Any], said: Said, here: Here) -> Envelope:
+def build_envelope(message: Mapping[str, Any], sender: Mapping[str, Any], said: TelegramContent, here: TelegramUpdate) -> Envelope:
     event = MessageEvent(
         platform=Platform.TELEGRAM,
-        sender_id=a_text(sender.get("id")),
+        sender_id=as_text(sender.get("id")),
         text=said.text,
         media_url=reference_of(said.media, here.account),
         media_type=said.media_type,
@@ -125,73 +125,76 @@ def envelope(message: Mapping[str, Any], sender: Mapping[str, Any], said: Said, 
     return Envelope(
         event=event,
         account=here.account,
-        channel_id=channel_of(message),
+        channel_id=channel_id_of(message),
         event_key=here.event_key,
-        sent_at=moment(message.get("date"), now=here.now),
+        sent_at=as_time(message.get("date"), now=here.now),
         thread=thread_of(message),
-        is_shared=is_group(an_object(message.get("chat"))),
+        is_shared=is_group(as_object(message.get("chat"))),
     )
 
 
-def name_of(sender: Mapping[str, Any]) -> str | None:
-    whole = " ".join(filter(None, (a_text(sender.get("first_name")), a_text(sender.get("last_name")))))
-    return whole or a_text(sender.get("username")) or None
+def sender_name(sender: Mapping[str, Any]) -> str | None:
+    whole = " ".join(filter(None, (as_text(sender.get("first_name")), as_text(sender.get("last_name")))))
+    return whole or as_text(sender.get("username")) or None
 
 
 # --- what is no message
 
 
-def callback_read(callback: Mapping[str, Any], here: Here) -> InboundEvent:
+def parse_callback(callback: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:
     """A pressed button. When it was pressed nobody says; the message's own date is that of the question."""
-    message, sender = an_object(callback.get("message")), an_object(callback.get("from"))
-    data, callback_id = a_text(callback.get("data")), a_text(callback.get("id"))
-    if not (data and callback_id and channel_of(message) and a_text(sender.get("id"))) or sender.get("is_bot") is True:
+    message, sender = as_object(callback.get("message")), as_object(callback.get("from"))
+    data, callback_id = as_text(callback.get("data")), as_text(callback.get("id"))
+    if not (data and callback_id and channel_id_of(message) and as_text(sender.get("id"))) or sender.get("is_bot") is True:
         return Ignored(reason="callback_query")
     undated = {key: value for key, value in message.items() if key != "date"}
     return InboundMessage(
-        envelope=envelope(undated, sender, Said(data), here),
-        message_id=f"{CALLBACK}{callback_id}",
-        reply_to=a_text(message.get("message_id")) or None,
-        name=name_of(sender),
+        envelope=build_envelope(undated, sender, TelegramContent(data), here),
+        message_id=f"{CALLBACK_PREFIX}{callback_id}",
+        reply_to=as_text(message.get("message_id")) or None,
+        name=sender_name(sender),
     )
 
 
-def reaction_read(reaction: Mapping[str, Any], here: Here) -> InboundEvent:  # noqa: ARG001 - all readers are called alike
+def parse_reaction(reaction: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:  # noqa: ARG001 - all readers are called alike
     """The newest of somebody's reactions to a message; of several that are there at once it is the last."""
-    message_id = a_text(reaction.get("message_id"))
-    who = an_object(reaction.get("user")) or an_object(reaction.get("actor_chat"))
-    if not message_id or not a_text(who.get("id")):
+    message_id = as_text(reaction.get("message_id"))
+    who = as_object(reaction.get("user")) or as_object(reaction.get("actor_chat"))
+    if not message_id or not as_text(who.get("id")):
         return Ignored(reason="message_reaction")
-    shown = [emoji_of(kind) for kind in objects(reaction.get("new_reaction"))]
+    shown = [emoji_of(kind) for kind in objects_in(reaction.get("new_reaction"))]
     return Reaction(
-        message_id=message_id, sender_id=a_text(who.get("id")), emoji=shown[-1] if shown else "", channel_id=channel_of(reaction) or None
+        message_id=message_id,
+        sender_id=as_text(who.get("id")),
+        emoji=shown[-1] if shown else "",
+        channel_id=channel_id_of(reaction) or None,
     )
 
 
 def emoji_of(kind: Mapping[str, Any]) -> str:
     """A reaction as a sign. A picture of somebody's own is one that nobody can name."""
-    return a_text(kind.get("emoji")) or ("⭐" if kind.get("type") == "paid" else "\N{REPLACEMENT CHARACTER}")
+    return as_text(kind.get("emoji")) or ("⭐" if kind.get("type") == "paid" else "\N{REPLACEMENT CHARACTER}")
 
 
-def membership_read(change: Mapping[str, Any], here: Here) -> InboundEvent:  # noqa: ARG001 - all readers are called alike
+def parse_membership(change: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:  # noqa: ARG001 - all readers are called alike
     """The bot's own standing in a chat. For a person the chat's number is theirs; a group is reached, or not, as a whole."""
-    chat_id = a_text(an_object(change.get("chat")).get("id"))
-    member = an_object(change.get("new_chat_member"))
-    status = a_text(member.get("status"))
+    chat_id = as_text(as_object(change.get("chat")).get("id"))
+    member = as_object(change.get("new_chat_member"))
+    status = as_text(member.get("status"))
     if not chat_id or not status:
         return Ignored(reason="my_chat_member")
     is_mute = status == "restricted" and (member.get("is_member") is False or member.get("can_send_messages") is False)
     return ReachabilityChanged(sender_id=chat_id, is_reachable=status not in ("kicked", "left") and not is_mute)
 
 
-READERS: Mapping[str, Callable[[Mapping[str, Any], Here], InboundEvent]] = {
-    "message": message_read,
-    "business_message": message_read,
-    "callback_query": callback_read,
-    "message_reaction": reaction_read,
-    "my_chat_member": membership_read,
+EVENT_PARSERS: Mapping[str, Callable[[Mapping[str, Any], TelegramUpdate], InboundEvent]] = {
+    "message": parse_message,
+    "business_message": parse_message,
+    "callback_query": parse_callback,
+    "message_reaction": parse_reaction,
+    "my_chat_member": parse_membership,
 }
-KNOWN = frozenset(
+IGNORED_KINDS = frozenset(
     {
         "edited_message",
         "channel_post",

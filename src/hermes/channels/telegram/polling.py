@@ -10,12 +10,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hermes.channels.meta import a_count, objects, parsed
+from hermes.channels.meta import as_int, objects_in, parse_object
 from hermes.ports.channels import PlatformResponse, Webhook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Polled:
+class PolledUpdates:
     """What an answer to `updates` holds."""
 
     webhooks: Sequence[Webhook]
@@ -25,14 +25,14 @@ class Polled:
     forgotten; and it must be so, because after a quiet week Telegram goes on with any number, also with a smaller one."""
 
 
-def polled(reply: PlatformResponse) -> Polled | None:
+def updates_in(reply: PlatformResponse) -> PolledUpdates | None:
     """The updates in an answer; None where it is no such answer, and `classify` says why. Then the same offset is asked for again."""
-    body = parsed(reply.body)
+    body = parse_object(reply.body)
     if reply.status != 200 or body is None or body.get("ok") is not True or not isinstance(body.get("result"), list):
         return None
-    updates = objects(body["result"])
-    numbers = [number for update in updates if (number := a_count(update.get("update_id"))) is not None]
-    return Polled(
+    updates = objects_in(body["result"])
+    numbers = [number for update in updates if (number := as_int(update.get("update_id"))) is not None]
+    return PolledUpdates(
         webhooks=[Webhook(headers={}, body=json.dumps(update).encode()) for update in updates],
         offset=numbers[-1] + 1 if numbers else None,
     )

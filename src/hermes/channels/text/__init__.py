@@ -17,9 +17,32 @@ part and counts it:
     parts = split(read(answer, style), 4096, lambda part: len(with_marks(part)))
 """
 
-from hermes.channels.text.document import BLOCKS, Document, Kind, Size, Span, in_characters, in_utf8, in_utf16, utf16
-from hermes.channels.text.read import read
+from hermes.channels.text.read_markdown import read_markdown
+from hermes.channels.text.rich_text import (
+    BLOCK_KINDS,
+    RichText,
+    SizeFunction,
+    Span,
+    SpanKind,
+    count_characters,
+    count_utf8_bytes,
+    count_utf16_units,
+    utf16_length,
+)
 from hermes.channels.text.split import split
 from hermes.channels.text.style import Style
 
-__all__ = ["BLOCKS", "Document", "Kind", "Size", "Span", "Style", "in_characters", "in_utf8", "in_utf16", "read", "split", "utf16"]
+__all__ = [
+    "BLOCK_KINDS",
+    "RichText",
+    "SizeFunction",
+    "Span",
+    "SpanKind",
+    "Style",
+    "count_characters",
+    "count_utf8_bytes",
+    "count_utf16_units",
+    "read_markdown",
+    "split",
+    "utf16_length",
+]

@@ -24,14 +24,14 @@ from markdown_it.token import Token
 
 _NAME = re.compile(r"(?<![\w_])__[a-z][a-z0-9_]{0,60}__(?![\w_])", re.ASCII)
 
-DEEPEST = 32
+MAX_NESTING = 32
 """Quotes and lists within each other. What lies deeper the parser leaves out."""
 
 
-def parse(markdown: str) -> Sequence[Token] | None:
+def parse_markdown(markdown: str) -> Sequence[Token] | None:
     """The parser's tokens; None where the text is nested deeper than anybody writes, and the parser would leave something out."""
     tokens: list[Token] = _PARSER.parse(markdown)
-    return None if any(token.level >= DEEPEST - 1 for token in tokens) else tokens
+    return None if any(token.level >= MAX_NESTING - 1 for token in tokens) else tokens
 
 
 def _emphasis(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - the parser's signature
@@ -73,8 +73,8 @@ def _is_written_without_spaces(character: str) -> bool:
     return unicodedata.east_asian_width(character) in "WF" or "\u0e00" <= character <= "\u0eff"
 
 
-def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST})
+def _make_parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING})
     parser.enable(["table", "strikethrough"]).disable(["code", "lheading", "reference", "html_block", "html_inline"])
     parser.inline.ruler.at("emphasis", _emphasis)
     fence = make_fence_rule(disallow_marker_in_info=("~", "`"))
@@ -82,4 +82,4 @@ def _parser() -> MarkdownIt:
     return parser
 
 
-_PARSER = _parser()
+_PARSER = _make_parser()

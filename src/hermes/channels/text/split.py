@@ -10,10 +10,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hermes.channels.text.clusters import is_boundary, last_boundary
-from hermes.channels.text.document import BLOCKS, Document, Kind, Size, Span, clipped
+from hermes.channels.text.graphemes import is_boundary, last_boundary
+from hermes.channels.text.rich_text import BLOCK_KINDS, RichText, SizeFunction, Span, SpanKind, clip_spans
 
-SMALLEST_LIMIT = 16
+MIN_LIMIT = 16
 
 _SPACE = (
     "[ \\t\\n\\u1680\\u2000-\\u2006\\u2008-\\u200a\\u2028\\u2029\\u205f\\u3000]"  # where a line may break: no-break spaces are not in it
@@ -34,7 +34,7 @@ _INVISIBLE = re.compile(
 )
 
 
-def split(document: Document, limit: int, size: Size) -> Sequence[Document]:
+def split(document: RichText, limit: int, size: SizeFunction) -> Sequence[RichText]:
     """The document in parts of at most `limit`, as `size` measures them. White space at the joins is left out; nothing else that can be
     seen is lost.
 
@@ -42,11 +42,11 @@ def split(document: Document, limit: int, size: Size) -> Sequence[Document]:
     counts them, nor within a span that fits into a part: only a longer one is closed and opened again. A heading stays with what it is the
     heading of. No part is blank; a blank document has none. Only a character that is larger than the limit by itself is cut, between code
     points. Linear in the length."""
-    if limit < SMALLEST_LIMIT:
-        raise ValueError(f"a limit of {limit} is too small to write anything in; the smallest is {SMALLEST_LIMIT}")
+    if limit < MIN_LIMIT:
+        raise ValueError(f"a limit of {limit} is too small to write anything in; the smallest is {MIN_LIMIT}")
     parts = []
-    rest = _Rest(document)
-    rest.skip(_join(rest.window(2 * limit), 0))
+    rest = _RemainingText(document)
+    rest.skip(_space_after_cut(rest.window(2 * limit), 0))
     while (window := rest.window(2 * limit)).text:
         part, done = _first_part(window, limit, size)
         rest.skip(done)
@@ -56,18 +56,18 @@ def split(document: Document, limit: int, size: Size) -> Sequence[Document]:
 
 
 @dataclass(slots=True)
-class _Rest:
+class _RemainingText:
     """What is left of a document. Looks only at what is near, so that a long document is not walked again for each part."""
 
-    document: Document
+    document: RichText
     at: int = 0
     spans_begun: int = 0
     spans_open: Sequence[Span] = ()
     """Those that began before here and end behind it."""
 
-    def window(self, length: int) -> Document:
+    def window(self, length: int) -> RichText:
         end = self.at + length
-        return Document(self.document.text[self.at : end], clipped(self._spans_before(end), self.at, end))
+        return RichText(self.document.text[self.at : end], clip_spans(self._spans_before(end), self.at, end))
 
     def skip(self, length: int) -> None:
         begun = self._spans_before(self.at + length)
@@ -80,10 +80,10 @@ class _Rest:
         return [*self.spans_open, *self.document.spans[self.spans_begun : end]]
 
 
-def _first_part(window: Document, limit: int, size: Size) -> tuple[Document | None, int]:
+def _first_part(window: RichText, limit: int, size: SizeFunction) -> tuple[RichText | None, int]:
     """The first part of what is left, None if nothing in it can be seen; and how much of the text is done with."""
-    lead = _end(_INVISIBLE, window.text)
-    most = _furthest(window, limit, size)
+    lead = _match_length(_INVISIBLE, window.text)
+    most = _max_fitting_length(window, limit, size)
     if lead >= most:
         return None, lead
     while True:
@@ -91,11 +91,11 @@ def _first_part(window: Document, limit: int, size: Size) -> tuple[Document | No
         part = window.slice(0, len(window.text[:end].rstrip()))
         # A size that counts markup may be larger for a shorter text, whose marks are closed at another place.
         if size(part) <= limit or end <= lead + 1:
-            return part, end + _join(window, end)
+            return part, end + _space_after_cut(window, end)
         most = end - 1
 
 
-def _furthest(window: Document, limit: int, size: Size) -> int:
+def _max_fitting_length(window: RichText, limit: int, size: SizeFunction) -> int:
     """How much of the text fits at most."""
     longest = min(limit, len(window.text))
     if size(window.slice(0, longest)) <= limit:
@@ -103,16 +103,16 @@ def _furthest(window: Document, limit: int, size: Size) -> int:
     return max(1, bisect_right(range(longest), limit, key=lambda end: size(window.slice(0, end))) - 1)
 
 
-def _best_cut(window: Document, lead: int, most: int, fits: Callable[[Document], bool]) -> int:
+def _best_cut(window: RichText, lead: int, most: int, fits: Callable[[RichText], bool]) -> int:
     """Where to end a part that could end at `most`, and must not end before the first thing that is to be seen, at `lead`."""
     text = window.text
     whole = next(
         (span.start for span in window.spans if lead < span.start < most < span.end and fits(window.slice(span.start, span.end))), most
     )
-    kept = _Kept.of(window, whole)
+    kept = _UnbreakableRanges.of(window, whole)
 
     def is_good(place: int) -> bool:
-        return not kept.holds(place) and is_boundary(text, place) and is_boundary(text, place + _join(window, place))
+        return not kept.holds(place) and is_boundary(text, place) and is_boundary(text, place + _space_after_cut(window, place))
 
     def last_good(ends: re.Pattern[str]) -> re.Match[str] | None:
         found = reversed(list(ends.finditer(text, 0, min(len(text), whole + 2))))
@@ -129,26 +129,30 @@ def _best_cut(window: Document, lead: int, most: int, fits: Callable[[Document],
     return last_boundary(text, lead + 1, most) if good is None else good
 
 
-def _is_word(window: Document, start: int, fits: Callable[[Document], bool]) -> bool:
+def _is_word(window: RichText, start: int, fits: Callable[[RichText], bool]) -> bool:
     """Whether what begins here has an end that fits into a part; else it is cut anyway, and better late than early."""
     end = _WORD.search(window.text, start + 1)
     return fits(window.slice(start, end.start() if end else len(window.text)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _UnbreakableRanges:
     """What is kept together within a part: spans, and a heading with the beginning of what follows. Disjoint, in order."""
 
     starts: Sequence[int]
     ends: Sequence[int]
 
     @classmethod
-    def of(cls, window: Document, most: int) -> _Kept:
+    def of(cls, window: RichText, most: int) -> _UnbreakableRanges:
         starts, ends = [], [0]
         for span in window.spans:
             if span.end <= most and span.start >= ends[-1]:
                 starts.append(span.start)
-                follows = span.end + _end(_SPACES, window.text, span.end) + 1 if span.kind is Kind.HEADING and span.start > 0 else span.end
+                follows = (
+                    span.end + _match_length(_SPACES, window.text, span.end) + 1
+                    if span.kind is SpanKind.HEADING and span.start > 0
+                    else span.end
+                )
                 ends.append(follows)
         return cls(starts, ends[1:])
 
@@ -158,16 +162,16 @@ class _Kept:
         return last >= 0 and place < self.ends[last]
 
 
-def _join(window: Document, place: int) -> int:
+def _space_after_cut(window: RichText, place: int) -> int:
     """How much white space is left out after a cut. In code it is lines; what stands before the next line's first word is part of it."""
-    blocks = [span for span in window.spans if span.kind in BLOCKS and span.end > place]
+    blocks = [span for span in window.spans if span.kind in BLOCK_KINDS and span.end > place]
     if blocks and blocks[0].start < place:
-        return _end(_BLANK_LINES, window.text, place)
-    end = place + _end(_SPACES, window.text, place)
+        return _match_length(_BLANK_LINES, window.text, place)
+    end = place + _match_length(_SPACES, window.text, place)
     return min([end, *(span.start for span in blocks)]) - place
 
 
-def _end(pattern: re.Pattern[str], text: str, start: int = 0) -> int:
+def _match_length(pattern: re.Pattern[str], text: str, start: int = 0) -> int:
     """How much of a text a pattern takes that also takes nothing."""
     found = pattern.match(text, start)
     return found.end() - start if found else 0

@@ -6,18 +6,18 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from hermes.channels.text.document import Document, Kind, Span
+from hermes.channels.text.rich_text import RichText, Span, SpanKind
 
 
-def aligned(rows: Sequence[Sequence[str]], sides: Sequence[str]) -> Sequence[str]:
+def align_columns(rows: Sequence[Sequence[str]], sides: Sequence[str]) -> Sequence[str]:
     """Lines whose columns stand below each other. The first row is the heading; a side is `right`, `center`, or else left."""
     cells = [[" ".join(cell.split()) for cell in row] for row in rows]
-    widths = [max(map(width_of, column)) for column in zip(*cells, strict=True)]
-    head, *body = (" | ".join(map(_padded, row, widths, sides)).rstrip() for row in cells)
+    widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
+    head, *body = (" | ".join(map(_pad, row, widths, sides)).rstrip() for row in cells)
     return [head, "-+-".join("-" * width for width in widths), *body]
 
 
-def in_lines(rows: Sequence[Sequence[Document]]) -> Iterator[tuple[Document, bool]]:
+def rows_as_lines(rows: Sequence[Sequence[RichText]]) -> Iterator[tuple[RichText, bool]]:
     """For each row a line for each of its cells, `heading: cell`, the first one bold; and whether the line starts a row."""
     heads, *body = rows
     for row in body or [heads]:
@@ -29,12 +29,12 @@ def in_lines(rows: Sequence[Sequence[Document]]) -> Iterator[tuple[Document, boo
             spans = [replace(span, start=span.start + len(lead), end=span.end + len(lead)) for span in cell.spans]
             text = lead + cell.text
             if starts_row:
-                spans = [Span(Kind.BOLD, 0, len(text)), *(span for span in spans if span.kind is not Kind.BOLD)]
-            yield Document(text, spans), starts_row
+                spans = [Span(SpanKind.BOLD, 0, len(text)), *(span for span in spans if span.kind is not SpanKind.BOLD)]
+            yield RichText(text, spans), starts_row
             starts_row = False
 
 
-def width_of(text: str) -> int:
+def display_width(text: str) -> int:
     """How many columns a text takes: signs of East Asia and pictures two, marks none."""
     if text.isascii():
         return len(text)
@@ -43,7 +43,7 @@ def width_of(text: str) -> int:
     )
 
 
-def _padded(text: str, width: int, side: str) -> str:
-    missing = width - width_of(text)
+def _pad(text: str, width: int, side: str) -> str:
+    missing = width - display_width(text)
     before = missing if side == "right" else missing // 2 if side == "center" else 0
     return " " * before + text + " " * (missing - before)

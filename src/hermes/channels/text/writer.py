@@ -11,21 +11,21 @@ from urllib.parse import unquote
 
 from markdown_it.token import Token
 
-from hermes.channels.text.document import BLOCKS, Document, Kind, Span
+from hermes.channels.text.rich_text import BLOCK_KINDS, RichText, Span, SpanKind
 from hermes.channels.text.style import Style
-from hermes.channels.text.tables import aligned, in_lines, width_of
+from hermes.channels.text.tables import align_columns, display_width, rows_as_lines
 
-_MARKS = {"strong": Kind.BOLD, "em": Kind.ITALIC, "s": Kind.STRIKE}
+_MARKS = {"strong": SpanKind.BOLD, "em": SpanKind.ITALIC, "s": SpanKind.STRIKE}
 _LINE_BREAK = re.compile(r" ?<br\s{0,9}/?> ?", re.IGNORECASE)
 _BLANK_LINES = re.compile(r"^(?:[ \t]*\n)+")
 _TASK = re.compile(r"\[([ xX])\] ")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,32}")
-_REACHABLE = ("http://", "https://", "tg://")
-_SPOKEN = ("mailto:", "tel:")
+_LINK_SCHEMES = ("http://", "https://", "tg://")
+_SPELLED_SCHEMES = ("mailto:", "tel:")
 
 
 @dataclass(slots=True)
-class _Around:
+class _LinePrefix:
     """A quote or an item, and what it puts before its lines."""
 
     first: str
@@ -35,7 +35,7 @@ class _Around:
 
 
 @dataclass(slots=True)
-class _List:
+class _OpenList:
     """A list on its way."""
 
     number: int
@@ -48,42 +48,42 @@ class _List:
 
 
 @dataclass(slots=True)
-class _Mark:
+class _OpenMark:
     """A mark that waits for its end. It starts where the first text in it does."""
 
-    kind: Kind
+    kind: SpanKind
     info: str
     first_piece: int
     start: int | None = None
 
 
 @dataclass(slots=True)
-class Writer:
+class RichTextWriter:
     """Writes blocks below each other, each with the space that it needs, and counts along."""
 
     style: Style
     pieces: list[str] = field(default_factory=list)
     length: int = 0
     spans: list[Span] = field(default_factory=list)
-    marks: list[_Mark] = field(default_factory=list)
+    marks: list[_OpenMark] = field(default_factory=list)
     """Those that are open."""
-    waiting: list[_Mark] = field(default_factory=list)
+    waiting: list[_OpenMark] = field(default_factory=list)
     """Those of them that no text has come for yet."""
-    depths: Counter[Kind] = field(default_factory=Counter)
+    depths: Counter[SpanKind] = field(default_factory=Counter)
     """How many of a kind lie in each other; the outermost is the one that counts."""
-    around: list[_Around] = field(default_factory=list)
-    lists: list[_List] = field(default_factory=list)
+    around: list[_LinePrefix] = field(default_factory=list)
+    lists: list[_OpenList] = field(default_factory=list)
     gap: int = 0
     """Line ends that are due before the next text."""
     is_at_start: bool = True
     """Of a line, and what stands before it is still to be written."""
 
-    def document(self) -> Document:
+    def document(self) -> RichText:
         text = "".join(self.pieces)
-        spans = [trimmed for span in self.spans if (trimmed := _trimmed(span, text)) is not None]
+        spans = [trimmed for span in self.spans if (trimmed := _trim_span(span, text)) is not None]
         spans.reverse()  # of equal extent the outer one was closed last, and comes first
         spans.sort(key=lambda span: (span.start, -span.end))
-        return Document(text, spans)
+        return RichText(text, spans)
 
     # --- blocks
 
@@ -103,7 +103,7 @@ class Writer:
                 self.end(token)
             elif token.type == "fence":
                 language = _LANGUAGE.search(token.info)
-                self.verbatim(token.content, Kind.BLOCK, language[0] if language else "")
+                self.verbatim(token.content, SpanKind.BLOCK, language[0] if language else "")
             elif token.type == "hr" and self.style.rule:
                 self.write(self.style.rule)
                 self.rest()
@@ -111,19 +111,19 @@ class Writer:
 
     def begin(self, token: Token) -> None:
         if token.type == "heading_open":
-            self.mark(Kind.HEADING, token.tag.removeprefix("h"))
+            self.mark(SpanKind.HEADING, token.tag.removeprefix("h"))
         elif token.type == "blockquote_open":
-            self.depths[Kind.QUOTE] += 1
-            self.around.append(_Around(self.style.quote, self.style.quote))
+            self.depths[SpanKind.QUOTE] += 1
+            self.around.append(_LinePrefix(self.style.quote, self.style.quote))
         elif token.type == "bullet_list_open":
-            self.lists.append(_List(-1, "", token.level))
+            self.lists.append(_OpenList(-1, "", token.level))
         elif token.type == "ordered_list_open":
-            self.lists.append(_List(int(token.attrs.get("start", 1)), token.markup, token.level))
+            self.lists.append(_OpenList(int(token.attrs.get("start", 1)), token.markup, token.level))
         elif token.type == "list_item_open":
             here = self.lists[-1]
             before = f"{here.number}{here.mark} " if here.number >= 0 else self.style.bullet
             here.number += here.number >= 0
-            self.around.append(_Around(before, " " * len(before)))
+            self.around.append(_LinePrefix(before, " " * len(before)))
 
     def end(self, token: Token) -> None:
         if token.type == "heading_close":
@@ -133,9 +133,9 @@ class Writer:
                 self.lists[-1].gap = 1 if token.hidden else 2
         elif token.type == "blockquote_close":
             quote = self.around.pop()
-            self.depths[Kind.QUOTE] -= 1
-            if quote.is_begun and not self.depths[Kind.QUOTE]:
-                self.spans.append(Span(Kind.QUOTE, quote.start, self.length))
+            self.depths[SpanKind.QUOTE] -= 1
+            if quote.is_begun and not self.depths[SpanKind.QUOTE]:
+                self.spans.append(Span(SpanKind.QUOTE, quote.start, self.length))
         elif token.type in ("bullet_list_close", "ordered_list_close"):
             self.lists.pop()
         elif token.type == "list_item_close":
@@ -150,7 +150,7 @@ class Writer:
             self.gap = self.lists[-1].gap if self.lists else 2
             self.is_at_start = True
 
-    def verbatim(self, text: str, kind: Kind, info: str = "") -> None:
+    def verbatim(self, text: str, kind: SpanKind, info: str = "") -> None:
         """Lines that are what they are, white space too: nothing is put before them, or it would be copied along."""
         lines = _BLANK_LINES.sub("", text.rstrip())
         if not lines:
@@ -175,28 +175,28 @@ class Writer:
 
     def table(self, tokens: Sequence[Token]) -> None:
         """Aligned where it fits a phone; else a row is a few lines: what the column is called, and what stands in it."""
-        rows: list[list[Document]] = []
+        rows: list[list[RichText]] = []
         sides: list[str] = []
         for before, token in pairwise(tokens):
             if before.type == "tr_open":
                 rows.append([])
             if token.type == "inline":
-                cell = Writer(self.style)
+                cell = RichTextWriter(self.style)
                 cell.inline(token.children or ())
                 rows[-1].append(cell.document())
                 if len(rows) == 1:
                     sides.append(str(before.attrs.get("style", "")).removeprefix("text-align:"))
-        lines = aligned([[cell.text for cell in row] for row in rows], sides)
-        if width_of(lines[1]) <= self.style.table_width:
-            self.verbatim("\n".join(lines), Kind.TABLE)
+        lines = align_columns([[cell.text for cell in row] for row in rows], sides)
+        if display_width(lines[1]) <= self.style.table_width:
+            self.verbatim("\n".join(lines), SpanKind.TABLE)
             return
-        for line, starts_row in in_lines(rows):
+        for line, starts_row in rows_as_lines(rows):
             if not starts_row:
                 self.gap = min(self.gap, 1)
             self.insert(line)
             self.rest()
 
-    def insert(self, document: Document) -> None:
+    def insert(self, document: RichText) -> None:
         """A line that is a document already."""
         self.write("")
         self.spans += [replace(span, start=span.start + self.length, end=span.end + self.length) for span in reversed(document.spans)]
@@ -211,15 +211,15 @@ class Writer:
             elif token.type in ("softbreak", "hardbreak"):
                 self.write("\n")
             elif token.type == "code_inline":
-                self.mark(Kind.CODE)
+                self.mark(SpanKind.CODE)
                 self.write(token.content)
                 self.end_mark()
             elif token.type == "image":
-                self.mark(Kind.LINK, str(token.attrs.get("src", "")))
+                self.mark(SpanKind.LINK, str(token.attrs.get("src", "")))
                 self.inline(token.children or ())
                 self.end_link()
             elif token.type == "link_open":
-                self.mark(Kind.LINK, str(token.attrs.get("href", "")))
+                self.mark(SpanKind.LINK, str(token.attrs.get("href", "")))
             elif token.type == "link_close":
                 self.end_link()
             elif token.nesting > 0:
@@ -234,12 +234,12 @@ class Writer:
             text = text[task.end() :]
         self.write(_LINE_BREAK.sub("\n", text))
 
-    def mark(self, kind: Kind, info: str = "") -> None:
-        self.marks.append(_Mark(kind, info, len(self.pieces)))
+    def mark(self, kind: SpanKind, info: str = "") -> None:
+        self.marks.append(_OpenMark(kind, info, len(self.pieces)))
         self.waiting.append(self.marks[-1])
         self.depths[kind] += 1
 
-    def unmark(self) -> _Mark:
+    def unmark(self) -> _OpenMark:
         mark = self.marks.pop()
         if mark.start is None:
             self.waiting.pop()  # nothing was written since, so it is the last one there
@@ -254,8 +254,8 @@ class Writer:
     def end_link(self) -> None:
         """Close a link, by a span or by writing down where it leads."""
         link = self.unmark()
-        is_reachable, is_spoken = link.info.startswith(_REACHABLE), link.info.startswith(_SPOKEN)
-        if self.depths[Kind.LINK] or not (is_reachable or is_spoken):
+        is_reachable, is_spoken = link.info.startswith(_LINK_SCHEMES), link.info.startswith(_SPELLED_SCHEMES)
+        if self.depths[SpanKind.LINK] or not (is_reachable or is_spoken):
             return  # a picture that is a link leads where the link does
         address = unquote(link.info.partition(":")[2]) if is_spoken else link.info
         start, end = link.start, self.length
@@ -268,7 +268,7 @@ class Writer:
                 self.write(f" ({address})")
                 start, end = self.length - len(address) - 1, self.length - 1
         if is_reachable:
-            self.spans.append(Span(Kind.LINK, start, end, address))
+            self.spans.append(Span(SpanKind.LINK, start, end, address))
 
     # --- letters
 
@@ -302,9 +302,9 @@ class Writer:
             self.length += len(text)
 
 
-def _trimmed(span: Span, text: str) -> Span | None:
+def _trim_span(span: Span, text: str) -> Span | None:
     """A span without white space at its ends; None where nothing is left of it."""
-    if span.kind in BLOCKS:
+    if span.kind in BLOCK_KINDS:
         return span
     start, end = span.start, span.end
     while start < end and text[start].isspace():

@@ -11,9 +11,9 @@ subcodes    the errors that are told apart by a second number
 template    what may be sent when the user has not written for a day
 """
 
-from hermes.channels.whatsapp.channel import WhatsApp
-from hermes.channels.whatsapp.media import File, file_in, look_up
+from hermes.channels.whatsapp.channel import WhatsAppChannel
+from hermes.channels.whatsapp.files import WhatsAppFile, file_in, look_up
 from hermes.channels.whatsapp.providers import CloudApi, Dialog360, Provider
-from hermes.channels.whatsapp.template import template
+from hermes.channels.whatsapp.template import template_body
 
-__all__ = ["CloudApi", "Dialog360", "File", "Provider", "WhatsApp", "file_in", "look_up", "template"]
+__all__ = ["CloudApi", "Dialog360", "Provider", "WhatsAppChannel", "WhatsAppFile", "file_in", "look_up", "template_body"]

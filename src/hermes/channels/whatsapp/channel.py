@@ -8,23 +8,23 @@ from datetime import datetime
 from typing import Any
 
 from hermes.channels import meta
-from hermes.channels.text import read, split
-from hermes.channels.whatsapp.addresses import is_group, recipient
-from hermes.channels.whatsapp.markup import STYLE, marked, size
-from hermes.channels.whatsapp.parse import happenings
+from hermes.channels.text import read_markdown, split
+from hermes.channels.whatsapp.channel_ids import is_group, recipient_fields
+from hermes.channels.whatsapp.markup import STYLE, markup_size, render_markup
+from hermes.channels.whatsapp.parse import parse_events
 from hermes.channels.whatsapp.providers import Provider
-from hermes.channels.whatsapp.subcodes import SUBCODES
-from hermes.channels.whatsapp.template import template, value
+from hermes.channels.whatsapp.subcodes import OUTCOME_BY_SUBCODE
+from hermes.channels.whatsapp.template import template_body, template_value
 from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, PlatformResponse, SendResult, Webhook
 from hermes.turn import Platform
 
-LIMIT = 4096
+MAX_TEXT_CHARS = 4096
 """The longest text, in characters, its marks included."""
 PRODUCT: Mapping[str, Any] = {"messaging_product": "whatsapp"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhatsApp:
+class WhatsAppChannel:
     """The ports Channel, Templated and SharesWebhook."""
 
     account: str
@@ -60,7 +60,7 @@ class WhatsApp:
     def _happenings(
         self, webhook: Webhook, now: datetime, phone_number_id: str | None, *, is_shared: bool = False
     ) -> Sequence[InboundEvent]:
-        return happenings(
+        return parse_events(
             webhook.body,
             account=self.account,
             phone_number_id=phone_number_id,
@@ -71,7 +71,7 @@ class WhatsApp:
 
     def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
         """Bodies with `text` in WhatsApp's own markup, and `plain` where it differs from that."""
-        parts = [(marked(part), part.plain) for part in split(read(markdown, STYLE), LIMIT, size)]
+        parts = [(render_markup(part), part.plain) for part in split(read_markdown(markdown, STYLE), MAX_TEXT_CHARS, markup_size)]
         return [{"text": text} if text == plain else {"text": text, "plain": plain} for text, plain in parts]
 
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -79,8 +79,8 @@ class WhatsApp:
 
     def template(self, name: str, language: str, text: str) -> Mapping[str, Any] | None:
         """The port Templated."""
-        filled = value(text)
-        return None if filled is None else template(name, language, [filled], text=text)
+        filled = template_value(text)
+        return None if filled is None else template_body(name, language, [filled], text=text)
 
     def encode(self, body: Mapping[str, Any], to: Destination) -> PlatformRequest:
         """The call that sends one rendered message, or a `template`."""
@@ -92,7 +92,7 @@ class WhatsApp:
         answered = {"context": {"message_id": to.reply_to}} if to.reply_to else {}
         # Meta repeats it in every status of the message. Whether 360dialog passes it on is not documented.
         named = {"biz_opaque_callback_data": to.reference} if to.reference and self.provider.is_signed else {}
-        return self.provider.post({**PRODUCT, **recipient(to.channel_id), **answered, **named, **message})
+        return self.provider.post({**PRODUCT, **recipient_fields(to.channel_id), **answered, **named, **message})
 
     def typing(self, to: Destination, *, message_id: str | None) -> PlatformRequest | None:
         """Marks the message as read, and shows for 25 seconds that somebody types. There is none without a message, and none in groups."""
@@ -101,10 +101,10 @@ class WhatsApp:
         return self.provider.post({**PRODUCT, "status": "read", "message_id": message_id, "typing_indicator": {"type": "text"}})
 
     def classify(self, reply: PlatformResponse) -> SendResult:
-        return meta.classify(reply, taken, SUBCODES, self.provider.secrets)
+        return meta.classify(reply, accepted_message_id, OUTCOME_BY_SUBCODE, self.provider.secrets)
 
 
-def taken(body: Mapping[str, Any]) -> str | None:
+def accepted_message_id(body: Mapping[str, Any]) -> str | None:
     """The id of the message that WhatsApp took. That it was taken is not that it arrived: a receipt says so, minutes later."""
-    ids = [meta.a_text(message.get("id")) for message in meta.objects(body.get("messages"))]
+    ids = [meta.as_text(message.get("id")) for message in meta.objects_in(body.get("messages"))]
     return next(filter(None, ids), "" if body.get("success") is True else None)

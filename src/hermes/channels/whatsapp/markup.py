@@ -20,12 +20,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hermes.channels.text import BLOCKS, Document, Kind, Span, Style
+from hermes.channels.text import BLOCK_KINDS, RichText, Span, SpanKind, Style
 
 STYLE = Style(bullet="- ", spell_links=True, table_width=36)
 
-SIGNS = {Kind.HEADING: "*", Kind.BOLD: "*", Kind.ITALIC: "_", Kind.STRIKE: "~"}
-TWINS = {
+SIGNS = {SpanKind.HEADING: "*", SpanKind.BOLD: "*", SpanKind.ITALIC: "_", SpanKind.STRIKE: "~"}
+LOOKALIKES = {
     "*": "\N{ASTERISK OPERATOR}",
     "_": "\N{MODIFIER LETTER LOW MACRON}",
     "~": "\N{TILDE OPERATOR}",
@@ -36,12 +36,12 @@ QUOTE = "> "
 WORD_JOINER = "\N{WORD JOINER}"
 """Takes no room, and is not seen."""
 
-ADDRESS = re.compile(r"(?:https?://|www\.)[^\s`]+", re.IGNORECASE)
+URL_PATTERN = re.compile(r"(?:https?://|www\.)[^\s`]+", re.IGNORECASE)
 FILLED_LINE = re.compile(r"\S(?:[^\n]*\S)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class WhatsAppMark:
     """A stretch of the text that gets a sign before and behind it."""
 
     start: int
@@ -50,33 +50,33 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class MarkedText:
     """A text with its marks, and the stretches of it that are neither marks nor code."""
 
     text: str
     words: Sequence[tuple[int, int]]
 
 
-def marked(document: Document) -> str:
+def render_markup(document: RichText) -> str:
     """A document as WhatsApp reads it."""
-    return harmless(written(document))
+    return escape_stray_signs(write_marks(document))
 
 
-def size(document: Document) -> int:
+def markup_size(document: RichText) -> int:
     """How many characters `marked` gives, without writing them: a long answer is measured many times until it is cut."""
     marks, text = marks_of(document), document.text
-    signs = sum(2 * len(mark.sign) for mark in marks) + sum(len(prefix) for _, prefix in prefixes(document))
+    signs = sum(2 * len(mark.sign) for mark in marks) + sum(len(prefix) for _, prefix in line_prefixes(document))
     fenced = [text[mark.start : mark.end] for mark in marks if mark.sign == FENCE]
-    return len(text) + signs + sum(len(unfenced(code)) - len(code) for code in fenced)
+    return len(text) + signs + sum(len(escape_fences(code)) - len(code) for code in fenced)
 
 
-def written(document: Document) -> Writing:
+def write_marks(document: RichText) -> MarkedText:
     """The text with its marks; what could be taken for a mark is still in it, except within a mark of its own kind."""
     marks = marks_of(document)
     signs = sorted(
         [
             *((mark.end, 0, -mark.start, -number, mark.sign) for number, mark in enumerate(marks)),
-            *((place, 1, 0, 0, prefix) for place, prefix in prefixes(document)),
+            *((place, 1, 0, 0, prefix) for place, prefix in line_prefixes(document)),
             *((mark.start, 2, 0, number, mark.sign) for number, mark in enumerate(marks)),
             (len(document.text), 3, 0, 0, ""),
         ]
@@ -86,7 +86,7 @@ def written(document: Document) -> Writing:
     inside: list[str] = []
     at = length = 0
     for place, order, _, _, sign in signs:
-        piece = spelled(document.text[at:place], inside)
+        piece = escape_signs(document.text[at:place], inside)
         if piece and not any(outer.startswith("`") for outer in inside):
             words.append((length, length + len(piece)))
         pieces += (piece, sign)
@@ -95,47 +95,47 @@ def written(document: Document) -> Writing:
             inside.remove(sign)
         elif order == 2:
             inside.append(sign)
-    return Writing("".join(pieces), words)
+    return MarkedText("".join(pieces), words)
 
 
-def marks_of(document: Document) -> Sequence[Mark]:
+def marks_of(document: RichText) -> Sequence[WhatsAppMark]:
     """What is marked: outer ones before those in them, none twice, and nothing within code."""
     text = document.text
-    addresses = [(found.start(), found.end()) for found in ADDRESS.finditer(text)]
-    fixed = sorted([*addresses, *((span.start, span.end) for span in document.spans if span.kind is Kind.CODE)])
-    marks: list[Mark] = []
+    addresses = [(found.start(), found.end()) for found in URL_PATTERN.finditer(text)]
+    fixed = sorted([*addresses, *((span.start, span.end) for span in document.spans if span.kind is SpanKind.CODE)])
+    marks: list[WhatsAppMark] = []
     code_end = 0
     ends = dict.fromkeys(SIGNS.values(), -1)
     for span in document.spans:
         if span.start < code_end:
             continue
-        if span.kind in BLOCKS:
+        if span.kind in BLOCK_KINDS:
             code_end = span.end
-            marks.append(Mark(span.start, span.end, FENCE))
-        elif span.kind is Kind.CODE:
+            marks.append(WhatsAppMark(span.start, span.end, FENCE))
+        elif span.kind is SpanKind.CODE:
             code_end = span.end
             if not is_within(addresses, span.start):
-                marks.append(Mark(span.start, span.end, FENCE if "`" in text[span.start : span.end] else "`"))
+                marks.append(WhatsAppMark(span.start, span.end, FENCE if "`" in text[span.start : span.end] else "`"))
         elif span.kind in SIGNS:
             sign = SIGNS[span.kind]
             for line in FILLED_LINE.finditer(text, span.start, span.end):
                 # Within or right behind another of its kind it would be two signs side by side, which WhatsApp reads as text.
-                mark = Mark(line.start(), line.end(), sign)
-                if mark.start > ends[sign] and can_be_marked(text, mark, fixed) and not cuts(addresses, mark):
+                mark = WhatsAppMark(line.start(), line.end(), sign)
+                if mark.start > ends[sign] and can_be_marked(text, mark, fixed) and not cuts_url(addresses, mark):
                     marks.append(mark)
                     ends[sign] = mark.end
     return marks
 
 
-def can_be_marked(text: str, mark: Mark, fixed: Sequence[tuple[int, int]]) -> bool:
+def can_be_marked(text: str, mark: WhatsAppMark, fixed: Sequence[tuple[int, int]]) -> bool:
     """Whether WhatsApp reads a mark here: not in the middle of a word, and not around an address or code that would end it."""
-    if is_of_word(text[max(0, mark.start - 1) : mark.start]) or is_of_word(text[mark.end : mark.end + 1]):
+    if is_word_character(text[max(0, mark.start - 1) : mark.start]) or is_word_character(text[mark.end : mark.end + 1]):
         return False
     inside = fixed[bisect_left(fixed, (mark.start, 0)) : bisect_left(fixed, (mark.end, 0))]
     return not any(mark.sign in text[start:end] for start, end in inside)
 
 
-def cuts(addresses: Sequence[tuple[int, int]], mark: Mark) -> bool:
+def cuts_url(addresses: Sequence[tuple[int, int]], mark: WhatsAppMark) -> bool:
     return is_within(addresses, mark.start) or is_within(addresses, mark.end)
 
 
@@ -145,20 +145,20 @@ def is_within(addresses: Sequence[tuple[int, int]], place: int) -> bool:
     return last >= 0 and place <= addresses[last][1]
 
 
-def is_of_word(character: str) -> bool:
+def is_word_character(character: str) -> bool:
     """Whether a character beside a mark keeps it from being one: a letter, a digit, what stands above or below them; and two signs whose
     twins are letters."""
     return character.isalnum() or (character != "" and (character in "_`" or unicodedata.category(character).startswith("M")))
 
 
-def prefixes(document: Document) -> Iterator[tuple[int, str]]:
+def line_prefixes(document: RichText) -> Iterator[tuple[int, str]]:
     """What stands before lines, by their places: the sign of a quote, and what keeps a > from being one."""
     text = document.text
-    quotes = [span for span in document.spans if span.kind is Kind.QUOTE and starts_line(text, span.start)]
-    code = [span for span in document.spans if span.kind in BLOCKS]
+    quotes = [span for span in document.spans if span.kind is SpanKind.QUOTE and starts_line(text, span.start)]
+    code = [span for span in document.spans if span.kind in BLOCK_KINDS]
     if not quotes and ">" not in text:
         return
-    in_quote, in_code = ends_of(quotes), ends_of(code)
+    in_quote, in_code = span_end_finder(quotes), span_end_finder(code)
     for line in re.finditer(r"[^\n]+", text):
         content = line[0].lstrip()
         place = line.end() - len(content)
@@ -175,7 +175,7 @@ def starts_line(text: str, place: int) -> bool:
     return not text[text.rfind("\n", 0, place) + 1 : place].strip()
 
 
-def ends_of(spans: Sequence[Span]) -> Callable[[int], int]:
+def span_end_finder(spans: Sequence[Span]) -> Callable[[int], int]:
     """Tells where the last of those ends that began up to a place. To be asked of places in their order."""
     waiting = list(reversed(spans))
     end = 0
@@ -189,20 +189,20 @@ def ends_of(spans: Sequence[Span]) -> Callable[[int], int]:
     return end_at
 
 
-def spelled(text: str, inside: Sequence[str]) -> str:
+def escape_signs(text: str, inside: Sequence[str]) -> str:
     """Words without signs that would end the mark around them too early, or begin code."""
     if FENCE in inside:
-        return unfenced(text)
+        return escape_fences(text)
     if "`" in inside:
         return text
     signs = "".join(dict.fromkeys(["`", *inside]))
     if not any(sign in text for sign in signs):
         return text
-    pattern = re.compile(rf"{ADDRESS.pattern}|[{re.escape(signs)}]", re.IGNORECASE)
-    return pattern.sub(lambda found: TWINS.get(found[0], found[0]), text)
+    pattern = re.compile(rf"{URL_PATTERN.pattern}|[{re.escape(signs)}]", re.IGNORECASE)
+    return pattern.sub(lambda found: LOOKALIKES.get(found[0], found[0]), text)
 
 
-def unfenced(code: str) -> str:
+def escape_fences(code: str) -> str:
     """Code in which nothing ends it: no three ` in a row, and none beside the three that are its own."""
     if "`" not in code:
         return code
@@ -210,7 +210,7 @@ def unfenced(code: str) -> str:
     return f"{WORD_JOINER * inside.startswith('`')}{inside}{WORD_JOINER * inside.endswith('`')}"
 
 
-def harmless(writing: Writing) -> str:
+def escape_stray_signs(writing: MarkedText) -> str:
     """The text in which no sign among the words is taken for a mark: what could open one, with something behind it that could close it."""
     text = writing.text
     if not any(sign in text[start:end] for start, end in writing.words for sign in SIGNS.values()):
@@ -219,23 +219,23 @@ def harmless(writing: Writing) -> str:
     is_word = bytearray(len(text))
     for start, end in writing.words:
         is_word[start:end] = b"\x01" * (end - start)
-    for address in ADDRESS.finditer(text):
+    for address in URL_PATTERN.finditer(text):
         is_word[address.start() : address.end()] = bytes(address.end() - address.start())
     for line in re.finditer(r"[^\n]+", text):
         for sign in {sign for sign in SIGNS.values() if sign in line[0]}:
             places = [line.start() + place for place, letter in enumerate(line[0]) if letter == sign]
-            last = max((place for place in places if closes(text, place)), default=-1)
+            last = max((place for place in places if can_close_mark(text, place)), default=-1)
             for place in places:
-                if is_word[place] and place + 1 < last and opens(text, place):
-                    letters[place] = TWINS[sign]
+                if is_word[place] and place + 1 < last and can_open_mark(text, place):
+                    letters[place] = LOOKALIKES[sign]
     return "".join(letters)
 
 
-def opens(text: str, place: int) -> bool:
+def can_open_mark(text: str, place: int) -> bool:
     before, behind = text[max(0, place - 1) : place], text[place + 1 : place + 2]
     return not before.isalnum() and behind != "" and not behind.isspace()
 
 
-def closes(text: str, place: int) -> bool:
+def can_close_mark(text: str, place: int) -> bool:
     before, behind = text[max(0, place - 1) : place], text[place + 1 : place + 2]
     return before != "" and not before.isspace() and not behind.isalnum()

@@ -10,11 +10,22 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from hermes.channels.meta import Complaint, a_text, an_object, complaint_of, described, moment, objects, once, outcome_of, parsed
-from hermes.channels.references import reference_of
-from hermes.channels.whatsapp.addresses import group
-from hermes.channels.whatsapp.said import Said, said_in
-from hermes.channels.whatsapp.subcodes import SUBCODES
+from hermes.channels.file_references import reference_of
+from hermes.channels.meta import (
+    MetaErrorDetails,
+    as_object,
+    as_text,
+    as_time,
+    describe_error,
+    mark_duplicates,
+    objects_in,
+    outcome_of,
+    parse_object,
+    read_error,
+)
+from hermes.channels.whatsapp.channel_ids import group_channel_id
+from hermes.channels.whatsapp.content import WhatsAppContent, content_of
+from hermes.channels.whatsapp.subcodes import OUTCOME_BY_SUBCODE
 from hermes.ports.channels import DeliveryReceipt, IdChanged, Ignored, InboundEvent, InboundMessage, Reaction, ReceiptRank
 from hermes.turn import Envelope, MessageEvent, Platform
 
@@ -25,11 +36,11 @@ RANKS = {
     "played": ReceiptRank.READ,
     "failed": ReceiptRank.FAILED,
 }
-ECHOES = {"smb_message_echoes", "message_echoes"}
+ECHO_FIELDS = {"smb_message_echoes", "message_echoes"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
+class WhatsAppNumber:
     """The number of ours that a webhook came to, and whom its change is about."""
 
     account: str
@@ -46,7 +57,7 @@ class Number:
     """Whether every status of a message of ours repeats what we called it."""
 
 
-def happenings(
+def parse_events(
     body: bytes,
     *,
     account: str,
@@ -56,87 +67,89 @@ def happenings(
     repeats_references: bool = False,
 ) -> Sequence[InboundEvent]:
     """Everything in a webhook's body, in its order; of one that is shared with other numbers, only what names this one."""
-    payload = parsed(body)
+    payload = parse_object(body)
     if payload is None:
         return [Ignored(reason="not_json")]
     if payload.get("object", "whatsapp_business_account") != "whatsapp_business_account":
         return [Ignored(reason="other_object")]
-    number = Number(account=account, phone_number_id=phone_number_id, now=now, repeats_references=repeats_references)
-    changes = [change for entry in objects(payload.get("entry")) for change in objects(entry.get("changes"))]
+    number = WhatsAppNumber(account=account, phone_number_id=phone_number_id, now=now, repeats_references=repeats_references)
+    changes = [change for entry in objects_in(payload.get("entry")) for change in objects_in(entry.get("changes"))]
     if is_shared:
-        changes = [change for change in changes if phone_number_id and number_in(an_object(change.get("value"))) == phone_number_id]
-    return once(happening for change in changes for happening in in_change(change, number)) or [Ignored(reason="empty")]
+        changes = [
+            change for change in changes if phone_number_id and phone_number_id_in(as_object(change.get("value"))) == phone_number_id
+        ]
+    return mark_duplicates(happening for change in changes for happening in events_in_change(change, number)) or [Ignored(reason="empty")]
 
 
-def in_change(change: Mapping[str, Any], number: Number) -> Iterator[InboundEvent]:
-    value, kind = an_object(change.get("value")), a_text(change.get("field"))
-    if kind in ECHOES:
-        yield from (Ignored(reason="echo") for _ in objects(value.get("message_echoes")) or [value])
+def events_in_change(change: Mapping[str, Any], number: WhatsAppNumber) -> Iterator[InboundEvent]:
+    value, kind = as_object(change.get("value")), as_text(change.get("field"))
+    if kind in ECHO_FIELDS:
+        yield from (Ignored(reason="echo") for _ in objects_in(value.get("message_echoes")) or [value])
     elif kind == "standby":
         yield Ignored(reason="standby")
     elif kind not in {"messages", "user_id_update"}:
         yield Ignored(reason="other_field")
-    elif (ours := introduced(value, number)) is None:
-        yield Ignored(reason="other_account", meant_for=number_in(value))
+    elif (ours := number_for_change(value, number)) is None:
+        yield Ignored(reason="other_account", meant_for=phone_number_id_in(value))
     else:
-        yield from in_value(value, ours)
+        yield from events_in_value(value, ours)
 
 
-def number_in(value: Mapping[str, Any]) -> str:
+def phone_number_id_in(value: Mapping[str, Any]) -> str:
     """The number that a change names; empty for one that names none."""
-    return a_text(an_object(value.get("metadata")).get("phone_number_id"))
+    return as_text(as_object(value.get("metadata")).get("phone_number_id"))
 
 
-def introduced(value: Mapping[str, Any], number: Number) -> Number | None:
+def number_for_change(value: Mapping[str, Any], number: WhatsAppNumber) -> WhatsAppNumber | None:
     """The number, with what a change says about it and about those who wrote to it; None where it is about another number.
 
     A change that names no number is about ours: it came to our address, and proved itself there."""
-    named = number_in(value)
+    named = phone_number_id_in(value)
     if named and number.phone_number_id and named != number.phone_number_id:
         return None
     names: dict[str, str] = {}
     user_ids: dict[str, str] = {}
-    for contact in objects(value.get("contacts")):
-        profile, phone, user_id = an_object(contact.get("profile")), a_text(contact.get("wa_id")), a_text(contact.get("user_id"))
-        name = a_text(profile.get("name")) or a_text(profile.get("username"))
+    for contact in objects_in(value.get("contacts")):
+        profile, phone, user_id = as_object(contact.get("profile")), as_text(contact.get("wa_id")), as_text(contact.get("user_id"))
+        name = as_text(profile.get("name")) or as_text(profile.get("username"))
         names |= dict.fromkeys(filter(None, (phone, user_id)), name)
         user_ids |= {phone: user_id} if phone and user_id else {}
-    own = a_text(an_object(value.get("metadata")).get("display_phone_number")).lstrip("+")
+    own = as_text(as_object(value.get("metadata")).get("display_phone_number")).lstrip("+")
     return replace(number, phone_number_id=number.phone_number_id or named, own=own, names=names, user_ids=user_ids)
 
 
-def in_value(value: Mapping[str, Any], number: Number) -> Iterator[InboundEvent]:
-    for message in objects(value.get("messages")):
-        yield from in_message(message, number)
-    yield from (receipt(status, number) for status in objects(value.get("statuses")))
-    yield from (Ignored(reason="error") for _ in objects(value.get("errors")))
-    for update in objects(value.get("user_id_update")):
-        ids = an_object(update.get("user_id"))
-        yield from renamed((ids.get("previous"), ids.get("current")))
+def events_in_value(value: Mapping[str, Any], number: WhatsAppNumber) -> Iterator[InboundEvent]:
+    for message in objects_in(value.get("messages")):
+        yield from events_in_message(message, number)
+    yield from (parse_receipt(status, number) for status in objects_in(value.get("statuses")))
+    yield from (Ignored(reason="error") for _ in objects_in(value.get("errors")))
+    for update in objects_in(value.get("user_id_update")):
+        ids = as_object(update.get("user_id"))
+        yield from id_changes((ids.get("previous"), ids.get("current")))
 
 
-def in_message(message: Mapping[str, Any], number: Number) -> Iterator[InboundEvent]:
-    phone, user_id, kind = a_text(message.get("from")), a_text(message.get("from_user_id")), a_text(message.get("type"))
+def events_in_message(message: Mapping[str, Any], number: WhatsAppNumber) -> Iterator[InboundEvent]:
+    phone, user_id, kind = as_text(message.get("from")), as_text(message.get("from_user_id")), as_text(message.get("type"))
     sender = phone or user_id
     if kind == "system":
-        yield from in_system(an_object(message.get("system")), phone)
+        yield from events_in_system(as_object(message.get("system")), phone)
     elif kind in {"edit", "revoke"}:
         yield Ignored(reason=kind)
-    elif not sender or not a_text(message.get("id")):
+    elif not sender or not as_text(message.get("id")):
         yield Ignored(reason="incomplete")
     elif sender == number.own:
         yield Ignored(reason="echo")
     elif kind == "reaction":
-        yield reaction(an_object(message.get("reaction")), sender)
-    elif (said := said_in(message)) is None:
+        yield parse_reaction(as_object(message.get("reaction")), sender)
+    elif (said := content_of(message)) is None:
         yield Ignored(reason="unknown_kind")
     else:
-        yield heard(message, said, sender, number)
+        yield inbound_message(message, said, sender, number)
 
 
-def heard(message: Mapping[str, Any], said: Said, sender: str, number: Number) -> InboundMessage:
-    message_id, group_id = a_text(message.get("id")), a_text(message.get("group_id"))
-    user_id = a_text(message.get("from_user_id")) or number.user_ids.get(sender, "")
+def inbound_message(message: Mapping[str, Any], said: WhatsAppContent, sender: str, number: WhatsAppNumber) -> InboundMessage:
+    message_id, group_id = as_text(message.get("id")), as_text(message.get("group_id"))
+    user_id = as_text(message.get("from_user_id")) or number.user_ids.get(sender, "")
     event = MessageEvent(
         platform=Platform.WHATSAPP,
         sender_id=sender,
@@ -148,58 +161,58 @@ def heard(message: Mapping[str, Any], said: Said, sender: str, number: Number) -
         envelope=Envelope(
             event=event,
             account=number.account,
-            channel_id=group(group_id) if group_id else sender,
+            channel_id=group_channel_id(group_id) if group_id else sender,
             event_key=f"{number.phone_number_id}:{message_id}",
-            sent_at=moment(message.get("timestamp"), now=number.now),
+            sent_at=as_time(message.get("timestamp"), now=number.now),
             is_shared=bool(group_id),
         ),
         message_id=message_id,
         media=(said.media,) if said.media else (),
-        reply_to=a_text(an_object(message.get("context")).get("id")) or None,
+        reply_to=as_text(as_object(message.get("context")).get("id")) or None,
         name=number.names.get(sender) or number.names.get(user_id) or None,
         alias=user_id if user_id and user_id != sender else None,
     )
 
 
-def reaction(part: Mapping[str, Any], sender: str) -> InboundEvent:
-    message_id = a_text(part.get("message_id"))
+def parse_reaction(part: Mapping[str, Any], sender: str) -> InboundEvent:
+    message_id = as_text(part.get("message_id"))
     if not message_id:
         return Ignored(reason="incomplete")
-    return Reaction(message_id=message_id, sender_id=sender, emoji=a_text(part.get("emoji")))
+    return Reaction(message_id=message_id, sender_id=sender, emoji=as_text(part.get("emoji")))
 
 
-def in_system(system: Mapping[str, Any], phone: str) -> Iterator[InboundEvent]:
+def events_in_system(system: Mapping[str, Any], phone: str) -> Iterator[InboundEvent]:
     """Somebody has another number, and with it another user id; or only the user id is told, because the number is not shown.
 
     Where the new number is not shown either, who had the old one goes by the user id from now on."""
-    is_known = a_text(system.get("type")) in {"user_changed_number", "user_changed_user_id"}
+    is_known = as_text(system.get("type")) in {"user_changed_number", "user_changed_user_id"}
     new_number = system.get("wa_id") or system.get("new_wa_id")
     new_user_id, old_user_id = system.get("user_id"), system.get("previous_user_id")
     changes = ((phone, new_number or new_user_id), (old_user_id, new_user_id)) if is_known else ()
-    yield from renamed(*changes)
+    yield from id_changes(*changes)
 
 
-def renamed(*changes: tuple[Any, Any]) -> Sequence[InboundEvent]:
+def id_changes(*changes: tuple[Any, Any]) -> Sequence[InboundEvent]:
     """The changes that are some; at least one happening, so that nothing goes uncounted."""
-    ids = [(a_text(old), a_text(new)) for old, new in changes]
+    ids = [(as_text(old), as_text(new)) for old, new in changes]
     return [IdChanged(old=old, new=new) for old, new in ids if old and new and old != new] or [Ignored(reason="system")]
 
 
-def receipt(status: Mapping[str, Any], number: Number) -> InboundEvent:
-    message_id, rank = a_text(status.get("id")), RANKS.get(a_text(status.get("status")))
+def parse_receipt(status: Mapping[str, Any], number: WhatsAppNumber) -> InboundEvent:
+    message_id, rank = as_text(status.get("id")), RANKS.get(as_text(status.get("status")))
     if not message_id or rank is None:
         return Ignored(reason="status")
-    errors = objects(status.get("errors")) if rank is ReceiptRank.FAILED else []
-    complaint = complaint_of(errors[0]) if errors else Complaint()
-    reference = a_text(status.get("biz_opaque_callback_data")) or None
+    errors = objects_in(status.get("errors")) if rank is ReceiptRank.FAILED else []
+    complaint = read_error(errors[0]) if errors else MetaErrorDetails()
+    reference = as_text(status.get("biz_opaque_callback_data")) or None
     # Meta tells every app of a number what became of the messages of all of them.
     is_ours = reference is not None or not number.repeats_references
     return DeliveryReceipt(
         message_id=message_id,
         rank=rank,
-        at=moment(status.get("timestamp"), now=number.now),
-        error=outcome_of(complaint, FAILED_STATUS, SUBCODES) if rank is ReceiptRank.FAILED else None,
-        detail=described(complaint, None, ()),
+        at=as_time(status.get("timestamp"), now=number.now),
+        error=outcome_of(complaint, FAILED_HTTP_STATUS, OUTCOME_BY_SUBCODE) if rank is ReceiptRank.FAILED else None,
+        detail=describe_error(complaint, None, ()),
         channel_id=recipient_of(status) if is_ours else None,
         reference=reference,
     )
@@ -207,9 +220,9 @@ def receipt(status: Mapping[str, Any], number: Number) -> InboundEvent:
 
 def recipient_of(status: Mapping[str, Any]) -> str | None:
     """The channel that a message went to."""
-    recipient = a_text(status.get("recipient_id")) or a_text(status.get("recipient_user_id"))
-    return group(recipient) if recipient and a_text(status.get("recipient_type")) == "group" else recipient or None
+    recipient = as_text(status.get("recipient_id")) or as_text(status.get("recipient_user_id"))
+    return group_channel_id(recipient) if recipient and as_text(status.get("recipient_type")) == "group" else recipient or None
 
 
-FAILED_STATUS = 400
+FAILED_HTTP_STATUS = 400
 """The HTTP status of an error that came too late to have one."""

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from hermes.channels import meta
 from hermes.ports.channels import PlatformRequest, Webhook, WebhookNotAuthentic
 
-LOOKASIDE = "lookaside.fbsbx.com"
+META_MEDIA_HOST = "lookaside.fbsbx.com"
 """Where Meta keeps the files."""
 
 
@@ -91,7 +91,7 @@ class Dialog360:
         return PlatformRequest(method="GET", url=f"{self.base_url}/{quote(media_id, safe='')}", headers=self._headers())
 
     def download(self, url: str) -> PlatformRequest | None:
-        rest = rest_of(url, {f"https://{LOOKASIDE}", self.base_url})
+        rest = allowed_path(url, {f"https://{META_MEDIA_HOST}", self.base_url})
         return None if rest is None else PlatformRequest(method="GET", url=f"{self.base_url}{rest}", headers=self._headers())
 
     def _headers(self) -> Mapping[str, str]:
@@ -107,9 +107,9 @@ class CloudApi:
     app_secrets: Sequence[str] = field(repr=False)
     verify_tokens: Sequence[str] = field(default=(), repr=False)
     """For the challenge with which Meta finds out whether the webhook's address is ours."""
-    version: str = meta.VERSION
+    version: str = meta.GRAPH_API_VERSION
     base_url: str = "https://graph.facebook.com"
-    media_urls: Collection[str] = (f"https://{LOOKASIDE}",)
+    media_urls: Collection[str] = (f"https://{META_MEDIA_HOST}",)
     """Where the token may go for a file: scheme and host."""
 
     @property
@@ -124,7 +124,7 @@ class CloudApi:
         meta.check_signature(webhook, self.app_secrets)
 
     def challenge(self, query: Mapping[str, str]) -> str:
-        return meta.challenge(query, self.verify_tokens)
+        return meta.answer_challenge(query, self.verify_tokens)
 
     def post(self, message: Mapping[str, Any]) -> PlatformRequest:
         url = f"{self.base_url}/{self.version}/{quote(self.phone_number_id, safe='')}/messages"
@@ -137,13 +137,13 @@ class CloudApi:
         return PlatformRequest(method="GET", url=url, headers=self._headers())
 
     def download(self, url: str) -> PlatformRequest | None:
-        return None if rest_of(url, self.media_urls) is None else PlatformRequest(method="GET", url=url, headers=self._headers())
+        return None if allowed_path(url, self.media_urls) is None else PlatformRequest(method="GET", url=url, headers=self._headers())
 
     def _headers(self) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {self.access_token}"}
 
 
-def rest_of(url: str, places: Collection[str]) -> str | None:
+def allowed_path(url: str, places: Collection[str]) -> str | None:
     """What follows scheme and host, word for word; None unless the address is at one of these places, and without any trick.
 
     A backslash, a space or a sign outside ASCII is read by some as part of the host and by others as its end."""

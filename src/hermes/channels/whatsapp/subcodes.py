@@ -6,6 +6,6 @@ from collections.abc import Mapping
 
 from hermes.ports.channels import SendOutcome
 
-SUBCODES: Mapping[int, SendOutcome] = {
+OUTCOME_BY_SUBCODE: Mapping[int, SendOutcome] = {
     33: SendOutcome.UNAUTHORIZED,  # the number in the path is none of ours
 }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-LONGEST_VALUE = 900
+MAX_VALUE_CHARS = 900
 """A template has 1,024 characters, its own words included."""
 
 
-def template(
+def template_body(
     name: str, language: str, values: Sequence[str] = (), *, components: Sequence[Mapping[str, Any]] = (), text: str = ""
 ) -> Mapping[str, Any]:
     """A template as a message's body, for `WhatsApp.encode`.
@@ -22,7 +22,7 @@ def template(
     return {"text": text, "template": chosen | ({"components": filled} if filled else {})}
 
 
-def value(text: str) -> str | None:
+def template_value(text: str) -> str | None:
     """A text as the value of a gap, which takes no line ends and no wide spaces; None for one that is empty, or too long."""
     line = " ".join(text.split())
-    return line if 0 < len(line) <= LONGEST_VALUE else None
+    return line if 0 < len(line) <= MAX_VALUE_CHARS else None

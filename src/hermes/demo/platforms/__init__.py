@@ -29,45 +29,45 @@ page/        all of it for a person, at /
 
 Nothing here knows Hermes' own channels: a stand-in that shared their code would make their mistakes, and prove nothing."""
 
-from hermes.demo.platforms.faults import FailLater, Fault, Hang, Html, Raw, Refuse, Reset, Slow
-from hermes.demo.platforms.instagram import Instagram, InstagramPerson
-from hermes.demo.platforms.ledger import Received, Said
+from hermes.demo.platforms.faults import FailLaterFault, Fault, HangFault, HtmlFault, RawFault, RefuseFault, ResetFault, SlowFault
+from hermes.demo.platforms.instagram import FakeInstagram, InstagramPerson
+from hermes.demo.platforms.message_log import PersonMessage, ReceivedMessage
 from hermes.demo.platforms.meta import VerificationFailed
-from hermes.demo.platforms.opened import Platforms, open_platforms, webhook_url
-from hermes.demo.platforms.person import Person, sample_picture
-from hermes.demo.platforms.platform import Platform, Seen
-from hermes.demo.platforms.post import Attempt, Disorder
-from hermes.demo.platforms.telegram import Group, Telegram, TelegramPerson
-from hermes.demo.platforms.whatsapp import Door, WhatsApp, WhatsAppGroup, WhatsAppPerson, When
+from hermes.demo.platforms.person import FakePerson, sample_picture
+from hermes.demo.platforms.platform import FakePlatform, RecordedRequest
+from hermes.demo.platforms.server import FakePlatforms, open_platforms, webhook_url
+from hermes.demo.platforms.telegram import FakeTelegram, TelegramGroup, TelegramPerson
+from hermes.demo.platforms.webhook_post import Disorder, WebhookAttempt
+from hermes.demo.platforms.whatsapp import FakeWhatsApp, RefusalTiming, WhatsAppApi, WhatsAppGroup, WhatsAppPerson
 
 __all__ = [
-    "Attempt",
     "Disorder",
-    "Door",
-    "FailLater",
+    "FailLaterFault",
+    "FakeInstagram",
+    "FakePerson",
+    "FakePlatform",
+    "FakePlatforms",
+    "FakeTelegram",
+    "FakeWhatsApp",
     "Fault",
-    "Group",
-    "Hang",
-    "Html",
-    "Instagram",
+    "HangFault",
+    "HtmlFault",
     "InstagramPerson",
-    "Person",
-    "Platform",
-    "Platforms",
-    "Raw",
-    "Received",
-    "Refuse",
-    "Reset",
-    "Said",
-    "Seen",
-    "Slow",
-    "Telegram",
+    "PersonMessage",
+    "RawFault",
+    "ReceivedMessage",
+    "RecordedRequest",
+    "RefusalTiming",
+    "RefuseFault",
+    "ResetFault",
+    "SlowFault",
+    "TelegramGroup",
     "TelegramPerson",
     "VerificationFailed",
-    "WhatsApp",
+    "WebhookAttempt",
+    "WhatsAppApi",
     "WhatsAppGroup",
     "WhatsAppPerson",
-    "When",
     "open_platforms",
     "sample_picture",
     "webhook_url",

@@ -24,37 +24,37 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from hermes.demo.platforms.faults import KINDS
-from hermes.demo.platforms.instagram import Instagram
+from hermes.demo.platforms.faults import FAULT_KINDS
+from hermes.demo.platforms.instagram import FakeInstagram
 from hermes.demo.platforms.meta import VerificationFailed
-from hermes.demo.platforms.person import Person
-from hermes.demo.platforms.platform import Platform, World
-from hermes.demo.platforms.shown import entry_shown, person_shown, platform_shown
-from hermes.demo.platforms.telegram import Telegram, TelegramPerson
-from hermes.demo.platforms.whatsapp import WhatsApp, WhatsAppPerson
+from hermes.demo.platforms.person import FakePerson
+from hermes.demo.platforms.platform import FakePlatform, World
+from hermes.demo.platforms.state_json import entry_json, person_json, platform_json
+from hermes.demo.platforms.telegram import FakeTelegram, TelegramPerson
+from hermes.demo.platforms.whatsapp import FakeWhatsApp, WhatsAppPerson
 
 WAIT_S = 20.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Control:
+class ControlApi:
     """The endpoints below `/_control`."""
 
-    def __init__(self, platforms: Mapping[str, Platform], world: World) -> None:
+    def __init__(self, platforms: Mapping[str, FakePlatform], world: World) -> None:
         self._platforms, self._world = platforms, world
 
     def routes(self) -> list[web.RouteDef]:
         one = "/_control/{platform}"
         return [
-            web.get("/_control/state", own(self.state)),
-            web.post("/_control/time", own(self.time)),
-            web.post(f"{one}/people", own(self.add_person)),
-            web.get(f"{one}/people/{{person}}/received", own(self.received)),
-            web.post(f"{one}/people/{{person}}/{{act}}", own(self.act)),
-            web.post(f"{one}/faults", own(self.add_fault)),
-            web.delete(f"{one}/faults", own(self.heal)),
-            web.post(f"{one}/webhook", own(self.connect)),
-            web.post(f"{one}/disorder", own(self.disorder)),
+            web.get("/_control/state", same_origin_only(self.state)),
+            web.post("/_control/time", same_origin_only(self.time)),
+            web.post(f"{one}/people", same_origin_only(self.add_person)),
+            web.get(f"{one}/people/{{person}}/received", same_origin_only(self.received)),
+            web.post(f"{one}/people/{{person}}/{{act}}", same_origin_only(self.act)),
+            web.post(f"{one}/faults", same_origin_only(self.add_fault)),
+            web.delete(f"{one}/faults", same_origin_only(self.heal)),
+            web.post(f"{one}/webhook", same_origin_only(self.connect)),
+            web.post(f"{one}/disorder", same_origin_only(self.disorder)),
         ]
 
     async def state(self, request: web.Request) -> web.Response:
@@ -65,89 +65,89 @@ class Control:
                 await asyncio.sleep(0.03)  # what belongs together is told together
             except TimeoutError:
                 pass
-        shown = [platform_shown(platform) for platform in self._platforms.values()]
+        shown = [platform_json(platform) for platform in self._platforms.values()]
         return web.json_response({"rings": bell.rings, "now": self._world.pace.now(), "platforms": shown})
 
     async def time(self, request: web.Request) -> web.Response:
-        self._world.pace.skip(float((await asked(request))["skip_s"]))
+        self._world.pace.skip(float((await read_json(request))["skip_s"]))
         self._world.bell.ring()
         return web.json_response({"now": self._world.pace.now()})
 
     async def add_person(self, request: web.Request) -> web.Response:
-        platform, told = self._platform(request), await asked(request)
+        platform, told = self._platform(request), await read_json(request)
         name = str(told.pop("name"))
         match platform:
-            case Telegram() | WhatsApp() | Instagram():
+            case FakeTelegram() | FakeWhatsApp() | FakeInstagram():
                 person = platform.person(name, **told)
             case _:
                 raise web.HTTPNotFound(text="nobody can be added there")
-        return web.json_response(person_shown(person), status=201)
+        return web.json_response(person_json(person), status=201)
 
     async def received(self, request: web.Request) -> web.Response:
-        return web.json_response([entry_shown(entry) for entry in self._person(request).received])
+        return web.json_response([entry_json(entry) for entry in self._person(request).received])
 
     async def act(self, request: web.Request) -> web.Response:
-        person, told = self._person(request), await asked(request)
-        did = do(person, request.match_info["act"], told)
+        person, told = self._person(request), await read_json(request)
+        did = perform_act(person, request.match_info["act"], told)
         self._world.bell.ring()
         return web.json_response({"id": person.id, "did": did})
 
     async def add_fault(self, request: web.Request) -> web.Response:
-        platform, told = self._platform(request), await asked(request)
+        platform, told = self._platform(request), await read_json(request)
         when = {name: value for name in ("method", "to", "times", "for_s") if (value := told.pop(name, None)) is not None}
         if "for_s" in when:
             when.setdefault("times", None)
-        platform.cue(KINDS[told.pop("kind")](**told), **when)
-        return web.json_response(platform_shown(platform)["faults"], status=201)
+        platform.schedule_fault(FAULT_KINDS[told.pop("kind")](**told), **when)
+        return web.json_response(platform_json(platform)["faults"], status=201)
 
     async def heal(self, request: web.Request) -> web.Response:
         self._platform(request).heal()
         return web.json_response([])
 
     async def connect(self, request: web.Request) -> web.Response:
-        platform, told = self._platform(request), await asked(request)
-        if isinstance(platform, WhatsApp | Instagram) and "verify_token" in told:
+        platform, told = self._platform(request), await read_json(request)
+        if isinstance(platform, FakeWhatsApp | FakeInstagram) and "verify_token" in told:
             try:
                 await platform.subscribe(told["url"], told["verify_token"])
             except VerificationFailed as error:
                 raise web.HTTPBadRequest(text=str(error)) from None
-        elif isinstance(platform, Telegram | WhatsApp | Instagram):
+        elif isinstance(platform, FakeTelegram | FakeWhatsApp | FakeInstagram):
             platform.connect(told["url"])
         return web.json_response({"url": told["url"]})
 
     async def disorder(self, request: web.Request) -> web.Response:
-        platform, told = self._platform(request), await asked(request)
+        platform, told = self._platform(request), await read_json(request)
         platform.disorder = replace(platform.disorder, **{name: float(value) for name, value in told.items()})
         self._world.bell.ring()
-        return web.json_response(platform_shown(platform)["disorder"])
+        return web.json_response(platform_json(platform)["disorder"])
 
-    def _platform(self, request: web.Request) -> Platform:
+    def _platform(self, request: web.Request) -> FakePlatform:
         found = self._platforms.get(request.match_info["platform"])
         if found is None:
             raise web.HTTPNotFound(text=f"the platforms are {', '.join(self._platforms)}")
         return found
 
-    def _person(self, request: web.Request) -> Person:
-        person: Person | None = self._platform(request).people.get(request.match_info["person"])
+    def _person(self, request: web.Request) -> FakePerson:
+        person: FakePerson | None = self._platform(request).people.get(request.match_info["person"])
         if person is None:
             raise web.HTTPNotFound(text="there is nobody with this id")
         return person
 
 
-def do(person: Person, act: str, told: Mapping[str, Any]) -> Any:
+def perform_act(person: FakePerson, act: str, told: Mapping[str, Any]) -> Any:
     """Let somebody do something; returns what the platform calls it, if it calls it anything."""
     if act not in ACTS:
         raise web.HTTPNotFound(text=f"people can {', '.join(ACTS)}")
     return ACTS[act](person, told)
 
 
-def _change_number(person: Person, told: Mapping[str, Any]) -> None:
+def _change_number(person: FakePerson, told: Mapping[str, Any]) -> None:
     if not isinstance(person, WhatsAppPerson):
         raise web.HTTPNotFound(text="only WhatsApp knows people by number")
     person.change_number(str(told["phone"]))
 
 
-def _press(person: Person, told: Mapping[str, Any]) -> str:
+def _press(person: FakePerson, told: Mapping[str, Any]) -> str:
     message_id, data = str(told["message_id"]), str(told["data"])
     if isinstance(person, TelegramPerson):
         return person.press(message_id, data)
@@ -156,9 +156,9 @@ def _press(person: Person, told: Mapping[str, Any]) -> str:
     raise web.HTTPNotFound(text="there are no buttons")
 
 
-ACTS: Mapping[str, Callable[[Person, Mapping[str, Any]], Any]] = {
+ACTS: Mapping[str, Callable[[FakePerson, Mapping[str, Any]], Any]] = {
     "say": lambda person, told: person.say(str(told["text"]), reply_to=told.get("reply_to")),
-    "picture": lambda person, told: person.send_picture(data_in(told), str(told.get("caption", ""))),
+    "picture": lambda person, told: person.send_picture(file_bytes(told), str(told.get("caption", ""))),
     "album": lambda person, told: person.send_album([None] * int(told.get("count", 2)), str(told.get("caption", ""))),
     "voice": lambda person, _: person.send_voice(),
     "location": lambda person, told: person.send_location(float(told["latitude"]), float(told["longitude"])),
@@ -170,12 +170,12 @@ ACTS: Mapping[str, Callable[[Person, Mapping[str, Any]], Any]] = {
 }
 
 
-def data_in(told: Mapping[str, Any]) -> bytes | None:
+def file_bytes(told: Mapping[str, Any]) -> bytes | None:
     """The file that came along, in base64; None if there is none."""
     return base64.b64decode(told["base64"], validate=True) if told.get("base64") else None
 
 
-async def asked(request: web.Request) -> dict[str, Any]:
+async def read_json(request: web.Request) -> dict[str, Any]:
     """What is asked for: a JSON object."""
     told = await request.json() if request.can_read_body else {}
     if not isinstance(told, dict):
@@ -183,7 +183,7 @@ async def asked(request: web.Request) -> dict[str, Any]:
     return told
 
 
-def own(handler: Handler) -> Handler:
+def same_origin_only(handler: Handler) -> Handler:
     """Answer only this server's own pages, and programs; and say what is wrong in one line."""
 
     async def guarded(request: web.Request) -> web.StreamResponse:

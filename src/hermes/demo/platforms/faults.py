@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refuse:
+class RefuseFault:
     """Refuse, in the platform's own shape. Nothing arrives."""
 
     status: int
@@ -23,21 +23,21 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailLater:
+class FailLaterFault:
     """Accept, and say by webhook a while later that it failed. Nothing arrives. WhatsApp only."""
 
     code: int = 131026
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Html:
+class HtmlFault:
     """Answer with a page, as a proxy in between does. Nothing arrives."""
 
     status: int = 502
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raw:
+class RawFault:
     """Answer with exactly this; the message arrives or does not."""
 
     status: int = 200
@@ -47,42 +47,42 @@ class Raw:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hang:
+class HangFault:
     """Read the call, and never answer it."""
 
     arrives: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reset:
+class ResetFault:
     """Read the call, and drop the connection instead of answering."""
 
     arrives: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slow:
+class SlowFault:
     """Answer rightly, but take so many real seconds for the body."""
 
     over_s: float
 
 
-Fault = Refuse | FailLater | Html | Raw | Hang | Reset | Slow
+Fault = RefuseFault | FailLaterFault | HtmlFault | RawFault | HangFault | ResetFault | SlowFault
 
-KINDS: Mapping[str, type[Fault]] = {
-    "refuse": Refuse,
-    "fail_later": FailLater,
-    "html": Html,
-    "raw": Raw,
-    "hang": Hang,
-    "reset": Reset,
-    "slow": Slow,
+FAULT_KINDS: Mapping[str, type[Fault]] = {
+    "refuse": RefuseFault,
+    "fail_later": FailLaterFault,
+    "html": HtmlFault,
+    "raw": RawFault,
+    "hang": HangFault,
+    "reset": ResetFault,
+    "slow": SlowFault,
 }
 """By the name that the control endpoints use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cue:
+class ScheduledFault:
     """A fault, and when it strikes."""
 
     fault: Fault
@@ -96,26 +96,26 @@ class Cue:
     """Not after this moment, in the platform's seconds."""
 
 
-class Script:
+class FaultSchedule:
     """The faults that are still to come. The oldest that fits a call strikes."""
 
     def __init__(self) -> None:
-        self.cues: list[Cue] = []
+        self.faults: list[ScheduledFault] = []
 
-    def add(self, cue: Cue) -> None:
-        self.cues.append(cue)
+    def add(self, cue: ScheduledFault) -> None:
+        self.faults.append(cue)
 
     def clear(self) -> None:
-        self.cues.clear()
+        self.faults.clear()
 
     def take(self, method: str, to: str | None, now: float) -> Fault | None:
         """The fault for this call, if there is one; it is used up by that."""
-        self.cues = [cue for cue in self.cues if cue.until is None or now < cue.until]
-        for place, cue in enumerate(self.cues):
+        self.faults = [cue for cue in self.faults if cue.until is None or now < cue.until]
+        for place, cue in enumerate(self.faults):
             if cue.method in {None, method} and cue.to in {None, to}:
                 if cue.times is not None and cue.times <= 1:
-                    del self.cues[place]
+                    del self.faults[place]
                 elif cue.times is not None:
-                    self.cues[place] = replace(cue, times=cue.times - 1)
+                    self.faults[place] = replace(cue, times=cue.times - 1)
                 return cue.fault
         return None

@@ -8,11 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hermes.demo.platforms.ledger import Received, Said
-from hermes.demo.platforms.platform import Platform
+from hermes.demo.platforms.message_log import PersonMessage, ReceivedMessage
+from hermes.demo.platforms.platform import FakePlatform
 
 
-class Person(ABC):
+class FakePerson(ABC):
     """One person at one platform.
 
     What they do returns what the platform calls it; it is on its way then, and `platform.quiet()` waits until it has come."""
@@ -32,7 +32,7 @@ class Person(ABC):
 
     @property
     @abstractmethod
-    def platform(self) -> Platform: ...
+    def platform(self) -> FakePlatform: ...
 
     @property
     @abstractmethod
@@ -72,7 +72,7 @@ class Person(ABC):
     # --- what reached them
 
     @property
-    def received(self) -> list[Received]:
+    def received(self) -> list[ReceivedMessage]:
         """What they have got, in order, with every copy."""
         return self.platform.ledger.of(self.id)
 
@@ -81,18 +81,18 @@ class Person(ABC):
         return [message.text for message in self.received]
 
     @property
-    def talk(self) -> list[Received | Said]:
+    def talk(self) -> list[ReceivedMessage | PersonMessage]:
         """Both sides, in order."""
         return self.platform.ledger.talk(self.id)
 
-    async def gets(self, count: int = 1, timeout_s: float = 5.0) -> list[Received]:
+    async def wait_for_messages(self, count: int = 1, timeout_s: float = 5.0) -> list[ReceivedMessage]:
         """Wait until they have got so many messages in all, and give all of them. Raises TimeoutError; the seconds are real ones."""
         await self.platform.world.bell.until(lambda: self.platform.ledger.count(self.id) >= count, timeout_s)
         return self.received
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class SentImage:
     """What a platform tells about a picture beside its bytes."""
 
     data: bytes
@@ -101,13 +101,13 @@ class Picture:
     height: int
 
 
-def picture_of(data: bytes | None) -> Picture:
+def inspect_image(data: bytes | None) -> SentImage:
     """Look at a picture; without one, draw one. Sizes are read from PNG only."""
     data = sample_picture() if data is None else data
     if data.startswith(b"\x89PNG\r\n\x1a\n") and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])
-        return Picture(data, "image/png", width, height)
-    return Picture(data, "image/jpeg", 640, 480)
+        return SentImage(data, "image/png", width, height)
+    return SentImage(data, "image/jpeg", 640, 480)
 
 
 def sample_picture(width: int = 96, height: int = 64) -> bytes:

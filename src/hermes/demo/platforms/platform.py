@@ -19,16 +19,26 @@ from typing import Any, NoReturn, Protocol
 import aiohttp
 from aiohttp import web
 
-from hermes.demo.platforms.bell import Bell
-from hermes.demo.platforms.chance import Chance
-from hermes.demo.platforms.faults import Cue, Fault, Hang, Html, Raw, Refuse, Reset, Script, Slow
-from hermes.demo.platforms.ledger import Ledger
-from hermes.demo.platforms.pace import Pace
-from hermes.demo.platforms.post import Attempt, Disorder, post
-from hermes.demo.platforms.refusal import Refusal
+from hermes.demo.platforms.change_signal import ChangeSignal
+from hermes.demo.platforms.faults import (
+    Fault,
+    FaultSchedule,
+    HangFault,
+    HtmlFault,
+    RawFault,
+    RefuseFault,
+    ResetFault,
+    ScheduledFault,
+    SlowFault,
+)
+from hermes.demo.platforms.message_log import MessageLog
+from hermes.demo.platforms.platform_clock import PlatformClock
+from hermes.demo.platforms.refusal import PlatformRefusal
+from hermes.demo.platforms.seeded_random import SeededRandom
+from hermes.demo.platforms.webhook_post import Disorder, WebhookAttempt, post_webhook
 from hermes.tasks import end_tasks
 
-PAGE = b"<!doctype html><html><head><title>Bad Gateway</title></head><body><h1>Bad Gateway</h1></body></html>"
+BAD_GATEWAY_PAGE = b"<!doctype html><html><head><title>Bad Gateway</title></head><body><h1>Bad Gateway</h1></body></html>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +47,15 @@ class World:
 
     url: str
     """Where they are: every platform's paths are its real ones, below this."""
-    pace: Pace
-    chance: Chance
-    bell: Bell
+    pace: PlatformClock
+    chance: SeededRandom
+    bell: ChangeSignal
     client: aiohttp.ClientSession
     """Posts the webhooks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RecordedRequest:
     """One call as it came, also one that was refused."""
 
     method: str
@@ -59,7 +69,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FakeResponse:
     """What the platform says to a call."""
 
     body: Any
@@ -67,31 +77,31 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Act(Protocol):
+class CallAction(Protocol):
     """Do what a call asks for, and say what to answer; told whether whoever called will hear of it."""
 
-    async def __call__(self, *, is_answered: bool) -> Answer: ...
+    async def __call__(self, *, is_answered: bool) -> FakeResponse: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AcceptedCall:
     """A call that the platform takes."""
 
     method: str
     to: str | None
-    act: Act
+    act: CallAction
 
 
-def regardless(do: Callable[[], Awaitable[Answer]]) -> Act:
+def as_action(do: Callable[[], Awaitable[FakeResponse]]) -> CallAction:
     """Do something that leaves no message anywhere: it is the same whether anybody hears of it or not."""
 
-    async def act(*, is_answered: bool) -> Answer:  # noqa: ARG001  # that is the point
+    async def act(*, is_answered: bool) -> FakeResponse:  # noqa: ARG001  # that is the point
         return await do()
 
     return act
 
 
-class Platform(ABC):
+class FakePlatform(ABC):
     """One account at one platform, with the people who talk to it."""
 
     name: str
@@ -102,12 +112,12 @@ class Platform(ABC):
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.requests: list[Seen] = []
-        self.attempts: list[Attempt] = []
+        self.requests: list[RecordedRequest] = []
+        self.attempts: list[WebhookAttempt] = []
         """Every try to deliver a webhook, in order."""
         self.disorder = Disorder()
-        self.script = Script()
-        self.ledger = Ledger(world.bell.ring)
+        self.script = FaultSchedule()
+        self.ledger = MessageLog(world.bell.ring)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- what goes wrong
@@ -126,34 +136,36 @@ class Platform(ABC):
         times: int | None = 1,
     ) -> None:
         """Refuse the next calls, in the platform's shape."""
-        fault = Refuse(status=status, code=code, subcode=subcode, message=message, retry_after=retry_after, parameters=parameters or {})
-        self.cue(fault, method=method, to=to, times=times)
+        fault = RefuseFault(
+            status=status, code=code, subcode=subcode, message=message, retry_after=retry_after, parameters=parameters or {}
+        )
+        self.schedule_fault(fault, method=method, to=to, times=times)
 
     def html(self, status: int = 502, *, method: str | None = None, to: object = None, times: int | None = 1) -> None:
         """Answer the next calls with a page, as a proxy does."""
-        self.cue(Html(status=status), method=method, to=to, times=times)
+        self.schedule_fault(HtmlFault(status=status), method=method, to=to, times=times)
 
     def raw(
         self, body: str, *, status: int = 200, arrives: bool = True, method: str | None = None, to: object = None, times: int | None = 1
     ) -> None:
         """Answer the next calls with exactly this."""
-        self.cue(Raw(status=status, body=body, arrives=arrives), method=method, to=to, times=times)
+        self.schedule_fault(RawFault(status=status, body=body, arrives=arrives), method=method, to=to, times=times)
 
     def hang(self, *, arrives: bool = True, method: str | None = None, to: object = None, times: int | None = 1) -> None:
         """Never answer the next calls."""
-        self.cue(Hang(arrives=arrives), method=method, to=to, times=times)
+        self.schedule_fault(HangFault(arrives=arrives), method=method, to=to, times=times)
 
     def reset(self, *, arrives: bool = True, method: str | None = None, to: object = None, times: int | None = 1) -> None:
         """Read the next calls, and drop their connections. Unless told otherwise the messages arrive."""
-        self.cue(Reset(arrives=arrives), method=method, to=to, times=times)
+        self.schedule_fault(ResetFault(arrives=arrives), method=method, to=to, times=times)
 
     def slow(self, over_s: float, *, method: str | None = None, to: object = None, times: int | None = 1) -> None:
         """Take so many real seconds for the bodies of the next answers."""
-        self.cue(Slow(over_s=over_s), method=method, to=to, times=times)
+        self.schedule_fault(SlowFault(over_s=over_s), method=method, to=to, times=times)
 
     def outage(self, seconds: float, fault: Fault | None = None) -> None:
         """Fail every call for so many of the platform's seconds."""
-        self.script.add(Cue(fault=fault or Html(status=503), times=None, until=self.world.pace.now() + seconds))
+        self.script.add(ScheduledFault(fault=fault or HtmlFault(status=503), times=None, until=self.world.pace.now() + seconds))
         self.world.bell.ring()
 
     def heal(self) -> None:
@@ -161,10 +173,14 @@ class Platform(ABC):
         self.script.clear()
         self.world.bell.ring()
 
-    def cue(self, fault: Fault, *, method: str | None = None, to: object = None, times: int | None = 1, for_s: float | None = None) -> None:
+    def schedule_fault(
+        self, fault: Fault, *, method: str | None = None, to: object = None, times: int | None = 1, for_s: float | None = None
+    ) -> None:
         """Let this happen to the next calls that fit; `to` is a person, a group, or an id."""
         until = None if for_s is None else self.world.pace.now() + for_s
-        self.script.add(Cue(fault=fault, method=method, to=None if to is None else str(getattr(to, "id", to)), times=times, until=until))
+        self.script.add(
+            ScheduledFault(fault=fault, method=method, to=None if to is None else str(getattr(to, "id", to)), times=times, until=until)
+        )
         self.world.bell.ring()
 
     # --- people
@@ -183,17 +199,17 @@ class Platform(ABC):
     def is_quiet(self) -> bool:
         """Whether nothing is on its way to the receiver any more."""
 
-    async def quiet(self, timeout_s: float = 10.0) -> None:
+    async def wait_until_quiet(self, timeout_s: float = 10.0) -> None:
         """Wait until every webhook is delivered or given up. Raises TimeoutError; the seconds are real ones."""
         await self.world.bell.until(self.is_quiet, timeout_s)
 
     # --- calls
 
     @abstractmethod
-    def error(self, refusal: Refusal) -> Answer:
+    def error(self, refusal: PlatformRefusal) -> FakeResponse:
         """A refusal in the platform's shape."""
 
-    async def serve(self, request: web.Request, read: Callable[[Any], Awaitable[Call]]) -> web.StreamResponse:
+    async def serve(self, request: web.Request, read: Callable[[Any], Awaitable[AcceptedCall]]) -> web.StreamResponse:
         """Answer one call; `read` checks its body, which is None if it is no JSON."""
         data = await request.read()
         try:
@@ -201,20 +217,20 @@ class Platform(ABC):
         except ValueError:
             body = None
         place = len(self.requests)
-        self.requests.append(Seen(request.method, request.path, dict(request.query), dict(request.headers), body))
+        self.requests.append(RecordedRequest(request.method, request.path, dict(request.query), dict(request.headers), body))
         self.world.bell.ring()
         try:
             call = await read(body)
             fault = self.script.take(call.method, call.to, self.world.pace.now())
             return await self.strike(fault, call, request, place)
-        except Refusal as refusal:
+        except PlatformRefusal as refusal:
             return self._sent(place, self.error(refusal))
 
-    async def strike(self, fault: Fault | None, call: Call, request: web.Request, place: int) -> web.StreamResponse:
+    async def strike(self, fault: Fault | None, call: AcceptedCall, request: web.Request, place: int) -> web.StreamResponse:
         """Let a fault have its way with a call; without one, just answer it."""
         match fault:
-            case Refuse():
-                raise Refusal(
+            case RefuseFault():
+                raise PlatformRefusal(
                     fault.status,
                     fault.message or self.words(fault.status, fault.code, fault.retry_after),
                     code=fault.code,
@@ -222,19 +238,19 @@ class Platform(ABC):
                     retry_after=fault.retry_after,
                     parameters=fault.parameters,
                 )
-            case Html():
+            case HtmlFault():
                 self._note(place, fault.status)
-                return web.Response(status=fault.status, body=PAGE, content_type="text/html")
-            case Raw():
+                return web.Response(status=fault.status, body=BAD_GATEWAY_PAGE, content_type="text/html")
+            case RawFault():
                 if fault.arrives:
                     await call.act(is_answered=False)
                 self._note(place, fault.status)
                 return web.Response(status=fault.status, body=fault.body.encode(), content_type=fault.content_type)
-            case Hang() | Reset():
+            case HangFault() | ResetFault():
                 if fault.arrives:
                     await call.act(is_answered=False)
-                await (vanish(request) if isinstance(fault, Reset) else forever())
-            case Slow():
+                await (reset_connection(request) if isinstance(fault, ResetFault) else wait_forever())
+            case SlowFault():
                 return await self._drip(await call.act(is_answered=True), request, place, fault.over_s)
         return self._sent(place, await call.act(is_answered=True))
 
@@ -242,7 +258,7 @@ class Platform(ABC):
         """What the platform says when it refuses without a reason of ours."""
         return f"scripted {status} {code or ''} {retry_after or ''}".strip()
 
-    def _sent(self, place: int, answer: Answer) -> web.Response:
+    def _sent(self, place: int, answer: FakeResponse) -> web.Response:
         self._note(place, answer.status)
         return web.Response(
             status=answer.status,
@@ -250,7 +266,7 @@ class Platform(ABC):
             headers={"Content-Type": "application/json", **answer.headers},
         )
 
-    async def _drip(self, answer: Answer, request: web.Request, place: int, over_s: float) -> web.StreamResponse:
+    async def _drip(self, answer: FakeResponse, request: web.Request, place: int, over_s: float) -> web.StreamResponse:
         data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
         response = web.StreamResponse(status=answer.status, headers={"Content-Type": "application/json", **answer.headers})
         response.content_length = len(data)
@@ -266,13 +282,13 @@ class Platform(ABC):
 
     def _note(self, place: int, status: int) -> None:
         seen = self.requests[place]
-        self.requests[place] = Seen(seen.method, seen.path, seen.query, seen.headers, seen.body, status)
+        self.requests[place] = RecordedRequest(seen.method, seen.path, seen.query, seen.headers, seen.body, status)
 
     # --- webhooks
 
-    async def attempt(self, url: str, body: bytes, headers: Mapping[str, str]) -> Attempt:
+    async def attempt(self, url: str, body: bytes, headers: Mapping[str, str]) -> WebhookAttempt:
         """Post a webhook once, and write down what came of it."""
-        done = await post(self.world.client, url, body, headers, patience_s=self.patience_s, at=self.world.pace.now())
+        done = await post_webhook(self.world.client, url, body, headers, patience_s=self.patience_s, at=self.world.pace.now())
         self.attempts.append(done)
         self.world.bell.ring()
         return done
@@ -295,17 +311,17 @@ class Platform(ABC):
         await end_tasks(*self._tasks)
 
 
-async def vanish(request: web.Request) -> NoReturn:
+async def reset_connection(request: web.Request) -> NoReturn:
     """Reset the connection, and wait to be cancelled for it."""
     if request.transport is not None:
         connection = request.transport.get_extra_info("socket")
         # Closing without lingering is what makes it a reset; otherwise it would look like an orderly end.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         request.transport.abort()
-    await forever()
+    await wait_forever()
 
 
-async def forever() -> NoReturn:
+async def wait_forever() -> NoReturn:
     """Wait for the caller to go away."""
     await asyncio.Event().wait()
     raise AssertionError("nobody sets this")

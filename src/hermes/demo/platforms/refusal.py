@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-class Refusal(Exception):
+class PlatformRefusal(Exception):
     """The platform refuses a call."""
 
     def __init__(
@@ -24,6 +24,6 @@ class Refusal(Exception):
         self.retry_after, self.parameters = retry_after, dict(parameters or {})
 
 
-def is_whole(value: object) -> bool:
+def is_integer(value: object) -> bool:
     """A whole number; True is none, although Python takes it for one."""
     return isinstance(value, int) and not isinstance(value, bool)

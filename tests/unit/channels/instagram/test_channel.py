@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.instagram import Instagram, Login
+from hermes.channels.instagram import InstagramChannel, InstagramLogin
 from hermes.ports.channels import Destination, PlatformRequest, PlatformResponse, SendOutcome, SendResult, Webhook, WebhookNotAuthentic
 from hermes.turn import Platform
 from tests.unit.channels.instagram.account import INSTAGRAM, NOOR, OURS, TOKEN
 
 VERIFY = "verify-hush"
-BY_PAGE = Instagram(
+BY_PAGE = InstagramChannel(
     account="shop",
     instagram_id=OURS,
-    login=Login.PAGE,
+    login=InstagramLogin.PAGE,
     access_token=TOKEN,
     app_secrets=("app-hush", "other-hush"),
     verify_tokens=(VERIFY,),
@@ -56,7 +56,7 @@ def test_the_challenge_is_for_who_knows_the_token() -> None:
     ("channel", "url"),
     [(BY_PAGE, "https://graph.facebook.com/v26.0/me/messages"), (INSTAGRAM, "https://graph.instagram.com/v23.0/me/messages")],
 )
-def test_each_login_has_its_own_place_and_the_token_is_in_a_header(channel: Instagram, url: str) -> None:
+def test_each_login_has_its_own_place_and_the_token_is_in_a_header(channel: InstagramChannel, url: str) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     assert channel.encode({"text": "Hi"}, Destination(channel_id=NOOR)) == PlatformRequest(
         method="POST", url=url, headers=headers, json={"recipient": {"id": NOOR}, "message": {"text": "Hi"}}
@@ -67,10 +67,10 @@ def test_each_login_has_its_own_place_and_the_token_is_in_a_header(channel: Inst
 
 
 def test_it_can_be_pointed_elsewhere() -> None:
-    local = Instagram(
+    local = InstagramChannel(
         account="shop",
         instagram_id=OURS,
-        login=Login.PAGE,
+        login=InstagramLogin.PAGE,
         access_token=TOKEN,
         app_secrets=("s",),
         base_url="http://127.0.0.1:9",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.instagram import Instagram, Login
+from hermes.channels.instagram import InstagramChannel, InstagramLogin
 from hermes.ports.channels import DeliveryReceipt, Ignored, InboundEvent, InboundMessage, Media, Reaction, ReceiptRank, Webhook
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.unit.channels.instagram.account import INSTAGRAM, NOOR, OURS, TOKEN
@@ -82,7 +82,7 @@ def test_the_same_message_twice_in_one_post_is_heard_once() -> None:
 
 
 def test_the_same_person_at_another_account_is_another_conversation() -> None:
-    other = Instagram(account="bar", instagram_id="1784", login=Login.PAGE, access_token=TOKEN, app_secrets=("a",))
+    other = InstagramChannel(account="bar", instagram_id="1784", login=InstagramLogin.PAGE, access_token=TOKEN, app_secrets=("a",))
     body = json.dumps(payload(message(text="hello"), account="1784")).encode()
     [found] = other.parse(Webhook(headers={}, body=body), now=NOW)
     assert isinstance(found, InboundMessage)

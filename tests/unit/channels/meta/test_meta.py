@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.meta import CODES, Complaint, a_text, challenge, check_secret, check_signature, classify, described, moment, parsed
+from hermes.channels.meta import (
+    OUTCOME_BY_CODE,
+    MetaErrorDetails,
+    answer_challenge,
+    as_text,
+    as_time,
+    check_secret,
+    check_signature,
+    classify,
+    describe_error,
+    parse_object,
+)
 from hermes.ports.channels import PlatformResponse, SendOutcome, SendResult, Webhook, WebhookNotAuthentic
 from tests.unit.channels.meta.shaken import ANYTHING
 
@@ -25,7 +36,7 @@ def signed(body: bytes, secret: str) -> Webhook:
 
 
 def taken(body: Any) -> str | None:
-    return a_text(body.get("id")) or None
+    return as_text(body.get("id")) or None
 
 
 def answered(status: int, body: Any, headers: dict[str, str] | None = None) -> SendResult:
@@ -79,7 +90,7 @@ def test_says_nothing_of_what_was_expected() -> None:
 
 def test_gives_a_challenge_back_to_who_knows_the_token() -> None:
     query = {"hub.mode": "subscribe", "hub.verify_token": "mine", "hub.challenge": "1158201444"}
-    assert challenge(query, ["other", "mine"]) == "1158201444"
+    assert answer_challenge(query, ["other", "mine"]) == "1158201444"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +106,7 @@ def test_gives_a_challenge_back_to_who_knows_the_token() -> None:
 )
 def test_gives_no_challenge_back_to_anybody_else(query: dict[str, str]) -> None:
     with pytest.raises(WebhookNotAuthentic):
-        challenge(query, ["mine", ""])
+        answer_challenge(query, ["mine", ""])
 
 
 # --- reading
@@ -121,17 +132,17 @@ def test_gives_no_challenge_back_to_anybody_else(query: dict[str, str]) -> None:
     ],
 )
 def test_reads_a_time_in_whatever_unit_and_never_a_later_one_than_now(value: Any, at: datetime | None) -> None:
-    assert moment(value, now=NOW) == at
+    assert as_time(value, now=NOW) == at
 
 
 def test_a_text_can_be_stored() -> None:
-    assert a_text("a\x00b\ud800c") == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c"
-    assert [a_text(value) for value in (12, True, None, [], {}, 1.5, float("inf"))] == ["12", "", "", "", "", "1.5", ""]
+    assert as_text("a\x00b\ud800c") == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c"
+    assert [as_text(value) for value in (12, True, None, [], {}, 1.5, float("inf"))] == ["12", "", "", "", "", "1.5", ""]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"3", b"{", b"\xff{}", b"[" * 100_000, b'{"a":' * 100_000, b'{"a": ' + b"9" * 9_000 + b"}"])
 def test_what_is_no_object_is_none(body: bytes) -> None:
-    assert parsed(body) is None
+    assert parse_object(body) is None
 
 
 # --- what an answer means: the table, row by row
@@ -205,7 +216,7 @@ def test_the_code_decides_and_not_the_status(code: int, outcome: str, status: in
 
 def test_every_code_of_the_table_is_tried() -> None:
     tried = {code for code, _ in GRAPH}
-    assert CODES.keys() - tried - set(range(200, 300)) - set(range(80000, 80015)) - set(range(132000, 133000)) == set()
+    assert OUTCOME_BY_CODE.keys() - tried - set(range(200, 300)) - set(range(80000, 80015)) - set(range(132000, 133000)) == set()
 
 
 @pytest.mark.parametrize(
@@ -351,4 +362,4 @@ def test_words_are_quoted_in_one_short_line_without_tokens_and_numbers() -> None
 def test_an_error_without_a_code_goes_by_its_status() -> None:
     assert answered(400, {"error": "hm"}).detail == "HTTP 400: hm"
     assert answered(502, b"<html>").detail == "HTTP 502"
-    assert described(Complaint(), None, ()) == ""
+    assert describe_error(MetaErrorDetails(), None, ()) == ""

@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.channels.telegram import (
-    WANTED,
+    ALLOWED_UPDATES,
     BotApi,
-    File,
-    Polled,
-    Profile,
-    Telegram,
+    BotProfile,
+    PolledUpdates,
+    TelegramChannel,
+    TelegramFile,
     WebhookState,
     file_in,
     look_up,
-    polled,
     profile_in,
-    webhook_in,
+    updates_in,
+    webhook_state_in,
 )
 from hermes.ports.channels import Channel, Destination, PlatformRequest, PlatformResponse, SendOutcome, SendResult, Webhook
 from tests.unit.channels.meta.shaken import ANYTHING
@@ -96,14 +96,18 @@ def test_a_pressed_button_is_answered_instead() -> None:
                 "url": "https://example.org/webhooks/telegram/bali",
                 "secret_token": SECRET,
                 "max_connections": 40,
-                "allowed_updates": list(WANTED),
+                "allowed_updates": list(ALLOWED_UPDATES),
                 "drop_pending_updates": False,
             },
         ),
         (API.delete_webhook(drop_pending=True), "deleteWebhook", {"drop_pending_updates": True}),
         (API.webhook_info(), "getWebhookInfo", {}),
-        (API.updates(None), "getUpdates", {"timeout": 50, "limit": 100, "allowed_updates": list(WANTED)}),
-        (API.updates(12, wait_s=0, limit=1), "getUpdates", {"offset": 12, "timeout": 0, "limit": 1, "allowed_updates": list(WANTED)}),
+        (API.updates(None), "getUpdates", {"timeout": 50, "limit": 100, "allowed_updates": list(ALLOWED_UPDATES)}),
+        (
+            API.updates(12, wait_s=0, limit=1),
+            "getUpdates",
+            {"offset": 12, "timeout": 0, "limit": 1, "allowed_updates": list(ALLOWED_UPDATES)},
+        ),
         (look_up(API, "telegram:F1"), "getFile", {"file_id": "F1"}),
     ],
 )
@@ -237,9 +241,9 @@ def test_whatever_the_answer_is_it_is_classified(body: Any, status: int) -> None
 def test_also_when_it_looks_like_one_of_theirs(body: Any) -> None:
     found = reply(body)
     assert CHANNEL.classify(found).outcome in SendOutcome
-    polled(found)
+    updates_in(found)
     profile_in(found)
-    webhook_in(found, now=NOW)
+    webhook_state_in(found, now=NOW)
     file_in(API, found)
 
 
@@ -248,8 +252,8 @@ def test_also_when_it_looks_like_one_of_theirs(body: Any) -> None:
 
 def test_updates_are_taken_in_order_and_the_next_ones_asked_for() -> None:
     first, second = SAMPLES["text"], update() | {"update_id": SAMPLES["text"]["update_id"] + 3}
-    found = polled(reply({"ok": True, "result": [first, second]}))
-    assert found == Polled(
+    found = updates_in(reply({"ok": True, "result": [first, second]}))
+    assert found == PolledUpdates(
         webhooks=[Webhook(headers={}, body=json.dumps(each).encode()) for each in (first, second)],
         offset=second["update_id"] + 1,
     )
@@ -258,18 +262,18 @@ def test_updates_are_taken_in_order_and_the_next_ones_asked_for() -> None:
 
 
 def test_after_a_quiet_week_a_smaller_number_is_followed() -> None:
-    found = polled(reply({"ok": True, "result": [{"update_id": 5}]}))
+    found = updates_in(reply({"ok": True, "result": [{"update_id": 5}]}))
     assert found is not None
     assert found.offset == 6
 
 
 def test_an_empty_answer_forgets_the_offset() -> None:
-    assert polled(reply({"ok": True, "result": []})) == Polled(webhooks=[], offset=None)
+    assert updates_in(reply({"ok": True, "result": []})) == PolledUpdates(webhooks=[], offset=None)
 
 
 @pytest.mark.parametrize("answer", [refusal(409, "Conflict"), reply(b"<html>", 502), reply({"ok": True}), reply(OK)])
 def test_what_is_no_answer_moves_nothing(answer: PlatformResponse) -> None:
-    assert polled(answer) is None
+    assert updates_in(answer) is None
 
 
 # --- files
@@ -277,7 +281,9 @@ def test_what_is_no_answer_moves_nothing(answer: PlatformResponse) -> None:
 
 def test_a_file_is_fetched_by_its_path() -> None:
     found = file_in(API, reply({"ok": True, "result": {"file_id": "F", "file_path": "photos/file 1.jpg", "file_size": 77}}))
-    assert found == File(call=PlatformRequest(method="GET", url=f"https://api.telegram.org/file/bot{TOKEN}/photos/file%201.jpg"), bytes=77)
+    assert found == TelegramFile(
+        call=PlatformRequest(method="GET", url=f"https://api.telegram.org/file/bot{TOKEN}/photos/file%201.jpg"), bytes=77
+    )
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../bot", "a/../b", "a//b", "a\\b", "a\nb", None])
@@ -298,7 +304,7 @@ def test_only_its_own_references_are_looked_up() -> None:
 
 def test_a_bot_says_who_it_is() -> None:
     found = profile_in(reply({"ok": True, "result": US | {"can_read_all_group_messages": True}}))
-    assert found == Profile(id=str(BOT), username="SunsetBot", name="Sunset", hears_groups=True)
+    assert found == BotProfile(id=str(BOT), username="SunsetBot", name="Sunset", hears_groups=True)
     assert profile_in(refusal(401, "Unauthorized")) is None
 
 
@@ -309,16 +315,16 @@ def test_a_webhook_says_how_it_goes() -> None:
         "last_error_date": STAMP,
         "last_error_message": "Connection refused",
     }
-    assert webhook_in(reply({"ok": True, "result": state}), now=NOW) == WebhookState(
+    assert webhook_state_in(reply({"ok": True, "result": state}), now=NOW) == WebhookState(
         url="https://example.org/x", pending=3, last_error="Connection refused", last_error_at=SENT_AT
     )
-    assert webhook_in(reply({"ok": True, "result": {"url": ""}}), now=NOW) == WebhookState(
+    assert webhook_state_in(reply({"ok": True, "result": {"url": ""}}), now=NOW) == WebhookState(
         url="", pending=0, last_error="", last_error_at=None
     )
 
 
 def test_two_bots_never_take_each_others_updates_for_their_own() -> None:
-    other = Telegram(account="bali", api=BotApi(token="42:" + "x" * 30))
+    other = TelegramChannel(account="bali", api=BotApi(token="42:" + "x" * 30))
     keys = {
         happening.envelope.event_key
         for bot in (TELEGRAM, other)

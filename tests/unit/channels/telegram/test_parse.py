@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.telegram import Telegram
+from hermes.channels.telegram import TelegramChannel
 from hermes.ports.channels import IdChanged, Ignored, InboundMessage, Media, ReachabilityChanged, Reaction, WebhookNotAuthentic
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.unit.channels.meta.shaken import ANYTHING, shaken
@@ -72,7 +72,7 @@ def test_any_other_does_not(given: str | None) -> None:
 
 def test_a_bot_without_a_webhook_takes_none() -> None:
     with pytest.raises(WebhookNotAuthentic):
-        Telegram(account="bali", api=API).verify(webhook(update(), **{"x-telegram-bot-api-secret-token": ""}))
+        TelegramChannel(account="bali", api=API).verify(webhook(update(), **{"x-telegram-bot-api-secret-token": ""}))
 
 
 # --- messages

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes.channels.telegram.entities import MOST_ENTITIES
-from hermes.channels.text import read
+from hermes.channels.telegram.entities import MAX_ENTITIES
+from hermes.channels.text import read_markdown
 from tests.unit.channels.telegram.strict import faults, spoken
 from tests.unit.channels.telegram.updates import TELEGRAM
 from tests.unit.channels.text.answers import ANSWERS, MARKDOWN, NOISE, UNHURRIED
@@ -84,7 +84,7 @@ def test_a_long_block_of_code_is_closed_and_opened_again() -> None:
 
 def test_more_entities_than_telegram_takes_are_more_messages() -> None:
     parts = TELEGRAM.render(" ".join(f"**{number}** ," for number in range(250)))
-    assert [len(body["entities"]) for body in parts] == [MOST_ENTITIES, MOST_ENTITIES, 50]
+    assert [len(body["entities"]) for body in parts] == [MAX_ENTITIES, MAX_ENTITIES, 50]
 
 
 @UNHURRIED
@@ -92,7 +92,7 @@ def test_more_entities_than_telegram_takes_are_more_messages() -> None:
 def test_every_message_is_what_telegram_demands(markdown: str) -> None:
     bodies = TELEGRAM.render(markdown)
     assert [faults(body) for body in bodies] == [[] for _ in bodies]
-    assert spoken(bodies) == "".join(read(markdown).text.split()) or not bodies
+    assert spoken(bodies) == "".join(read_markdown(markdown).text.split()) or not bodies
     assert json.loads(json.dumps(bodies)) == bodies
 
 
@@ -102,7 +102,7 @@ def test_so_is_every_part_of_a_long_one(markdown: str) -> None:
     long = markdown * 6
     bodies = TELEGRAM.render(long)
     assert [faults(body) for body in bodies] == [[] for _ in bodies]
-    assert spoken(bodies) == "".join(read(long).text.split()) or not bodies
+    assert spoken(bodies) == "".join(read_markdown(long).text.split()) or not bodies
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from hermes.channels.telegram import BotApi, Telegram
+from hermes.channels.telegram import BotApi, TelegramChannel
 from hermes.ports.channels import InboundEvent, Webhook
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -17,7 +17,7 @@ UPDATE = 881122334455
 """Larger than what 32 bits hold, as Telegram's are."""
 
 API = BotApi(token=TOKEN)
-TELEGRAM = Telegram(account="bali", api=API, secret=SECRET, username="SunsetBot")
+TELEGRAM = TelegramChannel(account="bali", api=API, secret=SECRET, username="SunsetBot")
 
 PERSON = {"id": NINA, "is_bot": False, "first_name": "Nina", "last_name": "Ray", "username": "nray", "language_code": "de"}
 PRIVATE = {"id": NINA, "type": "private", "first_name": "Nina"}

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from hermes.channels.whatsapp import Dialog360, WhatsApp
+from hermes.channels.whatsapp import Dialog360, WhatsAppChannel
 from hermes.ports.channels import InboundEvent, Webhook
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -16,7 +16,7 @@ MINA, MINA_ID = "4915700000001", "DE.70010020030040"
 GROUP_ID = "R1JPVVA6MTIz"
 
 THROUGH_360DIALOG = Dialog360(api_key="d360-hush", webhook_secrets=("old", "new"), phone_number_id=NUMBER_ID)
-WHATSAPP = WhatsApp(account="berlin", provider=THROUGH_360DIALOG)
+WHATSAPP = WhatsAppChannel(account="berlin", provider=THROUGH_360DIALOG)
 
 
 def message(kind: str, part: Any = None, **more: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def webhook(content: Any) -> Webhook:
     return Webhook(headers={}, body=body)
 
 
-def happened(content: Any, channel: WhatsApp = WHATSAPP) -> list[InboundEvent]:
+def happened(content: Any, channel: WhatsAppChannel = WHATSAPP) -> list[InboundEvent]:
     return list(channel.parse(webhook(content), now=NOW))
 
 

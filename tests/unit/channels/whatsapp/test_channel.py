@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.whatsapp import CloudApi, Dialog360, File, WhatsApp, file_in, look_up, template
+from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsAppChannel, WhatsAppFile, file_in, look_up, template_body
 from hermes.ports.channels import (
     Destination,
     PlatformRequest,
@@ -26,14 +26,14 @@ from tests.unit.channels.whatsapp.payloads import GROUP_ID, MINA, MINA_ID, NUMBE
 OLD, GUESS, TOKEN, APP, HEADER = "old", "guess", "EAA-hush", "app-hush", "X-Hermes-Secret"
 BY_HEADER = Dialog360(api_key="d360-hush", webhook_secrets=(OLD, "new"), secret_header=HEADER)
 DIRECTLY = CloudApi(access_token=TOKEN, phone_number_id=NUMBER_ID, app_secrets=("app-hush",), verify_tokens=("verify-hush",))
-CLOUD = WhatsApp(account="berlin", provider=DIRECTLY)
+CLOUD = WhatsAppChannel(account="berlin", provider=DIRECTLY)
 
 SENT_360DIALOG = {"D360-API-KEY": "d360-hush"}
 SENT_CLOUD = {"Authorization": "Bearer EAA-hush"}
 
 
-def through(provider: Dialog360 | CloudApi) -> WhatsApp:
-    return WhatsApp(account="berlin", provider=provider)
+def through(provider: Dialog360 | CloudApi) -> WhatsAppChannel:
+    return WhatsAppChannel(account="berlin", provider=provider)
 
 
 def replied(status: int, body: Any) -> PlatformResponse:
@@ -156,7 +156,7 @@ def test_typing_marks_as_read_and_needs_a_message() -> None:
 
 
 def test_a_template_is_sent_as_one() -> None:
-    body = template("order_ready", "de", ["Mina", "12"], components=[{"type": "header", "parameters": []}], text="Dear Mina …")
+    body = template_body("order_ready", "de", ["Mina", "12"], components=[{"type": "header", "parameters": []}], text="Dear Mina …")
     message = WHATSAPP.encode(body, Destination(channel_id=MINA)).json
     assert message == {
         "messaging_product": "whatsapp",
@@ -172,12 +172,12 @@ def test_a_template_is_sent_as_one() -> None:
             ],
         },
     }
-    assert template("hello", "en_US") == {"text": "", "template": {"name": "hello", "language": {"code": "en_US"}}}
+    assert template_body("hello", "en_US") == {"text": "", "template": {"name": "hello", "language": {"code": "en_US"}}}
 
 
 def test_an_answer_becomes_the_one_value_of_a_template_if_it_fits() -> None:
     assert isinstance(WHATSAPP, SupportsTemplates)
-    assert WHATSAPP.template("news", "en", "two\nlines\t and    more ") == template(
+    assert WHATSAPP.template("news", "en", "two\nlines\t and    more ") == template_body(
         "news", "en", ["two lines and more"], text="two\nlines\t and    more "
     )
     assert WHATSAPP.template("news", "en", "x" * 900) is not None
@@ -217,13 +217,13 @@ def test_what_is_no_file_of_whatsapp_is_not_looked_up(reference: str) -> None:
 
 def test_through_360dialog_the_host_is_replaced_and_the_rest_stays_word_for_word() -> None:
     call = PlatformRequest(method="GET", url=LOOKASIDE.replace("lookaside.fbsbx.com", "waba-v2.360dialog.io"), headers=SENT_360DIALOG)
-    assert file_in(THROUGH_360DIALOG, found(LOOKASIDE)) == File(call=call, mime_type="image/jpeg", bytes=512)
-    assert file_in(THROUGH_360DIALOG, found(call.url)) == File(call=call, mime_type="image/jpeg", bytes=512)
+    assert file_in(THROUGH_360DIALOG, found(LOOKASIDE)) == WhatsAppFile(call=call, mime_type="image/jpeg", bytes=512)
+    assert file_in(THROUGH_360DIALOG, found(call.url)) == WhatsAppFile(call=call, mime_type="image/jpeg", bytes=512)
 
 
 def test_at_meta_the_token_goes_to_meta() -> None:
     call = PlatformRequest(method="GET", url=LOOKASIDE, headers=SENT_CLOUD)
-    assert file_in(DIRECTLY, found(LOOKASIDE)) == File(call=call, mime_type="image/jpeg", bytes=512)
+    assert file_in(DIRECTLY, found(LOOKASIDE)) == WhatsAppFile(call=call, mime_type="image/jpeg", bytes=512)
 
 
 @pytest.mark.parametrize(

@@ -7,24 +7,24 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from hermes.channels.text import Document, Kind, read
-from hermes.channels.whatsapp.markup import STYLE, TWINS, WORD_JOINER, marked, size
+from hermes.channels.text import RichText, SpanKind, read_markdown
+from hermes.channels.whatsapp.markup import LOOKALIKES, STYLE, WORD_JOINER, markup_size, render_markup
 from tests.unit.channels.whatsapp.payloads import WHATSAPP
 from tests.unit.channels.whatsapp.reader import shown
 
-STAR, LOW, WAVE, TICK = (TWINS[sign] for sign in "*_~`")
+STAR, LOW, WAVE, TICK = (LOOKALIKES[sign] for sign in "*_~`")
 SPANS = {
-    "*": {Kind.BOLD, Kind.HEADING},
-    "_": {Kind.ITALIC},
-    "~": {Kind.STRIKE},
-    "`": {Kind.CODE, Kind.BLOCK, Kind.TABLE},
-    ">": {Kind.QUOTE},
+    "*": {SpanKind.BOLD, SpanKind.HEADING},
+    "_": {SpanKind.ITALIC},
+    "~": {SpanKind.STRIKE},
+    "`": {SpanKind.CODE, SpanKind.BLOCK, SpanKind.TABLE},
+    ">": {SpanKind.QUOTE},
 }
-ALIKE = str.maketrans({**{twin: sign for sign, twin in TWINS.items()}, WORD_JOINER: None})
+ALIKE = str.maketrans({**{twin: sign for sign, twin in LOOKALIKES.items()}, WORD_JOINER: None})
 
 
 def rendered(markdown: str) -> str:
-    return marked(read(markdown, STYLE))
+    return render_markup(read_markdown(markdown, STYLE))
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ WILD = st.lists(
 @example(markdown=r"_\_a_ b_")
 def test_what_is_shown_is_what_was_meant(markdown: str) -> None:
     assume(not re.search(r"://\S*`", markdown))  # where such an address ends, nobody can say
-    document = read(markdown, STYLE)
-    read_back = shown(marked(document))
+    document = read_markdown(markdown, STYLE)
+    read_back = shown(render_markup(document))
     visible = [sign for sign in read_back if sign.character != WORD_JOINER]
     assert "".join(sign.character for sign in visible).translate(ALIKE) == document.text.translate(ALIKE)
     for place, sign in enumerate(visible):
@@ -138,8 +138,8 @@ def test_what_is_shown_is_what_was_meant(markdown: str) -> None:
 @example(markdown="`` `x` ``")
 @example(markdown="```\na\n``` b\n```")
 def test_the_size_is_the_length(markdown: str) -> None:
-    document = read(markdown, STYLE)
-    assert size(document) == len(marked(document))
+    document = read_markdown(markdown, STYLE)
+    assert markup_size(document) == len(render_markup(document))
 
 
 def test_what_can_be_marked_is_marked() -> None:
@@ -178,7 +178,7 @@ def test_parts_fit_and_lose_nothing(pieces: list[str]) -> None:
     bodies = WHATSAPP.render(markdown)
     assert all(0 < len(body["text"]) <= 4096 and body["text"].strip() for body in bodies)
     shown_text = "".join(body.get("plain", body["text"]) for body in bodies).translate(ALIKE)
-    assert "".join(shown_text.split()) == "".join(read(markdown, STYLE).text.translate(ALIKE).split())
+    assert "".join(shown_text.split()) == "".join(read_markdown(markdown, STYLE).text.translate(ALIKE).split())
 
 
 @pytest.mark.parametrize("piece", ["*a ", "**b** ", "> *x\n", "`c` ", "_ ", "https://m.example/*a* ", "> q\n\n", "- [ ] **t**\n"])
@@ -189,4 +189,4 @@ def test_a_long_answer_takes_no_time(piece: str) -> None:
 
 
 def test_a_document_without_spans_is_its_text() -> None:
-    assert marked(Document("a\nb")) == "a\nb"
+    assert render_markup(RichText("a\nb")) == "a\nb"

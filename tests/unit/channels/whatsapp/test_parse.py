@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsApp
+from hermes.channels.whatsapp import CloudApi, Dialog360, WhatsAppChannel
 from hermes.ports.channels import DeliveryReceipt, IdChanged, Ignored, InboundMessage, Media, Reaction, ReceiptRank, SendOutcome
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.unit.channels.meta.shaken import ANYTHING, shaken
@@ -33,7 +33,7 @@ from tests.unit.channels.whatsapp.payloads import (
     webhook,
 )
 
-CLOUD = WhatsApp(account="berlin", provider=CloudApi(access_token=NUMBER_ID, phone_number_id=NUMBER_ID, app_secrets=("s",)))
+CLOUD = WhatsAppChannel(account="berlin", provider=CloudApi(access_token=NUMBER_ID, phone_number_id=NUMBER_ID, app_secrets=("s",)))
 HELLO = InboundMessage(
     envelope=Envelope(
         event=MessageEvent(platform=Platform.WHATSAPP, sender_id=MINA, text="hello"),
@@ -66,7 +66,7 @@ def test_a_status_repeats_what_we_called_the_message() -> None:
 
 
 @pytest.mark.parametrize(("channel", "channel_id"), [(WHATSAPP, MINA), (CLOUD, None)])
-def test_at_meta_a_status_without_a_name_of_ours_is_of_another_apps_message(channel: WhatsApp, channel_id: str | None) -> None:
+def test_at_meta_a_status_without_a_name_of_ours_is_of_another_apps_message(channel: WhatsAppChannel, channel_id: str | None) -> None:
     """It says nothing of a message whose id was lost. 360dialog repeats no name, so there it may."""
     [found] = happened(payload(change(statuses=[status("delivered")])), channel)
     assert isinstance(found, DeliveryReceipt)
@@ -177,7 +177,7 @@ def test_a_message_that_names_no_number_came_to_ours() -> None:
 
 
 def test_without_a_number_in_the_settings_all_are_taken_and_kept_apart() -> None:
-    channel = WhatsApp(account="berlin", provider=Dialog360(api_key="k", webhook_secrets=("s",)))
+    channel = WhatsAppChannel(account="berlin", provider=Dialog360(api_key="k", webhook_secrets=("s",)))
     assert happened(payload(change(messages=[text()])), channel) == [HELLO]
     other = value(messages=[text()]) | {"metadata": {"phone_number_id": "999"}}
     [found] = happened(payload({"field": "messages", "value": other}), channel)

@@ -5,19 +5,19 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from hermes.demo.platforms import Platforms, open_platforms
+from hermes.demo.platforms import FakePlatforms, open_platforms
 from tests.unit.demo.platforms.receiver import Caller, Receiver, receiving
 
 
 @pytest.fixture
-async def platforms() -> AsyncIterator[Platforms]:
+async def platforms() -> AsyncIterator[FakePlatforms]:
     """At a thousand times their usual pace: what takes two minutes takes a tenth of a second."""
     async with open_platforms(speed=1000) as platforms:
         yield platforms
 
 
 @pytest.fixture
-async def still() -> AsyncIterator[Platforms]:
+async def still() -> AsyncIterator[FakePlatforms]:
     """As good as standing still, so that only skipped time goes by: for limits and windows."""
     async with open_platforms(speed=0.001) as platforms:
         yield platforms
@@ -36,10 +36,10 @@ async def client() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @pytest.fixture
-def caller(client: aiohttp.ClientSession, platforms: Platforms) -> Caller:
+def caller(client: aiohttp.ClientSession, platforms: FakePlatforms) -> Caller:
     return Caller(client, platforms.url)
 
 
 @pytest.fixture
-def still_caller(client: aiohttp.ClientSession, still: Platforms) -> Caller:
+def still_caller(client: aiohttp.ClientSession, still: FakePlatforms) -> Caller:
     return Caller(client, still.url)

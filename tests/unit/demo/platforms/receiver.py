@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from hermes.demo.platforms import Platform, Platforms
+from hermes.demo.platforms import FakePlatform, FakePlatforms
 
 RIGHT = "right"
 """The word by which the receiver knows Meta."""
@@ -73,7 +73,7 @@ async def receiving() -> AsyncIterator[Receiver]:
         await runner.cleanup()
 
 
-async def next_try(platforms: Platforms, platform: Platform, after_s: float, at_most_s: float | None = None) -> None:
+async def next_try(platforms: FakePlatforms, platform: FakePlatform, after_s: float, at_most_s: float | None = None) -> None:
     """See the next try to deliver a webhook come after so many seconds, and not before. For platforms whose time stands still."""
     tries = len(platform.attempts)
     for _ in range(10):

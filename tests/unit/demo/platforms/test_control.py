@@ -5,11 +5,11 @@ import base64
 
 import aiohttp
 
-from hermes.demo.platforms import Platforms, sample_picture
+from hermes.demo.platforms import FakePlatforms, sample_picture
 from tests.unit.demo.platforms.receiver import RIGHT, Caller, Receiver
 
 
-async def test_people_are_made_speak_and_receive(platforms: Platforms, caller: Caller, receiver: Receiver) -> None:
+async def test_people_are_made_speak_and_receive(platforms: FakePlatforms, caller: Caller, receiver: Receiver) -> None:
     await caller.post("/_control/telegram/webhook", {"url": receiver.url})
     ada = (await caller.post("/_control/telegram/people", {"name": "Ada", "username": "ada"})).body
     said = await caller.post(f"/_control/telegram/people/{ada['id']}/say", {"text": "hello"})
@@ -17,14 +17,14 @@ async def test_people_are_made_speak_and_receive(platforms: Platforms, caller: C
     picture = base64.b64encode(sample_picture()).decode()
     await caller.post(f"/_control/telegram/people/{ada['id']}/picture", {"base64": picture, "caption": "look"})
     await caller.post(f"/_control/telegram/people/{ada['id']}/album", {"count": 2})
-    await platforms.telegram.quiet()
+    await platforms.telegram.wait_until_quiet()
     assert [got.body["message"].get("text") or got.body["message"].get("caption") for got in receiver.got] == ["hello", "look", None, None]
     await caller.post(f"/bot{platforms.telegram.token}/sendMessage", {"chat_id": int(ada["id"]), "text": "hi"})
     [received] = (await caller.get(f"/_control/telegram/people/{ada['id']}/received")).body
     assert (received["by"], received["text"], received["is_answered"]) == ("account", "hi", True)
 
 
-async def test_a_person_without_a_number_and_one_who_changes_it(platforms: Platforms, caller: Caller) -> None:
+async def test_a_person_without_a_number_and_one_who_changes_it(platforms: FakePlatforms, caller: Caller) -> None:
     made = (await caller.post("/_control/whatsapp/people", {"name": "Made", "phone": None})).body
     assert made["id"].startswith("ID.")
     wayan = (await caller.post("/_control/whatsapp/people", {"name": "Wayan"})).body
@@ -35,17 +35,17 @@ async def test_a_person_without_a_number_and_one_who_changes_it(platforms: Platf
         assert platforms.whatsapp.people["628111111111"].is_blocking is is_blocking
 
 
-async def test_faults_are_cued_shown_and_healed(platforms: Platforms, caller: Caller) -> None:
+async def test_faults_are_cued_shown_and_healed(platforms: FakePlatforms, caller: Caller) -> None:
     cue = {"kind": "refuse", "status": 429, "retry_after": 5, "method": "sendMessage", "times": 2}
     [shown] = (await caller.post("/_control/telegram/faults", cue)).body
     assert {key: shown[key] for key in cue} == cue
     lasting = (await caller.post("/_control/telegram/faults", {"kind": "html", "status": 503, "for_s": 60})).body[1]
     assert (lasting["times"], 0 < lasting["left_s"] <= 60) == (None, True)
     assert (await caller.delete("/_control/telegram/faults")).body == []
-    assert platforms.telegram.script.cues == []
+    assert platforms.telegram.script.faults == []
 
 
-async def test_time_disorder_and_webhooks(platforms: Platforms, caller: Caller, receiver: Receiver) -> None:
+async def test_time_disorder_and_webhooks(platforms: FakePlatforms, caller: Caller, receiver: Receiver) -> None:
     before = platforms.world.pace.now()
     assert (await caller.post("/_control/time", {"skip_s": 90_000})).body["now"] >= before + 90_000
     disorder = (await caller.post("/_control/instagram/disorder", {"duplicates": 0.5})).body
@@ -55,7 +55,7 @@ async def test_time_disorder_and_webhooks(platforms: Platforms, caller: Caller, 
     assert (right.status, wrong.status) == (200, 400)
 
 
-async def test_the_state_is_told_at_once_and_then_when_something_is_new(platforms: Platforms, caller: Caller) -> None:
+async def test_the_state_is_told_at_once_and_then_when_something_is_new(platforms: FakePlatforms, caller: Caller) -> None:
     first = (await caller.get("/_control/state")).body
     assert [platform["name"] for platform in first["platforms"]] == [
         "telegram",
@@ -73,7 +73,7 @@ async def test_the_state_is_told_at_once_and_then_when_something_is_new(platform
     assert (second["rings"] > first["rings"], [entry["text"] for entry in ada["talk"]]) == (True, ["hi"])
 
 
-async def test_calls_are_shown_without_the_token(platforms: Platforms, caller: Caller) -> None:
+async def test_calls_are_shown_without_the_token(platforms: FakePlatforms, caller: Caller) -> None:
     await caller.post(f"/bot{platforms.telegram.token}/getMe", {})
     [call] = (await caller.get("/_control/state")).body["platforms"][0]["calls"]
     assert call == {"method": "POST", "path": "/bot…/getMe", "status": 200, "body": {}}
@@ -92,7 +92,7 @@ async def test_says_what_is_wrong(caller: Caller) -> None:
     assert wrong[0].body == b"the platforms are telegram, whatsapp, whatsapp_cloud, instagram, instagram_page"
 
 
-async def test_a_page_of_another_site_can_pull_nothing(platforms: Platforms, client: aiohttp.ClientSession, caller: Caller) -> None:
+async def test_a_page_of_another_site_can_pull_nothing(platforms: FakePlatforms, client: aiohttp.ClientSession, caller: Caller) -> None:
     foreign = await caller.post("/_control/telegram/people", {"name": "x"}, {"Origin": "https://evil.example"})
     assert foreign.status == 403
     async with client.post(

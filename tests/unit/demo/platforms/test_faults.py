@@ -8,20 +8,20 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hermes.demo.platforms import Html, InstagramPerson, Person, Platforms, Refuse, TelegramPerson, WhatsAppPerson
+from hermes.demo.platforms import FakePerson, FakePlatforms, HtmlFault, InstagramPerson, RefuseFault, TelegramPerson, WhatsAppPerson
 from tests.unit.demo.platforms.receiver import Caller, Reply
 
 
 class Line:
     """Sends a text to somebody, whatever the platform."""
 
-    def __init__(self, caller: Caller, platforms: Platforms, name: str) -> None:
+    def __init__(self, caller: Caller, platforms: FakePlatforms, name: str) -> None:
         self.caller = caller
         self.platform = getattr(platforms, name)
-        self.person: Person = self.platform.person("Ada")
+        self.person: FakePerson = self.platform.person("Ada")
         self.person.say("hi")
 
-    def call(self, text: str, person: Person) -> tuple[str, Mapping[str, Any], Mapping[str, str]]:
+    def call(self, text: str, person: FakePerson) -> tuple[str, Mapping[str, Any], Mapping[str, str]]:
         match person:
             case TelegramPerson():
                 return f"/bot{self.platform.token}/sendMessage", {"chat_id": person.id, "text": text}, {}
@@ -33,13 +33,13 @@ class Line:
                 return "/v23.0/me/messages", body, {"Authorization": f"Bearer {self.platform.token}"}
         raise AssertionError(person)
 
-    async def send(self, text: str, person: Person | None = None, timeout_s: float = 5.0) -> Reply:
+    async def send(self, text: str, person: FakePerson | None = None, timeout_s: float = 5.0) -> Reply:
         path, body, headers = self.call(text, person or self.person)
         return await self.caller.post(path, body, headers, timeout_s)
 
 
 @pytest.fixture(params=["telegram", "whatsapp", "instagram"])
-def line(request: pytest.FixtureRequest, platforms: Platforms, caller: Caller) -> Line:
+def line(request: pytest.FixtureRequest, platforms: FakePlatforms, caller: Caller) -> Line:
     return Line(caller, platforms, request.param)
 
 
@@ -93,7 +93,7 @@ async def test_an_answer_that_says_nothing(line: Line) -> None:
     assert line.person.texts == ["one"]
 
 
-async def test_faults_strike_in_order_and_only_whom_and_what_they_are_meant_for(platforms: Platforms, caller: Caller) -> None:
+async def test_faults_strike_in_order_and_only_whom_and_what_they_are_meant_for(platforms: FakePlatforms, caller: Caller) -> None:
     line = Line(caller, platforms, "telegram")
     bob = platforms.telegram.person("Bob")
     bob.start()
@@ -105,12 +105,12 @@ async def test_faults_strike_in_order_and_only_whom_and_what_they_are_meant_for(
     ]
     assert (ada_first.status, ada_first.body["parameters"], ada_first.headers["Retry-After"]) == (429, {"retry_after": 7}, "7")
     assert [one.status for one in (bob_first, ada_second, bob_second, bob_third)] == [500, 200, 500, 200]
-    assert len(platforms.telegram.script.cues) == 1
+    assert len(platforms.telegram.script.faults) == 1
     platforms.telegram.heal()
-    assert platforms.telegram.script.cues == []
+    assert platforms.telegram.script.faults == []
 
 
-async def test_an_outage_lasts_as_long_as_it_lasts(line: Line, platforms: Platforms) -> None:
+async def test_an_outage_lasts_as_long_as_it_lasts(line: Line, platforms: FakePlatforms) -> None:
     line.platform.outage(3_600)
     assert [(await line.send(str(number))).status for number in range(3)] == [503, 503, 503]
     platforms.skip(3_600)
@@ -118,18 +118,18 @@ async def test_an_outage_lasts_as_long_as_it_lasts(line: Line, platforms: Platfo
 
 
 async def test_an_outage_may_look_any_way(line: Line) -> None:
-    line.platform.outage(3_600, Refuse(status=500, code=2, message="Service temporarily unavailable"))
+    line.platform.outage(3_600, RefuseFault(status=500, code=2, message="Service temporarily unavailable"))
     assert "Service temporarily unavailable" in str((await line.send("x")).body)
 
 
-async def test_what_is_wrong_is_refused_before_a_fault_is_used_up(platforms: Platforms, caller: Caller) -> None:
+async def test_what_is_wrong_is_refused_before_a_fault_is_used_up(platforms: FakePlatforms, caller: Caller) -> None:
     line = Line(caller, platforms, "telegram")
-    platforms.telegram.cue(Html())
+    platforms.telegram.schedule_fault(HtmlFault())
     assert (await line.send("")).status == 400
     assert [(await line.send("x")).status for _ in range(2)] == [502, 200]
 
 
-async def test_meta_says_the_same_trouble_with_any_status(platforms: Platforms, caller: Caller) -> None:
+async def test_meta_says_the_same_trouble_with_any_status(platforms: FakePlatforms, caller: Caller) -> None:
     whatsapp, instagram = Line(caller, platforms, "whatsapp"), Line(caller, platforms, "instagram")
     for status in (400, 403, 429):
         platforms.whatsapp.fail(status, 130429)
@@ -141,7 +141,7 @@ async def test_meta_says_the_same_trouble_with_any_status(platforms: Platforms, 
         assert (reply.status, reply.body["error"]["code"], reply.body["error"]["is_transient"]) == (status, 613, True)
 
 
-async def test_360dialog_throttles_with_a_400_and_no_code(platforms: Platforms, caller: Caller) -> None:
+async def test_360dialog_throttles_with_a_400_and_no_code(platforms: FakePlatforms, caller: Caller) -> None:
     line = Line(caller, platforms, "whatsapp")
     platforms.whatsapp.throttle()
     reply = await line.send("x")
@@ -160,9 +160,9 @@ async def test_every_call_is_written_down_with_what_it_was_answered(line: Line) 
 
 
 async def test_the_ledger_can_be_waited_for(line: Line) -> None:
-    waiting = asyncio.create_task(line.person.gets(2))
+    waiting = asyncio.create_task(line.person.wait_for_messages(2))
     for text in ("one", "two"):
         await line.send(text)
     assert [one.text for one in await waiting] == ["one", "two"]
     with pytest.raises(TimeoutError):
-        await line.person.gets(3, timeout_s=0.05)
+        await line.person.wait_for_messages(3, timeout_s=0.05)

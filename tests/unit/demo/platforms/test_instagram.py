@@ -8,14 +8,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hermes.demo.platforms import Disorder, Instagram, InstagramPerson, Platforms, open_platforms, sample_picture
+from hermes.demo.platforms import Disorder, FakeInstagram, FakePlatforms, InstagramPerson, open_platforms, sample_picture
 from tests.unit.demo.platforms.receiver import RIGHT, Caller, Receiver, Reply
 
 
 class Account:
     """Calls Instagram by one of its logins."""
 
-    def __init__(self, caller: Caller, instagram: Instagram) -> None:
+    def __init__(self, caller: Caller, instagram: FakeInstagram) -> None:
         self.caller, self.instagram = caller, instagram
         self.headers = {"Authorization": f"Bearer {instagram.token}"}
 
@@ -33,7 +33,7 @@ class Account:
 
 
 @pytest.fixture(params=["instagram", "instagram_page"])
-def account(request: pytest.FixtureRequest, platforms: Platforms, caller: Caller) -> Account:
+def account(request: pytest.FixtureRequest, platforms: FakePlatforms, caller: Caller) -> Account:
     return Account(caller, getattr(platforms, request.param))
 
 
@@ -56,7 +56,7 @@ async def test_a_message_is_on_the_phone(account: Account, nina: InstagramPerson
     assert "X-Business-Use-Case-Usage" in reply.headers
 
 
-async def test_each_login_has_its_own_node(platforms: Platforms, caller: Caller) -> None:
+async def test_each_login_has_its_own_node(platforms: FakePlatforms, caller: Caller) -> None:
     for instagram, node in (
         (platforms.instagram, platforms.instagram.account_id),
         (platforms.instagram_page, platforms.instagram_page.page_id),
@@ -107,7 +107,7 @@ async def test_refuses_a_body(account: Account, body: dict[str, Any], words: str
 
 
 async def test_nobody_is_written_to_who_is_unknown_blocks_or_was_silent_for_a_day(
-    account: Account, nina: InstagramPerson, platforms: Platforms
+    account: Account, nina: InstagramPerson, platforms: FakePlatforms
 ) -> None:
     def body(person_id: str, **more: str) -> dict[str, Any]:
         return {"recipient": {"id": person_id}, "message": {"text": "hi"}, **more}
@@ -149,7 +149,7 @@ async def test_typing_and_reading_are_seen(account: Account, nina: InstagramPers
     assert (await account.refusal(both))[3] == "(#100) sender_action and message are two calls"
 
 
-async def test_300_calls_a_second_are_enough(still: Platforms, still_caller: Caller) -> None:
+async def test_300_calls_a_second_are_enough(still: FakePlatforms, still_caller: Caller) -> None:
     account, nina = Account(still_caller, still.instagram), still.instagram.person("Nina")
     nina.say("hola")
     statuses = [(await account.send({"recipient": {"id": nina.id}, "sender_action": "typing_on"})).status for _ in range(301)]
@@ -164,7 +164,7 @@ async def test_webhooks_are_signed_and_an_echo_follows(account: Account, receive
     nina = account.instagram.person("Nina")
     mid = nina.say("¿mañana?")
     sent = (await account.say(nina, "sí")).body["message_id"]
-    await account.instagram.quiet()
+    await account.instagram.wait_until_quiet()
     for got in receiver.got:
         digest = hmac.new(account.instagram.app_secret.encode(), got.raw, hashlib.sha256).hexdigest()
         assert got.headers["X-Hub-Signature-256"] == f"sha256={digest}"
@@ -192,7 +192,7 @@ async def test_other_things_that_people_do(account: Account, nina: InstagramPers
     nina.press("Track order", "track")
     nina.unsend("mid.2")
     nina.send_unsupported()
-    await account.instagram.quiet()
+    await account.instagram.wait_until_quiet()
     album, story, love, unloved, postback, unsent, unsupported = events(receiver)
     assert [one["type"] for one in album["message"]["attachments"]] == ["image", "image"]
     url = album["message"]["attachments"][0]["payload"]["url"]
@@ -209,7 +209,7 @@ async def test_standby_and_the_test_button(account: Account, nina: InstagramPers
     account.instagram.connect(receiver.url)
     account.instagram.hand_over(to_others=True)
     nina.say("for somebody else")
-    await account.instagram.quiet()
+    await account.instagram.wait_until_quiet()
     assert (events(receiver), len(events(receiver, "standby"))) == ([], 1)
     await account.instagram.press_test_button()
     [entry] = receiver.got[-1].body["entry"]
@@ -222,7 +222,7 @@ async def test_many_events_come_in_one_webhook(account: Account, receiver: Recei
     nina = account.instagram.person("Nina")
     for number in range(20):
         nina.say(str(number))
-    await account.instagram.quiet()
+    await account.instagram.wait_until_quiet()
     assert [event["message"]["text"] for event in events(receiver)] == [str(number) for number in range(20)]
     assert (len(receiver.got), len(receiver.got[0].body["entry"]) > 1) == (1, True)
 
@@ -231,7 +231,7 @@ async def test_links_can_name_metas_own_host(client: aiohttp.ClientSession, rece
     async with open_platforms(media_url="https://lookaside.fbsbx.com") as platforms:
         platforms.instagram.connect(receiver.url)
         platforms.instagram.person("Nina").send_picture()
-        await platforms.instagram.quiet()
+        await platforms.instagram.wait_until_quiet()
         url = events(receiver)[0]["message"]["attachments"][0]["payload"]["url"]
         path = url.removeprefix("https://lookaside.fbsbx.com")
         assert path.startswith("/ig_messaging_cdn/?asset_id=")
@@ -243,7 +243,7 @@ async def test_an_answer_by_hand_comes_as_an_echo_of_a_message_that_nobody_sent(
 ) -> None:
     account.instagram.connect(receiver.url)
     mid = await account.instagram.answer_by_hand(nina, "this is Maria")
-    await account.instagram.quiet()
+    await account.instagram.wait_until_quiet()
     await account.instagram.deliver({"object": "instagram", "entry": [{"id": "1", "time": 1, "dreaming": []}]})
     assert events(receiver)[0]["message"] == {"mid": mid, "text": "this is Maria", "is_echo": True}
     assert (nina.texts, receiver.got[-1].body["entry"]) == (["this is Maria"], [{"id": "1", "time": 1, "dreaming": []}])

@@ -6,23 +6,23 @@ import time
 import pytest
 
 from hermes.demo.platforms import open_platforms
-from hermes.demo.platforms.bell import Bell
-from hermes.demo.platforms.chance import Chance
-from hermes.demo.platforms.limits import Bucket, Rate
-from hermes.demo.platforms.pace import Pace
+from hermes.demo.platforms.change_signal import ChangeSignal
+from hermes.demo.platforms.platform_clock import PlatformClock
+from hermes.demo.platforms.rate_limits import BucketRate, RateBucket
+from hermes.demo.platforms.seeded_random import SeededRandom
 
 
 async def test_time_goes_by_as_fast_as_wanted() -> None:
-    pace, start = Pace(1000), time.monotonic()
+    pace, start = PlatformClock(1000), time.monotonic()
     await pace.sleep(100)
     assert 0.1 <= time.monotonic() - start < 5
     assert pace.now() >= 100
     with pytest.raises(ValueError, match="speed"):
-        Pace(0)
+        PlatformClock(0)
 
 
 async def test_who_sleeps_through_skipped_time_wakes_up() -> None:
-    pace = Pace(0.001)
+    pace = PlatformClock(0.001)
     sleepers = [asyncio.create_task(pace.sleep(seconds)) for seconds in (10, 30)]
     await asyncio.sleep(0)
     pace.skip(20)
@@ -33,15 +33,15 @@ async def test_who_sleeps_through_skipped_time_wakes_up() -> None:
 
 
 def test_luck_is_the_same_for_the_same_thing_and_fair_over_many() -> None:
-    chance = Chance(7)
-    assert chance.fraction("a", 1) == Chance(7).fraction("a", 1) != Chance(8).fraction("a", 1)
+    chance = SeededRandom(7)
+    assert chance.fraction("a", 1) == SeededRandom(7).fraction("a", 1) != SeededRandom(8).fraction("a", 1)
     happened = sum(chance.happens(0.3, "x", number) for number in range(10_000))
     assert 2_800 < happened < 3_200
     assert (len(chance.digits(15, "x")), chance.digits(15, "x")[0] != "0", len(chance.letters(100, "x"))) == (15, True, 100)
 
 
 def test_a_bucket_takes_its_burst_and_then_one_at_a_time() -> None:
-    bucket = Bucket(Rate(every_s=2.0, burst=3))
+    bucket = RateBucket(BucketRate(every_s=2.0, burst=3))
     for _ in range(3):
         assert bucket.wait_s("a", 10.0) == 0
         bucket.take("a", 10.0)
@@ -50,7 +50,7 @@ def test_a_bucket_takes_its_burst_and_then_one_at_a_time() -> None:
 
 
 async def test_a_bell_wakes_who_waits_and_leaves_who_must_wait_longer() -> None:
-    bell, seen = Bell(), [0]
+    bell, seen = ChangeSignal(), [0]
     waiting = asyncio.create_task(bell.until(lambda: seen[0] >= 2, 5))
     for _ in range(2):
         await asyncio.sleep(0)

@@ -5,21 +5,21 @@ from typing import Any
 
 import pytest
 
-from hermes.demo.platforms import Platforms, TelegramPerson, sample_picture
+from hermes.demo.platforms import FakePlatforms, TelegramPerson, sample_picture
 from tests.unit.demo.platforms.receiver import Caller, Reply
 
 CHEF = "👩‍🍳"  # five UTF-16 code units, three of Python's characters
 
 
 @pytest.fixture
-def ada(still: Platforms) -> TelegramPerson:
+def ada(still: FakePlatforms) -> TelegramPerson:
     person = still.telegram.person("Ada Lovelace", username="ada")
     person.start()
     return person
 
 
 class Bot:
-    def __init__(self, caller: Caller, platforms: Platforms) -> None:
+    def __init__(self, caller: Caller, platforms: FakePlatforms) -> None:
         self.caller, self.token = caller, platforms.telegram.token
 
     async def __call__(self, method: str, **values: Any) -> Reply:
@@ -34,7 +34,7 @@ class Bot:
 
 
 @pytest.fixture
-def bot(still_caller: Caller, still: Platforms) -> Bot:
+def bot(still_caller: Caller, still: FakePlatforms) -> Bot:
     return Bot(still_caller, still)
 
 
@@ -50,7 +50,7 @@ async def test_a_message_is_on_the_phone_with_its_markup(bot: Bot, ada: Telegram
     assert (received.text, received.entities, received.message_id, received.is_answered) == (f"Ciao, {CHEF}", entities, "2", True)
 
 
-async def test_the_same_text_twice_is_two_messages(bot: Bot, ada: TelegramPerson, still: Platforms) -> None:
+async def test_the_same_text_twice_is_two_messages(bot: Bot, ada: TelegramPerson, still: FakePlatforms) -> None:
     for _ in range(2):
         await bot("sendMessage", chat_id=ada.id, text="again")
     assert [(one.text, one.message_id) for one in ada.received] == [("again", "2"), ("again", "3")]
@@ -65,7 +65,7 @@ async def test_an_answer_names_what_it_answers_and_typing_is_seen(bot: Bot, ada:
     assert (ada.received[0].reply_to, ada.typing_shown) == (asked, 1)
 
 
-async def test_a_topic_is_kept_to(bot: Bot, ada: TelegramPerson, still: Platforms) -> None:
+async def test_a_topic_is_kept_to(bot: Bot, ada: TelegramPerson, still: FakePlatforms) -> None:
     group = still.telegram.group("Bali")
     thread = group.open_topic()
     ada.say("hi", group=group, thread=thread)
@@ -174,7 +174,7 @@ async def test_keeps_a_hundred_entities_and_drops_the_rest_without_a_word(bot: B
     assert ada.received[0].entities == many[:100]
 
 
-async def test_a_wrong_token_is_401_and_a_broken_one_404(still_caller: Caller, still: Platforms) -> None:
+async def test_a_wrong_token_is_401_and_a_broken_one_404(still_caller: Caller, still: FakePlatforms) -> None:
     number = still.telegram.token.split(":")[0]
     wrong = await still_caller.post(f"/bot{number}:{'x' * 35}/getMe", {})
     broken = await still_caller.post("/botnonsense/getMe", {})
@@ -186,7 +186,7 @@ async def test_a_wrong_token_is_401_and_a_broken_one_404(still_caller: Caller, s
     ]
 
 
-async def test_nobody_is_written_to_who_did_not_begin_who_blocks_or_who_is_gone(bot: Bot, still: Platforms) -> None:
+async def test_nobody_is_written_to_who_did_not_begin_who_blocks_or_who_is_gone(bot: Bot, still: FakePlatforms) -> None:
     stranger, blocker, gone = (still.telegram.person(name) for name in ("Stranger", "Blocker", "Gone"))
     blocker.start()
     blocker.block()
@@ -201,7 +201,7 @@ async def test_nobody_is_written_to_who_did_not_begin_who_blocks_or_who_is_gone(
     assert (await bot("sendMessage", chat_id=blocker.id, text="hi")).status == 200
 
 
-async def test_a_group_that_moved_says_where_to(bot: Bot, still: Platforms) -> None:
+async def test_a_group_that_moved_says_where_to(bot: Bot, still: FakePlatforms) -> None:
     group = still.telegram.group("Bali")
     old, new = group.id, group.upgrade()
     reply = await bot("sendMessage", chat_id=old, text="hi")
@@ -218,7 +218,7 @@ async def test_a_group_that_moved_says_where_to(bot: Bot, still: Platforms) -> N
     assert [one.text for one in group.received] == ["hi"]
 
 
-async def test_too_much_in_one_chat_is_refused_until_the_time_that_is_told(still: Platforms, still_caller: Caller) -> None:
+async def test_too_much_in_one_chat_is_refused_until_the_time_that_is_told(still: FakePlatforms, still_caller: Caller) -> None:
     bot, ada = Bot(still_caller, still), still.telegram.person("Ada")
     ada.start()
     for number in range(5):
@@ -245,7 +245,7 @@ async def test_updates_wait_until_they_are_confirmed(bot: Bot, ada: TelegramPers
     assert (await bot("getUpdates", offset=second["update_id"] + 1)).body["result"] == []
 
 
-async def test_a_long_poll_ends_with_news_and_another_one_ends_it(still: Platforms, still_caller: Caller) -> None:
+async def test_a_long_poll_ends_with_news_and_another_one_ends_it(still: FakePlatforms, still_caller: Caller) -> None:
     bot, ada = Bot(still_caller, still), still.telegram.person("Ada")
     waiting = asyncio.create_task(bot("getUpdates", timeout=50))
     await until_asked(still, 1)
@@ -289,7 +289,9 @@ async def test_reactions_come_only_to_who_asks_for_them(bot: Bot, ada: TelegramP
 # --- everything else that people do
 
 
-async def test_pictures_come_in_sizes_and_are_fetched_by_id(bot: Bot, ada: TelegramPerson, still_caller: Caller, still: Platforms) -> None:
+async def test_pictures_come_in_sizes_and_are_fetched_by_id(
+    bot: Bot, ada: TelegramPerson, still_caller: Caller, still: FakePlatforms
+) -> None:
     ada.send_picture(caption="this one")
     message = (await bot("getUpdates", offset=-1)).body["result"][0]["message"]
     assert (message["caption"], [size["width"] for size in message["photo"]]) == ("this one", [24, 96])
@@ -314,7 +316,7 @@ async def test_an_album_is_several_messages_with_one_name_and_one_caption(bot: B
     assert [message.get("caption") for message in messages] == ["from today", None, None]
 
 
-async def test_a_button_spins_until_it_is_answered_and_not_for_ever(bot: Bot, ada: TelegramPerson, still: Platforms) -> None:
+async def test_a_button_spins_until_it_is_answered_and_not_for_ever(bot: Bot, ada: TelegramPerson, still: FakePlatforms) -> None:
     keyboard = {"inline_keyboard": [[{"text": "Yes", "callback_data": "y"}]]}
     sent = (await bot("sendMessage", chat_id=ada.id, text="sure?", reply_markup=keyboard)).body["result"]
     press = ada.press(str(sent["message_id"]), "y")
@@ -328,7 +330,7 @@ async def test_a_button_spins_until_it_is_answered_and_not_for_ever(bot: Bot, ad
     assert (await bot.refusal("answerCallbackQuery", callback_query_id=late)).startswith("400 Bad Request: query is too old")
 
 
-async def test_blocking_editing_and_moving_are_told(bot: Bot, ada: TelegramPerson, still: Platforms) -> None:
+async def test_blocking_editing_and_moving_are_told(bot: Bot, ada: TelegramPerson, still: FakePlatforms) -> None:
     said = ada.say("one")
     ada.edit(said, "two")
     ada.block()
@@ -341,7 +343,7 @@ async def test_blocking_editing_and_moving_are_told(bot: Bot, ada: TelegramPerso
     assert (updates[2]["message"]["migrate_to_chat_id"], updates[3]["message"]["migrate_from_chat_id"]) == (int(new), int(old))
 
 
-async def test_after_a_silent_week_update_ids_begin_somewhere_else(bot: Bot, ada: TelegramPerson, still: Platforms) -> None:
+async def test_after_a_silent_week_update_ids_begin_somewhere_else(bot: Bot, ada: TelegramPerson, still: FakePlatforms) -> None:
     ada.say("one")
     before = (await bot("getUpdates", offset=-1)).body["result"][0]["update_id"]
     still.skip(8 * 86_400)
@@ -350,5 +352,5 @@ async def test_after_a_silent_week_update_ids_begin_somewhere_else(bot: Bot, ada
     assert after["update_id"] < before, "what was said before is a day old, and gone"
 
 
-async def until_asked(platforms: Platforms, count: int) -> None:
+async def until_asked(platforms: FakePlatforms, count: int) -> None:
     await platforms.world.bell.until(lambda: len(platforms.telegram.requests) >= count, 5)

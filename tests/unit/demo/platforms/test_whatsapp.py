@@ -11,11 +11,11 @@ from aiohttp import web
 
 from hermes.demo.platforms import (
     Disorder,
-    Platforms,
+    FakePlatforms,
+    FakeWhatsApp,
+    RefusalTiming,
     VerificationFailed,
-    WhatsApp,
     WhatsAppPerson,
-    When,
     open_platforms,
     sample_picture,
 )
@@ -25,7 +25,7 @@ from tests.unit.demo.platforms.receiver import RIGHT, Caller, Receiver, Reply, n
 class Number:
     """Calls WhatsApp through one of its doors."""
 
-    def __init__(self, caller: Caller, whatsapp: WhatsApp) -> None:
+    def __init__(self, caller: Caller, whatsapp: FakeWhatsApp) -> None:
         self.caller, self.whatsapp = caller, whatsapp
         self.is_cloud = whatsapp.name == "whatsapp_cloud"
         self.path = f"/v23.0/{whatsapp.phone_number_id}/messages" if self.is_cloud else "/messages"
@@ -45,7 +45,7 @@ class Number:
 
 
 @pytest.fixture(params=["whatsapp", "whatsapp_cloud"])
-def number(request: pytest.FixtureRequest, platforms: Platforms, caller: Caller) -> Number:
+def number(request: pytest.FixtureRequest, platforms: FakePlatforms, caller: Caller) -> Number:
     return Number(caller, getattr(platforms, request.param))
 
 
@@ -84,7 +84,7 @@ async def test_who_has_a_user_name_only_is_written_to_by_user_id(number: Number,
     number.whatsapp.connect(receiver.url)
     made = number.whatsapp.person("Made", phone=None)
     made.say("halo")
-    await number.whatsapp.quiet()
+    await number.whatsapp.wait_until_quiet()
     [message] = parts(receiver)
     [contact] = parts(receiver, "contacts")
     assert ("from" in message, message["from_user_id"], contact.get("wa_id"), contact["user_id"]) == (False, made.id, None, made.id)
@@ -195,7 +195,7 @@ async def test_marks_nothing_that_nobody_said(number: Number) -> None:
 
 
 @pytest.mark.parametrize("door", ["whatsapp", "whatsapp_cloud"])
-async def test_free_text_is_taken_for_a_day_after_the_last_message(still: Platforms, still_caller: Caller, door: str) -> None:
+async def test_free_text_is_taken_for_a_day_after_the_last_message(still: FakePlatforms, still_caller: Caller, door: str) -> None:
     number = Number(still_caller, getattr(still, door))
     wayan = number.whatsapp.person("Wayan")
     wayan.say("halo")
@@ -209,17 +209,17 @@ async def test_free_text_is_taken_for_a_day_after_the_last_message(still: Platfo
 
 
 async def test_a_closed_window_may_also_be_told_later(number: Number, receiver: Receiver) -> None:
-    number.whatsapp.rules.refuses = When.LATER
+    number.whatsapp.rules.refuses = RefusalTiming.LATER
     number.whatsapp.connect(receiver.url)
     silent = number.whatsapp.person("Silent")
     accepted = await number.say("hi", to=silent.id)
-    await number.whatsapp.quiet()
+    await number.whatsapp.wait_until_quiet()
     [status] = parts(receiver, "statuses")
     assert (status["id"], status["status"], status["errors"][0]["code"]) == (accepted.body["messages"][0]["id"], "failed", 131047)
     assert silent.received == []
 
 
-async def test_one_person_takes_45_at_once_and_then_one_every_six_seconds(still: Platforms, still_caller: Caller) -> None:
+async def test_one_person_takes_45_at_once_and_then_one_every_six_seconds(still: FakePlatforms, still_caller: Caller) -> None:
     number = Number(still_caller, still.whatsapp)
     wayan = still.whatsapp.person("Wayan")
     wayan.say("halo")
@@ -231,7 +231,7 @@ async def test_one_person_takes_45_at_once_and_then_one_every_six_seconds(still:
     assert (await number.say("45", to=wayan.id)).status == 200
 
 
-async def test_a_number_takes_80_a_second(still: Platforms, still_caller: Caller) -> None:
+async def test_a_number_takes_80_a_second(still: FakePlatforms, still_caller: Caller) -> None:
     number = Number(still_caller, still.whatsapp_cloud)
     people = [still.whatsapp_cloud.person(f"P{place}") for place in range(81)]
     for person in people:
@@ -243,7 +243,7 @@ async def test_a_number_takes_80_a_second(still: Platforms, still_caller: Caller
 # --- keys
 
 
-async def test_360dialog_takes_its_key_and_nothing_else(platforms: Platforms, caller: Caller) -> None:
+async def test_360dialog_takes_its_key_and_nothing_else(platforms: FakePlatforms, caller: Caller) -> None:
     body = {"messaging_product": "whatsapp", "to": "62811111", "text": {"body": "x"}}
     right = {"D360-API-KEY": platforms.whatsapp.key}
     refused = [
@@ -257,7 +257,7 @@ async def test_360dialog_takes_its_key_and_nothing_else(platforms: Platforms, ca
     assert refused[1].body == {"meta": {"success": False, "http_code": 401, "developer_message": "Invalid api_key"}}
 
 
-async def test_the_cloud_api_takes_its_token_in_a_header_only(platforms: Platforms, caller: Caller) -> None:
+async def test_the_cloud_api_takes_its_token_in_a_header_only(platforms: FakePlatforms, caller: Caller) -> None:
     number = Number(caller, platforms.whatsapp_cloud)
     body = {"messaging_product": "whatsapp", "to": "62811111", "text": {"body": "x"}}
     refused = [
@@ -276,14 +276,14 @@ async def test_the_cloud_api_takes_its_token_in_a_header_only(platforms: Platfor
 async def test_statuses_follow_each_message(number: Number, wayan: WhatsAppPerson, receiver: Receiver) -> None:
     number.whatsapp.connect(receiver.url)
     accepted = await number.say("hi", to=wayan.id)
-    await number.whatsapp.quiet()
+    await number.whatsapp.wait_until_quiet()
     statuses = parts(receiver, "statuses")
     assert [one["status"] for one in statuses] == ["sent", "delivered", "read"]
     assert {one["id"] for one in statuses} == {accepted.body["messages"][0]["id"]}
     wayan.is_reader = False
     receiver.got.clear()
     await number.say("hi", to=wayan.id)
-    await number.whatsapp.quiet()
+    await number.whatsapp.wait_until_quiet()
     assert [one["status"] for one in parts(receiver, "statuses")] == ["sent", "delivered"]
 
 
@@ -293,7 +293,7 @@ async def test_who_blocks_gets_nothing_and_the_account_hears_no_more_than_sent(
     number.whatsapp.connect(receiver.url)
     wayan.block()
     assert (await number.say("hi", to=wayan.id)).status == 200
-    await number.whatsapp.quiet()
+    await number.whatsapp.wait_until_quiet()
     assert ([one["status"] for one in parts(receiver, "statuses")], wayan.received) == (["sent"], [])
 
 
@@ -302,16 +302,16 @@ async def test_accepted_and_failed_later(number: Number, wayan: WhatsAppPerson, 
     number.whatsapp.fail_later(130472)
     assert (await number.say("lost", to=wayan.id)).status == 200
     assert (await number.say("there", to=wayan.id)).status == 200
-    await number.whatsapp.quiet()
+    await number.whatsapp.wait_until_quiet()
     failed = [one for one in parts(receiver, "statuses") if one["status"] == "failed"]
     assert ([one["errors"][0]["code"] for one in failed], wayan.texts) == ([130472], ["there"])
 
 
-async def test_the_cloud_api_signs_and_360dialog_sends_a_header(platforms: Platforms, receiver: Receiver) -> None:
+async def test_the_cloud_api_signs_and_360dialog_sends_a_header(platforms: FakePlatforms, receiver: Receiver) -> None:
     for whatsapp in (platforms.whatsapp, platforms.whatsapp_cloud):
         whatsapp.connect(receiver.url)
         whatsapp.person("Wayan").say("mañana / besok")
-        await whatsapp.quiet()
+        await whatsapp.wait_until_quiet()
     plain, signed = receiver.got
     name, value = platforms.whatsapp.secret_header
     assert (plain.headers[name], "X-Hub-Signature-256" in plain.headers) == (value, False)
@@ -320,14 +320,14 @@ async def test_the_cloud_api_signs_and_360dialog_sends_a_header(platforms: Platf
     assert rb"ma\u00f1ana \/ besok" in signed.raw, "who writes it again gets other bytes"
 
 
-async def test_meta_asks_before_it_subscribes(platforms: Platforms, receiver: Receiver) -> None:
+async def test_meta_asks_before_it_subscribes(platforms: FakePlatforms, receiver: Receiver) -> None:
     await platforms.whatsapp_cloud.subscribe(receiver.url, RIGHT)
     assert platforms.whatsapp_cloud.receiver is not None
     with pytest.raises(VerificationFailed, match="403"):
         await platforms.whatsapp_cloud.subscribe(receiver.url, "wrong")
 
 
-async def test_a_failed_webhook_is_tried_again_and_holds_nothing_up(still: Platforms, receiver: Receiver) -> None:
+async def test_a_failed_webhook_is_tried_again_and_holds_nothing_up(still: FakePlatforms, receiver: Receiver) -> None:
     statuses = iter([500, 301, 202, 404])
     receiver.answers = lambda got: web.Response(status=next(statuses, 200) if b'"one"' in got.raw else 200)
     still.whatsapp.connect(receiver.url)
@@ -336,20 +336,20 @@ async def test_a_failed_webhook_is_tried_again_and_holds_nothing_up(still: Platf
     wayan.say("two")
     for pause_s in (0, 0, 0, 60, 120, 240):
         await next_try(still, still.whatsapp, pause_s)
-    await still.whatsapp.quiet()
+    await still.whatsapp.wait_until_quiet()
     texts = [item["text"]["body"] for item in parts(receiver)]
     assert (sorted(texts), texts[0], texts[-1]) == (["one"] * 5 + ["two"], "one", "one"), "nothing but 200 is good enough"
     assert "two" in texts[:3], "it did not wait"
 
 
-async def test_a_webhook_is_given_up_in_the_end(platforms: Platforms, receiver: Receiver) -> None:
+async def test_a_webhook_is_given_up_in_the_end(platforms: FakePlatforms, receiver: Receiver) -> None:
     receiver.then(*[500] * 1000)
     platforms.whatsapp.connect(receiver.url)
     platforms.whatsapp.person("Wayan").say("one")
     for _ in range(8):
         await asyncio.sleep(0.02)
         platforms.skip(24 * 3_600)
-    await platforms.whatsapp.quiet()
+    await platforms.whatsapp.wait_until_quiet()
     assert {got.body["entry"][0]["changes"][0]["value"]["messages"][0]["text"]["body"] for got in receiver.got} == {"one"}
 
 
@@ -363,7 +363,7 @@ async def test_events_are_gathered_over_all_levels_and_none_is_lost(receiver: Re
             for number in range(10):
                 for person in people:
                     person.say(f"{person.name} {number}")
-            await platforms.whatsapp.quiet()
+            await platforms.whatsapp.wait_until_quiet()
         return [got.body["entry"] for got in receiver.got]
 
     payloads = await run()
@@ -378,14 +378,14 @@ async def test_events_are_gathered_over_all_levels_and_none_is_lost(receiver: Re
     assert len(ids) > len(set(ids)), "the same one twice in one payload"
 
 
-async def test_statuses_come_out_of_order_when_they_are_held_back(platforms: Platforms, caller: Caller, receiver: Receiver) -> None:
+async def test_statuses_come_out_of_order_when_they_are_held_back(platforms: FakePlatforms, caller: Caller, receiver: Receiver) -> None:
     platforms.whatsapp.connect(receiver.url)
     platforms.whatsapp.disorder = Disorder(held_back=0.5, held_back_s=20)
     number, wayan = Number(caller, platforms.whatsapp), platforms.whatsapp.person("Wayan")
     wayan.say("halo")
     for text in range(10):
         await number.say(str(text), to=wayan.id)
-    await platforms.whatsapp.quiet()
+    await platforms.whatsapp.wait_until_quiet()
     by_message: dict[str, list[str]] = {}
     for status in parts(receiver, "statuses"):
         by_message.setdefault(status["id"], []).append(status["status"])
@@ -401,7 +401,7 @@ async def test_another_number_is_told_and_the_old_one_is_nobodys(number: Number,
     number.whatsapp.connect(receiver.url)
     old, old_user_id = wayan.id, wayan.user_id
     wayan.change_number("628999999999")
-    await number.whatsapp.quiet()
+    await number.whatsapp.wait_until_quiet()
     system = next(item for item in parts(receiver) if item["type"] == "system")
     assert (system["from"], system["system"]["wa_id"], system["system"]["type"]) == (old, "628999999999", "user_changed_number")
     [update] = parts(receiver, "user_id_update")
@@ -412,7 +412,7 @@ async def test_another_number_is_told_and_the_old_one_is_nobodys(number: Number,
 
 
 async def test_reactions_edits_and_what_cannot_be_shown_are_told(number: Number, wayan: WhatsAppPerson, receiver: Receiver) -> None:
-    await number.whatsapp.quiet()
+    await number.whatsapp.wait_until_quiet()
     number.whatsapp.connect(receiver.url)
     sent = (await number.say("hi", to=wayan.id)).body["messages"][0]["id"]
     said = wayan.say("halo", reply_to=sent)
@@ -421,7 +421,7 @@ async def test_reactions_edits_and_what_cannot_be_shown_are_told(number: Number,
     wayan.edit(said, "hello")
     wayan.revoke(said)
     wayan.send_unsupported()
-    await number.whatsapp.quiet()
+    await number.whatsapp.wait_until_quiet()
     items = parts(receiver)
     assert [item["type"] for item in items] == ["text", "reaction", "reaction", "edit", "revoke", "unsupported"]
     assert items[0]["context"] == {"from": number.whatsapp.display_number, "id": sent}
@@ -429,10 +429,10 @@ async def test_reactions_edits_and_what_cannot_be_shown_are_told(number: Number,
 
 
 async def test_an_answer_by_hand_is_echoed_under_a_name_of_its_own(number: Number, wayan: WhatsAppPerson, receiver: Receiver) -> None:
-    await number.whatsapp.quiet()
+    await number.whatsapp.wait_until_quiet()
     number.whatsapp.connect(receiver.url)
     message_id = number.whatsapp.answer_by_hand(wayan, "this is Maria")
-    await number.whatsapp.quiet()
+    await number.whatsapp.wait_until_quiet()
     [echo] = parts(receiver, "message_echoes")
     assert (echo["id"], echo["to"], echo["text"], wayan.texts) == (message_id, wayan.id, {"body": "this is Maria"}, ["this is Maria"])
     assert receiver.got[0].body["entry"][0]["changes"][0]["field"] == "smb_message_echoes"
@@ -447,13 +447,13 @@ async def test_an_answer_by_hand_is_echoed_under_a_name_of_its_own(number: Numbe
 async def media_of(number: Number, receiver: Receiver) -> dict[str, Any]:
     number.whatsapp.connect(receiver.url)
     number.whatsapp.person("Wayan").send_picture(caption="look")
-    await number.whatsapp.quiet()
+    await number.whatsapp.wait_until_quiet()
     image: dict[str, Any] = parts(receiver)[0]["image"]
     return image
 
 
 async def test_a_file_of_360dialog_names_metas_host_and_is_fetched_from_its_own(
-    still: Platforms, still_caller: Caller, receiver: Receiver
+    still: FakePlatforms, still_caller: Caller, receiver: Receiver
 ) -> None:
     number = Number(still_caller, still.whatsapp)
     image = await media_of(number, receiver)
@@ -469,7 +469,7 @@ async def test_a_file_of_360dialog_names_metas_host_and_is_fetched_from_its_own(
     assert (await still_caller.get(path, number.headers)).status == 404, "links live five minutes"
 
 
-async def test_a_file_of_the_cloud_api_is_fetched_with_its_token(still: Platforms, still_caller: Caller, receiver: Receiver) -> None:
+async def test_a_file_of_the_cloud_api_is_fetched_with_its_token(still: FakePlatforms, still_caller: Caller, receiver: Receiver) -> None:
     number = Number(still_caller, still.whatsapp_cloud)
     image = await media_of(number, receiver)
     url = (await still_caller.get(f"/v23.0/{image['id']}", number.headers)).body["url"]
@@ -479,7 +479,7 @@ async def test_a_file_of_the_cloud_api_is_fetched_with_its_token(still: Platform
     assert (other.status, other.body["error"]["code"]) == (400, 100), "a file of another number"
 
 
-async def test_twenty_wrong_files_close_360dialog_for_half_an_hour(still: Platforms, still_caller: Caller, receiver: Receiver) -> None:
+async def test_twenty_wrong_files_close_360dialog_for_half_an_hour(still: FakePlatforms, still_caller: Caller, receiver: Receiver) -> None:
     number = Number(still_caller, still.whatsapp)
     image = await media_of(number, receiver)
     for _ in range(20):

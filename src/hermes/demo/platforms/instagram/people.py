@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hermes.demo.platforms.instagram.inbox import Inbox
-from hermes.demo.platforms.ledger import Said
-from hermes.demo.platforms.person import Person, picture_of
-from hermes.demo.platforms.platform import Platform
+from hermes.demo.platforms.instagram.state import FakeInstagramState
+from hermes.demo.platforms.message_log import PersonMessage
+from hermes.demo.platforms.person import FakePerson, inspect_image
+from hermes.demo.platforms.platform import FakePlatform
 
 REACTIONS = {"❤": "love", "❤️": "love", "😂": "haha", "😮": "wow", "😢": "sad", "😡": "angry", "👍": "like"}
 
 
-class InstagramPerson(Person):
+class InstagramPerson(FakePerson):
     """Somebody on Instagram."""
 
-    def __init__(self, inbox: Inbox, name: str, username: str, number: int) -> None:
+    def __init__(self, inbox: FakeInstagramState, name: str, username: str, number: int) -> None:
         super().__init__(name)
-        self._inbox, self.username = inbox, username
+        self._state, self.username = inbox, username
         self._id = inbox.platform.world.chance.digits(16, inbox.platform.name, "person", number)
 
     @property
@@ -26,8 +26,8 @@ class InstagramPerson(Person):
         return self._id
 
     @property
-    def platform(self) -> Platform:
-        return self._inbox.platform
+    def platform(self) -> FakePlatform:
+        return self._state.platform
 
     def silent_s(self) -> float:
         """How long ago they wrote for the last time; for ever if they never did."""
@@ -38,7 +38,7 @@ class InstagramPerson(Person):
 
     def send_picture(self, picture: bytes | None = None, caption: str = "") -> str:
         """Instagram knows no captions: the words are a message of their own, after the picture."""
-        seen = picture_of(picture)
+        seen = inspect_image(picture)
         sent = self._send_file("image", seen.data, seen.mime_type)
         if caption:
             self.say(caption)
@@ -46,8 +46,8 @@ class InstagramPerson(Person):
 
     def send_album(self, pictures: Sequence[bytes | None], caption: str = "") -> list[str]:
         """Several pictures in one message."""
-        seen = [picture_of(picture) for picture in pictures]
-        attachments = [{"type": "image", "payload": {"url": self._inbox.asset(one.data, one.mime_type)}} for one in seen]
+        seen = [inspect_image(picture) for picture in pictures]
+        attachments = [{"type": "image", "payload": {"url": self._state.asset(one.data, one.mime_type)}} for one in seen]
         sent = [self._send("image", "", {"attachments": attachments})]
         return [*sent, self.say(caption)] if caption else sent
 
@@ -63,8 +63,8 @@ class InstagramPerson(Person):
 
     def mention_in_story(self) -> str:
         """Name the account in a story of theirs."""
-        seen = picture_of(None)
-        attachment = {"type": "story_mention", "payload": {"url": self._inbox.asset(seen.data, seen.mime_type)}}
+        seen = inspect_image(None)
+        attachment = {"type": "story_mention", "payload": {"url": self._state.asset(seen.data, seen.mime_type)}}
         return self._send("story_mention", "", {"attachments": [attachment]})
 
     def send_unsupported(self) -> str:
@@ -73,32 +73,32 @@ class InstagramPerson(Person):
 
     def press(self, title: str, payload: str) -> str:
         """Press a button: an ice breaker, or one of a template."""
-        mid = self._inbox.message_id()
+        mid = self._state.message_id()
         self.last_said_at = self.platform.world.pace.now()
-        self._inbox.platform.ledger.say(self._said(mid, "postback", title))
-        self._inbox.tell(self.id, self.id, {"postback": {"mid": mid, "title": title, "payload": payload}})
+        self._state.platform.ledger.say(self._said(mid, "postback", title))
+        self._state.tell(self.id, self.id, {"postback": {"mid": mid, "title": title, "payload": payload}})
         return mid
 
     def unsend(self, message_id: str) -> None:
         """Take back what they said."""
-        self._inbox.tell(self.id, self.id, {"message": {"mid": message_id, "is_deleted": True}})
+        self._state.tell(self.id, self.id, {"message": {"mid": message_id, "is_deleted": True}})
 
     def react(self, message_id: str, emoji: str) -> None:
         sign: dict[str, Any] = {"mid": message_id, "action": "react" if emoji else "unreact"}
         if emoji:
             sign |= {"reaction": REACTIONS.get(emoji, "other"), "emoji": emoji}
-        self._inbox.tell(self.id, self.id, {"reaction": sign})
+        self._state.tell(self.id, self.id, {"reaction": sign})
 
     def read(self, message_id: str) -> None:
         """See a message of the account's."""
-        self._inbox.tell(self.id, self.id, {"read": {"mid": message_id}})
+        self._state.tell(self.id, self.id, {"read": {"mid": message_id}})
 
     def _send_file(self, kind: str, data: bytes, mime_type: str) -> str:
-        return self._send(kind, "", {"attachments": [{"type": kind, "payload": {"url": self._inbox.asset(data, mime_type)}}]})
+        return self._send(kind, "", {"attachments": [{"type": kind, "payload": {"url": self._state.asset(data, mime_type)}}]})
 
     def _send(self, kind: str, text: str, message: Mapping[str, Any]) -> str:
         self.last_said_at = self.platform.world.pace.now()
-        return self._inbox.hear(self._said(self._inbox.message_id(), kind, text), self.id, message)
+        return self._state.hear(self._said(self._state.message_id(), kind, text), self.id, message)
 
-    def _said(self, mid: str, kind: str, text: str) -> Said:
-        return Said(chat=self.id, sender=self.id, message_id=mid, text=text, kind=kind, at=self.platform.world.pace.now())
+    def _said(self, mid: str, kind: str, text: str) -> PersonMessage:
+        return PersonMessage(chat=self.id, sender=self.id, message_id=mid, text=text, kind=kind, at=self.platform.world.pace.now())

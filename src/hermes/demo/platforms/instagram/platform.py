@@ -15,22 +15,22 @@ from typing import Any
 
 from aiohttp import web
 
-from hermes.demo.platforms.instagram.bodies import check_action, check_kind, check_message, recipient_of, wrong
-from hermes.demo.platforms.instagram.inbox import Inbox, millis
+from hermes.demo.platforms.instagram.body_checks import check_action, check_kind, check_message, invalid_parameter, recipient_of
 from hermes.demo.platforms.instagram.people import InstagramPerson
-from hermes.demo.platforms.limits import Bucket, Rate
-from hermes.demo.platforms.meta import Posts, Receiver, error_body, verify_receiver
-from hermes.demo.platforms.platform import Answer, Call, Platform, World, regardless
-from hermes.demo.platforms.post import Attempt
-from hermes.demo.platforms.refusal import Refusal
+from hermes.demo.platforms.instagram.state import FakeInstagramState, unix_millis
+from hermes.demo.platforms.meta import WebhookQueue, WebhookReceiver, error_body, verify_receiver
+from hermes.demo.platforms.platform import AcceptedCall, FakePlatform, FakeResponse, World, as_action
+from hermes.demo.platforms.rate_limits import BucketRate, RateBucket
+from hermes.demo.platforms.refusal import PlatformRefusal
+from hermes.demo.platforms.webhook_post import WebhookAttempt
 
-AN_HOUR_S = 3_600.0
-WINDOW_S = 24 * AN_HOUR_S
-HUMAN_WINDOW_S = 7 * WINDOW_S
+HOUR_S = 3_600.0
+REPLY_WINDOW_S = 24 * HOUR_S
+HUMAN_WINDOW_S = 7 * REPLY_WINDOW_S
 READ_AFTER_S = 3.0
 ECHO_WAIT_S = 2.0
 """Real seconds for which a call waits for an echo that is to come before its answer."""
-WORDS = {
+ERROR_TEXTS = {
     1: "An unknown error has occurred.",
     2: "An unexpected error has occurred. Please retry your request later.",
     4: "(#4) Application request limit reached",
@@ -44,34 +44,40 @@ WORDS = {
 }
 
 
-class Login(StrEnum):
+class FakeInstagramLogin(StrEnum):
     """Which of Meta's two products it is."""
 
     INSTAGRAM = "instagram"
     PAGE = "page"
 
 
-class Instagram(Platform):
+class FakeInstagram(FakePlatform):
     """One account, and the people who write to it."""
 
     patience_s = 20.0
 
     def __init__(
-        self, world: World, login: Login, media_url: str | None = None, *, name: str | None = None, app: Instagram | None = None
+        self,
+        world: World,
+        login: FakeInstagramLogin,
+        media_url: str | None = None,
+        *,
+        name: str | None = None,
+        app: FakeInstagram | None = None,
     ) -> None:
         """`app` is an account whose app this one belongs to as well: its secret, its verify token, and its one callback URL."""
         super().__init__(world)
         self.login = login
-        self.name = name or ("instagram" if login is Login.INSTAGRAM else "instagram_page")
-        self.title = f"Instagram ({'Instagram' if login is Login.INSTAGRAM else 'Page'} login)"
+        self.name = name or ("instagram" if login is FakeInstagramLogin.INSTAGRAM else "instagram_page")
+        self.title = f"Instagram ({'Instagram' if login is FakeInstagramLogin.INSTAGRAM else 'Page'} login)"
         chance = world.chance
-        self.token = f"{'IGAA' if login is Login.INSTAGRAM else 'EAAP'}{chance.letters(120, self.name, 'token')}"
+        self.token = f"{'IGAA' if login is FakeInstagramLogin.INSTAGRAM else 'EAAP'}{chance.letters(120, self.name, 'token')}"
         self.app_secret: str = app.app_secret if app else chance.letters(32, self.name, "app secret").lower()
         self.verify_token: str = app.verify_token if app else chance.letters(24, self.name, "verify token")
         self.page_id = chance.digits(15, self.name, "page")
-        self.rate = Bucket(Rate(1 / 300, 300))
-        self._inbox = Inbox(self, f"1784{chance.digits(13, self.name, 'account')}", media_url or world.url)
-        self._inbox.posts = Posts(self, self._inbox.compose, 36 * AN_HOUR_S, app._inbox.posts if app else None)
+        self.rate = RateBucket(BucketRate(1 / 300, 300))
+        self._state = FakeInstagramState(self, f"1784{chance.digits(13, self.name, 'account')}", media_url or world.url)
+        self._state.posts = WebhookQueue(self, self._state.compose, 36 * HOUR_S, app._state.posts if app else None)
         self._people: dict[str, InstagramPerson] = {}
         self._reading = 0
 
@@ -83,18 +89,18 @@ class Instagram(Platform):
 
     def person(self, name: str, *, username: str | None = None) -> InstagramPerson:
         """Somebody new. The account cannot write to them before they have written to it."""
-        person = InstagramPerson(self._inbox, name, username or name.lower().replace(" ", "."), len(self._people))
+        person = InstagramPerson(self._state, name, username or name.lower().replace(" ", "."), len(self._people))
         self._people[person.id] = person
         self.world.bell.ring()
         return person
 
     @property
     def account_id(self) -> str:
-        return self._inbox.account_id
+        return self._state.account_id
 
     @property
     def facts(self) -> Mapping[str, str]:
-        page = {"page id": self.page_id} if self.login is Login.PAGE else {}
+        page = {"page id": self.page_id} if self.login is FakeInstagramLogin.PAGE else {}
         own = {"access token": self.token, "app secret": self.app_secret, "verify token": self.verify_token}
         posted = {"webhooks are posted to": self.receiver.url} if self.receiver else {}
         return {"API base URL": self.world.url, "account id": self.account_id, **page, **own, **posted}
@@ -102,12 +108,12 @@ class Instagram(Platform):
     # --- webhooks
 
     @property
-    def receiver(self) -> Receiver | None:
-        return self._inbox.posts.receiver
+    def receiver(self) -> WebhookReceiver | None:
+        return self._state.posts.receiver
 
     def connect(self, url: str) -> None:
         """Post webhooks there, signed."""
-        self._inbox.posts.receiver = Receiver(url, app_secret=self.app_secret)
+        self._state.posts.receiver = WebhookReceiver(url, app_secret=self.app_secret)
         self.world.bell.ring()
 
     async def subscribe(self, url: str, verify_token: str | None = None) -> None:
@@ -117,7 +123,7 @@ class Instagram(Platform):
 
     def hand_over(self, *, to_others: bool) -> None:
         """Let another app hold the conversations, or take them back: events come as `standby` until then."""
-        self._inbox.is_standby = to_others
+        self._state.is_standby = to_others
 
     async def press_test_button(self) -> None:
         """Post what the button Test in Meta's dashboard posts: `changes`, with the id 0 and times as strings."""
@@ -127,62 +133,62 @@ class Instagram(Platform):
             "timestamp": "1527459824",
             "message": {"mid": "random_mid", "text": "random_text"},
         }
-        entry = {"id": "0", "time": millis(), "changes": [{"field": "messages", "value": value}]}
+        entry = {"id": "0", "time": unix_millis(), "changes": [{"field": "messages", "value": value}]}
         await self.deliver({"object": "instagram", "entry": [entry]})
 
-    async def deliver(self, payload: Mapping[str, Any]) -> Attempt | None:
+    async def deliver(self, payload: Mapping[str, Any]) -> WebhookAttempt | None:
         """Post anything once, also what nobody knows yet, signed as always."""
-        return await self._inbox.posts.post(payload)
+        return await self._state.posts.post(payload)
 
     async def answer_by_hand(self, person: InstagramPerson, text: str) -> str:
         """Somebody answers in the app, past the API: the person reads it, and the account is told by an echo."""
-        mid = self._inbox.message_id()
+        mid = self._state.message_id()
         self.ledger.arrive(chat=person.id, message_id=mid, text=text, kind="by hand", at=self.world.pace.now())
         await self._echo(person, mid, {"text": text})
         return mid
 
     def is_quiet(self) -> bool:
-        return self._inbox.posts.is_quiet() and self._reading == 0
+        return self._state.posts.is_quiet() and self._reading == 0
 
     # --- calls
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
-        async def read(body: Any) -> Call:
+        async def read(body: Any) -> AcceptedCall:
             self.authorize(request, body)
             if not isinstance(body, dict):
-                raise wrong("The body must be a JSON object")
+                raise invalid_parameter("The body must be a JSON object")
             person = self._reachable(recipient_of(body))
             if self.rate.wait_s(None, self.world.pace.now()) > 0:
-                raise Refusal(400, WORDS[613], code=613)
+                raise PlatformRefusal(400, ERROR_TEXTS[613], code=613)
             return self._action(body, person) if "sender_action" in body else self._message(body, person)
 
         return await self.serve(request, read)
 
     def knows(self, node: str, authorization: str) -> bool:
         """Whether a call to this node with this token is for this account."""
-        own = self.account_id if self.login is Login.INSTAGRAM else self.page_id
+        own = self.account_id if self.login is FakeInstagramLogin.INSTAGRAM else self.page_id
         return node == own or (node == "me" and authorization == f"Bearer {self.token}")
 
     def asset(self, query: str) -> tuple[bytes, str] | None:
         """A file that somebody sent, and what it is."""
-        return self._inbox.assets.get(query)
+        return self._state.assets.get(query)
 
     def authorize(self, request: web.Request, body: Any) -> None:
         if "access_token" in request.query or (isinstance(body, dict) and "access_token" in body):
-            raise Refusal(
+            raise PlatformRefusal(
                 400, "access_token in the URL or the body ends up in logs; the stand-in takes it as a Bearer header only", code=100
             )
         if "Authorization" not in request.headers:
-            raise Refusal(401, "An access token is required to request this resource.", code=104)
+            raise PlatformRefusal(401, "An access token is required to request this resource.", code=104)
         if request.headers["Authorization"] != f"Bearer {self.token}":
-            raise Refusal(401, "Invalid OAuth access token - Cannot parse access token", code=190)
+            raise PlatformRefusal(401, "Invalid OAuth access token - Cannot parse access token", code=190)
 
-    def error(self, refusal: Refusal) -> Answer:
-        kind = "IGApiException" if self.login is Login.INSTAGRAM else "OAuthException"
-        return Answer(error_body(refusal, kind, self.world.chance, len(self.requests)), refusal.status, self._usage())
+    def error(self, refusal: PlatformRefusal) -> FakeResponse:
+        kind = "IGApiException" if self.login is FakeInstagramLogin.INSTAGRAM else "OAuthException"
+        return FakeResponse(error_body(refusal, kind, self.world.chance, len(self.requests)), refusal.status, self._usage())
 
     def words(self, status: int, code: int | None, retry_after: int | None) -> str:
-        return WORDS.get(code or 0) or super().words(status, code, retry_after)
+        return ERROR_TEXTS.get(code or 0) or super().words(status, code, retry_after)
 
     def _usage(self) -> dict[str, str]:
         used = [{"type": "messenger", "call_count": 1, "total_cputime": 1, "total_time": 1, "estimated_time_to_regain_access": 0}]
@@ -191,22 +197,22 @@ class Instagram(Platform):
     def _reachable(self, person_id: str) -> InstagramPerson:
         person = self._people.get(person_id)
         if person is None:
-            raise Refusal(400, "The requested user cannot be found.", code=100, subcode=2534014)
+            raise PlatformRefusal(400, "The requested user cannot be found.", code=100, subcode=2534014)
         if person.is_blocking:
-            raise Refusal(400, WORDS[551], code=551, subcode=1545041)
+            raise PlatformRefusal(400, ERROR_TEXTS[551], code=551, subcode=1545041)
         return person
 
-    def _message(self, body: Mapping[str, Any], person: InstagramPerson) -> Call:
+    def _message(self, body: Mapping[str, Any], person: InstagramPerson) -> AcceptedCall:
         tag = check_kind(body)
         if not isinstance(body.get("message"), dict):
-            raise wrong("The parameter message is required")
+            raise invalid_parameter("The parameter message is required")
         kind, text = check_message(body["message"])
-        if person.silent_s() >= (HUMAN_WINDOW_S if tag else WINDOW_S):
-            raise Refusal(403, WORDS[10], code=10, subcode=2534022)
+        if person.silent_s() >= (HUMAN_WINDOW_S if tag else REPLY_WINDOW_S):
+            raise PlatformRefusal(403, ERROR_TEXTS[10], code=10, subcode=2534022)
 
-        async def act(*, is_answered: bool) -> Answer:
+        async def act(*, is_answered: bool) -> FakeResponse:
             self.rate.take(None, self.world.pace.now())
-            mid = self._inbox.message_id()
+            mid = self._state.message_id()
             self.ledger.arrive(
                 chat=person.id,
                 message_id=mid,
@@ -221,17 +227,17 @@ class Instagram(Platform):
             if person.is_reader:
                 self._reading += 1
                 self.start(self._read(person, mid))
-            return Answer({"recipient_id": person.id, "message_id": mid}, headers=self._usage())
+            return FakeResponse({"recipient_id": person.id, "message_id": mid}, headers=self._usage())
 
-        return Call("messages", person.id, act)
+        return AcceptedCall("messages", person.id, act)
 
     async def _echo(self, person: InstagramPerson, mid: str, message: Mapping[str, Any]) -> None:
         """Tell the account what it has sent; sometimes before it knows itself that it has."""
         shown = {key: value for key, value in message.items() if key == "text"}
         if "attachment" in message:
             shown["attachments"] = [message["attachment"]]
-        who = {"sender": {"id": self.account_id}, "recipient": {"id": person.id}, "timestamp": millis()}
-        posted = self._inbox.posts.add(person.id, {**who, "message": {"mid": mid, **shown, "is_echo": True}})
+        who = {"sender": {"id": self.account_id}, "recipient": {"id": person.id}, "timestamp": unix_millis()}
+        posted = self._state.posts.add(person.id, {**who, "message": {"mid": mid, **shown, "is_echo": True}})
         if posted and self.world.chance.happens(self.disorder.early_echoes, "early echo", person.id, len(person.received)):
             with suppress(TimeoutError):
                 await self.world.bell.until(posted.done, ECHO_WAIT_S)
@@ -243,15 +249,15 @@ class Instagram(Platform):
         finally:
             self._reading -= 1
 
-    def _action(self, body: Mapping[str, Any], person: InstagramPerson) -> Call:
+    def _action(self, body: Mapping[str, Any], person: InstagramPerson) -> AcceptedCall:
         action = check_action(body)
 
-        async def act() -> Answer:
+        async def act() -> FakeResponse:
             self.rate.take(None, self.world.pace.now())
             person.typing_shown += action == "typing_on"
             if action == "mark_seen":
                 person.seen_by_account[:] = [said.message_id for said in self.ledger.said if said.sender == person.id]
             self.world.bell.ring()
-            return Answer({"recipient_id": person.id}, headers=self._usage())
+            return FakeResponse({"recipient_id": person.id}, headers=self._usage())
 
-        return Call(action, person.id, regardless(act))
+        return AcceptedCall(action, person.id, as_action(act))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from hermes.demo.platforms.chance import Chance
-from hermes.demo.platforms.refusal import Refusal
+from hermes.demo.platforms.refusal import PlatformRefusal
+from hermes.demo.platforms.seeded_random import SeededRandom
 
 
-class Trouble(NamedTuple):
+class FakeMetaError(NamedTuple):
     """What Meta says for a code."""
 
     status: int
@@ -16,7 +16,7 @@ class Trouble(NamedTuple):
     details: str = ""
 
 
-def error_body(refusal: Refusal, kind: str, chance: Chance, number: int, **further: Any) -> dict[str, Any]:
+def error_body(refusal: PlatformRefusal, kind: str, chance: SeededRandom, number: int, **further: Any) -> dict[str, Any]:
     """A refusal as Graph says it; `number` is the call's, for its trace."""
     error: dict[str, Any] = {"message": refusal.message, "type": kind, "code": refusal.code if refusal.code is not None else 1}
     if refusal.subcode is not None:

@@ -20,11 +20,11 @@ from typing import Any
 
 import aiohttp
 
-from hermes.demo.platforms.platform import Platform
-from hermes.demo.platforms.post import Attempt
+from hermes.demo.platforms.platform import FakePlatform
+from hermes.demo.platforms.webhook_post import WebhookAttempt
 
 FIRST_DELAY_S = 60.0
-LONGEST_DELAY_S = 3_600.0
+MAX_DELAY_S = 3_600.0
 
 
 class VerificationFailed(Exception):
@@ -32,7 +32,7 @@ class VerificationFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Receiver:
+class WebhookReceiver:
     """Who gets the webhooks, and how they know whose they are."""
 
     url: str
@@ -49,7 +49,7 @@ class Receiver:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WebhookEvent:
     """One thing that happened."""
 
     lane: str
@@ -57,34 +57,34 @@ class Event:
     place: int
     """Its number there, from 0: what its luck is drawn from."""
     part: Any
-    compose: Compose
+    compose: ComposePayload
     """Makes one payload of some events of the same account."""
 
 
-Compose = Callable[[Sequence[Event]], Mapping[str, Any]]
+ComposePayload = Callable[[Sequence[WebhookEvent]], Mapping[str, Any]]
 
 
-class Posts:
+class WebhookQueue:
     """Everything of one account on its way to the receiver, which is its app's: accounts of one app share it."""
 
-    def __init__(self, platform: Platform, compose: Compose, give_up_after_s: float, app: Posts | None = None) -> None:
+    def __init__(self, platform: FakePlatform, compose: ComposePayload, give_up_after_s: float, app: WebhookQueue | None = None) -> None:
         """`compose` makes one payload of some events. `app` is an account of the same app; None: the app is its own."""
         self._platform, self._compose, self._give_up_after_s, self._app = platform, compose, give_up_after_s, app
-        self._receiver: Receiver | None = None
+        self._receiver: WebhookReceiver | None = None
         self.missed = 0
         """Events that nobody was there for: Meta keeps nothing for a receiver that comes later."""
         self._made: dict[str, int] = defaultdict(int)
         self._lanes: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._gathered: list[Event] = []
+        self._gathered: list[WebhookEvent] = []
         self._under_way = 0
 
     @property
-    def receiver(self) -> Receiver | None:
+    def receiver(self) -> WebhookReceiver | None:
         """Who gets the webhooks of all accounts of this app."""
         return self._receiver if self._app is None else self._app.receiver
 
     @receiver.setter
-    def receiver(self, receiver: Receiver | None) -> None:
+    def receiver(self, receiver: WebhookReceiver | None) -> None:
         if self._app is None:
             self._receiver = receiver
         else:
@@ -92,11 +92,11 @@ class Posts:
 
     def add(self, lane: str, part: Any) -> asyncio.Task[None] | None:
         """Something happened. The task ends when it was posted for the first time."""
-        event = Event(lane, self._made[lane], part, self._compose)
+        event = WebhookEvent(lane, self._made[lane], part, self._compose)
         self._made[lane] += 1
         return (self._app or self).take(event)
 
-    def take(self, event: Event) -> asyncio.Task[None] | None:
+    def take(self, event: WebhookEvent) -> asyncio.Task[None] | None:
         """Bring an event of any account of this app to its receiver."""
         if self.receiver is None:
             self.missed += 1
@@ -104,17 +104,17 @@ class Posts:
         self._under_way += 1
         return self._platform.start(self._go(event, self.receiver))
 
-    async def post(self, payload: Mapping[str, Any]) -> Attempt | None:
+    async def post(self, payload: Mapping[str, Any]) -> WebhookAttempt | None:
         """Post anything once, as Meta would; None if nobody is there."""
         if self.receiver is None:
             return None
-        body = encoded(payload)
+        body = encode_payload(payload)
         return await self._platform.attempt(self.receiver.url, body, self.receiver.headers_for(body))
 
     def is_quiet(self) -> bool:
         return self._under_way == 0 and (self._app is None or self._app.is_quiet())
 
-    async def _go(self, event: Event, receiver: Receiver) -> None:
+    async def _go(self, event: WebhookEvent, receiver: WebhookReceiver) -> None:
         """Hold an event back, gather it with others, or post it at once, as luck has it."""
         chance, disorder, pace = self._platform.world.chance, self._platform.disorder, self._platform.world.pace
         try:
@@ -136,9 +136,9 @@ class Posts:
         finally:
             self._under_way -= 1
 
-    async def _deliver(self, events: Sequence[Event], receiver: Receiver) -> None:
+    async def _deliver(self, events: Sequence[WebhookEvent], receiver: WebhookReceiver) -> None:
         """Post some events together, and see to it that they are tried again."""
-        body = encoded(composed(events))
+        body = encode_payload(compose_payload(events))
         headers = receiver.headers_for(body)
         lane = events[0].lane if len(events) == 1 else ""
         async with self._lanes[lane]:
@@ -155,18 +155,18 @@ class Posts:
                 await pace.sleep(delay_s)
                 if (await self._platform.attempt(url, body, headers)).status == 200:
                     return
-                delay_s = min(max(delay_s * 2, FIRST_DELAY_S), LONGEST_DELAY_S)
+                delay_s = min(max(delay_s * 2, FIRST_DELAY_S), MAX_DELAY_S)
         finally:
             self._under_way -= 1
 
 
-def composed(events: Sequence[Event]) -> Mapping[str, Any]:
+def compose_payload(events: Sequence[WebhookEvent]) -> Mapping[str, Any]:
     """Some events as one payload, in their order; each account has entries of its own."""
     payloads = [compose(list(run)) for compose, run in groupby(events, key=lambda event: event.compose)]
     return {**payloads[0], "entry": [entry for payload in payloads for entry in payload["entry"]]}
 
 
-def encoded(payload: Mapping[str, Any]) -> bytes:
+def encode_payload(payload: Mapping[str, Any]) -> bytes:
     """A payload as Meta writes it: with nothing but ASCII, and every slash escaped. Who reads and writes it again gets other bytes."""
     return json.dumps(payload, separators=(",", ":")).replace("/", "\\/").encode()
 

@@ -6,7 +6,7 @@ from importlib import resources
 
 from aiohttp import web
 
-TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+CONTENT_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -21,9 +21,9 @@ HEADERS = {
 def page_routes() -> list[web.RouteDef]:
     """The page and its files."""
     files = {
-        file.name: (file.read_bytes(), TYPES[kind])
+        file.name: (file.read_bytes(), CONTENT_TYPES[kind])
         for file in resources.files(__package__).iterdir()
-        if (kind := file.name.rpartition(".")[2]) in TYPES
+        if (kind := file.name.rpartition(".")[2]) in CONTENT_TYPES
     }
 
     async def page(_: web.Request) -> web.Response:

@@ -1,8 +1,8 @@
 """Telegram's Bot API, as a strict stand-in."""
 
-from hermes.demo.platforms.telegram.methods import Flood
-from hermes.demo.platforms.telegram.people import Group, TelegramPerson
-from hermes.demo.platforms.telegram.platform import Telegram
-from hermes.demo.platforms.telegram.updates import Webhook
+from hermes.demo.platforms.telegram.methods import FloodLimits
+from hermes.demo.platforms.telegram.people import TelegramGroup, TelegramPerson
+from hermes.demo.platforms.telegram.platform import FakeTelegram
+from hermes.demo.platforms.telegram.updates import TelegramWebhook
 
-__all__ = ["Flood", "Group", "Telegram", "TelegramPerson", "Webhook"]
+__all__ = ["FakeTelegram", "FloodLimits", "TelegramGroup", "TelegramPerson", "TelegramWebhook"]

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes.demo.platforms.ledger import Said
-from hermes.demo.platforms.pace import today
-from hermes.demo.platforms.platform import Platform
-from hermes.demo.platforms.telegram.files import Files
-from hermes.demo.platforms.telegram.updates import Updates
+from hermes.demo.platforms.message_log import PersonMessage
+from hermes.demo.platforms.platform import FakePlatform
+from hermes.demo.platforms.platform_clock import unix_seconds
+from hermes.demo.platforms.telegram.files import FakeTelegramFiles
+from hermes.demo.platforms.telegram.updates import BotUpdates
 
 
 @dataclass(slots=True)
-class Chat:
+class TelegramChat:
     """A private chat, a group or a supergroup."""
 
     id: int
@@ -34,13 +34,13 @@ class Chat:
     def add(self, sender: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
         """A new message in it, as Telegram shows messages."""
         number = len(self.messages) + 1
-        message = {"message_id": number, "from": sender, "chat": {"id": self.id, **self.about}, "date": today(), **content}
+        message = {"message_id": number, "from": sender, "chat": {"id": self.id, **self.about}, "date": unix_seconds(), **content}
         self.messages[number] = message
         return message
 
 
 @dataclass(slots=True)
-class Press:
+class ButtonPress:
     """A button that somebody pressed, and that still spins."""
 
     id: str
@@ -49,23 +49,25 @@ class Press:
 
 
 @dataclass(slots=True)
-class Desk:
+class FakeTelegramState:
     """What people and the bot's methods share."""
 
-    platform: Platform
-    updates: Updates
-    files: Files
+    platform: FakePlatform
+    updates: BotUpdates
+    files: FakeTelegramFiles
     bot: Mapping[str, Any]
     """As messages show it."""
-    chats: dict[int, Chat] = field(default_factory=dict)
-    presses: dict[str, Press] = field(default_factory=dict)
+    chats: dict[int, TelegramChat] = field(default_factory=dict)
+    presses: dict[str, ButtonPress] = field(default_factory=dict)
 
-    def hear(self, chat: Chat, sender: Mapping[str, Any], kind: str, text: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    def hear(self, chat: TelegramChat, sender: Mapping[str, Any], kind: str, text: str, content: Mapping[str, Any]) -> dict[str, Any]:
         """Somebody says something in a chat: it is in the ledger, and on its way to the bot."""
         chat.is_met = True
         message = chat.add(sender, content)
         at = self.platform.world.pace.now()
-        said = Said(chat=str(chat.id), sender=str(sender["id"]), message_id=str(message["message_id"]), text=text, kind=kind, at=at)
+        said = PersonMessage(
+            chat=str(chat.id), sender=str(sender["id"]), message_id=str(message["message_id"]), text=text, kind=kind, at=at
+        )
         self.platform.ledger.say(said)
         self.updates.add("message", message, str(chat.id))
         return message
@@ -79,7 +81,7 @@ class Desk:
         return int(self.platform.world.chance.digits(digits, *about))
 
 
-def commands_in(text: str) -> Sequence[Mapping[str, Any]]:
+def command_entities(text: str) -> Sequence[Mapping[str, Any]]:
     """The mark that Telegram puts on a command at the beginning of a message."""
     if not text.startswith("/") or len(text) < 2:
         return ()

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hermes.demo.platforms.refusal import Refusal, is_whole
+from hermes.demo.platforms.refusal import PlatformRefusal, is_integer
 
-PLAIN_TYPES = frozenset(
+ENTITY_TYPES = frozenset(
     {
         "mention",
         "hashtag",
@@ -31,21 +31,21 @@ PLAIN_TYPES = frozenset(
         "custom_emoji",
     }
 )
-FURTHER = {"pre": {"language"}, "text_link": {"url"}, "text_mention": {"user"}, "custom_emoji": {"custom_emoji_id"}}
+EXTRA_FIELDS = {"pre": {"language"}, "text_link": {"url"}, "text_mention": {"user"}, "custom_emoji": {"custom_emoji_id"}}
 """The fields that a type has beside `type`, `offset` and `length`."""
-MAY_LACK = {"language"}
-BARE = {"code", "pre"}
+OPTIONAL_FIELDS = {"language"}
+CODE_TYPES = {"code", "pre"}
 """Nothing can be marked inside, and nothing around but a quote."""
-QUOTES = {"blockquote", "expandable_blockquote"}
-KEPT = 100
+QUOTE_TYPES = {"blockquote", "expandable_blockquote"}
+MAX_ENTITIES = 100
 """Telegram keeps so many, and drops the rest without a word."""
 
 
-def bad(words: str) -> Refusal:
-    return Refusal(400, f"Bad Request: {words}")
+def bad_request(words: str) -> PlatformRefusal:
+    return PlatformRefusal(400, f"Bad Request: {words}")
 
 
-def utf16(text: str) -> int:
+def utf16_length(text: str) -> int:
     """How many UTF-16 code units a text takes."""
     return len(text.encode("utf-16-le")) // 2
 
@@ -53,7 +53,7 @@ def utf16(text: str) -> int:
 def check_entities(text: str, entities: object) -> Sequence[Mapping[str, Any]]:
     """The entities as a user's phone shows them. Raises Refusal."""
     if not isinstance(entities, list):
-        raise bad("can't parse entities: Expected an Array of MessageEntity")
+        raise bad_request("can't parse entities: Expected an Array of MessageEntity")
     for entity in entities:
         _check_shape(entity)
     inside = {0}  # where a character begins; between the two halves of a pair no entity begins or ends
@@ -64,74 +64,74 @@ def check_entities(text: str, entities: object) -> Sequence[Mapping[str, Any]]:
     for entity in entities:
         start, end = entity["offset"], entity["offset"] + entity["length"]
         if start >= at:
-            raise bad(f"entity begins after the end of the text at UTF-16 offset {start}")
+            raise bad_request(f"entity begins after the end of the text at UTF-16 offset {start}")
         if end > at:
-            raise bad(f"entity beginning at UTF-16 offset {start} ends after the end of the text at UTF-16 offset {end}")
+            raise bad_request(f"entity beginning at UTF-16 offset {start} ends after the end of the text at UTF-16 offset {end}")
         if not {start, end} <= inside:
             word = "begins" if start not in inside else "ends"
-            raise bad(f"entity {word} in a middle of a UTF-16 symbol at byte offset {start if start not in inside else end}")
+            raise bad_request(f"entity {word} in a middle of a UTF-16 symbol at byte offset {start if start not in inside else end}")
     _check_nesting(entities)
-    return entities[:KEPT]
+    return entities[:MAX_ENTITIES]
 
 
 def _check_shape(entity: object) -> None:
     if not isinstance(entity, dict):
-        raise bad("can't parse MessageEntity: Expected an Object")
+        raise bad_request("can't parse MessageEntity: Expected an Object")
     kind = entity.get("type")
-    if kind not in PLAIN_TYPES:
-        raise bad("can't parse MessageEntity: Unsupported type specified")
-    known = {"type", "offset", "length", *FURTHER.get(kind, ())}
+    if kind not in ENTITY_TYPES:
+        raise bad_request("can't parse MessageEntity: Unsupported type specified")
+    known = {"type", "offset", "length", *EXTRA_FIELDS.get(kind, ())}
     if unknown := sorted(entity.keys() - known):
-        raise bad(
+        raise bad_request(
             f'can\'t parse MessageEntity: unexpected field "{unknown[0]}" of a {kind} (the stand-in takes none that it does not know)'
         )
-    for name in sorted(known - MAY_LACK):
+    for name in sorted(known - OPTIONAL_FIELDS):
         if name not in entity:
-            raise bad(f"can't parse MessageEntity: Can't find field \"{name}\"")
+            raise bad_request(f"can't parse MessageEntity: Can't find field \"{name}\"")
     for name in ("offset", "length"):
-        if not is_whole(entity[name]):
-            raise bad(f'can\'t parse MessageEntity: Field "{name}" must be of type Number')
+        if not is_integer(entity[name]):
+            raise bad_request(f'can\'t parse MessageEntity: Field "{name}" must be of type Number')
     if entity["offset"] < 0:
-        raise bad(f"receive an entity with incorrect offset {entity['offset']}")
+        raise bad_request(f"receive an entity with incorrect offset {entity['offset']}")
     if entity["length"] <= 0:
-        raise bad(f"receive an entity with incorrect length {entity['length']}")
+        raise bad_request(f"receive an entity with incorrect length {entity['length']}")
     if kind == "text_link":
         _check_url(entity["url"])
     if "language" in entity and not isinstance(entity["language"], str):
-        raise bad('can\'t parse MessageEntity: Field "language" must be of type String')
+        raise bad_request('can\'t parse MessageEntity: Field "language" must be of type String')
 
 
 def _check_url(url: object) -> None:
     if not isinstance(url, str):
-        raise bad('can\'t parse MessageEntity: Field "url" must be of type String')
+        raise bad_request('can\'t parse MessageEntity: Field "url" must be of type String')
     scheme, mark, rest = url.partition("://")
     host = (rest if mark else url).split("/")[0]
     if not host:
-        raise bad(f"entity URL '{url}' is invalid: URL host is empty")
+        raise bad_request(f"entity URL '{url}' is invalid: URL host is empty")
     if mark and scheme.lower() not in {"http", "https", "tg", "ton"}:
-        raise bad(f"entity URL '{url}' is invalid: Unsupported URL protocol")
+        raise bad_request(f"entity URL '{url}' is invalid: Unsupported URL protocol")
     if "." not in host and scheme.lower() not in {"tg", "ton"}:
-        raise bad(f"entity URL '{url}' is invalid: Wrong HTTP URL")
+        raise bad_request(f"entity URL '{url}' is invalid: Wrong HTTP URL")
 
 
 def _check_nesting(entities: Sequence[Mapping[str, Any]]) -> None:
     """Of two that overlap one holds the other; code holds nothing, and a quote no quote."""
     open_ones: list[Mapping[str, Any]] = []
     for entity in sorted(entities, key=lambda entity: (entity["offset"], -entity["length"])):
-        while open_ones and _end(open_ones[-1]) <= entity["offset"]:
+        while open_ones and _entity_end(open_ones[-1]) <= entity["offset"]:
             open_ones.pop()
         for outer in open_ones:
-            if _end(outer) < _end(entity):
-                raise bad(
-                    f"entity beginning at UTF-16 offset {entity['offset']} ends after the end of the text at UTF-16 offset {_end(entity)}"
+            if _entity_end(outer) < _entity_end(entity):
+                raise bad_request(
+                    f"entity beginning at UTF-16 offset {entity['offset']} ends after the end of the text at UTF-16 offset {_entity_end(entity)}"
                 )
-            if outer["type"] in BARE or (entity["type"] in BARE and outer["type"] not in QUOTES):
-                raise bad(f"can't parse entities: {entity['type']} in {outer['type']} (Telegram would drop one of them)")
-            if outer["type"] in QUOTES and entity["type"] in QUOTES:
-                raise bad("can't parse entities: a quote in a quote (Telegram would drop one of them)")
+            if outer["type"] in CODE_TYPES or (entity["type"] in CODE_TYPES and outer["type"] not in QUOTE_TYPES):
+                raise bad_request(f"can't parse entities: {entity['type']} in {outer['type']} (Telegram would drop one of them)")
+            if outer["type"] in QUOTE_TYPES and entity["type"] in QUOTE_TYPES:
+                raise bad_request("can't parse entities: a quote in a quote (Telegram would drop one of them)")
         open_ones.append(entity)
 
 
-def _end(entity: Mapping[str, Any]) -> int:
+def _entity_end(entity: Mapping[str, Any]) -> int:
     end: int = entity["offset"] + entity["length"]
     return end

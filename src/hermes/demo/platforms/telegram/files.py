@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hermes.demo.platforms.chance import Chance
-from hermes.demo.platforms.telegram.entities import bad
+from hermes.demo.platforms.seeded_random import SeededRandom
+from hermes.demo.platforms.telegram.entities import bad_request
 
-LARGEST = 20 * 1024 * 1024
-LINK_S = 3_600.0
+MAX_FILE_BYTES = 20 * 1024 * 1024
+LINK_LIFETIME_S = 3_600.0
 FOLDERS = {"image/png": "photos/file_{}.png", "image/jpeg": "photos/file_{}.jpg", "audio/ogg": "voice/file_{}.oga"}
 
 
 @dataclass(slots=True)
-class File:
+class FakeTelegramFile:
     """One file."""
 
     file_id: str
@@ -25,27 +25,27 @@ class File:
 
 
 @dataclass(slots=True)
-class Files:
+class FakeTelegramFiles:
     """Every file that was ever sent."""
 
-    chance: Chance
-    _by_id: dict[str, File] = field(default_factory=dict)
+    chance: SeededRandom
+    _by_id: dict[str, FakeTelegramFile] = field(default_factory=dict)
 
-    def add(self, data: bytes, mime_type: str) -> File:
+    def add(self, data: bytes, mime_type: str) -> FakeTelegramFile:
         number = len(self._by_id) + 1
         file_id, unique_id = f"AgACAgUAAxkBAAM{self.chance.letters(68, 'file', number)}", f"AQAD{self.chance.letters(12, 'file', number)}"
-        file = File(file_id, unique_id, data, FOLDERS.get(mime_type, "documents/file_{}").format(number))
+        file = FakeTelegramFile(file_id, unique_id, data, FOLDERS.get(mime_type, "documents/file_{}").format(number))
         self._by_id[file_id] = file
         return file
 
-    def link(self, file_id: str, now: float) -> File:
+    def link(self, file_id: str, now: float) -> FakeTelegramFile:
         """The file, with a link that works for at least an hour from now."""
         file = self._by_id.get(file_id)
         if file is None:
-            raise bad("wrong file_id or the file is temporarily unavailable")
-        if len(file.data) > LARGEST:
-            raise bad("file is too big")
-        file.link_until = now + LINK_S
+            raise bad_request("wrong file_id or the file is temporarily unavailable")
+        if len(file.data) > MAX_FILE_BYTES:
+            raise bad_request("file is too big")
+        file.link_until = now + LINK_LIFETIME_S
         return file
 
     def at(self, path: str, now: float) -> bytes | None:

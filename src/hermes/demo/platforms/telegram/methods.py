@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hermes.demo.platforms.limits import Bucket, Rate
-from hermes.demo.platforms.platform import Answer, Call, regardless
-from hermes.demo.platforms.refusal import Refusal
-from hermes.demo.platforms.telegram.chats import Chat, Desk
-from hermes.demo.platforms.telegram.entities import bad, check_entities, utf16
-from hermes.demo.platforms.telegram.markup import check_markup, check_preview, check_reply
-from hermes.demo.platforms.telegram.parameters import checked
+from hermes.demo.platforms.platform import AcceptedCall, FakeResponse, as_action
+from hermes.demo.platforms.rate_limits import BucketRate, RateBucket
+from hermes.demo.platforms.refusal import PlatformRefusal
+from hermes.demo.platforms.telegram.chats import FakeTelegramState, TelegramChat
+from hermes.demo.platforms.telegram.entities import bad_request, check_entities, utf16_length
+from hermes.demo.platforms.telegram.message_options import check_markup, check_preview, check_reply
+from hermes.demo.platforms.telegram.parameters import check_parameters
 from hermes.demo.platforms.telegram.people import TelegramPerson
-from hermes.demo.platforms.telegram.updates import PRESS_S, Webhook
+from hermes.demo.platforms.telegram.updates import PRESS_LIFETIME_S, TelegramWebhook
 
-LONGEST_TEXT = 4096
-LONGEST_NOTICE = 200
-ACTIONS = frozenset(
+MAX_TEXT_UTF16 = 4096
+MAX_NOTICE_CHARS = 200
+CHAT_ACTIONS = frozenset(
     {
         "typing",
         "upload_photo",
@@ -35,44 +35,44 @@ ACTIONS = frozenset(
         "upload_video_note",
     }
 )
-SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
+SECRET_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 
 @dataclass(slots=True)
-class Flood:
+class FloodLimits:
     """How much Telegram takes: about one message a second in a chat, twenty a minute in a group, thirty a second in all."""
 
-    chat: Bucket
-    group: Bucket
-    overall: Bucket
+    chat: RateBucket
+    group: RateBucket
+    overall: RateBucket
 
-    def check(self, chat: Chat, now: float) -> None:
+    def check(self, chat: TelegramChat, now: float) -> None:
         """Refuse what is too much, for as long as it takes."""
         wait_s = max(bucket.wait_s(who, now) for bucket, who in self._buckets(chat))
         if wait_s > 0:
-            raise too_many(math.ceil(wait_s))
+            raise too_many_requests(math.ceil(wait_s))
 
-    def take(self, chat: Chat, now: float) -> None:
+    def take(self, chat: TelegramChat, now: float) -> None:
         """Count what was taken."""
         for bucket, who in self._buckets(chat):
             bucket.take(who, now)
 
-    def _buckets(self, chat: Chat) -> tuple[tuple[Bucket, int | None], ...]:
+    def _buckets(self, chat: TelegramChat) -> tuple[tuple[RateBucket, int | None], ...]:
         return ((self.group if chat.is_group else self.chat, chat.id), (self.overall, None))
 
 
-def too_many(retry_after: int) -> Refusal:
-    return Refusal(429, f"Too Many Requests: retry after {retry_after}", retry_after=retry_after)
+def too_many_requests(retry_after: int) -> PlatformRefusal:
+    return PlatformRefusal(429, f"Too Many Requests: retry after {retry_after}", retry_after=retry_after)
 
 
-class Methods:
+class BotMethods:
     """What a bot can ask for."""
 
-    def __init__(self, desk: Desk, people: Mapping[str, TelegramPerson]) -> None:
-        self._desk, self._people = desk, people
+    def __init__(self, desk: FakeTelegramState, people: Mapping[str, TelegramPerson]) -> None:
+        self._state, self._people = desk, people
         self._world, self._updates = desk.platform.world, desk.updates
-        self.flood = Flood(Bucket(Rate(1.0, 5)), Bucket(Rate(3.0, 20)), Bucket(Rate(1 / 30, 30)))
-        self._readers: Mapping[str, Callable[[Mapping[str, Any]], Call]] = {
+        self.flood = FloodLimits(RateBucket(BucketRate(1.0, 5)), RateBucket(BucketRate(3.0, 20)), RateBucket(BucketRate(1 / 30, 30)))
+        self._readers: Mapping[str, Callable[[Mapping[str, Any]], AcceptedCall]] = {
             "sendMessage": self._send_message,
             "sendChatAction": self._send_chat_action,
             "answerCallbackQuery": self._answer_callback_query,
@@ -84,30 +84,30 @@ class Methods:
             "getMe": self._get_me,
         }
 
-    def read(self, method: str, found: Mapping[str, Any]) -> Call:
+    def read(self, method: str, found: Mapping[str, Any]) -> AcceptedCall:
         """The call that these parameters ask for. Raises Refusal."""
-        return self._readers[method](checked(method, found))
+        return self._readers[method](check_parameters(method, found))
 
-    def _send_message(self, values: Mapping[str, Any]) -> Call:
+    def _send_message(self, values: Mapping[str, Any]) -> AcceptedCall:
         if "parse_mode" in values:
-            raise bad("unsupported parse_mode (the stand-in takes entities, and parses nothing)")
+            raise bad_request("unsupported parse_mode (the stand-in takes entities, and parses nothing)")
         text = values["text"]
         if not text.strip():
-            raise bad("text must be non-empty")
+            raise bad_request("text must be non-empty")
         entities = check_entities(text, values.get("entities", []))
-        if utf16(text) > LONGEST_TEXT:
-            raise bad("message is too long")
+        if utf16_length(text) > MAX_TEXT_UTF16:
+            raise bad_request("message is too long")
         if "reply_markup" in values:
             check_markup(values["reply_markup"])
         if "link_preview_options" in values:
             check_preview(values["link_preview_options"])
         if "business_connection_id" in values:
-            raise bad("business connection not found")
+            raise bad_request("business connection not found")
         chat = self._reachable(values)
         reply_to = self._answered(chat, values)
         self.flood.check(chat, self._world.pace.now())
 
-        async def act(*, is_answered: bool) -> Answer:
+        async def act(*, is_answered: bool) -> FakeResponse:
             self.flood.take(chat, self._world.pace.now())
             content = {"text": text, **({"entities": list(entities)} if entities else {})}
             thread = values.get("message_thread_id")
@@ -117,8 +117,8 @@ class Methods:
                 content["reply_to_message"] = {key: value for key, value in chat.messages[reply_to].items() if key != "reply_to_message"}
             if "inline_keyboard" in values.get("reply_markup", {}):
                 content["reply_markup"] = values["reply_markup"]
-            message = chat.add(self._desk.bot, content)
-            self._desk.platform.ledger.arrive(
+            message = chat.add(self._state.bot, content)
+            self._state.platform.ledger.arrive(
                 chat=str(chat.id),
                 message_id=str(message["message_id"]),
                 text=text,
@@ -129,48 +129,48 @@ class Methods:
                 at=self._world.pace.now(),
                 body=values,
             )
-            return Answer({"ok": True, "result": message})
+            return FakeResponse({"ok": True, "result": message})
 
-        return Call("sendMessage", str(chat.id), act)
+        return AcceptedCall("sendMessage", str(chat.id), act)
 
-    def _send_chat_action(self, values: Mapping[str, Any]) -> Call:
-        if values["action"] not in ACTIONS:
-            raise bad("wrong parameter action in request")
+    def _send_chat_action(self, values: Mapping[str, Any]) -> AcceptedCall:
+        if values["action"] not in CHAT_ACTIONS:
+            raise bad_request("wrong parameter action in request")
         chat = self._reachable(values)
         self.flood.check(chat, self._world.pace.now())
 
-        async def act() -> Answer:
+        async def act() -> FakeResponse:
             self.flood.take(chat, self._world.pace.now())
             if (person := self._people.get(str(chat.id))) and values["action"] == "typing":
                 person.typing_shown += 1
                 self._world.bell.ring()
-            return Answer({"ok": True, "result": True})
+            return FakeResponse({"ok": True, "result": True})
 
-        return Call("sendChatAction", str(chat.id), regardless(act))
+        return AcceptedCall("sendChatAction", str(chat.id), as_action(act))
 
-    def _reachable(self, values: Mapping[str, Any]) -> Chat:
+    def _reachable(self, values: Mapping[str, Any]) -> TelegramChat:
         """The chat that a call is about, if the bot may write there."""
         wanted = str(values["chat_id"])
-        chat = self._desk.chats.get(int(wanted)) if re.fullmatch(r"-?\d+", wanted) else None
+        chat = self._state.chats.get(int(wanted)) if re.fullmatch(r"-?\d+", wanted) else None
         if chat is None:
-            raise bad("chat not found")
+            raise bad_request("chat not found")
         if chat.moved_to is not None:
             words = "Bad Request: group chat was upgraded to a supergroup chat"
-            raise Refusal(400, words, parameters={"migrate_to_chat_id": chat.moved_to})
+            raise PlatformRefusal(400, words, parameters={"migrate_to_chat_id": chat.moved_to})
         person = self._people.get(str(chat.id))
         if person and person.is_deactivated:
-            raise Refusal(403, "Forbidden: user is deactivated")
+            raise PlatformRefusal(403, "Forbidden: user is deactivated")
         if not chat.is_met and not chat.is_group:
-            raise Refusal(403, "Forbidden: bot can't initiate conversation with a user")
+            raise PlatformRefusal(403, "Forbidden: bot can't initiate conversation with a user")
         if person and person.is_blocking:
-            raise Refusal(403, "Forbidden: bot was blocked by the user")
+            raise PlatformRefusal(403, "Forbidden: bot was blocked by the user")
         thread = values.get("message_thread_id")
         if thread is not None and thread not in chat.threads:
-            raise bad("message thread not found")
+            raise bad_request("message thread not found")
         return chat
 
     @staticmethod
-    def _answered(chat: Chat, values: Mapping[str, Any]) -> int | None:
+    def _answered(chat: TelegramChat, values: Mapping[str, Any]) -> int | None:
         """The message that is answered, if there is one."""
         if "reply_parameters" in values:
             number, may_lack = check_reply(values["reply_parameters"])
@@ -181,74 +181,74 @@ class Methods:
         if number in chat.messages:
             return number
         if not may_lack:
-            raise bad("message to be replied not found")
+            raise bad_request("message to be replied not found")
         return None
 
-    def _answer_callback_query(self, values: Mapping[str, Any]) -> Call:
-        press = self._desk.presses.get(values["callback_query_id"])
-        if press is None or self._world.pace.now() > press.at + PRESS_S:
-            raise bad("query is too old and response timeout expired or query ID is invalid")
-        if len(values.get("text", "")) > LONGEST_NOTICE:
-            raise bad("MESSAGE_TOO_LONG")
+    def _answer_callback_query(self, values: Mapping[str, Any]) -> AcceptedCall:
+        press = self._state.presses.get(values["callback_query_id"])
+        if press is None or self._world.pace.now() > press.at + PRESS_LIFETIME_S:
+            raise bad_request("query is too old and response timeout expired or query ID is invalid")
+        if len(values.get("text", "")) > MAX_NOTICE_CHARS:
+            raise bad_request("MESSAGE_TOO_LONG")
 
-        async def act() -> Answer:
+        async def act() -> FakeResponse:
             press.answer = values
             self._world.bell.ring()
-            return Answer({"ok": True, "result": True})
+            return FakeResponse({"ok": True, "result": True})
 
-        return Call("answerCallbackQuery", None, regardless(act))
+        return AcceptedCall("answerCallbackQuery", None, as_action(act))
 
-    def _get_file(self, values: Mapping[str, Any]) -> Call:
-        file = self._desk.files.link(values["file_id"], self._world.pace.now())
+    def _get_file(self, values: Mapping[str, Any]) -> AcceptedCall:
+        file = self._state.files.link(values["file_id"], self._world.pace.now())
         shown = {"file_id": file.file_id, "file_unique_id": file.unique_id, "file_size": len(file.data), "file_path": file.path}
-        return answered("getFile", shown)
+        return read_only_call("getFile", shown)
 
-    def _get_me(self, _: Mapping[str, Any]) -> Call:
+    def _get_me(self, _: Mapping[str, Any]) -> AcceptedCall:
         able = {"can_join_groups": True, "can_read_all_group_messages": False, "supports_inline_queries": False}
         more = {"can_connect_to_business": False, "has_main_web_app": False}
-        return answered("getMe", {**self._desk.bot, **able, **more})
+        return read_only_call("getMe", {**self._state.bot, **able, **more})
 
-    def _get_updates(self, values: Mapping[str, Any]) -> Call:
+    def _get_updates(self, values: Mapping[str, Any]) -> AcceptedCall:
         limit = max(1, min(values.get("limit", 100), 100))
         timeout_s = max(0, min(values.get("timeout", 0), 50))
 
-        async def act() -> Answer:
+        async def act() -> FakeResponse:
             found = await self._updates.poll(values.get("offset", 0), limit, timeout_s, values.get("allowed_updates"))
-            return Answer({"ok": True, "result": found})
+            return FakeResponse({"ok": True, "result": found})
 
-        return Call("getUpdates", None, regardless(act))
+        return AcceptedCall("getUpdates", None, as_action(act))
 
-    def _set_webhook(self, values: Mapping[str, Any]) -> Call:
+    def _set_webhook(self, values: Mapping[str, Any]) -> AcceptedCall:
         url, secret, connections = values.get("url", ""), values.get("secret_token"), values.get("max_connections", 40)
         if url and not re.match(r"https?://[^/\s]+", url):
-            raise bad("bad webhook: invalid URL")
-        if secret is not None and not SECRET.fullmatch(secret):
-            raise bad("secret token contains unallowed characters" if secret else "secret token is empty")
+            raise bad_request("bad webhook: invalid URL")
+        if secret is not None and not SECRET_PATTERN.fullmatch(secret):
+            raise bad_request("secret token contains unallowed characters" if secret else "secret token is empty")
         if not 1 <= connections <= 100:
-            raise bad("max_connections must be between 1 and 100")
+            raise bad_request("max_connections must be between 1 and 100")
         allowed = values.get("allowed_updates")
         if allowed is not None and not all(isinstance(kind, str) for kind in allowed):
-            raise bad("can't parse allowed_updates: expected an Array of Strings")
+            raise bad_request("can't parse allowed_updates: expected an Array of Strings")
 
-        async def act() -> Answer:
+        async def act() -> FakeResponse:
             if values.get("drop_pending_updates"):
                 self._updates.drop_all()
-            webhook = Webhook(url, secret, connections, allowed or None, values.get("ip_address")) if url else None
+            webhook = TelegramWebhook(url, secret, connections, allowed or None, values.get("ip_address")) if url else None
             self._updates.connect(webhook)
-            return Answer({"ok": True, "result": True, "description": "Webhook was set" if url else "Webhook was deleted"})
+            return FakeResponse({"ok": True, "result": True, "description": "Webhook was set" if url else "Webhook was deleted"})
 
-        return Call("setWebhook", None, regardless(act))
+        return AcceptedCall("setWebhook", None, as_action(act))
 
-    def _delete_webhook(self, values: Mapping[str, Any]) -> Call:
-        async def act() -> Answer:
+    def _delete_webhook(self, values: Mapping[str, Any]) -> AcceptedCall:
+        async def act() -> FakeResponse:
             if values.get("drop_pending_updates"):
                 self._updates.drop_all()
             self._updates.connect(None)
-            return Answer({"ok": True, "result": True, "description": "Webhook was deleted"})
+            return FakeResponse({"ok": True, "result": True, "description": "Webhook was deleted"})
 
-        return Call("deleteWebhook", None, regardless(act))
+        return AcceptedCall("deleteWebhook", None, as_action(act))
 
-    def _get_webhook_info(self, _: Mapping[str, Any]) -> Call:
+    def _get_webhook_info(self, _: Mapping[str, Any]) -> AcceptedCall:
         webhook, error = self._updates.webhook, self._updates.last_error
         info: dict[str, Any] = {
             "url": webhook.url if webhook else "",
@@ -259,13 +259,13 @@ class Methods:
             info |= {"max_connections": webhook.max_connections, "ip_address": webhook.ip_address or "127.0.0.1"}
             info |= {"allowed_updates": list(webhook.allowed)} if webhook.allowed else {}
             info |= {"last_error_date": error[0], "last_error_message": error[1]} if error else {}
-        return answered("getWebhookInfo", info)
+        return read_only_call("getWebhookInfo", info)
 
 
-def answered(method: str, result: Any) -> Call:
+def read_only_call(method: str, result: Any) -> AcceptedCall:
     """A call that changes nothing."""
 
-    async def act() -> Answer:
-        return Answer({"ok": True, "result": result})
+    async def act() -> FakeResponse:
+        return FakeResponse({"ok": True, "result": result})
 
-    return Call(method, None, regardless(act))
+    return AcceptedCall(method, None, as_action(act))

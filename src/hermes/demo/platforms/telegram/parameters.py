@@ -10,11 +10,11 @@ from typing import Any
 
 from aiohttp import web
 
-from hermes.demo.platforms.refusal import is_whole
-from hermes.demo.platforms.telegram.entities import bad
+from hermes.demo.platforms.refusal import is_integer
+from hermes.demo.platforms.telegram.entities import bad_request
 
 
-class Kind(StrEnum):
+class ParameterKind(StrEnum):
     """What a parameter is."""
 
     INTEGER = "Integer"
@@ -26,54 +26,59 @@ class Kind(StrEnum):
     FILE = "InputFile"
 
 
-METHODS: Mapping[str, Mapping[str, Kind]] = {
+METHOD_PARAMETERS: Mapping[str, Mapping[str, ParameterKind]] = {
     "getMe": {},
     "sendMessage": {
-        "chat_id": Kind.CHAT,
-        "text": Kind.STRING,
-        "business_connection_id": Kind.STRING,
-        "message_thread_id": Kind.INTEGER,
-        "parse_mode": Kind.STRING,
-        "entities": Kind.ARRAY,
-        "link_preview_options": Kind.OBJECT,
-        "disable_notification": Kind.BOOLEAN,
-        "protect_content": Kind.BOOLEAN,
-        "reply_parameters": Kind.OBJECT,
-        "reply_markup": Kind.OBJECT,
-        "reply_to_message_id": Kind.INTEGER,
-        "allow_sending_without_reply": Kind.BOOLEAN,
-        "disable_web_page_preview": Kind.BOOLEAN,
+        "chat_id": ParameterKind.CHAT,
+        "text": ParameterKind.STRING,
+        "business_connection_id": ParameterKind.STRING,
+        "message_thread_id": ParameterKind.INTEGER,
+        "parse_mode": ParameterKind.STRING,
+        "entities": ParameterKind.ARRAY,
+        "link_preview_options": ParameterKind.OBJECT,
+        "disable_notification": ParameterKind.BOOLEAN,
+        "protect_content": ParameterKind.BOOLEAN,
+        "reply_parameters": ParameterKind.OBJECT,
+        "reply_markup": ParameterKind.OBJECT,
+        "reply_to_message_id": ParameterKind.INTEGER,
+        "allow_sending_without_reply": ParameterKind.BOOLEAN,
+        "disable_web_page_preview": ParameterKind.BOOLEAN,
     },
     "sendChatAction": {
-        "chat_id": Kind.CHAT,
-        "action": Kind.STRING,
-        "business_connection_id": Kind.STRING,
-        "message_thread_id": Kind.INTEGER,
+        "chat_id": ParameterKind.CHAT,
+        "action": ParameterKind.STRING,
+        "business_connection_id": ParameterKind.STRING,
+        "message_thread_id": ParameterKind.INTEGER,
     },
     "answerCallbackQuery": {
-        "callback_query_id": Kind.STRING,
-        "text": Kind.STRING,
-        "show_alert": Kind.BOOLEAN,
-        "url": Kind.STRING,
-        "cache_time": Kind.INTEGER,
+        "callback_query_id": ParameterKind.STRING,
+        "text": ParameterKind.STRING,
+        "show_alert": ParameterKind.BOOLEAN,
+        "url": ParameterKind.STRING,
+        "cache_time": ParameterKind.INTEGER,
     },
-    "getFile": {"file_id": Kind.STRING},
-    "getUpdates": {"offset": Kind.INTEGER, "limit": Kind.INTEGER, "timeout": Kind.INTEGER, "allowed_updates": Kind.ARRAY},
+    "getFile": {"file_id": ParameterKind.STRING},
+    "getUpdates": {
+        "offset": ParameterKind.INTEGER,
+        "limit": ParameterKind.INTEGER,
+        "timeout": ParameterKind.INTEGER,
+        "allowed_updates": ParameterKind.ARRAY,
+    },
     "setWebhook": {
-        "url": Kind.STRING,
-        "certificate": Kind.FILE,
-        "ip_address": Kind.STRING,
-        "max_connections": Kind.INTEGER,
-        "allowed_updates": Kind.ARRAY,
-        "drop_pending_updates": Kind.BOOLEAN,
-        "secret_token": Kind.STRING,
+        "url": ParameterKind.STRING,
+        "certificate": ParameterKind.FILE,
+        "ip_address": ParameterKind.STRING,
+        "max_connections": ParameterKind.INTEGER,
+        "allowed_updates": ParameterKind.ARRAY,
+        "drop_pending_updates": ParameterKind.BOOLEAN,
+        "secret_token": ParameterKind.STRING,
     },
-    "deleteWebhook": {"drop_pending_updates": Kind.BOOLEAN},
+    "deleteWebhook": {"drop_pending_updates": ParameterKind.BOOLEAN},
     "getWebhookInfo": {},
 }
-NAMES = {name.lower(): name for name in METHODS}
+METHOD_NAMES = {name.lower(): name for name in METHOD_PARAMETERS}
 """The Bot API does not care for upper and lower case."""
-REQUIRED = {
+REQUIRED_PARAMETERS = {
     ("sendMessage", "text"): "message text is empty",
     ("sendMessage", "chat_id"): "chat_id is empty",
     ("sendChatAction", "chat_id"): "chat_id is empty",
@@ -83,46 +88,46 @@ REQUIRED = {
 }
 
 
-async def given(request: web.Request, body: Any) -> dict[str, Any]:
+async def read_parameters(request: web.Request, body: Any) -> dict[str, Any]:
     """The parameters of a call, out of the query and out of a body in any of the four forms that the Bot API takes."""
     found: dict[str, Any] = dict(request.query)
     if request.method == "POST":
         if request.content_type == "application/json":
             if not isinstance(body, dict):
-                raise bad("can't parse request JSON object")
+                raise bad_request("can't parse request JSON object")
             found |= body
         elif request.content_type in {"application/x-www-form-urlencoded", "multipart/form-data"}:
             found |= await request.post()
     return found
 
 
-def checked(method: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def check_parameters(method: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters as what they are, without those that are null. Raises Refusal."""
-    kinds = METHODS[method]
+    kinds = METHOD_PARAMETERS[method]
     if unknown := sorted(found.keys() - kinds.keys()):
-        raise bad(f"{method} has no parameter {unknown[0]} that the stand-in knows")
-    values = {name: _typed(name, value, kinds[name]) for name, value in found.items() if value is not None}
-    for (required_by, name), words in REQUIRED.items():
+        raise bad_request(f"{method} has no parameter {unknown[0]} that the stand-in knows")
+    values = {name: _convert_value(name, value, kinds[name]) for name, value in found.items() if value is not None}
+    for (required_by, name), words in REQUIRED_PARAMETERS.items():
         if required_by == method and values.get(name) in {None, ""}:
-            raise bad(words)
+            raise bad_request(words)
     return values
 
 
-def _typed(name: str, value: Any, kind: Kind) -> Any:
-    if isinstance(value, str) and kind not in {Kind.STRING, Kind.CHAT, Kind.FILE}:
+def _convert_value(name: str, value: Any, kind: ParameterKind) -> Any:
+    if isinstance(value, str) and kind not in {ParameterKind.STRING, ParameterKind.CHAT, ParameterKind.FILE}:
         try:
             value = json.loads(value)  # forms have nothing but strings
         except ValueError:
-            raise bad(f"can't parse {name}: expected {kind}") from None
+            raise bad_request(f"can't parse {name}: expected {kind}") from None
     fits = {
-        Kind.INTEGER: is_whole(value),
-        Kind.BOOLEAN: isinstance(value, bool),
-        Kind.STRING: isinstance(value, str),
-        Kind.CHAT: is_whole(value) or isinstance(value, str),
-        Kind.ARRAY: isinstance(value, list),
-        Kind.OBJECT: isinstance(value, dict),
-        Kind.FILE: not isinstance(value, str),
+        ParameterKind.INTEGER: is_integer(value),
+        ParameterKind.BOOLEAN: isinstance(value, bool),
+        ParameterKind.STRING: isinstance(value, str),
+        ParameterKind.CHAT: is_integer(value) or isinstance(value, str),
+        ParameterKind.ARRAY: isinstance(value, list),
+        ParameterKind.OBJECT: isinstance(value, dict),
+        ParameterKind.FILE: not isinstance(value, str),
     }
     if not fits[kind]:
-        raise bad(f'field "{name}" must be of type {kind}')
+        raise bad_request(f'field "{name}" must be of type {kind}')
     return value

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hermes.demo.platforms.ledger import Received
-from hermes.demo.platforms.pace import today
-from hermes.demo.platforms.person import Person, picture_of
-from hermes.demo.platforms.platform import Platform
-from hermes.demo.platforms.telegram.chats import Chat, Desk, Press, commands_in
+from hermes.demo.platforms.message_log import ReceivedMessage
+from hermes.demo.platforms.person import FakePerson, inspect_image
+from hermes.demo.platforms.platform import FakePlatform
+from hermes.demo.platforms.platform_clock import unix_seconds
+from hermes.demo.platforms.telegram.chats import ButtonPress, FakeTelegramState, TelegramChat, command_entities
 
 
-class Group:
+class TelegramGroup:
     """A group with the bot in it. Everybody in it sees what arrives."""
 
-    def __init__(self, desk: Desk, title: str, number: int) -> None:
-        self._desk, self.title = desk, title
-        self._chat = Chat(-desk.number(10, "group", number), {"type": "group", "title": title})
+    def __init__(self, desk: FakeTelegramState, title: str, number: int) -> None:
+        self._state, self.title = desk, title
+        self._chat = TelegramChat(-desk.number(10, "group", number), {"type": "group", "title": title})
         desk.chats[self._chat.id] = self._chat
 
     @property
@@ -25,25 +25,25 @@ class Group:
         return str(self._chat.id)
 
     @property
-    def chat(self) -> Chat:
+    def chat(self) -> TelegramChat:
         return self._chat
 
     @property
-    def received(self) -> list[Received]:
-        return self._desk.platform.ledger.of(self.id)
+    def received(self) -> list[ReceivedMessage]:
+        return self._state.platform.ledger.of(self.id)
 
     def open_topic(self) -> int:
         """Start a thread; only what names it is shown in it."""
         thread = len(self._chat.messages) + 1
-        self._chat.add(self._desk.bot, {"forum_topic_created": {"name": f"Topic {thread}", "icon_color": 7322096}})
+        self._chat.add(self._state.bot, {"forum_topic_created": {"name": f"Topic {thread}", "icon_color": 7322096}})
         self._chat.threads.add(thread)
         self._chat.about = {**self._chat.about, "is_forum": True}
         return thread
 
     def upgrade(self) -> str:
         """Become a supergroup, with another id: who writes to the old one is told the new one. Returns the new one."""
-        desk, old = self._desk, self._chat
-        new = Chat(
+        desk, old = self._state, self._chat
+        new = TelegramChat(
             -1_000_000_000_000 - desk.number(10, "supergroup", old.id), {"type": "supergroup", "title": self.title}, is_met=old.is_met
         )
         desk.chats[new.id], self._chat, old.moved_to = new, new, new.id
@@ -53,18 +53,18 @@ class Group:
         return self.id
 
 
-class TelegramPerson(Person):
+class TelegramPerson(FakePerson):
     """Somebody on Telegram. Their chat with the bot has their own id."""
 
-    def __init__(self, desk: Desk, name: str, username: str | None, language: str, number: int) -> None:
+    def __init__(self, desk: FakeTelegramState, name: str, username: str | None, language: str, number: int) -> None:
         super().__init__(name)
-        self._desk = desk
+        self._state = desk
         first, _, last = name.partition(" ")
         more = {"last_name": last} if last else {}
         more |= {"username": username} if username else {}
         self._id = 5_000_000_000 + desk.number(9, "person", number)
         self.about: dict[str, Any] = {"id": self._id, "is_bot": False, "first_name": first, **more, "language_code": language}
-        self.chat = Chat(self._id, {"type": "private", "first_name": first, **more})
+        self.chat = TelegramChat(self._id, {"type": "private", "first_name": first, **more})
         desk.chats[self._id] = self.chat
         self.is_deactivated = False
         """Their account is gone."""
@@ -74,34 +74,34 @@ class TelegramPerson(Person):
         return str(self._id)
 
     @property
-    def platform(self) -> Platform:
-        return self._desk.platform
+    def platform(self) -> FakePlatform:
+        return self._state.platform
 
     def start(self) -> str:
         """Press the button with which every talk to a bot begins."""
         return self.say("/start")
 
-    def say(self, text: str, *, reply_to: str | None = None, group: Group | None = None, thread: int | None = None) -> str:
+    def say(self, text: str, *, reply_to: str | None = None, group: TelegramGroup | None = None, thread: int | None = None) -> str:
         content: dict[str, Any] = {"text": text}
-        if entities := commands_in(text):
+        if entities := command_entities(text):
             content["entities"] = list(entities)
         return self._send("text", text, content, reply_to=reply_to, group=group, thread=thread)
 
-    def send_picture(self, picture: bytes | None = None, caption: str = "", *, group: Group | None = None) -> str:
+    def send_picture(self, picture: bytes | None = None, caption: str = "", *, group: TelegramGroup | None = None) -> str:
         return self._send("photo", caption, self._photo(picture, caption), group=group)
 
     def send_album(self, pictures: Sequence[bytes | None], caption: str = "") -> list[str]:
-        album = str(self._desk.number(17, "album", self._id, len(self.chat.messages)))
+        album = str(self._state.number(17, "album", self._id, len(self.chat.messages)))
         return [
             self._send("photo", words, {**self._photo(picture, words), "media_group_id": album})
             for picture, words in zip(pictures, [caption, *[""] * len(pictures)], strict=False)
         ]
 
     def send_voice(self, sound: bytes = b"OggS") -> str:
-        return self._send("voice", "", {"voice": self._desk.file(sound, "audio/ogg", duration=2, mime_type="audio/ogg")})
+        return self._send("voice", "", {"voice": self._state.file(sound, "audio/ogg", duration=2, mime_type="audio/ogg")})
 
     def send_document(self, data: bytes, name: str = "menu.pdf", mime_type: str = "application/pdf", caption: str = "") -> str:
-        content = {"document": self._desk.file(data, mime_type, file_name=name, mime_type=mime_type)}
+        content = {"document": self._state.file(data, mime_type, file_name=name, mime_type=mime_type)}
         return self._send("document", caption, {**content, **({"caption": caption} if caption else {})})
 
     def send_location(self, latitude: float, longitude: float) -> str:
@@ -109,21 +109,21 @@ class TelegramPerson(Person):
 
     def send_sticker(self, emoji: str = "👍") -> str:
         shape = {"width": 512, "height": 512, "type": "regular", "is_animated": True, "is_video": False, "emoji": emoji}
-        return self._send("sticker", emoji, {"sticker": self._desk.file(b"sticker", "application/x-tgsticker", **shape)})
+        return self._send("sticker", emoji, {"sticker": self._state.file(b"sticker", "application/x-tgsticker", **shape)})
 
     def edit(self, message_id: str, text: str) -> None:
         """Say something else than they said."""
-        edited = {**self.chat.messages[int(message_id)], "text": text, "edit_date": today()}
+        edited = {**self.chat.messages[int(message_id)], "text": text, "edit_date": unix_seconds()}
         self.chat.messages[int(message_id)] = edited
-        self._desk.updates.add("edited_message", edited, self.id)
+        self._state.updates.add("edited_message", edited, self.id)
 
     def press(self, message_id: str, data: str) -> str:
         """Press a button below a message of the bot; returns the id that the bot must answer, or the button spins on."""
-        press = Press(str(self._desk.number(18, "press", self._id, len(self._desk.presses))), self.platform.world.pace.now())
-        self._desk.presses[press.id] = press
+        press = ButtonPress(str(self._state.number(18, "press", self._id, len(self._state.presses))), self.platform.world.pace.now())
+        self._state.presses[press.id] = press
         message = self.chat.messages[int(message_id)]
         query = {"id": press.id, "from": self.about, "message": message, "chat_instance": self.id, "data": data}
-        self._desk.updates.add("callback_query", query, f"press:{self.id}")
+        self._state.updates.add("callback_query", query, f"press:{self.id}")
         return press.id
 
     def react(self, message_id: str, emoji: str) -> None:
@@ -133,11 +133,11 @@ class TelegramPerson(Person):
             "chat": chat,
             "message_id": int(message_id),
             "user": self.about,
-            "date": today(),
+            "date": unix_seconds(),
             "old_reaction": [],
             "new_reaction": sign,
         }
-        self._desk.updates.add("message_reaction", changed, self.id)
+        self._state.updates.add("message_reaction", changed, self.id)
 
     def block(self) -> None:
         super().block()
@@ -153,18 +153,18 @@ class TelegramPerson(Person):
 
     def _change(self, old: str, new: str) -> None:
         states = {
-            name: {"user": self._desk.bot, "status": status, **({"until_date": 0} if status == "kicked" else {})}
+            name: {"user": self._state.bot, "status": status, **({"until_date": 0} if status == "kicked" else {})}
             for name, status in (("old_chat_member", old), ("new_chat_member", new))
         }
-        changed = {"chat": {"id": self._id, **self.chat.about}, "from": self.about, "date": today(), **states}
-        self._desk.updates.add("my_chat_member", changed, self.id)
+        changed = {"chat": {"id": self._id, **self.chat.about}, "from": self.about, "date": unix_seconds(), **states}
+        self._state.updates.add("my_chat_member", changed, self.id)
 
     def _photo(self, picture: bytes | None, caption: str) -> dict[str, Any]:
-        seen = picture_of(picture)
-        small = self._desk.file(seen.data[:200], seen.mime_type, width=seen.width // 4 or 1, height=seen.height // 4 or 1)
-        whole = self._desk.file(seen.data, seen.mime_type, width=seen.width, height=seen.height)
+        seen = inspect_image(picture)
+        small = self._state.file(seen.data[:200], seen.mime_type, width=seen.width // 4 or 1, height=seen.height // 4 or 1)
+        whole = self._state.file(seen.data, seen.mime_type, width=seen.width, height=seen.height)
         said = {"caption": caption} if caption else {}
-        return {"photo": [small, whole], **said, **({"caption_entities": found} if (found := commands_in(caption)) else {})}
+        return {"photo": [small, whole], **said, **({"caption_entities": found} if (found := command_entities(caption)) else {})}
 
     def _send(
         self,
@@ -173,7 +173,7 @@ class TelegramPerson(Person):
         content: dict[str, Any],
         *,
         reply_to: str | None = None,
-        group: Group | None = None,
+        group: TelegramGroup | None = None,
         thread: int | None = None,
     ) -> str:
         chat = group.chat if group else self.chat
@@ -184,4 +184,4 @@ class TelegramPerson(Person):
         if chat is self.chat:
             self.last_said_at = self.platform.world.pace.now()
             self.is_blocking = False  # Telegram shows no field to write in to who blocks a bot; who writes has unblocked it
-        return str(self._desk.hear(chat, self.about, kind, text, content)["message_id"])
+        return str(self._state.hear(chat, self.about, kind, text, content)["message_id"])

@@ -12,17 +12,17 @@ from typing import Any
 
 from aiohttp import web
 
-from hermes.demo.platforms.platform import Answer, Call, Platform, World, regardless
-from hermes.demo.platforms.refusal import Refusal
-from hermes.demo.platforms.telegram.chats import Desk
-from hermes.demo.platforms.telegram.files import Files
-from hermes.demo.platforms.telegram.methods import Flood, Methods
-from hermes.demo.platforms.telegram.parameters import NAMES, given
-from hermes.demo.platforms.telegram.people import Group, TelegramPerson
-from hermes.demo.platforms.telegram.updates import Updates, Webhook
+from hermes.demo.platforms.platform import AcceptedCall, FakePlatform, FakeResponse, World, as_action
+from hermes.demo.platforms.refusal import PlatformRefusal
+from hermes.demo.platforms.telegram.chats import FakeTelegramState
+from hermes.demo.platforms.telegram.files import FakeTelegramFiles
+from hermes.demo.platforms.telegram.methods import BotMethods, FloodLimits
+from hermes.demo.platforms.telegram.parameters import METHOD_NAMES, read_parameters
+from hermes.demo.platforms.telegram.people import TelegramGroup, TelegramPerson
+from hermes.demo.platforms.telegram.updates import BotUpdates, TelegramWebhook
 
-TOKEN = re.compile(r"\d+:[A-Za-z0-9_-]{35}")
-WORDS = {
+TOKEN_PATTERN = re.compile(r"\d+:[A-Za-z0-9_-]{35}")
+ERROR_TEXTS = {
     400: "Bad Request: scripted",
     401: "Unauthorized",
     403: "Forbidden: bot was blocked by the user",
@@ -34,7 +34,7 @@ WORDS = {
 }
 
 
-class Telegram(Platform):
+class FakeTelegram(FakePlatform):
     """One bot, and the people who talk to it."""
 
     name = "telegram"
@@ -48,10 +48,10 @@ class Telegram(Platform):
         self.secret = world.chance.letters(40, "bot secret")
         """For whoever connects by hand; `setWebhook` brings its own."""
         bot = {"id": int(number), "is_bot": True, "first_name": "Hermes", "username": "hermes_fake_bot"}
-        self._desk = Desk(self, Updates(self, self._obey), Files(world.chance), bot)
+        self._state = FakeTelegramState(self, BotUpdates(self, self._obey), FakeTelegramFiles(world.chance), bot)
         self._people: dict[str, TelegramPerson] = {}
-        self._methods = Methods(self._desk, self._people)
-        self.groups: dict[str, Group] = {}
+        self._methods = BotMethods(self._state, self._people)
+        self.groups: dict[str, TelegramGroup] = {}
 
     # --- people
 
@@ -61,19 +61,19 @@ class Telegram(Platform):
 
     def person(self, name: str, *, username: str | None = None, language: str = "en") -> TelegramPerson:
         """Somebody new. The bot cannot write to them before they have written to it."""
-        person = TelegramPerson(self._desk, name, username, language, len(self._people))
+        person = TelegramPerson(self._state, name, username, language, len(self._people))
         self._people[person.id] = person
         self.world.bell.ring()
         return person
 
-    def group(self, title: str) -> Group:
+    def group(self, title: str) -> TelegramGroup:
         """A group with the bot in it."""
-        group = Group(self._desk, title, len(self.groups))
+        group = TelegramGroup(self._state, title, len(self.groups))
         self.groups[group.id] = group
         return group
 
     @property
-    def flood(self) -> Flood:
+    def flood(self) -> FloodLimits:
         """How much is taken; its rates can be changed."""
         return self._methods.flood
 
@@ -85,28 +85,28 @@ class Telegram(Platform):
     # --- the bot's webhook
 
     @property
-    def webhook(self) -> Webhook | None:
-        return self._desk.updates.webhook
+    def webhook(self) -> TelegramWebhook | None:
+        return self._state.updates.webhook
 
     @property
     def pending(self) -> int:
         """Updates that the bot has neither taken nor fetched."""
-        return len(self._desk.updates.pending)
+        return len(self._state.updates.pending)
 
     def connect(self, url: str, *, secret: str | None = None, allowed_updates: list[str] | None = None, max_connections: int = 40) -> None:
         """Post updates there, as after `setWebhook`."""
-        self._desk.updates.connect(Webhook(url, secret or self.secret, max_connections, allowed_updates))
+        self._state.updates.connect(TelegramWebhook(url, secret or self.secret, max_connections, allowed_updates))
 
     def disconnect(self) -> None:
         """Post no more, as after `deleteWebhook`."""
-        self._desk.updates.connect(None)
+        self._state.updates.connect(None)
 
     def happen(self, kind: str, content: Mapping[str, Any]) -> None:
         """Let anything be an update, also a kind that nobody knows yet."""
-        self._desk.updates.add(kind, content, "anything")
+        self._state.updates.add(kind, content, "anything")
 
     def is_quiet(self) -> bool:
-        return self._desk.updates.is_quiet()
+        return self._state.updates.is_quiet()
 
     # --- calls
 
@@ -117,30 +117,30 @@ class Telegram(Platform):
         ]
 
     async def call(self, request: web.Request) -> web.StreamResponse:
-        async def read(body: Any) -> Call:
+        async def read(body: Any) -> AcceptedCall:
             self._authorize(request.match_info["token"])
-            method = NAMES.get(request.match_info["method"].lower())
+            method = METHOD_NAMES.get(request.match_info["method"].lower())
             if method is None or request.method not in {"GET", "POST"}:
-                raise Refusal(404, "Not Found: method not found")
-            return self._methods.read(method, await given(request, body))
+                raise PlatformRefusal(404, "Not Found: method not found")
+            return self._methods.read(method, await read_parameters(request, body))
 
         return await self.serve(request, read)
 
     async def download(self, request: web.Request) -> web.StreamResponse:
-        async def read(_: Any) -> Call:
+        async def read(_: Any) -> AcceptedCall:
             self._authorize(request.match_info["token"])
 
-            async def act() -> Answer:
-                data = self._desk.files.at(request.match_info["path"], self.world.pace.now())
+            async def act() -> FakeResponse:
+                data = self._state.files.at(request.match_info["path"], self.world.pace.now())
                 if data is None:
-                    raise Refusal(404, "Not Found")
-                return Answer(data, headers={"Content-Type": "application/octet-stream"})
+                    raise PlatformRefusal(404, "Not Found")
+                return FakeResponse(data, headers={"Content-Type": "application/octet-stream"})
 
-            return Call("file", None, regardless(act))
+            return AcceptedCall("file", None, as_action(act))
 
         return await self.serve(request, read)
 
-    def error(self, refusal: Refusal) -> Answer:
+    def error(self, refusal: PlatformRefusal) -> FakeResponse:
         body: dict[str, Any] = {"ok": False, "error_code": refusal.status, "description": refusal.message}
         parameters = dict(refusal.parameters)
         headers = {}
@@ -149,29 +149,29 @@ class Telegram(Platform):
             headers["Retry-After"] = str(refusal.retry_after)
         if parameters:
             body["parameters"] = parameters
-        return Answer(body, refusal.status, headers)
+        return FakeResponse(body, refusal.status, headers)
 
     def words(self, status: int, code: int | None, retry_after: int | None) -> str:
         if status == 429:
             return f"Too Many Requests: retry after {retry_after}"
-        return WORDS.get(status, super().words(status, code, retry_after))
+        return ERROR_TEXTS.get(status, super().words(status, code, retry_after))
 
     def _authorize(self, token: str) -> None:
-        if not TOKEN.fullmatch(token):
-            raise Refusal(404, "Not Found")
+        if not TOKEN_PATTERN.fullmatch(token):
+            raise PlatformRefusal(404, "Not Found")
         if token != self.token:
-            raise Refusal(401, "Unauthorized")
+            raise PlatformRefusal(401, "Unauthorized")
 
     async def _obey(self, told: Mapping[str, Any]) -> None:
         """Do what stood in the answer to a webhook, as far as Telegram does; nobody hears what comes of it."""
-        method = NAMES.get(str(told["method"]).lower())
+        method = METHOD_NAMES.get(str(told["method"]).lower())
         if method is None or method.startswith(("get", "set", "delete")):
             return
         try:
             await self._methods.read(method, {key: value for key, value in told.items() if key != "method"}).act(is_answered=False)
-        except Refusal:
+        except PlatformRefusal:
             return
 
     def is_spinning(self, press_id: str) -> bool:
         """Whether a pressed button still waits for an answer."""
-        return self._desk.presses[press_id].answer is None
+        return self._state.presses[press_id].answer is None

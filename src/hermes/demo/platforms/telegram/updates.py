@@ -16,23 +16,23 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes.demo.platforms.pace import today
-from hermes.demo.platforms.platform import Platform
-from hermes.demo.platforms.refusal import Refusal
+from hermes.demo.platforms.platform import FakePlatform
+from hermes.demo.platforms.platform_clock import unix_seconds
+from hermes.demo.platforms.refusal import PlatformRefusal
 from hermes.tasks import end_tasks
 
-A_DAY_S = 86_400.0
-PRESS_S = 150.0
-GONE_S = 23 * 3_600.0
-A_WEEK_S = 7 * A_DAY_S
-LONGEST_DELAY_S = 60
-LONGEST_RETRY_AFTER_S = 3_600
-UNASKED = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
+DAY_S = 86_400.0
+PRESS_LIFETIME_S = 150.0
+MAX_GONE_S = 23 * 3_600.0
+WEEK_S = 7 * DAY_S
+MAX_DELAY_S = 60
+MAX_RETRY_AFTER_S = 3_600
+OPT_IN_KINDS = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
 """Kinds that come only to who asks for them by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Webhook:
+class TelegramWebhook:
     """Where updates are posted."""
 
     url: str
@@ -44,7 +44,7 @@ class Webhook:
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingUpdate:
     """An update that is not taken yet."""
 
     update: Mapping[str, Any]
@@ -62,7 +62,7 @@ class Pending:
 
 
 @dataclass(slots=True)
-class Queue:
+class UpdateQueue:
     """The updates of one chat, and the task that posts them."""
 
     waiting: deque[int] = field(default_factory=deque)
@@ -70,17 +70,17 @@ class Queue:
     pump: asyncio.Task[None] | None = None
 
 
-class Updates:
+class BotUpdates:
     """Everything on its way to the bot."""
 
-    def __init__(self, platform: Platform, obey: Callable[[Mapping[str, Any]], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, platform: FakePlatform, obey: Callable[[Mapping[str, Any]], Coroutine[Any, Any, None]]) -> None:
         """`obey` does what the receiver asks for in the body of its 2xx."""
         self._platform, self._obey = platform, obey
-        self.webhook: Webhook | None = None
+        self.webhook: TelegramWebhook | None = None
         self.allowed: Sequence[str] | None = None
-        self.pending: dict[int, Pending] = {}
+        self.pending: dict[int, PendingUpdate] = {}
         self.last_error: tuple[int, str] | None = None
-        self._queues: dict[str, Queue] = {}
+        self._queues: dict[str, UpdateQueue] = {}
         self._slots = asyncio.Semaphore(40)
         # Over 32 bits from the start: whoever keeps these in a small integer learns of it here.
         self._next_id = 5_000_000_000 + int(platform.world.chance.digits(6, "update"))
@@ -93,15 +93,15 @@ class Updates:
 
     def add(self, kind: str, content: Mapping[str, Any], queue: str) -> None:
         """Something happened in a chat. Dropped if the bot did not ask for its kind."""
-        if not (kind in self.allowed if self.allowed else kind not in UNASKED):
+        if not (kind in self.allowed if self.allowed else kind not in OPT_IN_KINDS):
             return
         now = self._platform.world.pace.now()
-        if self._last_made_at is not None and now - self._last_made_at > A_WEEK_S:
+        if self._last_made_at is not None and now - self._last_made_at > WEEK_S:
             self._next_id = 4_000_000_000 + int(self._platform.world.chance.digits(9, "update after a week", self._made))
         self._made, self._last_made_at = self._made + 1, now
-        lane = self._queues.setdefault(queue, Queue())
-        life_s = PRESS_S if kind == "callback_query" else A_DAY_S
-        pending = Pending({"update_id": self._next_id, kind: content}, queue, lane.made, now + life_s)
+        lane = self._queues.setdefault(queue, UpdateQueue())
+        life_s = PRESS_LIFETIME_S if kind == "callback_query" else DAY_S
+        pending = PendingUpdate({"update_id": self._next_id, kind: content}, queue, lane.made, now + life_s)
         self._next_id += 1
         lane.made += 1
         lane.waiting.append(pending.id)
@@ -114,7 +114,7 @@ class Updates:
 
     # --- by webhook
 
-    def connect(self, webhook: Webhook | None) -> None:
+    def connect(self, webhook: TelegramWebhook | None) -> None:
         """Post updates there from now on, also those that wait; None: nowhere."""
         for lane in self._queues.values():
             if lane.pump:
@@ -125,7 +125,7 @@ class Updates:
             self.allowed = webhook.allowed
             self._slots = asyncio.Semaphore(webhook.max_connections)
             if self._poll and not self._poll.done():
-                self._poll.set_exception(Refusal(409, "Conflict: terminated by setWebhook request"))
+                self._poll.set_exception(PlatformRefusal(409, "Conflict: terminated by setWebhook request"))
             for queue in self._queues:
                 self._pump(queue)
         self._platform.world.bell.ring()
@@ -140,7 +140,7 @@ class Updates:
         if self.webhook and lane.waiting and (lane.pump is None or lane.pump.done()):
             lane.pump = self._platform.start(self._post_all(self.webhook, queue, lane))
 
-    async def _post_all(self, webhook: Webhook, queue: str, lane: Queue) -> None:
+    async def _post_all(self, webhook: TelegramWebhook, queue: str, lane: UpdateQueue) -> None:
         while lane.waiting and self.webhook is webhook:
             pending = self.pending[lane.waiting[0]]
             if await self._post(webhook, pending) and pending.id in self.pending:
@@ -148,7 +148,7 @@ class Updates:
         if self._queues.get(queue) is lane:
             lane.pump = None
 
-    async def _post(self, webhook: Webhook, pending: Pending) -> bool:
+    async def _post(self, webhook: TelegramWebhook, pending: PendingUpdate) -> bool:
         """Post one update once, and wait as long as Telegram would before the next try. Whether it is done with."""
         pace = self._platform.world.pace
         body = json.dumps(pending.update).encode()
@@ -163,14 +163,14 @@ class Updates:
                 await self._platform.attempt(webhook.url, body, headers)
             await self._do_as_told(done.answer)
             return True
-        self.last_error = (today(), done.error or f"Wrong response from the webhook: {done.status}")
+        self.last_error = (unix_seconds(), done.error or f"Wrong response from the webhook: {done.status}")
         if self._is_gone(done.status):
             self.connect(None)
             return False
-        wait_s = min(done.retry_after_s, LONGEST_RETRY_AFTER_S)
+        wait_s = min(done.retry_after_s, MAX_RETRY_AFTER_S)
         if wait_s == 0 and pending.fails > 0:
             luck = self._platform.world.chance.fraction("delay", pending.queue, pending.place, pending.fails)
-            pending.delay_s = min(LONGEST_DELAY_S + int(luck * (LONGEST_DELAY_S + 1)), pending.delay_s * 2)
+            pending.delay_s = min(MAX_DELAY_S + int(luck * (MAX_DELAY_S + 1)), pending.delay_s * 2)
             wait_s = pending.delay_s
         if pace.now() + wait_s > pending.expires_at:
             return True
@@ -194,7 +194,7 @@ class Updates:
         elif self._gone_since is None:
             self._gone_since = now
         else:
-            return now > self._gone_since + GONE_S
+            return now > self._gone_since + MAX_GONE_S
         return False
 
     # --- by long polling
@@ -203,12 +203,12 @@ class Updates:
         """The updates from `offset` on; everything before it is forgotten. A negative one counts from the end."""
         if self.webhook:
             words = "can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first"
-            raise Refusal(409, f"Conflict: {words}")
+            raise PlatformRefusal(409, f"Conflict: {words}")
         if allowed is not None:
             self.allowed = allowed or None
         if self._poll and not self._poll.done():
             words = "terminated by other getUpdates request; make sure that only one bot instance is running"
-            self._poll.set_exception(Refusal(409, f"Conflict: {words}"))
+            self._poll.set_exception(PlatformRefusal(409, f"Conflict: {words}"))
         if offset < 0:
             offset = min(list(self.pending)[offset:], default=0)
         for number in [number for number in self.pending if number < offset]:

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hermes.demo.platforms.ledger import Received, Said
-from hermes.demo.platforms.person import Person, picture_of
-from hermes.demo.platforms.platform import Platform
-from hermes.demo.platforms.whatsapp.line import Line, Part, stamp
+from hermes.demo.platforms.message_log import PersonMessage, ReceivedMessage
+from hermes.demo.platforms.person import FakePerson, inspect_image
+from hermes.demo.platforms.platform import FakePlatform
+from hermes.demo.platforms.whatsapp.state import FakeWhatsAppState, PayloadPart, unix_seconds_text
 
-LONG_S = 24 * 3_600.0
+REPLY_WINDOW_S = 24 * 3_600.0
 """How long after their last message they can be written to freely."""
 
 
 class WhatsAppGroup:
     """A group with the number in it. Everyone in it sees what arrives, and the number hears all that is said."""
 
-    def __init__(self, line: Line, title: str, number: int) -> None:
+    def __init__(self, line: FakeWhatsAppState, title: str, number: int) -> None:
         self._line, self.title = line, title
         self.id = f"Y2FwaV9ncm91cDo{line.platform.world.chance.letters(24, 'group', line.platform.name, number)}"
 
     @property
-    def received(self) -> list[Received]:
+    def received(self) -> list[ReceivedMessage]:
         return self._line.platform.ledger.of(self.id)
 
 
-class WhatsAppPerson(Person):
+class WhatsAppPerson(FakePerson):
     """Somebody on WhatsApp. Known by number; who has a user name may be known by user id only."""
 
-    def __init__(self, line: Line, name: str, phone: str | None, username: str | None, number: int) -> None:
+    def __init__(self, line: FakeWhatsAppState, name: str, phone: str | None, username: str | None, number: int) -> None:
         super().__init__(name)
         self._line, self._number = line, number
         self.phone, self.username = phone, username
@@ -42,7 +42,7 @@ class WhatsAppPerson(Person):
         return self.phone or self.user_id
 
     @property
-    def platform(self) -> Platform:
+    def platform(self) -> FakePlatform:
         return self._line.platform
 
     @property
@@ -53,13 +53,13 @@ class WhatsAppPerson(Person):
     @property
     def is_open(self) -> bool:
         """Whether they can be written to freely: they wrote within the last 24 hours."""
-        return self.last_said_at is not None and self.platform.world.pace.now() - self.last_said_at < LONG_S
+        return self.last_said_at is not None and self.platform.world.pace.now() - self.last_said_at < REPLY_WINDOW_S
 
     def say(self, text: str, *, reply_to: str | None = None, group: WhatsAppGroup | None = None) -> str:
         return self._send("text", text, {"text": {"body": text}}, reply_to=reply_to, group=group)
 
     def send_picture(self, picture: bytes | None = None, caption: str = "") -> str:
-        seen = picture_of(picture)
+        seen = inspect_image(picture)
         return self._send_file("image", seen.data, seen.mime_type, caption)
 
     def send_album(self, pictures: Sequence[bytes | None], caption: str = "") -> list[str]:
@@ -88,17 +88,17 @@ class WhatsAppPerson(Person):
     def react(self, message_id: str, emoji: str) -> None:
         sign = {"message_id": message_id, **({"emoji": emoji} if emoji else {})}
         item = {**self._head("reaction"), "reaction": sign}
-        self._line.posts.add(self.lane, Part("messages", "messages", item, self.contact))
+        self._line.posts.add(self.lane, PayloadPart("messages", "messages", item, self.contact))
 
     def edit(self, message_id: str, text: str) -> None:
         """Say something else than they said."""
         item = {**self._head("edit"), "edit": {"original_message_id": message_id, "message": {"type": "text", "text": {"body": text}}}}
-        self._line.posts.add(self.lane, Part("messages", "messages", item, self.contact))
+        self._line.posts.add(self.lane, PayloadPart("messages", "messages", item, self.contact))
 
     def revoke(self, message_id: str) -> None:
         """Take back what they said."""
         item = {**self._head("revoke"), "revoke": {"original_message_id": message_id}}
-        self._line.posts.add(self.lane, Part("messages", "messages", item, self.contact))
+        self._line.posts.add(self.lane, PayloadPart("messages", "messages", item, self.contact))
 
     def change_number(self, phone: str) -> None:
         """Get another number, and with it another user id. The account is told, the old number is nobody's."""
@@ -107,7 +107,7 @@ class WhatsAppPerson(Person):
         self.phone, self.user_id = phone, self._new_user_id()
         words = f"User {self.name} changed from {old_phone} to {phone}"
         system = {"body": words, "wa_id": phone, "user_id": self.user_id, "type": "user_changed_number"}
-        self._line.posts.add(self.lane, Part("messages", "messages", {**head, "system": system}))
+        self._line.posts.add(self.lane, PayloadPart("messages", "messages", {**head, "system": system}))
         self._tell_user_id(old_user_id)
         self.platform.ledger.move(old_id, self.id)
 
@@ -129,7 +129,9 @@ class WhatsAppPerson(Person):
         known = {"wa_id": self.phone} if self.phone else {}
         change = {"detail": f"User id for {self.name} has been updated.", "user_id": {"previous": old, "current": self.user_id}}
         contact = {key: value for key, value in self.contact.items() if key != "user_id"}
-        self._line.posts.add(self.lane, Part("user_id_update", "user_id_update", {**known, **change, "timestamp": stamp()}, contact))
+        self._line.posts.add(
+            self.lane, PayloadPart("user_id_update", "user_id_update", {**known, **change, "timestamp": unix_seconds_text()}, contact)
+        )
 
     def _new_user_id(self) -> str:
         self._rotations += 1
@@ -137,7 +139,7 @@ class WhatsAppPerson(Person):
 
     def _head(self, kind: str) -> dict[str, Any]:
         sender = {"from": self.phone} if self.phone else {}
-        return {**sender, "from_user_id": self.user_id, "id": self._line.message_id(), "timestamp": stamp(), "type": kind}
+        return {**sender, "from_user_id": self.user_id, "id": self._line.message_id(), "timestamp": unix_seconds_text(), "type": kind}
 
     def _send_file(self, kind: str, data: bytes, mime_type: str, caption: str, **about: Any) -> str:
         shown = {**self._line.media.shown(self._line.media.add(data, mime_type)), **about, **({"caption": caption} if caption else {})}
@@ -152,5 +154,5 @@ class WhatsAppPerson(Person):
             self.last_said_at = now
         if reply_to is not None:
             item["context"] = {"from": self._line.display_number, "id": reply_to}
-        said = Said(chat=group.id if group else self.id, sender=self.id, message_id=item["id"], text=text, kind=kind, at=now)
+        said = PersonMessage(chat=group.id if group else self.id, sender=self.id, message_id=item["id"], text=text, kind=kind, at=now)
         return self._line.hear(said, group.id if group else self.lane, item, self.contact)

@@ -13,62 +13,64 @@ from typing import Any
 
 from aiohttp import web
 
-from hermes.demo.platforms.faults import FailLater, Fault
-from hermes.demo.platforms.meta import Posts, Receiver, error_body, verify_receiver
-from hermes.demo.platforms.platform import Answer, Call, Platform, World, regardless
-from hermes.demo.platforms.post import Attempt
-from hermes.demo.platforms.refusal import Refusal
-from hermes.demo.platforms.whatsapp.line import Line, Part, stamp
-from hermes.demo.platforms.whatsapp.media import Media
+from hermes.demo.platforms.faults import FailLaterFault, Fault
+from hermes.demo.platforms.meta import WebhookQueue, WebhookReceiver, error_body, verify_receiver
+from hermes.demo.platforms.platform import AcceptedCall, FakePlatform, FakeResponse, World, as_action
+from hermes.demo.platforms.refusal import PlatformRefusal
+from hermes.demo.platforms.webhook_post import WebhookAttempt
+from hermes.demo.platforms.whatsapp.delivery import FakeDelivery, WhatsAppRules
+from hermes.demo.platforms.whatsapp.errors import ERROR_BY_CODE, invalid_parameter
+from hermes.demo.platforms.whatsapp.files import FakeWhatsAppFiles
 from hermes.demo.platforms.whatsapp.people import WhatsAppGroup, WhatsAppPerson
-from hermes.demo.platforms.whatsapp.sending import Rules, Sending
-from hermes.demo.platforms.whatsapp.words import TROUBLES, wrong
+from hermes.demo.platforms.whatsapp.state import FakeWhatsAppState, PayloadPart, unix_seconds_text
 
-AN_HOUR_S = 3_600.0
-MEDIA_ERRORS = 20
+HOUR_S = 3_600.0
+MAX_MEDIA_ERRORS = 20
 MEDIA_BLOCK_S = 1_800.0
 
 
-class Door(StrEnum):
+class WhatsAppApi(StrEnum):
     """Whose API it is."""
 
     DIALOG360 = "360dialog"
     CLOUD = "cloud"
 
 
-class WhatsApp(Platform):
+class FakeWhatsApp(FakePlatform):
     """One number, and the people who write to it."""
 
     def __init__(
-        self, world: World, door: Door, media_url: str | None = None, *, name: str | None = None, app: WhatsApp | None = None
+        self, world: World, door: WhatsAppApi, media_url: str | None = None, *, name: str | None = None, app: FakeWhatsApp | None = None
     ) -> None:
         """`app` is a number whose app this one belongs to as well: its secret, its verify token, and its one callback URL."""
         super().__init__(world)
         self.door = door
-        self.name = name or ("whatsapp" if door is Door.DIALOG360 else "whatsapp_cloud")
-        self.title = f"WhatsApp ({'360dialog' if door is Door.DIALOG360 else 'Cloud API'})"
-        self.patience_s = 5.0 if door is Door.DIALOG360 else 20.0
+        self.name = name or ("whatsapp" if door is WhatsAppApi.DIALOG360 else "whatsapp_cloud")
+        self.title = f"WhatsApp ({'360dialog' if door is WhatsAppApi.DIALOG360 else 'Cloud API'})"
+        self.patience_s = 5.0 if door is WhatsAppApi.DIALOG360 else 20.0
         chance = world.chance
-        self.key = chance.letters(40, self.name, "key") if door is Door.DIALOG360 else f"EAAG{chance.letters(120, self.name, 'token')}"
+        self.key = (
+            chance.letters(40, self.name, "key") if door is WhatsAppApi.DIALOG360 else f"EAAG{chance.letters(120, self.name, 'token')}"
+        )
         """The API key of 360dialog, or the access token of the Cloud API."""
         self.app_secret: str = app.app_secret if app else chance.letters(32, self.name, "app secret").lower()
         self.verify_token: str = app.verify_token if app else chance.letters(24, self.name, "verify token")
         self.secret_header = ("X-Hermes-Secret", chance.letters(40, self.name, "header"))
         """What 360dialog sends along with webhooks, unless it is told otherwise."""
-        self._line = Line(
+        self._line = FakeWhatsAppState(
             self,
-            Media(chance, self.name),
+            FakeWhatsAppFiles(chance, self.name),
             account_id=chance.digits(15, self.name, "account"),
             phone_number_id=chance.digits(15, self.name, "phone number id"),
             display_number=f"62{chance.digits(10, self.name, 'number')}",
         )
-        give_up_after_s = (7 * 24 if door is Door.DIALOG360 else 36) * AN_HOUR_S
-        self._line.posts = Posts(self, self._line.compose, give_up_after_s, app._line.posts if app else None)
+        give_up_after_s = (7 * 24 if door is WhatsAppApi.DIALOG360 else 36) * HOUR_S
+        self._line.posts = WebhookQueue(self, self._line.compose, give_up_after_s, app._line.posts if app else None)
         # 360dialog's links name Meta's host, where its key must never go: who fetches puts 360dialog's own host in its place.
-        self.media_url = media_url or ("https://lookaside.fbsbx.com" if door is Door.DIALOG360 else world.url)
+        self.media_url = media_url or ("https://lookaside.fbsbx.com" if door is WhatsAppApi.DIALOG360 else world.url)
         self._members: list[WhatsAppPerson] = []
         self.groups: dict[str, WhatsAppGroup] = {}
-        self._sending = Sending(self._line, self._members, self.groups)
+        self._sending = FakeDelivery(self._line, self._members, self.groups)
         self._media_errors: list[float] = []
         self._media_blocked_until = 0.0
 
@@ -110,13 +112,13 @@ class WhatsApp(Platform):
         return self._line.account_id
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> WhatsAppRules:
         """What is taken; all of it can be changed."""
         return self._sending.rules
 
     @property
     def facts(self) -> Mapping[str, str]:
-        if self.door is Door.DIALOG360:
+        if self.door is WhatsAppApi.DIALOG360:
             own = {"API key": self.key, "webhook header": ": ".join(self.secret_header)}
         else:
             own = {"access token": self.key, "app secret": self.app_secret, "verify token": self.verify_token}
@@ -126,15 +128,15 @@ class WhatsApp(Platform):
     # --- webhooks
 
     @property
-    def receiver(self) -> Receiver | None:
+    def receiver(self) -> WebhookReceiver | None:
         return self._line.posts.receiver
 
     def connect(self, url: str, *, headers: Mapping[str, str] | None = None) -> None:
         """Post webhooks there. 360dialog sends the headers along (by default `secret_header`), the Cloud API signs."""
-        if self.door is Door.DIALOG360:
-            self._line.posts.receiver = Receiver(url, dict([self.secret_header]) if headers is None else headers)
+        if self.door is WhatsAppApi.DIALOG360:
+            self._line.posts.receiver = WebhookReceiver(url, dict([self.secret_header]) if headers is None else headers)
         else:
-            self._line.posts.receiver = Receiver(url, headers or {}, self.app_secret)
+            self._line.posts.receiver = WebhookReceiver(url, headers or {}, self.app_secret)
         self.world.bell.ring()
 
     async def subscribe(self, url: str, verify_token: str | None = None) -> None:
@@ -142,7 +144,7 @@ class WhatsApp(Platform):
         await verify_receiver(self.world.client, url, verify_token or self.verify_token, self.world.chance.digits(10, self.name, url))
         self.connect(url)
 
-    async def deliver(self, payload: Mapping[str, Any]) -> Attempt | None:
+    async def deliver(self, payload: Mapping[str, Any]) -> WebhookAttempt | None:
         """Post anything once, also what nobody knows yet, signed as always."""
         return await self._line.posts.post(payload)
 
@@ -151,8 +153,15 @@ class WhatsApp(Platform):
         message_id = self._line.message_id()
         self.ledger.arrive(chat=person.id, message_id=message_id, text=text, kind="by hand", at=self.world.pace.now())
         to = {"to": person.phone} if person.phone else {"to_user_id": person.user_id}
-        echo = {"from": self.display_number, **to, "id": message_id, "timestamp": stamp(), "type": "text", "text": {"body": text}}
-        self._line.posts.add(person.lane, Part("smb_message_echoes", "message_echoes", echo))
+        echo = {
+            "from": self.display_number,
+            **to,
+            "id": message_id,
+            "timestamp": unix_seconds_text(),
+            "type": "text",
+            "text": {"body": text},
+        }
+        self._line.posts.add(person.lane, PayloadPart("smb_message_echoes", "message_echoes", echo))
         return message_id
 
     def is_quiet(self) -> bool:
@@ -160,7 +169,7 @@ class WhatsApp(Platform):
 
     def fail_later(self, code: int = 131026, *, to: object = None, times: int | None = 1) -> None:
         """Accept the next messages, and say a while later that they failed."""
-        self.cue(FailLater(code=code), method="messages", to=to, times=times)
+        self.schedule_fault(FailLaterFault(code=code), method="messages", to=to, times=times)
 
     def throttle(self, *, times: int | None = 1) -> None:
         """Refuse the next calls as 360dialog does by itself: 400, with a text and no code."""
@@ -170,7 +179,7 @@ class WhatsApp(Platform):
 
     def routes(self) -> list[web.RouteDef]:
         """360dialog's paths. Those of the Cloud API are Graph's, and shared."""
-        if self.door is Door.CLOUD:
+        if self.door is WhatsAppApi.CLOUD:
             return []
         return [
             web.post("/messages", self.messages),
@@ -180,57 +189,59 @@ class WhatsApp(Platform):
         ]
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
-        async def read(body: Any) -> Call:
+        async def read(body: Any) -> AcceptedCall:
             self.authorize(request)
             if not isinstance(body, dict):
-                raise wrong("The body must be a JSON object (Content-Type: application/json).")
+                raise invalid_parameter("The body must be a JSON object (Content-Type: application/json).")
             if body.get("messaging_product") != "whatsapp":
-                raise wrong("The parameter messaging_product is required.")
+                raise invalid_parameter("The parameter messaging_product is required.")
             return self._sending.mark(body) if "status" in body else self._sending.message(body)
 
         return await self.serve(request, read)
 
     async def misplaced(self, request: web.Request) -> web.StreamResponse:
-        async def read(_: Any) -> Call:
-            raise Refusal(404, "This URL is blocked: 360dialog takes POST /messages, without a phone number id and without a version")
+        async def read(_: Any) -> AcceptedCall:
+            raise PlatformRefusal(
+                404, "This URL is blocked: 360dialog takes POST /messages, without a phone number id and without a version"
+            )
 
         return await self.serve(request, read)
 
     async def medium(self, request: web.Request) -> web.StreamResponse:
         """Tell where a file can be fetched."""
 
-        async def read(_: Any) -> Call:
+        async def read(_: Any) -> AcceptedCall:
             self.authorize(request)
             now = self.world.pace.now()
             if now < self._media_blocked_until:
-                raise Refusal(400, "You have exceeded the endpoint rate limit.")
+                raise PlatformRefusal(400, "You have exceeded the endpoint rate limit.")
             is_own = request.query.get("phone_number_id", self.phone_number_id) == self.phone_number_id
             found = self._line.media.link(request.match_info["media_id"], self.media_url, now) if is_own else None
             if found is None:
                 self._count_media_error(now)
                 words = f"Unsupported get request. Object with ID '{request.match_info['media_id']}' does not exist"
-                raise Refusal(400, words, code=100, subcode=33)
+                raise PlatformRefusal(400, words, code=100, subcode=33)
 
-            async def act() -> Answer:
-                return Answer(found)
+            async def act() -> FakeResponse:
+                return FakeResponse(found)
 
-            return Call("media", None, regardless(act))
+            return AcceptedCall("media", None, as_action(act))
 
         return await self.serve(request, read)
 
     async def fetch(self, request: web.Request) -> web.StreamResponse:
         """Give a file out, from the link that `medium` told."""
 
-        async def read(_: Any) -> Call:
+        async def read(_: Any) -> AcceptedCall:
             self.authorize(request)
             found = self._line.media.at(request.url.raw_query_string, self.world.pace.now())
             if found is None:
-                raise Refusal(404, "Not Found: no such link, or it is older than five minutes", code=100)
+                raise PlatformRefusal(404, "Not Found: no such link, or it is older than five minutes", code=100)
 
-            async def act() -> Answer:
-                return Answer(found.data, headers={"Content-Type": found.mime_type})
+            async def act() -> FakeResponse:
+                return FakeResponse(found.data, headers={"Content-Type": found.mime_type})
 
-            return Call("fetch", None, regardless(act))
+            return AcceptedCall("fetch", None, as_action(act))
 
         return await self.serve(request, read)
 
@@ -241,33 +252,37 @@ class WhatsApp(Platform):
     def authorize(self, request: web.Request) -> None:
         """Refuse a call without the right key, and one that shows a key where it does not belong."""
         if "access_token" in request.query:
-            raise Refusal(400, "access_token in the URL ends up in logs; the stand-in takes it as a Bearer header only", code=100)
-        if self.door is Door.DIALOG360:
+            raise PlatformRefusal(400, "access_token in the URL ends up in logs; the stand-in takes it as a Bearer header only", code=100)
+        if self.door is WhatsAppApi.DIALOG360:
             if "Authorization" in request.headers:
-                raise Refusal(400, "360dialog takes D360-API-KEY; an Authorization header shows a token to whom it does not concern")
+                raise PlatformRefusal(
+                    400, "360dialog takes D360-API-KEY; an Authorization header shows a token to whom it does not concern"
+                )
             if request.headers.get("D360-API-KEY") != self.key:
-                raise Refusal(401, "Invalid api_key")
+                raise PlatformRefusal(401, "Invalid api_key")
         elif "Authorization" not in request.headers:
-            raise Refusal(401, "An access token is required to request this resource.", code=104)
+            raise PlatformRefusal(401, "An access token is required to request this resource.", code=104)
         elif request.headers["Authorization"] != f"Bearer {self.key}":
-            raise Refusal(401, "Invalid OAuth access token - Cannot parse access token", code=190)
+            raise PlatformRefusal(401, "Invalid OAuth access token - Cannot parse access token", code=190)
 
-    def error(self, refusal: Refusal) -> Answer:
-        if self.door is Door.DIALOG360 and refusal.code is None:
-            return Answer({"meta": {"success": False, "http_code": refusal.status, "developer_message": refusal.message}}, refusal.status)
-        return Answer(error_body(refusal, "OAuthException", self.world.chance, len(self.requests)), refusal.status)
+    def error(self, refusal: PlatformRefusal) -> FakeResponse:
+        if self.door is WhatsAppApi.DIALOG360 and refusal.code is None:
+            return FakeResponse(
+                {"meta": {"success": False, "http_code": refusal.status, "developer_message": refusal.message}}, refusal.status
+            )
+        return FakeResponse(error_body(refusal, "OAuthException", self.world.chance, len(self.requests)), refusal.status)
 
     def words(self, status: int, code: int | None, retry_after: int | None) -> str:
-        known = TROUBLES.get(code or 0)
+        known = ERROR_BY_CODE.get(code or 0)
         return f"(#{code}) {known.title}" if known else super().words(status, code, retry_after)
 
-    async def strike(self, fault: Fault | None, call: Call, request: web.Request, place: int) -> web.StreamResponse:
-        if isinstance(fault, FailLater) and call.method == "messages" and call.to is not None:
+    async def strike(self, fault: Fault | None, call: AcceptedCall, request: web.Request, place: int) -> web.StreamResponse:
+        if isinstance(fault, FailLaterFault) and call.method == "messages" and call.to is not None:
             return self._sent(place, self._sending.accept(call.to, failing=fault.code))
-        return await super().strike(None if isinstance(fault, FailLater) else fault, call, request, place)
+        return await super().strike(None if isinstance(fault, FailLaterFault) else fault, call, request, place)
 
     def _count_media_error(self, now: float) -> None:
         """Twenty within an hour, and 360dialog answers nothing for half an hour."""
-        self._media_errors = [at for at in self._media_errors if at > now - AN_HOUR_S] + [now]
-        if self.door is Door.DIALOG360 and len(self._media_errors) >= MEDIA_ERRORS:
+        self._media_errors = [at for at in self._media_errors if at > now - HOUR_S] + [now]
+        if self.door is WhatsAppApi.DIALOG360 and len(self._media_errors) >= MAX_MEDIA_ERRORS:
             self._media_blocked_until = now + MEDIA_BLOCK_S

@@ -1,0 +1,137 @@
+"""What a message says, as text and files. Which kinds start a turn, and with which text:
+
+text                              what was written
+image video audio document sticker    the caption; the file by its id. A voice message is `audio`
+button, interactive               what stood on the button or in the list, as if it had been typed; the fields of a form, a line each
+location contacts order           📍 👤 🛒 and what they hold: a model can answer that, and the signs belong to no language
+unsupported, a file without an id     nothing, and `unsupported` as the kind: the user is told that it cannot be read
+any other                         no turn"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hermes.channels.meta import as_int, as_object, as_text, objects_in, parse_object
+from hermes.ports.channels import Media
+
+UNSUPPORTED = "unsupported"
+"""The media type of what nobody can read."""
+
+FILE_TYPES: Mapping[str, str] = {
+    "image": "image/*",
+    "video": "video/*",
+    "audio": "audio/*",
+    "document": "application/octet-stream",
+    "sticker": "image/webp",
+}
+"""The kinds of files, and the type of one that comes without."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatsAppContent:
+    """The contents of a message."""
+
+    text: str
+    media: Media | None = None
+    media_type: str | None = None
+
+
+def content_of(message: Mapping[str, Any]) -> WhatsAppContent | None:
+    """What a message says; None for a kind that starts no turn, and where there is nothing in it."""
+    kind = as_text(message.get("type"))
+    if kind == UNSUPPORTED:
+        return WhatsAppContent("", media_type=UNSUPPORTED)
+    if kind in FILE_TYPES:
+        return file_content(kind, as_object(message.get(kind)))
+    spell = TEXT_BY_KIND.get(kind)
+    text = spell(message.get(kind)) if spell is not None else ""
+    return WhatsAppContent(text) if text.strip() else None
+
+
+def file_content(kind: str, part: Mapping[str, Any]) -> WhatsAppContent:
+    """A file with its caption. Its address, where one is given, is left: it is gone in minutes, and the id is not."""
+    caption, media_id = as_text(part.get("caption")), as_text(part.get("id"))
+    if not media_id:
+        return WhatsAppContent(caption, media_type=UNSUPPORTED)
+    media_type = as_text(part.get("mime_type"))
+    media = Media(
+        reference=f"whatsapp:{media_id}",
+        kind=kind,
+        mime_type=media_type or None,
+        name=as_text(part.get("filename")) or None,
+        bytes=as_int(part.get("file_size")),
+    )
+    return WhatsAppContent(caption, media, media_type or FILE_TYPES[kind])
+
+
+def message_text(part: Any) -> str:
+    return as_text(as_object(part).get("body"))
+
+
+def button_text(part: Any) -> str:
+    """The quick reply of a template."""
+    return as_text(as_object(part).get("text")) or as_text(as_object(part).get("payload"))
+
+
+def interactive_text(part: Any) -> str:
+    """A button, a line of a list, or a form."""
+    part = as_object(part)
+    chosen = as_object(part.get("button_reply")) or as_object(part.get("list_reply"))
+    if chosen:
+        return as_text(chosen.get("title")) or as_text(chosen.get("id"))
+    form = as_object(part.get("nfm_reply"))
+    fields = parse_object(as_text(form.get("response_json")).encode()) or {}
+    lines = [f"{as_text(name)}: {form_value_text(value)}" for name, value in fields.items() if name != "flow_token"]
+    return "\n".join(lines) or as_text(form.get("body"))
+
+
+def form_value_text(value: Any) -> str:
+    """A form's value: a text as it is, anything else as JSON."""
+    return as_text(value) or as_text(json.dumps(value, ensure_ascii=False))
+
+
+def location_text(part: Any) -> str:
+    part = as_object(part)
+    at = comma_join((as_text(part.get("latitude")), as_text(part.get("longitude"))))
+    place = comma_join((as_text(part.get("name")), as_text(part.get("address"))))
+    found = f"{place} ({at})" if place and at else place or at
+    return "\n".join(filter(None, (f"📍 {found}" if found else "", as_text(part.get("url")))))
+
+
+def contacts_text(part: Any) -> str:
+    return "\n".join(f"👤 {line}" for line in map(contact_text, objects_in(part)) if line)
+
+
+def contact_text(contact: Mapping[str, Any]) -> str:
+    name, company = as_object(contact.get("name")), as_object(contact.get("org"))
+    whole = as_text(name.get("formatted_name")) or as_text(name.get("first_name"))
+    reached = [as_text(way.get(key)) for ways, key in (("phones", "phone"), ("emails", "email")) for way in objects_in(contact.get(ways))]
+    return comma_join((whole, as_text(company.get("company")), *reached))
+
+
+def order_text(part: Any) -> str:
+    part = as_object(part)
+    return "\n".join(filter(None, (as_text(part.get("text")), *map(item_text, objects_in(part.get("product_items"))))))
+
+
+def item_text(item: Mapping[str, Any]) -> str:
+    price = " ".join(filter(None, (as_text(item.get("item_price")), as_text(item.get("currency")))))
+    line = f"🛒 {as_text(item.get('quantity')) or '1'} \N{MULTIPLICATION SIGN} {as_text(item.get('product_retailer_id'))}"
+    return f"{line} ({price})" if price else line
+
+
+def comma_join(pieces: Iterable[str]) -> str:
+    return ", ".join(filter(None, pieces))
+
+
+TEXT_BY_KIND: Mapping[str, Callable[[Any], str]] = {
+    "text": message_text,
+    "button": button_text,
+    "interactive": interactive_text,
+    "location": location_text,
+    "contacts": contacts_text,
+    "order": order_text,
+}

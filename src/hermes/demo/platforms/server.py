@@ -1,0 +1,144 @@
+"""All platforms, at one server: every path is the real one, so each platform's base URL is the server's."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import aiohttp
+from aiohttp import web
+
+from hermes.demo.platforms.change_signal import ChangeSignal
+from hermes.demo.platforms.control import ControlApi
+from hermes.demo.platforms.instagram import FakeInstagram, FakeInstagramLogin
+from hermes.demo.platforms.meta_graph_host import MetaGraphHost
+from hermes.demo.platforms.page import page_routes
+from hermes.demo.platforms.platform import FakePlatform, World
+from hermes.demo.platforms.platform_clock import PlatformClock
+from hermes.demo.platforms.seeded_random import SeededRandom
+from hermes.demo.platforms.telegram import FakeTelegram
+from hermes.demo.platforms.webhook_post import Disorder
+from hermes.demo.platforms.whatsapp import FakeWhatsApp, WhatsAppApi
+
+FakeAccount = TypeVar("FakeAccount", FakeInstagram, FakeWhatsApp)
+
+MAX_REQUEST_BYTES = 8 * 1024 * 1024
+WEBHOOK_PATHS = {
+    "telegram": ("telegram", ""),
+    "whatsapp": ("whatsapp", ""),
+    "whatsapp_cloud": ("whatsapp", "-cloud"),
+    "instagram": ("instagram", ""),
+    "instagram_page": ("instagram", "-page"),
+}
+"""Where Hermes takes each platform's webhooks: the platform in the path, and what follows the account's name."""
+
+
+class FakePlatforms:
+    """Telegram, WhatsApp behind two doors, and Instagram by two logins."""
+
+    def __init__(self, world: World, media_url: str | None = None) -> None:
+        self.world, self.url, self._media_url = world, world.url, media_url
+        self.telegram = FakeTelegram(world)
+        self.whatsapp = FakeWhatsApp(world, WhatsAppApi.DIALOG360, media_url)
+        self.whatsapp_cloud = FakeWhatsApp(world, WhatsAppApi.CLOUD, media_url)
+        self.instagram = FakeInstagram(world, FakeInstagramLogin.INSTAGRAM, media_url)
+        self.instagram_page = FakeInstagram(world, FakeInstagramLogin.PAGE, media_url)
+        self.clouds, self.instagrams = [self.whatsapp_cloud], [self.instagram, self.instagram_page]
+        """Every number at the Cloud API, and every account at Instagram."""
+        self.by_name: dict[str, FakePlatform] = {platform.name: platform for platform in self}
+
+    def __iter__(self) -> Iterator[FakePlatform]:
+        yield from (self.telegram, self.whatsapp, *self.clouds, *self.instagrams)
+
+    def add_instagram(self, name: str, app: FakeInstagram) -> FakeInstagram:
+        """Another account of an app that has one: signed with the same secret, posted to the same callback URL."""
+        account = FakeInstagram(self.world, app.login, self._media_url, name=name, app=app)
+        self.instagrams.append(account)
+        return self._named(account)
+
+    def add_number(self, name: str, app: FakeWhatsApp) -> FakeWhatsApp:
+        """Another number at the Cloud API, of an app that has one."""
+        number = FakeWhatsApp(self.world, WhatsAppApi.CLOUD, self._media_url, name=name, app=app)
+        self.clouds.append(number)
+        return self._named(number)
+
+    def _named(self, account: FakeAccount) -> FakeAccount:
+        account.disorder = self.instagram.disorder
+        self.by_name[account.name] = account
+        self.world.bell.ring()
+        return account
+
+    def skip(self, seconds: float) -> None:
+        """Let so many of the platforms' seconds have passed at once: windows close, links die, retries come due."""
+        self.world.pace.skip(seconds)
+
+    def connect(self, hermes_url: str, account: str = "fake") -> dict[str, str]:
+        """Post every platform's webhooks to a Hermes; returns where, by platform. Nobody is asked whether they are the right one."""
+        urls = {name: webhook_url(hermes_url, name, account) for name in WEBHOOK_PATHS}
+        self.telegram.connect(urls["telegram"])
+        for platform in (self.whatsapp, self.whatsapp_cloud, self.instagram, self.instagram_page):
+            platform.connect(urls[platform.name])
+        return urls
+
+    async def wait_until_quiet(self, timeout_s: float = 10.0) -> None:
+        """Wait until nothing is on its way to a receiver any more. Raises TimeoutError; the seconds are real ones."""
+        await self.world.bell.until(lambda: all(platform.is_quiet() for platform in self), timeout_s)
+
+
+def webhook_url(hermes_url: str, name: str, account: str) -> str:
+    """Where Hermes takes the webhooks of a platform's account."""
+    platform, suffix = WEBHOOK_PATHS[name]
+    return f"{hermes_url.rstrip('/')}/webhooks/{platform}/{account}{suffix}"
+
+
+@asynccontextmanager
+async def open_platforms(
+    *,
+    seed: int = 0,
+    speed: float = 1.0,
+    disorder: Disorder | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    media_url: str | None = None,
+) -> AsyncIterator[FakePlatforms]:
+    """Run all platforms on a port until the block ends.
+
+    The same `seed` gives the same tokens, ids and luck. A real second is `speed` of theirs: with 1000, a day takes 86 seconds, and a
+    retry after two minutes a tenth of one. `media_url` is the host in links to files, for who fetches only from Meta's
+    (`https://lookaside.fbsbx.com`); they lie here all the same, under the same path."""
+    with socket.create_server((host, port), backlog=512) as listener:
+        at = "127.0.0.1" if host in {"0.0.0.0", ""} else host  # noqa: S104  # somebody chose that on the command line
+        base = f"http://{at}:{listener.getsockname()[1]}"
+        # Without a limit on connections: each platform has its own, and one that hangs must not starve the others.
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()) as client:
+            platforms = FakePlatforms(World(base, PlatformClock(speed), SeededRandom(seed), ChangeSignal(), client), media_url)
+            for platform in platforms:
+                platform.disorder = disorder or Disorder()
+            # A handler whose caller goes away is cancelled; one that hangs is not waited for at the end. No access log: tokens are in it.
+            runner = web.AppRunner(make_app(platforms), access_log=None, handler_cancellation=True, shutdown_timeout=0.05)
+            await runner.setup()
+            try:
+                await web.SockSite(runner, listener).start()
+                yield platforms
+            finally:
+                await asyncio.gather(*(platform.aclose() for platform in platforms))
+                await runner.cleanup()
+
+
+def make_app(platforms: FakePlatforms) -> web.Application:
+    """The paths of all platforms, of their controls, and of the page."""
+    app = web.Application(client_max_size=MAX_REQUEST_BYTES)
+    graph = MetaGraphHost(platforms.clouds, platforms.whatsapp, platforms.instagrams)
+    app.add_routes(
+        [
+            *platforms.telegram.routes(),
+            *platforms.whatsapp.routes(),
+            *graph.routes(),
+            *ControlApi(platforms.by_name, platforms.world).routes(),
+            *page_routes(),
+        ]
+    )
+    return app

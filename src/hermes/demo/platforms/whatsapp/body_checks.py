@@ -1,0 +1,194 @@
+"""What `POST …/messages` takes: every field that the stand-in knows, and none that it does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hermes.demo.platforms.whatsapp.errors import invalid_parameter, refusal_for_code
+
+MAX_TEXT_CHARS = 4096
+MAX_CAPTION_CHARS = 1024
+MAX_BUTTON_CHARS = 20
+MAX_DATA_CHARS = 512
+MAX_BUTTONS = 3
+MEDIA_KINDS = ("image", "audio", "video", "document", "sticker")
+CAPTIONED_KINDS = {"image", "video", "document"}
+COMMON_FIELDS = {"messaging_product", "recipient_type", "to", "recipient", "type", "context", "biz_opaque_callback_data"}
+USER_ID_PATTERN = re.compile(r"[A-Z]{2}\.(ENT\.)?[A-Za-z0-9]{1,128}")
+PHONE_PATTERN = re.compile(r"\+?\d{5,20}")
+
+
+def check_message(body: Mapping[str, Any]) -> tuple[str, str]:
+    """The kind of a message, and what a person would read of it. Raises Refusal."""
+    kind = body.get("type", "text")
+    if not isinstance(kind, str) or kind not in CHECKS:
+        raise refusal_for_code(131051, f"Message type {kind!r} is not known.")
+    refuse_unknown_fields(body, {*COMMON_FIELDS, kind}, "body")
+    if body.get("recipient_type", "individual") not in ("individual", "group"):
+        raise invalid_parameter("Param recipient_type must be one of {INDIVIDUAL, GROUP}")
+    data = body.get("biz_opaque_callback_data", "")
+    if not isinstance(data, str) or len(data) > MAX_DATA_CHARS:
+        raise invalid_parameter(f"Param biz_opaque_callback_data must be a string of at most {MAX_DATA_CHARS} characters.")
+    if "context" in body:
+        refuse_unknown_fields(require_field(body, "context", dict), {"message_id"}, "context")
+        require_field(body["context"], "message_id", str, "context")
+    return kind, CHECKS[kind](require_field(body, kind, dict))
+
+
+def group_of(body: Mapping[str, Any]) -> str | None:
+    """The group that is meant; None where it is a person."""
+    if body.get("recipient_type") != "group":
+        return None
+    if "recipient" in body:
+        raise invalid_parameter("Param recipient is not for groups")
+    group_id: str = require_field(body, "to", str)
+    return group_id
+
+
+def recipient_of(body: Mapping[str, Any]) -> tuple[str, bool]:
+    """Who is meant, and whether by number: `to` is for numbers, `recipient` for user ids, and one of them is enough."""
+    if ("to" in body) == ("recipient" in body):
+        raise invalid_parameter(
+            "The parameter to is required." if "to" not in body else "Give either to or recipient (the stand-in takes one of them)"
+        )
+    name = "to" if "to" in body else "recipient"
+    value = require_field(body, name, str)
+    if not (PHONE_PATTERN if name == "to" else USER_ID_PATTERN).fullmatch(value):
+        raise invalid_parameter(
+            f"Param {name} must be {'a phone number' if name == 'to' else 'a business-scoped user ID'}, and is {value!r}"
+        )
+    return value.removeprefix("+"), name == "to"
+
+
+def check_read(body: Mapping[str, Any]) -> str:
+    """The message that is marked as read. Raises Refusal."""
+    refuse_unknown_fields(body, {"messaging_product", "status", "message_id", "typing_indicator"}, "body")
+    if body["status"] != "read":
+        raise invalid_parameter("Param status must be one of {READ}")
+    if "typing_indicator" in body:
+        indicator = require_field(body, "typing_indicator", dict)
+        refuse_unknown_fields(indicator, {"type"}, "typing_indicator")
+        if indicator.get("type") != "text":
+            raise invalid_parameter("Param typing_indicator['type'] must be one of {TEXT}")
+    message_id: str = require_field(body, "message_id", str)
+    return message_id
+
+
+def _check_text(text: Mapping[str, Any]) -> str:
+    refuse_unknown_fields(text, {"body", "preview_url"}, "text")
+    if not isinstance(text.get("preview_url", False), bool):
+        raise invalid_parameter("Param text['preview_url'] must be a boolean.")
+    return _require_text(text, "body", "text", MAX_TEXT_CHARS)
+
+
+def _media_check(kind: str) -> Callable[[Mapping[str, Any]], str]:
+    def check(media: Mapping[str, Any]) -> str:
+        further = {"image": {"caption"}, "video": {"caption"}, "document": {"caption", "filename"}, "audio": {"voice"}}.get(kind, set())
+        refuse_unknown_fields(media, {"id", "link", *further}, kind)
+        if ("id" in media) == ("link" in media):
+            raise invalid_parameter(f"Param {kind} must have either id or link.")
+        if "link" in media and not re.match(r"https?://", require_field(media, "link", str, kind)):
+            raise invalid_parameter(f"Param {kind}['link'] is not a valid URL.")
+        return _require_text(media, "caption", kind, MAX_CAPTION_CHARS) if "caption" in media else ""
+
+    return check
+
+
+def _check_location(location: Mapping[str, Any]) -> str:
+    refuse_unknown_fields(location, {"latitude", "longitude", "name", "address"}, "location")
+    for name, most in (("latitude", 90), ("longitude", 180)):
+        value = location.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > most:
+            raise invalid_parameter(f"Param location['{name}'] must be a number between -{most} and {most}.")
+    return str(location.get("name", ""))
+
+
+def _check_reaction(reaction: Mapping[str, Any]) -> str:
+    refuse_unknown_fields(reaction, {"message_id", "emoji"}, "reaction")
+    require_field(reaction, "message_id", str, "reaction")
+    emoji: str = require_field(reaction, "emoji", str, "reaction")
+    return emoji
+
+
+def _check_interactive(interactive: Mapping[str, Any]) -> str:
+    refuse_unknown_fields(interactive, {"type", "header", "body", "footer", "action"}, "interactive")
+    kind, action = interactive.get("type"), require_field(interactive, "action", dict, "interactive")
+    if kind == "button":
+        refuse_unknown_fields(action, {"buttons"}, "action")
+        buttons = require_field(action, "buttons", list, "action")
+        if not 1 <= len(buttons) <= MAX_BUTTONS:
+            raise invalid_parameter(f"Invalid buttons count. Min allowed buttons: 1, Max allowed buttons: {MAX_BUTTONS}")
+        for button in buttons:
+            if not isinstance(button, dict) or button.get("type") != "reply":
+                raise invalid_parameter("Param interactive['action']['buttons'][*]['type'] must be one of {REPLY}")
+            refuse_unknown_fields(button, {"type", "reply"}, "button")
+            reply = require_field(button, "reply", dict, "button")
+            refuse_unknown_fields(reply, {"id", "title"}, "reply")
+            _require_text(reply, "title", "reply", MAX_BUTTON_CHARS)
+            _require_text(reply, "id", "reply", 256)
+    elif kind == "list":
+        refuse_unknown_fields(action, {"button", "sections"}, "action")
+        _require_text(action, "button", "action", MAX_BUTTON_CHARS)
+        rows = [
+            row for section in require_field(action, "sections", list, "action") for row in require_field(section, "rows", list, "section")
+        ]
+        if not 1 <= len(rows) <= 10:
+            raise invalid_parameter("Total row count exceed max allowed count: 10")
+        for row in rows:
+            refuse_unknown_fields(row, {"id", "title", "description"}, "row")
+            _require_text(row, "title", "row", 24)
+    else:
+        raise invalid_parameter("Param interactive['type'] must be one of {BUTTON, LIST} (the stand-in knows no other)")
+    body = require_field(interactive, "body", dict, "interactive")
+    refuse_unknown_fields(body, {"text"}, "interactive['body']")
+    return _require_text(body, "text", "interactive['body']", 4096 if kind == "list" else 1024)
+
+
+def _check_template(template: Mapping[str, Any]) -> str:
+    refuse_unknown_fields(template, {"name", "language", "components"}, "template")
+    language = require_field(template, "language", dict, "template")
+    refuse_unknown_fields(language, {"code", "policy"}, "template['language']")
+    require_field(language, "code", str, "template['language']")
+    for component in require_field(template, "components", list, "template") if "components" in template else ():
+        if not isinstance(component, dict) or component.get("type") not in {"header", "body", "button"}:
+            raise invalid_parameter("Param template['components'][*]['type'] must be one of {HEADER, BODY, BUTTON}")
+    name: str = require_field(template, "name", str, "template")
+    return name
+
+
+CHECKS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "text": _check_text,
+    **{kind: _media_check(kind) for kind in MEDIA_KINDS},
+    "location": _check_location,
+    "reaction": _check_reaction,
+    "interactive": _check_interactive,
+    "template": _check_template,
+}
+
+
+def refuse_unknown_fields(value: Mapping[str, Any], known: set[str], where: str) -> None:
+    """Refuse fields that nobody knows."""
+    if unknown := sorted(value.keys() - known):
+        raise invalid_parameter(f'Unexpected key "{unknown[0]}" on param "{where}".')
+
+
+def require_field(value: Mapping[str, Any], name: str, kind: type, where: str = "") -> Any:
+    """A field that must be there."""
+    param = f"{where}['{name}']" if where else name
+    if value.get(name) is None:
+        raise invalid_parameter(f"The parameter {param} is required.")
+    if not isinstance(value[name], kind):
+        names = {"str": "a string", "dict": "a JSON object", "list": "an array"}
+        raise invalid_parameter(f"Param {param} must be {names[kind.__name__]}.")
+    return value[name]
+
+
+def _require_text(value: Mapping[str, Any], name: str, where: str, most: int) -> str:
+    text: str = require_field(value, name, str, where)
+    if not text.strip():
+        raise invalid_parameter(f"Param {where}['{name}'] must be a non-empty string.")
+    if len(text) > most:
+        raise invalid_parameter(f"Param {where}['{name}'] must be at most {most} characters long.")
+    return text

@@ -1,0 +1,190 @@
+"""What the account sends over WhatsApp: checked, accepted, put on somebody's phone, and reported on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from hermes.demo.platforms.platform import AcceptedCall, FakeResponse, as_action
+from hermes.demo.platforms.rate_limits import BucketRate, RateBucket
+from hermes.demo.platforms.whatsapp.body_checks import MEDIA_KINDS, check_message, check_read, group_of, recipient_of
+from hermes.demo.platforms.whatsapp.errors import ERROR_BY_CODE, ERROR_DOCS_URL, invalid_parameter, refusal_for_code
+from hermes.demo.platforms.whatsapp.people import WhatsAppGroup, WhatsAppPerson
+from hermes.demo.platforms.whatsapp.state import FakeWhatsAppState, PayloadPart, unix_seconds_text
+
+STATUS_DELAYS = (("sent", 0.5), ("delivered", 1.0), ("read", 3.0))
+"""When each status comes, in the platform's seconds after the message was accepted."""
+
+
+class RefusalTiming(StrEnum):
+    """When WhatsApp says that somebody cannot be written to; it does both."""
+
+    AT_ONCE = "at once"
+    LATER = "later"
+
+
+@dataclass(slots=True)
+class WhatsAppRules:
+    """What WhatsApp takes."""
+
+    refuses: RefusalTiming = RefusalTiming.AT_ONCE
+    templates: dict[tuple[str, str], int] = field(default_factory=lambda: {("hello_world", "en_US"): 0, ("still_there", "en"): 1})
+    """Approved templates: name and language, with how many parameters their body takes."""
+    pair: RateBucket = field(default_factory=lambda: RateBucket(BucketRate(6.0, 45)))
+    """To one person: 45 at once, and then one every six seconds."""
+    throughput: RateBucket = field(default_factory=lambda: RateBucket(BucketRate(1 / 80, 80)))
+    """From the number: 80 a second."""
+
+
+class FakeDelivery:
+    """The way from a call to a phone."""
+
+    def __init__(self, line: FakeWhatsAppState, members: Sequence[WhatsAppPerson], groups: Mapping[str, WhatsAppGroup]) -> None:
+        self._line, self._members, self._groups, self._world = line, members, groups, line.platform.world
+        self.rules = WhatsAppRules()
+        self.telling = 0
+        """Statuses that are still to come."""
+
+    def message(self, body: Mapping[str, Any]) -> AcceptedCall:
+        kind, text = check_message(body)
+        group_id = group_of(body)
+        if group_id is not None:
+            return self._to_group(group_id, kind, text, body)
+        wanted, is_number = recipient_of(body)
+        if kind == "template":
+            self._check_template(body["template"])
+        elif kind in MEDIA_KINDS and "id" in body[kind]:
+            raise invalid_parameter(f"Param {kind}['id'] is not a valid whatsapp business account media attachment ID")
+        person = next((one for one in self._members if wanted == (one.phone if is_number else one.user_id)), None)
+        self._check_rates(wanted)
+        failing = None
+        if person is None:
+            failing = 131026
+        elif kind != "template" and not person.is_open:
+            failing = 131047
+        if failing is not None and self.rules.refuses is RefusalTiming.AT_ONCE:
+            raise refusal_for_code(failing)
+
+        async def act(*, is_answered: bool) -> FakeResponse:
+            self._count(wanted)
+            answer = self.accept(wanted, failing=failing, data=body.get("biz_opaque_callback_data"))
+            if person is not None and failing is None and not person.is_blocking:
+                self._line.platform.ledger.arrive(
+                    chat=person.id,
+                    message_id=answer.body["messages"][0]["id"],
+                    text=text,
+                    kind=kind,
+                    reply_to=body.get("context", {}).get("message_id"),
+                    is_answered=is_answered,
+                    at=self._world.pace.now(),
+                    body=body,
+                )
+            return answer
+
+        return AcceptedCall("messages", person.id if person else wanted, act)
+
+    def _to_group(self, group_id: str, kind: str, text: str, body: Mapping[str, Any]) -> AcceptedCall:
+        if group_id not in self._groups:
+            raise refusal_for_code(131026)
+        if kind != "text":
+            raise refusal_for_code(131051, f"The stand-in takes no {kind} for groups.")
+        self._check_rates(group_id)
+
+        async def act(*, is_answered: bool) -> FakeResponse:
+            self._count(group_id)
+            message_id = self._line.message_id()
+            self._line.platform.ledger.arrive(
+                chat=group_id,
+                message_id=message_id,
+                text=text,
+                kind=kind,
+                reply_to=body.get("context", {}).get("message_id"),
+                is_answered=is_answered,
+                at=self._world.pace.now(),
+                body=body,
+            )
+            contact = {"input": group_id, "wa_id": group_id}
+            accepted = [{"id": message_id, "message_status": "accepted"}]
+            return FakeResponse({"messaging_product": "whatsapp", "contacts": [contact], "messages": accepted})
+
+        return AcceptedCall("messages", group_id, act)
+
+    def accept(self, wanted: str, *, failing: int | None, data: str | None = None) -> FakeResponse:
+        """Say that a message was taken, and see to it that its statuses follow; each repeats the sender's own `data`."""
+        message_id = self._line.message_id()
+        named = {"id": message_id, **({"biz_opaque_callback_data": data} if data else {})}
+        person = next((one for one in self._members if wanted in {one.phone, one.user_id}), None)
+        if failing is not None:
+            steps: tuple[tuple[str, float], ...] = (("failed", 1.0),)
+        elif person is None or person.is_blocking:
+            steps = STATUS_DELAYS[:1]
+        else:
+            steps = STATUS_DELAYS if person.is_reader else STATUS_DELAYS[:2]
+        for status, after_s in steps:
+            self.telling += 1
+            self._line.platform.start(self._tell(person, wanted, {**named, "status": status}, after_s=after_s, failing=failing))
+        contact = {"input": wanted, **({"user_id": wanted} if "." in wanted else {"wa_id": wanted})}
+        accepted = [{"id": message_id, "message_status": "accepted"}]
+        return FakeResponse({"messaging_product": "whatsapp", "contacts": [contact], "messages": accepted})
+
+    async def _tell(
+        self, person: WhatsAppPerson | None, wanted: str, told: Mapping[str, Any], *, after_s: float, failing: int | None
+    ) -> None:
+        """Tell the account what became of a message."""
+        try:
+            await self._world.pace.sleep(after_s)
+            item: dict[str, Any] = {**told, "timestamp": unix_seconds_text()}
+            item |= {"recipient_user_id": wanted} if "." in wanted else {"recipient_id": wanted}
+            if failing is not None:
+                title = ERROR_BY_CODE[failing].title
+                why = {"code": failing, "title": title, "message": title, "error_data": {"details": ERROR_BY_CODE[failing].details}}
+                item["errors"] = [{**why, "href": ERROR_DOCS_URL}]
+            elif told["status"] == "sent":
+                item |= {"pricing": {"billable": False, "pricing_model": "PMP", "category": "service", "type": "free_customer_service"}}
+            contact = person.contact if person and failing is None else None
+            self._line.posts.add(person.lane if person else wanted, PayloadPart("messages", "statuses", item, contact))
+        finally:
+            self.telling -= 1
+
+    def mark(self, body: Mapping[str, Any]) -> AcceptedCall:
+        message_id = check_read(body)
+        sender = self._line.heard.get(message_id)
+        person = next((one for one in self._members if one.lane == sender), None)
+        if person is None:
+            raise refusal_for_code(131009, f"There is no message {message_id} from a person.")
+        is_typing = "typing_indicator" in body
+        self._check_rates(person.id)
+
+        async def act() -> FakeResponse:
+            self._count(person.id)
+            if message_id not in person.seen_by_account:
+                person.seen_by_account.append(message_id)
+            person.typing_shown += is_typing
+            self._world.bell.ring()
+            return FakeResponse({"success": True})
+
+        return AcceptedCall("typing" if is_typing else "read", person.id, as_action(act))
+
+    def _check_rates(self, wanted: str) -> None:
+        now = self._world.pace.now()
+        if self.rules.throughput.wait_s(None, now) > 0:
+            raise refusal_for_code(130429)
+        if self.rules.pair.wait_s(wanted, now) > 0:
+            raise refusal_for_code(131056)
+
+    def _count(self, wanted: str) -> None:
+        now = self._world.pace.now()
+        self.rules.throughput.take(None, now)
+        self.rules.pair.take(wanted, now)
+
+    def _check_template(self, template: Mapping[str, Any]) -> None:
+        key = (template["name"], template["language"]["code"])
+        if key not in self.rules.templates:
+            raise refusal_for_code(132001, f"template name ({key[0]}) does not exist in {key[1]}")
+        given = sum(len(part.get("parameters", ())) for part in template.get("components", ()) if part["type"] == "body")
+        if given != self.rules.templates[key]:
+            raise refusal_for_code(
+                132000, f"body: number of localizable_params ({given}) does not match the expected ({self.rules.templates[key]})"
+            )

@@ -24,12 +24,12 @@ from redis.backoff import NoBackoff
 
 from hermes.ports.budgets import BudgetHold, BudgetSpent
 from hermes.stores import embedded
-from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
-from hermes.stores.postgres.database import Database, on, open_database
+from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.migrate import migrate
+from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.counters import GENERATION
-from hermes.stores.redis.spend import RedisSpend
+from hermes.stores.redis.counters import GENERATION_KEY
+from hermes.stores.redis.global_spend import RedisGlobalSpend
 
 RACERS, PLACES = 64, 10
 RESERVE_P50_MS = SETTLE_P50_MS = 0.75
@@ -46,7 +46,7 @@ def main() -> int:
     chosen = options.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))  # errors only
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
-    with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.running(Path(folder) / "home") as stores:
+    with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.run_servers(Path(folder) / "home") as stores:
         asyncio.run(measure(stores, chosen.races, chosen.calls))
     for line in broken:
         print(f"BROKEN: {line}")
@@ -71,18 +71,18 @@ def client(url: str) -> Redis:
     return Redis.from_url(url, socket_timeout=2.0, socket_connect_timeout=2.0, retry=Retry(NoBackoff(), 0))
 
 
-async def measure(stores: embedded.Stores, races: int, calls: int) -> None:
+async def measure(stores: embedded.StoreUrls, races: int, calls: int) -> None:
     await migrate(stores.database_url)
     async with open_database(stores.database_url) as database, client(stores.redis_url) as here, client(stores.redis_url) as there:
-        budgets = [RedisBudgets(each, database, PostgresCalls(), alerts=Silent(), clock=Wall(), wait_s=5.0) for each in (here, there)]
-        spend = RedisSpend(here, database, PostgresCalls(), latches=PostgresLatches(), alerts=Silent(), clock=Wall())
+        budgets = [RedisBudgets(each, database, PostgresModelCalls(), alerts=Silent(), clock=Wall(), wait_s=5.0) for each in (here, there)]
+        spend = RedisGlobalSpend(here, database, PostgresModelCalls(), latches=PostgresKillSwitchRecords(), alerts=Silent(), clock=Wall())
         await single(budgets[0], spend, calls)
         await crowd(budgets[0], calls)
         await rebuild(budgets[0], database, here)
         await race(budgets, races)
 
 
-async def single(budgets: RedisBudgets, spend: RedisSpend, calls: int) -> None:
+async def single(budgets: RedisBudgets, spend: RedisGlobalSpend, calls: int) -> None:
     """One caller, one call at a time."""
     user_id = uuid4()
     holds: list[BudgetHold] = []
@@ -121,10 +121,10 @@ async def crowd(budgets: RedisBudgets, calls: int) -> None:
 async def rebuild(budgets: RedisBudgets, database: Database, redis: Redis) -> None:
     """A user whose counters are gone, after a busy month."""
     async with database.begin() as tx:
-        await on(tx).execute("insert into accounts (id) values ('bench')")
-        made = await on(tx).execute("insert into users (state, referral_code) values ('active', 'bench') returning id")
+        await connection_of(tx).execute("insert into accounts (id) values ('bench')")
+        made = await connection_of(tx).execute("insert into users (state, referral_code) values ('active', 'bench') returning id")
         [[user_id]] = await made.fetchall()
-        await on(tx).execute(
+        await connection_of(tx).execute(
             """insert into calls (id, user_id, account_id, source, tier, model, tokens_in, tokens_out, cache_read, cache_write,
                    cache_write_1h, micro_usd, is_estimated, cache_hit, outcome, latency_ms, day)
                select gen_random_uuid(), %s, 'bench', 'router', 'pro', 'm', 900, 100, 0, 0, 0, 7, false, false, 'answered', 1, %s
@@ -133,7 +133,7 @@ async def rebuild(budgets: RedisBudgets, database: Database, redis: Redis) -> No
         )
     taken_ms = []
     for _ in range(20):
-        await redis.delete(GENERATION)
+        await redis.delete(GENERATION_KEY)
         taken_ms.append(await timed(lambda: budgets.used(user_id)))
     used = await budgets.used(user_id)
     promise(used.month_tokens == HISTORY * 1_000, f"a rebuild counts {used.month_tokens} tokens instead of {HISTORY * 1_000}")

@@ -156,7 +156,7 @@ def soaked(door: doors.Door, chosen: argparse.Namespace, loader: Popen[str]) -> 
 def in_process(asked: list[str], chosen: argparse.Namespace, folder: Path, port: int) -> dict[str, Any]:
     results: dict[str, Any] = {}
     home = folder / "in-process"
-    with embedded.running(home) as stores:
+    with embedded.run_servers(home) as stores:
         ours = process.ours(stores.database_url, stores.redis_url)
         theirs = process.theirs(PEERS) if chosen.peers else []
         if "process" in asked:

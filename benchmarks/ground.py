@@ -54,7 +54,7 @@ def main() -> int:
     options.add_argument("--workers", type=int, default=1, help="worker processes")
     chosen = options.parse_args()
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
-    with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.running(Path(folder) / "home") as stores:
+    with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.run_servers(Path(folder) / "home") as stores:
         environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith("HERMES_")},
             "HERMES_HOME": f"{folder}/home",
@@ -78,7 +78,7 @@ def main() -> int:
 # --- the service under load
 
 
-async def loads(settings: Settings, environ: dict[str, str], stores: embedded.Stores, seconds: float, workers: int) -> None:
+async def loads(settings: Settings, environ: dict[str, str], stores: embedded.StoreUrls, seconds: float, workers: int) -> None:
     async with open_hermes(settings) as hermes, hermes.database.begin() as tx:
         _, secret = await hermes.parts.api_keys.create(tx, "bench", "bench")
     with processes(environ, ["serve", *["worker"] * workers]) as pids:
@@ -102,7 +102,7 @@ async def loads(settings: Settings, environ: dict[str, str], stores: embedded.St
             await throughput(client, stores, pids, seconds)
 
 
-async def throughput(client: aiohttp.ClientSession, stores: embedded.Stores, pids: dict[str, list[int]], seconds: float) -> None:
+async def throughput(client: aiohttp.ClientSession, stores: embedded.StoreUrls, pids: dict[str, list[int]], seconds: float) -> None:
     count = round(seconds * END_TO_END)
     pids = {**pids, "postgres": postgres_pids(stores), "valkey": [valkey_pid(stores)], "senders": [os.getpid()]}
     before = {name: cpu_s(of) for name, of in pids.items()}
@@ -161,7 +161,7 @@ async def until_ready(client: aiohttp.ClientSession) -> None:
     raise SystemExit("the web did not come up")
 
 
-async def until_drained(stores: embedded.Stores) -> None:
+async def until_drained(stores: embedded.StoreUrls) -> None:
     async with await psycopg.AsyncConnection.connect(stores.database_url, autocommit=True) as connection:
         while True:
             found = await (await connection.execute("select count(*) from inbox where state = 'waiting'")).fetchone()
@@ -199,12 +199,12 @@ def cpu_s(pids: list[int]) -> float:
     return total
 
 
-def postgres_pids(stores: embedded.Stores) -> list[int]:
+def postgres_pids(stores: embedded.StoreUrls) -> list[int]:
     with psycopg.connect(stores.database_url) as connection:
         return [row[0] for row in connection.execute("select pid from pg_stat_activity where pid <> pg_backend_pid()")]
 
 
-def valkey_pid(stores: embedded.Stores) -> int:
+def valkey_pid(stores: embedded.StoreUrls) -> int:
     return int((Path(stores.redis_url.removeprefix("unix://")).parents[1] / "valkey.pid").read_text(encoding="ascii"))
 
 

@@ -37,9 +37,9 @@ from hermes.stores import embedded
 from hermes.stores.embeddings import HashedEmbeddings, local_embeddings
 from hermes.stores.postgres.database import Database, open_database
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.memories import PostgresMemories, opened
+from hermes.stores.postgres.memories import PostgresMemories, open_texts
 from hermes.stores.postgres.migrate import migrate
-from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform
 
@@ -59,7 +59,7 @@ def main() -> int:
     rows = [json.loads(line) for line in chosen.data.read_text(encoding="utf-8").splitlines() if line.strip()]
     hit = asyncio.run(accuracy(rows))
     if chosen.facts:
-        with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.running(Path(folder) / "home") as stores:
+        with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.run_servers(Path(folder) / "home") as stores:
             asyncio.run(cost(stores.database_url, rows, chosen.facts))
     if hit < PROMISED:
         print(f"BROKEN: fused recall hits {hit:.3f} at 10, and {PROMISED} is promised")
@@ -173,7 +173,7 @@ async def cost(url: str, rows: Sequence[dict[str, Any]], count: int) -> None:
                 keys = await keyring.of(tx, user.id)
                 sql = "select id, value from user_memory where user_id = %s and superseded_at is null"
                 found = await (await tx.execute(sql, [user.id], binary=True)).fetchall()  # type: ignore[attr-defined]
-            for text in opened(keys, user.id, found):
+            for text in open_texts(keys, user.id, found):
                 terms(text)
 
         for name, call, times in (
@@ -194,7 +194,7 @@ async def cost(url: str, rows: Sequence[dict[str, Any]], count: int) -> None:
 
 async def new_user(database: Database, keyring: Keyring, sender_id: str) -> User:
     async with database.begin() as tx:
-        user, _ = await PostgresPeople(keyring).find_or_create(tx, "bench", Platform.TELEGRAM, sender_id, state=UserState.ACTIVE)
+        user, _ = await PostgresUsers(keyring).find_or_create(tx, "bench", Platform.TELEGRAM, sender_id, state=UserState.ACTIVE)
     return user
 
 

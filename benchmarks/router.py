@@ -71,7 +71,7 @@ def main() -> int:
         options.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
     logs.configure("json", "error", sys.stderr)
-    with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.running(Path(folder) / "home") as stores:
+    with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.run_servers(Path(folder) / "home") as stores:
         environ = environment(Path(folder), stores)
         if "overhead" in chosen.only:
             run(overhead(load(environ), chosen.seconds, chosen.rate))
@@ -90,7 +90,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
         runner.run(main)
 
 
-def environment(folder: Path, stores: embedded.Stores) -> dict[str, str]:
+def environment(folder: Path, stores: embedded.StoreUrls) -> dict[str, str]:
     (folder / "at_once.toml").write_text(AT_ONCE, encoding="utf-8")
     (folder / "slow.toml").write_text(SLOW, encoding="utf-8")
     return {

@@ -18,14 +18,14 @@ numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def servers() -> Iterator[embedded.Stores]:
+def servers() -> Iterator[embedded.StoreUrls]:
     """PostgreSQL and Valkey for all tests. In a short folder, because a socket's path must be short."""
-    with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.running(Path(folder) / "home") as stores:
+    with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.run_servers(Path(folder) / "home") as stores:
         yield stores
 
 
 @pytest.fixture(scope="session")
-def template(servers: embedded.Stores) -> str:
+def template(servers: embedded.StoreUrls) -> str:
     """The name of a migrated database, to copy from."""
     with psycopg.connect(servers.database_url, autocommit=True) as connection:
         connection.execute("create database hermes_template")
@@ -34,7 +34,7 @@ def template(servers: embedded.Stores) -> str:
 
 
 @pytest.fixture
-def database_url(servers: embedded.Stores, template: str) -> Iterator[str]:
+def database_url(servers: embedded.StoreUrls, template: str) -> Iterator[str]:
     """A migrated database of this test's own."""
     name = f"test_{next(numbers)}"
     with psycopg.connect(servers.database_url, autocommit=True) as connection:
@@ -44,7 +44,7 @@ def database_url(servers: embedded.Stores, template: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def empty_database_url(servers: embedded.Stores) -> Iterator[str]:
+def empty_database_url(servers: embedded.StoreUrls) -> Iterator[str]:
     """A database without any schema."""
     name = f"empty_{next(numbers)}"
     with psycopg.connect(servers.database_url, autocommit=True) as connection:
@@ -61,7 +61,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def redis_url(servers: embedded.Stores) -> Iterator[str]:
+def redis_url(servers: embedded.StoreUrls) -> Iterator[str]:
     """An empty Redis. Tests run one after the other, so one is enough."""
     with redis.Redis.from_url(servers.redis_url) as client:
         client.flushall()

@@ -58,7 +58,7 @@ class House:
     """A Hermes that is set up and not running yet, and whoever it talks to."""
 
     environ: Mapping[str, str]
-    stores: embedded.Stores
+    stores: embedded.StoreUrls
     taken: Taken
     sender: Popen[str]
 
@@ -116,7 +116,7 @@ class House:
 @asynccontextmanager
 async def open_house(accounts: Sequence[Account]) -> AsyncIterator[House]:
     """A folder with stores of its own, an account at each platform, and a process that sends webhooks."""
-    with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.running(Path(folder) / "home") as stores:
+    with tempfile.TemporaryDirectory(prefix="hermes-") as folder, embedded.run_servers(Path(folder) / "home") as stores:
         (Path(folder) / "script.toml").write_text(SCRIPT, encoding="utf-8")
         environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("HERMES_", "ANTHROPIC_", "OPENAI_"))},

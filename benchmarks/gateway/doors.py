@@ -76,7 +76,7 @@ def hermes(upstream: int, folder: Path) -> Iterator[Door]:
     port = free_port()
     config = folder / "hermes.toml"
     config.write_text(hermes_toml(upstream), encoding="utf-8")
-    with embedded.running(folder / "home") as stores:
+    with embedded.run_servers(folder / "home") as stores:
         environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith("HERMES_")},
             "HERMES_CONFIG": str(config),

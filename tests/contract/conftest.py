@@ -5,7 +5,7 @@ import pytest
 from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform
 
@@ -20,5 +20,5 @@ def keyring() -> Keyring:
 async def user(database: Database, keyring: Keyring) -> User:
     """Somebody who wrote to the account `bali` on Telegram."""
     async with database.begin() as tx:
-        user, _ = await PostgresPeople(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, "42", state=UserState.ACTIVE)
+        user, _ = await PostgresUsers(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, "42", state=UserState.ACTIVE)
     return user

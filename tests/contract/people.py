@@ -4,7 +4,7 @@ from uuid import UUID
 
 from hermes.ports.sessions import Session
 from hermes.ports.users import User
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.sessions import PostgresSessions
 
@@ -13,7 +13,7 @@ async def new_conversation(database: Database, user: User, channel_id: str) -> U
     """A conversation of this user on the account `bali`."""
     async with database.begin() as tx:
         query = "insert into conversations (account_id, platform, channel_id, user_id) values ('bali', 'telegram', %s, %s) returning id"
-        [[conversation_id]] = await (await on(tx).execute(query, [channel_id, user.id])).fetchall()
+        [[conversation_id]] = await (await connection_of(tx).execute(query, [channel_id, user.id])).fetchall()
     return UUID(str(conversation_id))
 
 

@@ -11,16 +11,16 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from structlog.testing import capture_logs
 
-from hermes.stores.redis.replies import CHANNEL, RedisReplies
+from hermes.stores.redis.answer_signals import PUBSUB_CHANNEL, RedisAnswerSignals
 
 NOWHERE = "unix:///tmp/no-such-redis.sock"
 
 
 @asynccontextmanager
-async def process(url: str, **pace: float) -> AsyncIterator[RedisReplies]:
+async def process(url: str, **pace: float) -> AsyncIterator[RedisAnswerSignals]:
     """Replies as one process has them, with a client of its own: short timeouts, no hidden second try."""
     client = Redis.from_url(url, socket_timeout=0.25, socket_connect_timeout=0.25, retry=Retry(NoBackoff(), 0))
-    replies = RedisReplies(client, **pace)
+    replies = RedisAnswerSignals(client, **pace)
     try:
         yield replies
     finally:
@@ -29,20 +29,20 @@ async def process(url: str, **pace: float) -> AsyncIterator[RedisReplies]:
 
 
 @pytest.fixture
-async def here(redis_url: str) -> AsyncIterator[RedisReplies]:
+async def here(redis_url: str) -> AsyncIterator[RedisAnswerSignals]:
     async with process(redis_url) as replies:
         yield replies
 
 
 @pytest.fixture
-async def there(redis_url: str) -> AsyncIterator[RedisReplies]:
+async def there(redis_url: str) -> AsyncIterator[RedisAnswerSignals]:
     async with process(redis_url) as replies:
         yield replies
 
 
 async def subscribers(url: str) -> int:
     async with Redis.from_url(url) as client:
-        [(_, count)] = await client.pubsub_numsub(CHANNEL)
+        [(_, count)] = await client.pubsub_numsub(PUBSUB_CHANNEL)
         return int(count)
 
 
@@ -52,7 +52,7 @@ async def until_subscribed(url: str, count: int = 1) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_an_announcement_is_heard_by_another_process(redis_url: str, here: RedisReplies, there: RedisReplies) -> None:
+async def test_an_announcement_is_heard_by_another_process(redis_url: str, here: RedisAnswerSignals, there: RedisAnswerSignals) -> None:
     turn_id = uuid4()
     async with here.listen(turn_id) as bell:
         await until_subscribed(redis_url)
@@ -62,7 +62,7 @@ async def test_an_announcement_is_heard_by_another_process(redis_url: str, here:
         assert await bell.ring(0.05) is False
 
 
-async def test_a_ring_that_came_before_the_wait_is_not_lost(redis_url: str, here: RedisReplies, there: RedisReplies) -> None:
+async def test_a_ring_that_came_before_the_wait_is_not_lost(redis_url: str, here: RedisAnswerSignals, there: RedisAnswerSignals) -> None:
     turn_id, other = uuid4(), uuid4()
     async with here.listen(turn_id) as bell, here.listen(other) as later:
         await until_subscribed(redis_url)
@@ -74,7 +74,7 @@ async def test_a_ring_that_came_before_the_wait_is_not_lost(redis_url: str, here
 
 
 async def test_many_turns_wait_at_once_over_one_connection_and_each_hears_its_own(
-    redis_url: str, here: RedisReplies, there: RedisReplies
+    redis_url: str, here: RedisAnswerSignals, there: RedisAnswerSignals
 ) -> None:
     turns = [uuid4() for _ in range(200)]
     answered = set(turns[::2])
@@ -105,7 +105,7 @@ async def test_many_turns_wait_at_once_over_one_connection_and_each_hears_its_ow
     assert heard == answered
 
 
-async def test_two_who_wait_for_one_turn_both_hear_it(redis_url: str, here: RedisReplies, there: RedisReplies) -> None:
+async def test_two_who_wait_for_one_turn_both_hear_it(redis_url: str, here: RedisAnswerSignals, there: RedisAnswerSignals) -> None:
     turn_id = uuid4()
     async with here.listen(turn_id) as one, here.listen(turn_id) as two:
         await until_subscribed(redis_url)
@@ -114,7 +114,7 @@ async def test_two_who_wait_for_one_turn_both_hear_it(redis_url: str, here: Redi
         assert await asyncio.gather(one.ring(5.0), two.ring(5.0)) == [True, True]
 
 
-async def test_nothing_is_kept_of_who_stopped_waiting(redis_url: str, here: RedisReplies) -> None:
+async def test_nothing_is_kept_of_who_stopped_waiting(redis_url: str, here: RedisAnswerSignals) -> None:
     async with here.listen(uuid4()):
         pass
     assert here._bells == {}
@@ -135,7 +135,9 @@ async def test_without_redis_a_bell_just_never_rings_and_nobody_is_told_off() ->
     ]
 
 
-async def test_after_a_cut_connection_everybody_looks_once_and_hears_again(redis_url: str, here: RedisReplies, there: RedisReplies) -> None:
+async def test_after_a_cut_connection_everybody_looks_once_and_hears_again(
+    redis_url: str, here: RedisAnswerSignals, there: RedisAnswerSignals
+) -> None:
     turn_id = uuid4()
     async with here.listen(turn_id) as bell, Redis.from_url(redis_url) as nemesis:
         await until_subscribed(redis_url)
@@ -147,7 +149,7 @@ async def test_after_a_cut_connection_everybody_looks_once_and_hears_again(redis
         assert await bell.ring(5.0) is True
 
 
-async def test_a_connection_that_does_not_answer_is_replaced(redis_url: str, there: RedisReplies) -> None:
+async def test_a_connection_that_does_not_answer_is_replaced(redis_url: str, there: RedisAnswerSignals) -> None:
     turn_id = uuid4()
     async with process(redis_url, idle_s=0.1) as here, here.listen(turn_id) as bell, Redis.from_url(redis_url) as nemesis:
         await until_subscribed(redis_url)
@@ -168,11 +170,11 @@ async def test_a_quiet_connection_is_kept(redis_url: str) -> None:
         assert await bell.ring(0.5) is False, "no new subscription, so no ring"
 
 
-async def test_what_is_no_announcement_is_ignored(redis_url: str, here: RedisReplies, there: RedisReplies) -> None:
+async def test_what_is_no_announcement_is_ignored(redis_url: str, here: RedisAnswerSignals, there: RedisAnswerSignals) -> None:
     turn_id = uuid4()
     async with here.listen(turn_id) as bell, Redis.from_url(redis_url) as stranger:
         await until_subscribed(redis_url)
         await bell.ring(0.05)
-        await stranger.publish(CHANNEL, b"\xff not a turn")
+        await stranger.publish(PUBSUB_CHANNEL, b"\xff not a turn")
         await there.announce(turn_id)
         assert await bell.ring(5.0) is True

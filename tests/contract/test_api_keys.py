@@ -8,8 +8,8 @@ import pytest
 
 from hermes.ports.api_keys import ApiKey
 from hermes.ports.errors import IdempotencyKeyReused, NotFound
-from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresPromises
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresIdempotencyKeys
+from hermes.stores.postgres.database import Database, connection_of
 
 
 async def create(database: Database, name: str = "shop", account: str = "api") -> tuple[ApiKey, str]:
@@ -33,7 +33,7 @@ async def test_a_key_lets_its_holder_in_and_nobody_else(database: Database) -> N
 async def test_the_database_does_not_know_the_secret(database: Database) -> None:
     _, secret = await create(database)
     async with database.begin() as tx:
-        rows = str(await (await on(tx).execute("select api_keys::text from api_keys")).fetchall())
+        rows = str(await (await connection_of(tx).execute("select api_keys::text from api_keys")).fetchall())
     assert secret not in rows
     assert secret.encode().hex() not in rows
 
@@ -52,7 +52,7 @@ async def test_a_revoked_key_lets_nobody_in(database: Database, by: str) -> None
 async def test_a_key_whose_row_is_locked_is_found_all_the_same(database: Database) -> None:
     (one, one_secret), (two, two_secret) = await create(database, "one"), await create(database, "two")
     async with asyncio.timeout(10), database.begin() as elsewhere:
-        await on(elsewhere).execute("select from api_keys where id = %s for update", [one.id])
+        await connection_of(elsewhere).execute("select from api_keys where id = %s for update", [one.id])
         async with database.begin() as tx:
             assert await PostgresApiKeys().find(tx, [one_secret, two_secret]) == {one_secret: one, two_secret: two}
     async with database.begin() as tx:
@@ -85,12 +85,12 @@ async def test_the_database_does_not_know_what_a_client_called_its_request(datab
     key, _ = await create(database)
     await keep(database, key, uuid4(), name="order of Mrs Smith")
     async with database.begin() as tx:
-        assert "Smith" not in str(await (await on(tx).execute("select promises::text from promises")).fetchall())
+        assert "Smith" not in str(await (await connection_of(tx).execute("select promises::text from promises")).fetchall())
 
 
 async def keep(database: Database, key: ApiKey, turn_id: UUID, *, name: str = "k", digest: bytes = b"body") -> UUID:
     async with database.begin() as tx:
-        return await PostgresPromises(ttl_s=60).keep(tx, key.id, name, digest, turn_id)
+        return await PostgresIdempotencyKeys(ttl_s=60).keep(tx, key.id, name, digest, turn_id)
 
 
 async def test_the_first_request_decides_the_turn(database: Database) -> None:
@@ -119,9 +119,9 @@ async def test_after_its_time_a_key_may_be_used_again(database: Database) -> Non
     first, second = uuid4(), uuid4()
     await keep(database, key, first)
     async with database.begin() as tx:
-        assert await PostgresPromises(ttl_s=60).clean(tx) == 0
-        await on(tx).execute("update promises set created_at = now() - interval '61 s'")
+        assert await PostgresIdempotencyKeys(ttl_s=60).clean(tx) == 0
+        await connection_of(tx).execute("update promises set created_at = now() - interval '61 s'")
     assert await keep(database, key, second, digest=b"other body") == second
     async with database.begin() as tx:
-        await on(tx).execute("update promises set created_at = now() - interval '61 s'")
-        assert await PostgresPromises(ttl_s=60).clean(tx) == 1
+        await connection_of(tx).execute("update promises set created_at = now() - interval '61 s'")
+        assert await PostgresIdempotencyKeys(ttl_s=60).clean(tx) == 1

@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
 from hermes.ports.breakers import Admission, BreakerChange, Breakers, BreakerTransition, ChannelName
-from hermes.stores.memory.breakers import MemoryBreakers
 from hermes.stores.redis.breakers import RedisBreakers
+from hermes.testing.memory.breakers import MemoryBreakers
 from hermes.turn import Platform
 
 BOT = ChannelName(Platform.TELEGRAM, "bali")

@@ -28,12 +28,12 @@ from hermes.ports.errors import StoreUnavailable
 from hermes.ports.model_calls import CallOutcome, CallSource, DayTotals, ModelCall
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import User
-from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
 from hermes.stores.postgres.database import Database
-from hermes.stores.redis.batch import Batch
+from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.counters import CEILING_MICRO_USD, GENERATION, SCRIPTS
-from hermes.stores.redis.spend import RedisSpend
+from hermes.stores.redis.counters import GENERATION_KEY, KILL_SWITCH_MICRO_USD, SCRIPTS
+from hermes.stores.redis.global_spend import RedisGlobalSpend
+from hermes.stores.redis.script_batch import ScriptBatch
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SUNDAY = NOON.date()
@@ -70,7 +70,7 @@ class Bell:
         return [(facts["user_id"], facts["window"], facts["percent"]) for _, facts in self.rung]
 
 
-class CountingCalls(PostgresCalls):
+class CountingCalls(PostgresModelCalls):
     """Counts the rebuilds, and makes them wait until `may_go`."""
 
     def __init__(self) -> None:
@@ -116,7 +116,9 @@ class Process:
     def __post_init__(self) -> None:
         shared: dict[str, Any] = {"alerts": self.alerts, "clock": self.clock}
         self.budgets = RedisBudgets(self.redis, self.sql, self.calls, **shared, longest_pause_s=0.05)
-        self.spend = RedisSpend(self.redis, self.sql, self.calls, latches=PostgresLatches(), **shared, poll_s=0.1, wait_s=1.0)
+        self.spend = RedisGlobalSpend(
+            self.redis, self.sql, self.calls, latches=PostgresKillSwitchRecords(), **shared, poll_s=0.1, wait_s=1.0
+        )
 
     async def reserve(self, user_id: UUID, tokens: int, *, day: int = DAY, month: int = MONTH, lease_s: float = LEASE_S) -> BudgetHold:
         return await self.budgets.reserve(user_id, day_limit=day, month_limit=month, tokens=tokens, lease_s=lease_s)
@@ -321,7 +323,7 @@ async def test_every_key_has_a_date_and_an_end(here: Process, ann: UUID) -> None
     await here.spend.admit(100)
     await here.spend.add(5)
     left = {key.decode(): await here.redis.ttl(key) for key in await here.redis.keys()}
-    assert left.pop(GENERATION) == -1
+    assert left.pop(GENERATION_KEY) == -1
     assert {key: round(ttl / 86_400, 1) for key, ttl in left.items()} == {
         f"hermes:budgets:{ann}:2026-11": 18.5,
         f"hermes:budgets:{ann}:2026-11:leases": 18.5,
@@ -520,9 +522,9 @@ async def test_counters_of_another_generation_are_not_believed(here: Process, th
     await here.spend.admit(None)
     await here.redis.hset(f"hermes:budgets:{ann}:2026-11", mapping={"used": 1, "used:15": 1})  # as an old copy of the disk would have it
     await here.redis.set(COUNTER, 1)
-    await here.redis.delete(GENERATION)
+    await here.redis.delete(GENERATION_KEY)
     if lost:  # all of it from the disk of a server that was stopped, and of one piece
-        await here.redis.set(GENERATION, lost)
+        await here.redis.set(GENERATION_KEY, lost)
         for counters in (f"hermes:budgets:{ann}:2026-11", "hermes:budgets:global:2026-11-15"):
             await here.redis.hset(counters, "generation", lost)
     assert await there.used(ann) == (600, 100, 5, 600, 100)  # reservations that Redis still has are kept
@@ -616,7 +618,7 @@ async def test_a_redis_that_hangs_for_longer_refuses_and_nothing_stays_reserved(
     assert await here.used(ann) == (0, 1, 0, 0, 1)
 
 
-class Lossy(Batch):
+class Lossy(ScriptBatch):
     """The way to Redis on which replies to reservations get lost, or the reservations come late."""
 
     def __init__(self, redis: Redis, *, lost: int = 0, late: int = 0) -> None:
@@ -717,7 +719,7 @@ async def test_what_is_owed_is_bounded_and_the_rest_is_in_sql(cut_off: tuple[Pro
     wire.plug_in()
     await until_paid(budgets)
     assert await there.used(ann) == (60, 100, 0, 60, 100)
-    await there.redis.delete(GENERATION)
+    await there.redis.delete(GENERATION_KEY)
     there.clock.move(seconds=61)
     assert await there.used(ann) == (90, 0, 0, 90, 0)
 
@@ -1014,7 +1016,7 @@ async def test_neither_a_new_day_nor_a_flush_releases_the_kill_switch(here: Proc
     await here.redis.flushall()
     assert [await paused(here), await paused(there)] == [("kill switch", None)] * 2
     await here.spend.add(5)
-    assert await here.redis.get("agnt:global_spend:2026-11-16") == str(CEILING_MICRO_USD + 5).encode()
+    assert await here.redis.get("agnt:global_spend:2026-11-16") == str(KILL_SWITCH_MICRO_USD + 5).encode()
 
 
 async def test_only_a_person_releases_it_and_then_the_counter_says_what_was_spent(here: Process, there: Process, ann: UUID) -> None:
@@ -1082,9 +1084,9 @@ async def test_nothing_is_admitted_before_the_latch_was_read_and_what_was_read_s
 
 
 async def test_a_ceiling_that_was_set_by_hand_holds_until_midnight(here: Process) -> None:
-    await here.redis.set(COUNTER, CEILING_MICRO_USD)
+    await here.redis.set(COUNTER, KILL_SWITCH_MICRO_USD)
     assert await paused(here) == ("kill switch", MONDAY_MIDNIGHT)
-    await here.redis.delete(GENERATION)
+    await here.redis.delete(GENERATION_KEY)
     assert await paused(here) == ("kill switch", MONDAY_MIDNIGHT)
     here.clock.moment = MONDAY_MIDNIGHT
     await here.spend.admit(None)

@@ -8,8 +8,8 @@ from redis.asyncio import Redis
 from hermes.ports.users import User, UserState
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.people import PostgresPeople
-from hermes.stores.redis.cache import RedisCache
+from hermes.stores.postgres.users import PostgresUsers
+from hermes.stores.redis.cache import RedisAnswerCache
 from hermes.turn import Platform
 
 
@@ -20,11 +20,11 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
-def cache(redis: Redis, database: Database, keyring: Keyring) -> RedisCache:
-    return RedisCache(redis, database, keyring, ttl_s=60)
+def cache(redis: Redis, database: Database, keyring: Keyring) -> RedisAnswerCache:
+    return RedisAnswerCache(redis, database, keyring, ttl_s=60)
 
 
-async def test_what_was_put_is_there_for_a_while(cache: RedisCache, redis: Redis, user: User) -> None:
+async def test_what_was_put_is_there_for_a_while(cache: RedisAnswerCache, redis: Redis, user: User) -> None:
     await cache.put(user.id, "k", b"an answer")
     assert (await cache.get(user.id, "k"), await cache.get(user.id, "other")) == (b"an answer", None)
     [place] = await redis.keys("*")
@@ -33,10 +33,10 @@ async def test_what_was_put_is_there_for_a_while(cache: RedisCache, redis: Redis
 
 
 async def test_nobody_reads_what_was_kept_for_another_nor_under_another_question(
-    cache: RedisCache, redis: Redis, database: Database, keyring: Keyring, user: User
+    cache: RedisAnswerCache, redis: Redis, database: Database, keyring: Keyring, user: User
 ) -> None:
     async with database.begin() as tx:
-        other, _ = await PostgresPeople(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, "43", state=UserState.ACTIVE)
+        other, _ = await PostgresUsers(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, "43", state=UserState.ACTIVE)
     await cache.put(user.id, "k", b"an answer")
     token = await redis.get(f"hermes:cache:{user.id}:k")
     await redis.set(f"hermes:cache:{other.id}:k", token)
@@ -45,14 +45,14 @@ async def test_nobody_reads_what_was_kept_for_another_nor_under_another_question
 
 
 async def test_without_redis_or_without_a_key_nothing_is_there_and_nothing_fails(
-    cache: RedisCache, database: Database, keyring: Keyring, user: User
+    cache: RedisAnswerCache, database: Database, keyring: Keyring, user: User
 ) -> None:
     async with Redis.from_url("redis://127.0.0.1:1", socket_connect_timeout=0.2) as nowhere:
-        away = RedisCache(nowhere, database, keyring)
+        away = RedisAnswerCache(nowhere, database, keyring)
         await away.put(user.id, "k", b"x")
         assert await away.get(user.id, "k") is None
     await cache.put(user.id, "k", b"x")
     async with database.begin() as tx:
-        await PostgresPeople(keyring).forget(tx, user.id)
+        await PostgresUsers(keyring).forget(tx, user.id)
     assert await cache.get(user.id, "k") is None
     await cache.put(user.id, "k", b"y")

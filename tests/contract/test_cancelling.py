@@ -28,14 +28,14 @@ from hermes.gateway.fleet import Fleet
 from hermes.ports.users import User, UserState
 from hermes.router.chores import Chore, ChoreScheduler
 from hermes.stores.postgres.agents import PostgresAgents
-from hermes.stores.postgres.calls import PostgresCalls
 from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
+from hermes.stores.postgres.chores import PostgresChores
 from hermes.stores.postgres.database import Database
+from hermes.stores.postgres.job_queue import TURNS, OwnedJobManager, RunningJobs, new_app, open_job_queue
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.rota import PostgresRota
-from hermes.stores.postgres.work import TURNS, OwnJobs, Shift, new_app, open_work
-from hermes.stores.redis.budgets import Charge, RedisBudgets
-from hermes.stores.redis.replies import RedisReplies
+from hermes.stores.postgres.model_calls import PostgresModelCalls
+from hermes.stores.redis.answer_signals import RedisAnswerSignals
+from hermes.stores.redis.budgets import BudgetCharge, RedisBudgets
 from hermes.tasks import end_tasks
 from hermes.turn import Platform
 from tests.cancelling import Moment, cancelled_at, deaf
@@ -70,12 +70,12 @@ async def ends_wherever_cancelled(begin: Begin, *, places: int, rounds: int = 1,
 
 async def test_the_reader_of_replies_ends_after_one_cancellation_wherever_it_comes(redis: Redis) -> None:
     # A thousand times: 25 awaits are several pings of a connection that is quiet for a thousandth of a second.
-    await ends_wherever_cancelled(lambda: RedisReplies(redis, idle_s=0.001)._read(), places=25, rounds=20)
+    await ends_wherever_cancelled(lambda: RedisAnswerSignals(redis, idle_s=0.001)._read(), places=25, rounds=20)
 
 
 async def test_listening_ends_at_once_wherever_the_reader_is(redis: Redis) -> None:
     for steps in range(100):
-        replies = RedisReplies(redis, idle_s=0.001)
+        replies = RedisAnswerSignals(redis, idle_s=0.001)
         async with replies.listen(uuid4()):
             for _ in range(steps):
                 await asyncio.sleep(0)
@@ -87,10 +87,10 @@ async def test_listening_ends_at_once_wherever_the_reader_is(redis: Redis) -> No
 
 async def test_what_sends_owed_charges_ends_after_one_cancellation_wherever_it_comes(redis: Redis, database: Database, user: User) -> None:
     async def replay() -> None:
-        budgets = RedisBudgets(redis, database, PostgresCalls(), alerts=Bell(), clock=HandClock())
+        budgets = RedisBudgets(redis, database, PostgresModelCalls(), alerts=Bell(), clock=HandClock())
         hold = await budgets.reserve(user.id, day_limit=DAY, month_limit=MONTH, tokens=1, lease_s=LEASE_S)
         while True:  # it has an end where nothing is owed any more
-            budgets._owed[hold.id] = Charge(hold, 0, 0)
+            budgets._owed[hold.id] = BudgetCharge(hold, 0, 0)
             await budgets._replay()
 
     await ends_wherever_cancelled(replay, places=50)
@@ -125,23 +125,23 @@ async def test_what_follows_ends_when_its_connection_dies_together_with_the_canc
 
 
 async def test_a_worker_ends_after_one_cancellation_wherever_it_comes(database: Database) -> None:
-    async with open_work(database) as work:
+    async with open_job_queue(database) as work:
 
         async def serve() -> None:
             app = new_app(work._app.connector)
-            app.task(name="turn", queue=TURNS, pass_context=True)(Shift().tracked(Recorder().turn))
+            app.task(name="turn", queue=TURNS, pass_context=True)(RunningJobs().track(Recorder().turn))
             await work._serve(app, TURNS, 2, QUICK)
 
         # What it waits for comes when it is told to stop, and not before.
         await ends_wherever_cancelled(serve, places=1, moments=[Moment.WAITING])
         await ends_wherever_cancelled(lambda: work.run(Recorder(), QUICK), places=1, moments=[Moment.WAITING])
-        await ends_wherever_cancelled(lambda: work._sweep(Shift(), replace(QUICK, sweep_s=0.0), None), places=60)
+        await ends_wherever_cancelled(lambda: work._sweep(RunningJobs(), replace(QUICK, sweep_s=0.0), None), places=60)
 
 
 async def test_a_worker_whose_start_loses_the_cancellation_ends(database: Database) -> None:
     starting, has_answer = asyncio.Event(), asyncio.Event()
 
-    class DeafAtTheStart(OwnJobs):
+    class DeafAtTheStart(OwnedJobManager):
         async def register_worker(self) -> int:
             starting.set()
             with suppress(asyncio.CancelledError):  # as where the pool's connection comes in the same moment
@@ -149,7 +149,7 @@ async def test_a_worker_whose_start_loses_the_cancellation_ends(database: Databa
             await has_answer.wait()
             return await super().register_worker()
 
-    async with open_work(database) as work:
+    async with open_job_queue(database) as work:
         app = new_app(work._app.connector)
         app.job_manager = DeafAtTheStart(work._app.connector)
         serving = asyncio.create_task(work._serve(app, TURNS, 2, QUICK))
@@ -166,11 +166,11 @@ async def test_a_worker_whose_start_loses_the_cancellation_ends(database: Databa
 async def test_a_chore_ends_after_one_cancellation_wherever_it_comes(database: Database) -> None:
     async def do(_: object) -> None:
         async with database.begin() as tx:
-            await PostgresRota().take(tx, "other", 0, lease_s=1)
+            await PostgresChores().take(tx, "other", 0, lease_s=1)
 
     async def work() -> None:
         while True:
-            clockwork = ChoreScheduler(database, PostgresRota(), [Chore(name="c", every_s=0.001, do=do)], lease_s=0.01)
+            clockwork = ChoreScheduler(database, PostgresChores(), [Chore(name="c", every_s=0.001, do=do)], lease_s=0.01)
             await clockwork.tick(NOON + timedelta(seconds=1))
             await clockwork.aclose()
 
@@ -203,7 +203,7 @@ async def test_what_polls_a_platform_ends_after_one_cancellation_wherever_it_com
 
 @pytest.mark.parametrize("times", [1, 3])
 async def test_what_waits_for_a_deaf_reader_does_not_wait_for_ever(redis: Redis, times: int) -> None:
-    replies = RedisReplies(redis)
+    replies = RedisAnswerSignals(redis)
     replies._reader = asyncio.create_task(deaf(asyncio.Event().wait(), times))
     await asyncio.sleep(0)
     async with asyncio.timeout(times + SOON_S):

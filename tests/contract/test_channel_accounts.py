@@ -5,7 +5,7 @@ import pytest
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.ports.errors import NotFound
 from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform
@@ -48,14 +48,14 @@ async def test_the_mark_is_another_one_after_every_change(database: Database, ac
 async def test_what_opens_an_account_is_sealed_and_gone_when_it_is_removed(database: Database, accounts: PostgresChannelAccounts) -> None:
     async with database.begin() as tx:
         await accounts.put(tx, BOT)
-        [[sealed]] = await (await on(tx).execute("select about from channel_accounts")).fetchall()
+        [[sealed]] = await (await connection_of(tx).execute("select about from channel_accounts")).fetchall()
         assert b"secret" not in bytes(sealed)
         assert await accounts.remove(tx, BOT.platform, BOT.account)
         assert not await accounts.remove(tx, BOT.platform, BOT.account)
         assert await accounts.list(tx) == []
         with pytest.raises(NotFound):
             await accounts.get(tx, BOT.platform, BOT.account)
-        [[keys]] = await (await on(tx).execute("select count(*) from data_keys where user_id = %s", [BOT.id])).fetchall()
+        [[keys]] = await (await connection_of(tx).execute("select count(*) from data_keys where user_id = %s", [BOT.id])).fetchall()
     assert keys == 0
 
 
@@ -66,7 +66,7 @@ async def test_an_account_that_cannot_be_opened_is_left_out_and_the_others_are_t
     async with database.begin() as tx:
         await accounts.put(tx, BOT)
         await accounts.put(tx, second)
-        await on(tx).execute("update channel_accounts set about = '\\x00' where platform = 'whatsapp'")
+        await connection_of(tx).execute("update channel_accounts set about = '\\x00' where platform = 'whatsapp'")
         assert await accounts.list(tx) == [BOT]
         stranger = PostgresChannelAccounts(Keyring(MasterKeys.parse([new_master_key()])))
         assert await stranger.list(tx) == []

@@ -9,9 +9,9 @@ import pytest
 
 from hermes.ports.chores import ChoreLease, Chores
 from hermes.ports.transactions import Transaction, Transactions
-from hermes.stores.memory import MemoryRota, MemoryTransactions
-from hermes.stores.postgres.database import Database, on
-from hermes.stores.postgres.rota import PostgresRota
+from hermes.stores.postgres.chores import PostgresChores
+from hermes.stores.postgres.database import Database, connection_of
+from hermes.testing.memory import MemoryChores, MemoryTransactions
 
 
 @dataclass
@@ -43,14 +43,14 @@ def house(request: pytest.FixtureRequest) -> House:
         async def wait() -> None:
             now[0] += 61
 
-        return House(MemoryRota(clock=lambda: now[0]), MemoryTransactions(), wait)
+        return House(MemoryChores(clock=lambda: now[0]), MemoryTransactions(), wait)
     database: Database = request.getfixturevalue("database")
 
     async def rewind() -> None:
         async with database.begin() as tx:
-            await on(tx).execute("update chores set held_until = held_until - interval '61 s'")
+            await connection_of(tx).execute("update chores set held_until = held_until - interval '61 s'")
 
-    return House(PostgresRota(), database, rewind)
+    return House(PostgresChores(), database, rewind)
 
 
 async def test_one_of_all_who_look_gets_a_chore(house: House) -> None:

@@ -14,11 +14,11 @@ from hermes.ports.errors import UserErased
 from hermes.ports.graphs import GraphEntry
 from hermes.ports.model_calls import CallOutcome, CallSource, ModelCall
 from hermes.ports.users import User, UserState
-from hermes.stores.postgres.chats import PostgresChats
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.client_chats import PostgresClientChats
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Platform
 
 
@@ -55,15 +55,15 @@ class House:
     async def moved(self, session_id: UUID) -> None:
         """Somebody wrote in the chat, so its list is another one."""
         async with self.database.begin() as tx:
-            await on(tx).execute("update sessions set head = 'elsewhere' where id = %s", [session_id])
+            await connection_of(tx).execute("update sessions set head = 'elsewhere' where id = %s", [session_id])
 
 
 @pytest.fixture
 async def house(database: Database, keyring: Keyring, user: User) -> House:
     async with database.begin() as tx:
-        other, _ = await PostgresPeople(keyring).find_or_create(tx, "shop", Platform.COMPLETIONS, "bob", state=UserState.ACTIVE)
-        await on(tx).execute("insert into accounts (id) values ('shop') on conflict do nothing")
-    return House(database, PostgresChats(database, keyring), user.id, other.id)
+        other, _ = await PostgresUsers(keyring).find_or_create(tx, "shop", Platform.COMPLETIONS, "bob", state=UserState.ACTIVE)
+        await connection_of(tx).execute("insert into accounts (id) values ('shop') on conflict do nothing")
+    return House(database, PostgresClientChats(database, keyring), user.id, other.id)
 
 
 async def test_a_chat_is_found_by_a_list_that_ends_with_its_response(house: House) -> None:
@@ -176,7 +176,7 @@ async def test_the_database_does_not_tell_what_was_said(house: House) -> None:
         await house.begin(user("secret"), said("very secret"), user_id=owner)
     mark = marks(user("secret"), said("very secret"))[0]
     async with house.database.begin() as tx:
-        rows = await (await on(tx).execute("select shown, whole, echo from door_samples")).fetchall()
+        rows = await (await connection_of(tx).execute("select shown, whole, echo from door_samples")).fetchall()
     first, second = rows
     assert not {*first} & {*second}, "equal words of two users look different"
     assert not {*first, *second} & {mark.shown[:16], mark.whole[:16], mark.echo[:16]}
@@ -185,7 +185,7 @@ async def test_the_database_does_not_tell_what_was_said(house: House) -> None:
 async def test_for_a_deleted_user_there_is_nothing(house: House, keyring: Keyring) -> None:
     await house.begin(user("one"), said("1"))
     async with house.database.begin() as tx:
-        await PostgresPeople(keyring).forget(tx, house.alice)
+        await PostgresUsers(keyring).forget(tx, house.alice)
     with pytest.raises(UserErased):
         await house.find(user("one"), said("1"))
     with pytest.raises(UserErased):
@@ -220,7 +220,7 @@ def entries(*messages: dict[str, Any], sample_id: str) -> list[GraphEntry]:
 
 async def rows(house: House) -> list[tuple[Any, ...]]:
     async with house.database.begin() as tx:
-        return await (await on(tx).execute("select id, session_id, micro_usd from calls order by created_at")).fetchall()
+        return await (await connection_of(tx).execute("select id, session_id, micro_usd from calls order by created_at")).fetchall()
 
 
 async def test_a_chat_is_begun_and_goes_on_with_its_call_in_one_stroke(house: House, keyring: Keyring) -> None:
@@ -274,4 +274,4 @@ async def test_a_known_sample_is_not_written_again_in_one_stroke(house: House) -
 async def test_an_answer_that_says_nothing_leaves_no_mark(house: House) -> None:
     await house.chats.add(house.alice, None, entries(user("one"), said(""), sample_id="a"), None, call_of(house))
     async with house.database.begin() as tx:
-        assert await (await on(tx).execute("select count(*) from door_samples")).fetchone() == (0,)
+        assert await (await connection_of(tx).execute("select count(*) from door_samples")).fetchone() == (0,)

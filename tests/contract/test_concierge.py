@@ -15,12 +15,18 @@ from hermes.ports.errors import NotFound
 from hermes.ports.tools import EffectRecord, EffectRecords, Offers, PendingOffer, ToolCall, ToolUser
 from hermes.ports.transactions import Transactions
 from hermes.ports.users import User, UserState
-from hermes.stores.postgres.concierge_desk import PostgresBookings, PostgresNutrition, PostgresOrders, PostgresReminders, PostgresWatchers
-from hermes.stores.postgres.concierge_effects import PostgresOffers, PostgresOutcomes
-from hermes.stores.postgres.concierge_shelf import PostgresProducts, PostgresVenues
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
+from hermes.stores.postgres.concierge_records import (
+    PostgresBookings,
+    PostgresNutrition,
+    PostgresOrders,
+    PostgresPriceWatchers,
+    PostgresReminders,
+)
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.tools.concierge import Concierge, concierge_tools
 from hermes.tools.concierge.tables import Stocked, sample_products, sample_venues, stock
 from hermes.tools.executor import Toolbox
@@ -46,7 +52,7 @@ class House:
 
     async def rows(self, query: str) -> list[Any]:
         async with self.database.begin() as tx:
-            return await (await on(tx).execute(query.encode())).fetchall()
+            return await (await connection_of(tx).execute(query.encode())).fetchall()
 
 
 @pytest.fixture
@@ -56,7 +62,7 @@ async def house(database: Database, keyring: Keyring, user: User) -> House:
         bookings=PostgresBookings(keyring),
         reminders=PostgresReminders(keyring),
         products=PostgresProducts(),
-        watchers=PostgresWatchers(),
+        watchers=PostgresPriceWatchers(),
         nutrition=PostgresNutrition(keyring),
         orders=PostgresOrders(keyring),
         notebook=MemoryNotebook(),
@@ -66,7 +72,7 @@ async def house(database: Database, keyring: Keyring, user: User) -> House:
         own=concierge_tools(concierge),
         gate_=Gate(),
         transactions=database,
-        outcomes=PostgresOutcomes(keyring),
+        outcomes=PostgresEffectRecords(keyring),
         offers=PostgresOffers(keyring),
         scan=lambda _: None,
     )
@@ -89,7 +95,7 @@ def effects(request: pytest.FixtureRequest) -> Effects:
         memory = MemoryTransactions()
         return MemoryOutcomes(memory), MemoryOffers(memory), memory, somebody()
     user, keyring = request.getfixturevalue("user"), request.getfixturevalue("keyring")
-    return PostgresOutcomes(keyring), PostgresOffers(keyring), request.getfixturevalue("database"), somebody(user.id)
+    return PostgresEffectRecords(keyring), PostgresOffers(keyring), request.getfixturevalue("database"), somebody(user.id)
 
 
 async def test_an_effect_is_begun_once_and_its_first_outcome_stands(effects: Effects) -> None:
@@ -298,7 +304,7 @@ async def test_a_visit_is_rated_afterwards(house: House) -> None:
 async def test_nobody_sees_the_bookings_of_others(house: House) -> None:
     code = await booked(house)
     async with house.database.begin() as tx:
-        other, _ = await PostgresPeople(house.keyring).find_or_create(tx, "bali", Platform.TELEGRAM, "99", state=UserState.ACTIVE)
+        other, _ = await PostgresUsers(house.keyring).find_or_create(tx, "bali", Platform.TELEGRAM, "99", state=UserState.ACTIVE)
     stranger = somebody(other.id)
     assert await house.ask("check_booking", stranger, code=code) == f"Error: the user has no booking {code!r}; get_user_bookings lists them"
     assert await house.ask("get_user_bookings", stranger, which="all") == "The user has no bookings."
@@ -315,7 +321,7 @@ async def test_words_are_sealed_and_gone_with_the_user(house: House) -> None:
         assert "secret" not in text
         assert "Fried" not in text
     async with house.database.begin() as tx:
-        await PostgresPeople(house.keyring).forget(tx, house.user.user_id)
+        await PostgresUsers(house.keyring).forget(tx, house.user.user_id)
     for table in ("bookings", "reminders", "orders", "tool_effects", "tool_offers", "meals"):
         assert await house.rows(f"table {table}") == []
     async with house.database.begin() as tx:

@@ -18,7 +18,7 @@ from hermes.ports.credits import Balance, Credits
 from hermes.ports.errors import NotFound, OutOfCredit, PortError
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.credits import PostgresCredits
-from hermes.stores.postgres.database import Database, on, open_database
+from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
 from tests.contract.credit_machine import Bench, CreditMachine
@@ -51,13 +51,15 @@ async def crowd(database_url: str) -> AsyncIterator[Database]:
 
 async def newcomer(database: Database) -> UUID:
     async with database.begin() as tx:
-        made = await on(tx).execute("insert into users (state, referral_code) values ('active', %s) returning id", [secrets.token_hex(8)])
+        made = await connection_of(tx).execute(
+            "insert into users (state, referral_code) values ('active', %s) returning id", [secrets.token_hex(8)]
+        )
         return (await made.fetchall())[0][0]
 
 
 async def ledger(tx: Transaction) -> list[tuple[str, str, int]]:
     """Every entry, oldest first: its kind, its event, its amount."""
-    return await (await on(tx).execute("select kind, event, amount from credit_entries order by id")).fetchall()
+    return await (await connection_of(tx).execute("select kind, event, amount from credit_entries order by id")).fetchall()
 
 
 async def at_once(database: Database, calls: list[Callable[[Transaction], Awaitable[Any]]]) -> list[Any]:
@@ -249,12 +251,14 @@ async def test_what_is_rolled_back_never_happened(database, bank, ann):
 
 async def reserved_long_ago(tx: Transaction, user_id: UUID, turn_id: UUID, hours: int) -> None:
     """A reserve as it would have been written hours ago."""
-    await on(tx).execute(
+    await connection_of(tx).execute(
         """insert into credit_entries (user_id, event, kind, amount, turn_id, attempt, created_at)
            values (%s, %s, 'reserve', 1, %s, 1, now() - make_interval(hours => %s))""",
         [user_id, f"{turn_id}/1", turn_id, hours],
     )
-    await on(tx).execute("update credit_balances set available = available - 1, reserved = reserved + 1 where user_id = %s", [user_id])
+    await connection_of(tx).execute(
+        "update credit_balances set available = available - 1, reserved = reserved + 1 where user_id = %s", [user_id]
+    )
 
 
 async def test_old_reserves_expire_oldest_first_and_young_ones_stay(database, bank, ann, ben):
@@ -313,7 +317,7 @@ async def test_the_database_refuses_to_rewrite_the_ledger(database, bank, ann, r
         await bank.grant(tx, ann, 1, "signup:ann")
     with pytest.raises(psycopg.errors.RestrictViolation, match="append-only"):
         async with database.begin() as tx:
-            await on(tx).execute(rewrite.encode())
+            await connection_of(tx).execute(rewrite.encode())
     async with database.begin() as tx:
         assert await ledger(tx) == [("grant", "signup:ann", 1)]
 
@@ -338,8 +342,8 @@ async def test_the_database_refuses_to_pay_or_refund_two_attempts_of_a_turn(data
 
 async def write(tx: Transaction, user_id: UUID, turn_id: UUID, kind: str, attempt: int) -> None:
     """Add an entry behind the back of the store, as wrong code would. When the database refuses it, the transaction goes on."""
-    async with on(tx).transaction():
-        await on(tx).execute(
+    async with connection_of(tx).transaction():
+        await connection_of(tx).execute(
             "insert into credit_entries (user_id, event, kind, amount, turn_id, attempt) values (%s, %s, %s, 1, %s, %s)",
             [user_id, f"{turn_id}/{attempt}", kind, turn_id, attempt],
         )
@@ -353,7 +357,7 @@ async def test_the_audit_names_every_balance_and_turn_that_cannot_be(database, b
         await bank.reserve(tx, ann, TURN)
         await bank.post(tx, TURN)
         assert await bank.audit(tx) == []
-        await on(tx).execute("update credit_balances set available = 400, reserved = 2 where user_id = %s", [ann])
+        await connection_of(tx).execute("update credit_balances set available = 400, reserved = 2 where user_id = %s", [ann])
         await write(tx, ann, TURN, "reserve", attempt=2)
         await write(tx, ben, twice_open, "reserve", attempt=1)
         await write(tx, ann, twice_open, "reserve", attempt=2)

@@ -11,11 +11,11 @@ from hermes.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetter, DeadLetterQu
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import DeliveryResult, MessageBody, OutboxLengths, OutboxMessage, OutboxState
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
-from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Platform
 from tests.contract.turns import new_claim
 
@@ -201,8 +201,8 @@ async def test_after_a_week_they_are_gone(database: Database, keyring: Keyring, 
     claim = await new_claim(database, keyring)
     old, young = await bury(database, outbox, claim, "old", "young")
     async with database.begin() as tx:
-        await on(tx).execute("update outbox set died_at = now() - interval '7 days 1 s' where id = %s", [old.id])
-        await on(tx).execute("update outbox set died_at = now() - interval '6 days 23 h' where id = %s", [young.id])
+        await connection_of(tx).execute("update outbox set died_at = now() - interval '7 days 1 s' where id = %s", [old.id])
+        await connection_of(tx).execute("update outbox set died_at = now() - interval '6 days 23 h' where id = %s", [young.id])
         assert await outbox.dead_letters.purge(tx) == 1
     assert [letter.id for letter in await listed(database, outbox)] == [young.id]
 
@@ -211,7 +211,7 @@ async def test_nobody_reads_the_letters_of_somebody_who_was_deleted(database: Da
     claim = await new_claim(database, keyring)
     [parcel] = await bury(database, outbox, claim, "secret")
     async with database.begin() as tx:
-        await PostgresPeople(keyring).forget(tx, claim.user_id)
+        await PostgresUsers(keyring).forget(tx, claim.user_id)
     async with database.begin() as tx:
         with pytest.raises(UserErased):
             await outbox.dead_letters.text(tx, parcel.id)

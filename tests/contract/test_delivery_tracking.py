@@ -11,12 +11,12 @@ from hermes.ports.delivery_tracking import AnswerSource, DeliveryStatus
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
 from hermes.ports.users import UserChannel
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
-from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Platform
 from tests.contract.turns import new_claim, new_turn
 
@@ -88,7 +88,7 @@ async def test_a_receipt_that_comes_before_its_message_is_noted_waits_for_it(
     await is_sent(database, outbox, parcel)
     assert await standing(database, outbox, claim) == [("sent", ReceiptRank.READ)]
     async with database.begin() as tx:
-        assert await (await on(tx).execute("select count(*) from early_receipts")).fetchone() == (0,)
+        assert await (await connection_of(tx).execute("select count(*) from early_receipts")).fetchone() == (0,)
 
 
 async def test_receipts_of_another_account_or_platform_are_nobodys(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
@@ -145,9 +145,9 @@ async def test_receipts_that_nobody_asks_for_are_thrown_away_after_a_day(
     for number in range(2):
         await hear(database, outbox, ReceiptRank.READ, f"wamid.{number}")
     async with database.begin() as tx:
-        await on(tx).execute("update early_receipts set received_at = now() - interval '25 h' where message_id = 'wamid.0'")
+        await connection_of(tx).execute("update early_receipts set received_at = now() - interval '25 h' where message_id = 'wamid.0'")
         await outbox.tracking.take_early_receipt(tx)
-        assert await (await on(tx).execute("select message_id from early_receipts")).fetchall() == [("wamid.1",)]
+        assert await (await connection_of(tx).execute("select message_id from early_receipts")).fetchall() == [("wamid.1",)]
 
 
 # --- what was in doubt
@@ -198,7 +198,7 @@ async def test_a_try_that_was_cut_off_is_confirmed_too(database: Database, keyri
     claim, _ = await promised(database, keyring, outbox)
     await hear(database, outbox, ReceiptRank.DELIVERED, "wamid.9", channel_id="c1")
     async with database.begin() as tx:
-        await on(tx).execute("update outbox set touched_at = now() - interval '61 s'")
+        await connection_of(tx).execute("update outbox set touched_at = now() - interval '61 s'")
         again = await outbox.take(tx, claim.conversation_id)
     assert again is not None
     assert (again.doubts, again.confirmed_by) == (1, "wamid.9")
@@ -244,7 +244,7 @@ async def test_a_receipt_for_a_message_that_is_known_by_now_confirms_no_other(
     await is_sent(database, outbox, first, "wamid.1")
     _, second = await promised(database, keyring, outbox)
     async with database.begin() as tx:  # as if it had come in the very moment in which the first one was settled
-        await on(tx).execute(
+        await connection_of(tx).execute(
             "insert into early_receipts (account_id, platform, message_id, channel_id, rank) values ('shop', 'rest', 'wamid.1', 'c1', 1)"
         )
     assert (await in_doubt(database, outbox, second)).confirmed_by is None
@@ -383,8 +383,8 @@ async def test_whoever_has_another_id_stays_who_they_are(database: Database, key
     async with database.begin() as tx:
         await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.SENT))
         following = await outbox.take(tx, claim.conversation_id)
-        user = await PostgresPeople(keyring).find(tx, UserChannel("shop", Platform.REST, "c9"))
-        assert await PostgresPeople(keyring).find(tx, UserChannel("shop", Platform.REST, "c1")) is None
+        user = await PostgresUsers(keyring).find(tx, UserChannel("shop", Platform.REST, "c9"))
+        assert await PostgresUsers(keyring).find(tx, UserChannel("shop", Platform.REST, "c1")) is None
     assert following is not None
     assert user is not None
     assert (following.channel_id, user.id) == ("c9", claim.user_id)
@@ -401,7 +401,7 @@ async def test_where_the_new_id_is_known_both_stay_and_what_waits_goes_there(
         await outbox.tracking.move(tx, "shop", Platform.REST, "c1", "c9")
         await outbox.settle(tx, parcel, DeliveryResult(state=OutboxState.SENT))
         following = await outbox.take(tx, claim.conversation_id)
-        user = await PostgresPeople(keyring).find(tx, UserChannel("shop", Platform.REST, "c9"))
+        user = await PostgresUsers(keyring).find(tx, UserChannel("shop", Platform.REST, "c9"))
     assert following is not None
     assert user is not None
     assert (following.channel_id, user.id) == ("c9", known.user_id)

@@ -17,8 +17,8 @@ from aiohttp import web
 from hermes.backends.http_client import HttpClient, TransportError
 from hermes.ports.embeddings import Embedding, Embeddings, EmbeddingsUnavailable
 from hermes.stores.embeddings import ApiEmbeddings, HashedEmbeddings, local_embeddings
-from hermes.stores.embeddings.hashing import hashed
-from hermes.stores.embeddings.minilm import MiniLmEmbeddings, Model
+from hermes.stores.embeddings.hashing import hash_text
+from hermes.stores.embeddings.minilm import MiniLmEmbeddings, MiniLmModel
 
 
 class Server:
@@ -33,7 +33,7 @@ class Server:
         self.asked.append((body, request.headers.get("Authorization")))
         if self.answer is not None:
             return self.answer
-        rows = [{"object": "embedding", "index": n, "embedding": [2 * x for x in hashed(text)]} for n, text in enumerate(body["input"])]
+        rows = [{"object": "embedding", "index": n, "embedding": [2 * x for x in hash_text(text)]} for n, text in enumerate(body["input"])]
         return web.json_response({"object": "list", "data": rows[::-1], "model": body["model"], "usage": {"total_tokens": 7}})
 
 
@@ -126,7 +126,7 @@ async def test_weights_that_are_not_the_known_ones_are_refused(tmp_path: Any) ->
         if contents is not None:
             wrong.write_bytes(contents)
         with pytest.raises(EmbeddingsUnavailable):
-            Model(wrong)
+            MiniLmModel(wrong)
 
 
 def test_the_best_of_this_machine_is_chosen_and_letters_where_nothing_else_is() -> None:
@@ -138,7 +138,7 @@ async def test_an_api_is_asked_in_batches_with_its_key(client: HttpClient, serve
     served, address = server
     texts = [f"text {n}" for n in range(130)]
     made = await api(client, address).embed(texts)
-    assert [each.vector for each in made] == [pytest.approx(hashed(text)) for text in texts]
+    assert [each.vector for each in made] == [pytest.approx(hash_text(text)) for text in texts]
     assert [(len(body["input"]), body["model"], body["encoding_format"], key) for body, key in served.asked] == [
         (128, "small", "float", "Bearer secret"),
         (2, "small", "float", "Bearer secret"),

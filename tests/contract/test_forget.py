@@ -13,18 +13,24 @@ from hermes.ports.errors import ClaimLost
 from hermes.ports.memories import Dream, DreamDepth, DreamKind, FactChange, FactOrigin, NewFact
 from hermes.ports.tools import PendingOffer
 from hermes.ports.users import UserChannel, UserDataCounts, UserState
-from hermes.stores.postgres.concierge_desk import PostgresBookings, PostgresNutrition, PostgresOrders, PostgresReminders, PostgresWatchers
-from hermes.stores.postgres.concierge_effects import PostgresOffers, PostgresOutcomes
-from hermes.stores.postgres.concierge_shelf import PostgresProducts, PostgresVenues
+from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
+from hermes.stores.postgres.concierge_records import (
+    PostgresBookings,
+    PostgresNutrition,
+    PostgresOrders,
+    PostgresPriceWatchers,
+    PostgresReminders,
+)
 from hermes.stores.postgres.credits import PostgresCredits
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories
 from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
-from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.tools.concierge.tables import sample_products, sample_venues
 from hermes.turn import Platform
 from tests.contract.turns import new_claim
@@ -74,24 +80,24 @@ async def live(database: Database, keyring: Keyring, channel: str) -> UUID:
         await memories.mark_forgotten(tx, who, claim.turn_id, [("allergies", ("peanut",))])
         dreams = [Dream(kind=DreamKind.INSIGHT, text="eats out on Fridays")]
         await PostgresDreams(keyring).add(tx, who, DreamDepth.DEEP, date(2026, 11, 9), dreams, now=NOW)
-        await PostgresOutcomes(keyring).begin(tx, tools, 0, "create_booking")
+        await PostgresEffectRecords(keyring).begin(tx, tools, 0, "create_booking")
         await PostgresOffers(keyring).put(tx, tools, PendingOffer("book_delivery", {"to": "home"}), valid_s=60)
         [venue] = await PostgresVenues().list(tx)
         await PostgresBookings(keyring).add(tx, who, venue, NOW + timedelta(days=1), 2, name="Alice")
         await PostgresReminders(keyring).add(tx, who, claim.turn_id, NOW, "call mum")
-        await PostgresWatchers().add(tx, who, claim.turn_id, sample_products()[0].id, 1.0)
+        await PostgresPriceWatchers().add(tx, who, claim.turn_id, sample_products()[0].id, 1.0)
         eaten = MealItem(food="tempeh", grams=100, kcal=190, protein_g=19, fat_g=11, carbs_g=9, fibre_g=0, at=NOW)
         await PostgresNutrition(keyring).log(tx, who, [eaten])
         await PostgresOrders(keyring).add(
             tx, who, OrderKind.RIDE, provider="gojek", reference="GJ-1", price=3.0, currency="USD", details={}
         )
         row = {"user_id": who, "session_id": session.id, "digest": b"0" * 16}
-        await on(tx).execute(
+        await connection_of(tx).execute(
             "insert into door_samples (user_id, session_id, length, shown, whole, echo) "
             "values (%(user_id)s, %(session_id)s, 1, %(digest)s, %(digest)s, %(digest)s)",
             row,
         )
-        await on(tx).execute(
+        await connection_of(tx).execute(
             "insert into calls (id, user_id, account_id, source, tier, model, tokens_in, tokens_out, cache_read, cache_write, "
             "cache_write_1h, micro_usd, is_estimated, cache_hit, outcome, latency_ms, day) "
             "values (%s, %s, 'shop', 'router', 'free', 'm', 1, 1, 0, 0, 0, 1, false, false, 'answered', 1, current_date)",
@@ -104,11 +110,11 @@ async def rows_of(database: Database, who: UUID) -> dict[str, int]:
     """How many rows of each table that names users name this one."""
     async with database.begin() as tx:
         named = "select table_name, column_name from information_schema.columns where table_schema = 'public' and column_name = 'user_id'"
-        tables = await (await on(tx).execute(named)).fetchall()
+        tables = await (await connection_of(tx).execute(named)).fetchall()
         tables = [(table, column) for table, column in tables if table != "open_reserves"]  # a view
         found = {}
         for table, column in tables:
-            [[count]] = await (await on(tx).execute(f"select count(*) from {table} where {column} = %s", [who])).fetchall()  # noqa: S608
+            [[count]] = await (await connection_of(tx).execute(f"select count(*) from {table} where {column} = %s", [who])).fetchall()  # noqa: S608
             found[table] = count
     return found
 
@@ -119,20 +125,20 @@ async def test_every_row_that_names_a_forgotten_user_is_gone_or_has_a_reason_to_
     before = await rows_of(database, alice)
     assert [table for table, count in before.items() if not count] == [], "a table that no test fills proves nothing"
     async with database.begin() as tx:
-        await PostgresPeople(keyring).forget(tx, alice)
-        await PostgresPeople(keyring).forget(tx, alice)
+        await PostgresUsers(keyring).forget(tx, alice)
+        await PostgresUsers(keyring).forget(tx, alice)
     after = await rows_of(database, alice)
     assert sorted(table for table, count in after.items() if count) == sorted(STAYS)
     assert {table: count for table, count in after.items() if count} == {table: before[table] for table in STAYS}
     assert await rows_of(database, ben) == before, "and nobody else's"
     async with database.begin() as tx:
-        assert await (await on(tx).execute("select count(*) from dreams")).fetchone() == (1,)
+        assert await (await connection_of(tx).execute("select count(*) from dreams")).fetchone() == (1,)
         assert await PostgresCredits().audit(tx) == []
 
 
 @pytest.mark.usefixtures("shop")
 async def test_what_is_kept_is_counted(database: Database, keyring: Keyring) -> None:
-    alice, people = await live(database, keyring, "alice"), PostgresPeople(keyring)
+    alice, people = await live(database, keyring, "alice"), PostgresUsers(keyring)
     await live(database, keyring, "ben")
     async with database.begin() as tx:
         kept = await people.kept(tx, alice)
@@ -141,7 +147,7 @@ async def test_what_is_kept_is_counted(database: Database, keyring: Keyring) -> 
 
 async def test_a_deletion_and_a_message_at_once_do_not_wait_for_each_other(database: Database, keyring: Keyring) -> None:
     """Both take the channel before its user. The other way round, one of them would be the victim of a deadlock."""
-    people, claim = PostgresPeople(keyring), await new_claim(database, keyring, channel="alice")
+    people, claim = PostgresUsers(keyring), await new_claim(database, keyring, channel="alice")
 
     async def delete() -> None:
         async with database.begin() as tx:
@@ -152,7 +158,7 @@ async def test_a_deletion_and_a_message_at_once_do_not_wait_for_each_other(datab
         deletion = asyncio.create_task(delete())
         while not await waits_for_a_lock(database):  # noqa: ASYNC110  # the server rings no bell for it
             await asyncio.sleep(0.02)
-        await on(tx).execute("set local lock_timeout = '300ms'")
+        await connection_of(tx).execute("set local lock_timeout = '300ms'")
         receipt = await PostgresInbox(keyring).accept(tx, replace(claim.envelope, event_key="second"), user, uuid4())
     await deletion
     async with database.begin() as tx:
@@ -162,12 +168,12 @@ async def test_a_deletion_and_a_message_at_once_do_not_wait_for_each_other(datab
 async def waits_for_a_lock(database: Database) -> bool:
     async with database.begin() as tx:
         asked = "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')"
-        [[is_waiting]] = await (await on(tx).execute(asked)).fetchall()
+        [[is_waiting]] = await (await connection_of(tx).execute(asked)).fetchall()
     return bool(is_waiting)
 
 
 async def test_somebody_new_on_a_forgotten_channel_inherits_nothing(database: Database, keyring: Keyring) -> None:
-    people, channel = PostgresPeople(keyring), UserChannel("shop", Platform.REST, "alice")
+    people, channel = PostgresUsers(keyring), UserChannel("shop", Platform.REST, "alice")
     claim = await new_claim(database, keyring, channel="alice")
     async with database.begin() as tx:
         await people.forget(tx, claim.user_id)
@@ -181,7 +187,7 @@ async def test_whoever_works_on_a_turn_of_somebody_who_is_held_cannot_end_it(
     database: Database, keyring: Keyring, account: str | None
 ) -> None:
     claim, other = await new_claim(database, keyring, channel="alice"), await new_claim(database, keyring, channel="ben")
-    people, inbox = PostgresPeople(keyring), PostgresInbox(keyring)
+    people, inbox = PostgresUsers(keyring), PostgresInbox(keyring)
     async with database.begin() as tx:
         await people.hold(tx, claim.user_id, account="elsewhere")
         await inbox.hold(tx, claim)
@@ -214,15 +220,15 @@ LEFT = frozenset(
 @pytest.mark.usefixtures("shop")
 async def test_who_leaves_one_account_leaves_their_own_behind_and_nothing_of_that_account(database: Database, keyring: Keyring) -> None:
     alice, ben = await live(database, keyring, "alice"), await live(database, keyring, "ben")
-    people, elsewhere = PostgresPeople(keyring), UserChannel("other", Platform.REST, "alice")
+    people, elsewhere = PostgresUsers(keyring), UserChannel("other", Platform.REST, "alice")
     async with database.begin() as tx:
         await people.link(tx, alice, elsewhere)
-        [[turn_id]] = await (await on(tx).execute("select turn_id from inbox where user_id = %s", [alice])).fetchall()
+        [[turn_id]] = await (await connection_of(tx).execute("select turn_id from inbox where user_id = %s", [alice])).fetchall()
         memories = PostgresMemories(keyring)
         said = NewFact(text="has a dog", origin=FactOrigin.SAID, source_turn=turn_id)
         [fact] = await memories.change(tx, alice, [FactChange(fact=said)], now=NOW)
         assert await memories.learnt_in(tx, alice, "shop") == {fact.id}
-        await on(tx).execute("update dreams set evidence = %s where user_id = %s", [[fact.id], alice])
+        await connection_of(tx).execute("update dreams set evidence = %s where user_id = %s", [[fact.id], alice])
         assert await people.kept(tx, alice, account="shop") == UserDataCounts(
             facts=1, conversations=1, messages=1, reminders=1, price_watchers=1
         )
@@ -234,7 +240,7 @@ async def test_who_leaves_one_account_leaves_their_own_behind_and_nothing_of_tha
         assert (await people.channels(tx, [alice]))[alice] == [elsewhere]
         assert (await people.get(tx, alice)).state is UserState.ACTIVE
         assert [fact.text for fact in await memories.all(tx, alice)] == ["vegetarian", "vegan"], "nobody knows where those come from"
-        assert await (await on(tx).execute("select count(*) from dreams where user_id = %s", [alice])).fetchone() == (0,)
+        assert await (await connection_of(tx).execute("select count(*) from dreams where user_id = %s", [alice])).fetchone() == (0,)
     after = {table: count for table, count in (await rows_of(database, alice)).items() if count}
     assert after == {**{table: before[table] for table in LEFT}, "user_channels": 1, "user_memory": 2}
     assert await rows_of(database, ben) == bens

@@ -22,11 +22,11 @@ from hermes.ports.graphs import GraphEntry
 from hermes.ports.sessions import Session
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import User
-from hermes.stores.postgres.database import Database, on
-from hermes.stores.postgres.graph_rows import Kind, Vault
+from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.users import PostgresUsers
 from tests.contract.people import new_session
 from tests.unit.graph.sessions import TOOLS, rich_session
 
@@ -60,7 +60,7 @@ class Shelf:
             found = {}
             for table in TABLES:
                 query = f"select count(*) from graph_{table} where session_id = %s"  # noqa: S608  # names of ours
-                [[found[table]]] = await (await on(tx).execute(query.encode(), [self.session.id])).fetchall()
+                [[found[table]]] = await (await connection_of(tx).execute(query.encode(), [self.session.id])).fetchall()
         return found
 
 
@@ -358,9 +358,9 @@ async def twin_of(shelf: Shelf, database: Database, keyring: Keyring, user: User
     """Another session with the same seed, so that the same messages have the same ids in it."""
     twin = await new_shelf(database, keyring, user)
     async with database.begin() as tx:
-        sealed = Vault(await keyring.of(tx, user.id), twin.session.id).seal(Kind.SEED, seed.encode())
+        sealed = SessionCipher(await keyring.of(tx, user.id), twin.session.id).seal(BodyKind.SEED, seed.encode())
         values = [sealed, shelf.session.head, twin.session.id]
-        await on(tx).execute("update sessions set seed = %s, head = %s where id = %s", values)
+        await connection_of(tx).execute("update sessions set seed = %s, head = %s where id = %s", values)
     twin.head = shelf.session.head
     return twin
 
@@ -385,7 +385,7 @@ async def test_an_edit_near_the_start_of_a_long_list_writes_what_it_replaced(she
         before = await written(tx)
         await shelf.graphs.save(tx, shelf.session.id, shelf.head, graph)
         rows = await written(tx) - before
-        [[splices]] = await (await on(tx).execute("select splices from graph_log order by id desc limit 1")).fetchall()
+        [[splices]] = await (await connection_of(tx).execute("select splices from graph_log order by id desc limit 1")).fetchall()
     assert rows == {("graph_log", "inserted"): 1, ("graph_messages", "inserted"): 2, ("graph_versions", "inserted"): 1}
     assert splices == [[1, 2, [2_001]], [1_998, 1_999, [2_002]]]
     assert (await shelf.load()).to_json() == graph.to_json()
@@ -394,7 +394,7 @@ async def test_an_edit_near_the_start_of_a_long_list_writes_what_it_replaced(she
 async def written(tx: Transaction) -> Counter[tuple[str, str]]:
     """Rows of graphs that this connection has written lately, by table and what was done."""
     query = "select relname, n_tup_ins, n_tup_upd, n_tup_del from pg_stat_xact_user_tables where relname like 'graph%'"
-    rows = await (await on(tx).execute(query)).fetchall()
+    rows = await (await connection_of(tx).execute(query)).fetchall()
     return Counter({(row[0], what): count for row in rows for what, count in zip(("inserted", "updated", "deleted"), row[1:], strict=True)})
 
 
@@ -441,7 +441,7 @@ async def bodies(shelf: Shelf) -> set[bytes]:
     async with shelf.database.begin() as tx:
         for table in ("messages", "samples", "overlays", "annotations", "chats"):
             query = f"select body from graph_{table} where session_id = %s"  # noqa: S608  # names of ours
-            found |= {body for (body,) in await (await on(tx).execute(query.encode(), [shelf.session.id])).fetchall()}
+            found |= {body for (body,) in await (await connection_of(tx).execute(query.encode(), [shelf.session.id])).fetchall()}
     return found
 
 
@@ -462,7 +462,7 @@ async def test_nothing_that_was_said_can_be_read_in_the_database(shelf: Shelf, u
     secrets += [digest for node in history_of(graph).all_nodes() for digest in (node.digest, node.digest.hex().encode())]
     async with shelf.database.begin() as tx:
         for table in ("sessions", *(f"graph_{name}" for name in TABLES)):
-            rows = await (await on(tx).cursor(binary=True).execute(f"select * from {table}".encode())).fetchall()  # noqa: S608
+            rows = await (await connection_of(tx).cursor(binary=True).execute(f"select * from {table}".encode())).fetchall()  # noqa: S608
             assert rows
             dump = b"\n".join(value if isinstance(value, bytes) else repr(value).encode() for row in rows for value in row)
             assert [secret for secret in secrets if secret in dump] == [], table
@@ -474,7 +474,7 @@ async def test_equal_messages_of_two_sessions_have_nothing_in_common(database: D
         await shelf.append(GraphEntry(says("assistant", "the same"), sample_id="the same"))
     async with database.begin() as tx:
         [addresses, names, responses] = [
-            {bytes(value) for (value,) in await (await on(tx).execute(query.encode())).fetchall()}
+            {bytes(value) for (value,) in await (await connection_of(tx).execute(query.encode())).fetchall()}
             for query in ("select address from graph_messages", "select name from graph_samples", "select response from graph_samples")
         ]
     assert (len(addresses), len(names), len(responses)) == (2, 2, 2)
@@ -582,7 +582,7 @@ async def test_the_graph_of_a_forgotten_user_cannot_be_read_or_written(shelf: Sh
     await shelf.append(GraphEntry(says("user", "Hi")))
     graph = await shelf.load()
     async with shelf.database.begin() as tx:
-        await PostgresPeople(keyring).forget(tx, user.id)
+        await PostgresUsers(keyring).forget(tx, user.id)
     graph.append(says("user", "more"))
     for attempt in (shelf.load(), shelf.append(GraphEntry(says("user", "more"))), shelf.save(graph)):
         with pytest.raises(UserErased):
@@ -595,7 +595,7 @@ async def test_rows_moved_to_another_session_do_not_open(database: Database, key
     async with database.begin() as tx:
         for table in ("messages", "log"):
             query = f"update graph_{table} set session_id = %s where session_id = %s"  # noqa: S608  # names of ours
-            await on(tx).execute(query.encode(), [other.session.id, one.session.id])
+            await connection_of(tx).execute(query.encode(), [other.session.id, one.session.id])
     with pytest.raises(DataDamaged, match="moved from another place"):
         await other.load()
 

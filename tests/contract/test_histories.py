@@ -21,9 +21,9 @@ from hermes.ports.users import User
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.redis.histories import RedisHistories, first_kept
+from hermes.stores.postgres.users import PostgresUsers
+from hermes.stores.redis.histories import RedisHistories, first_kept_index
 from tests.contract.people import new_session
 
 SCOPE = "telegram:channel:bali/42"
@@ -227,7 +227,7 @@ async def test_only_the_end_is_kept_and_it_shrinks_in_large_steps(talk: Talk) ->
     said = [f"message {number}" for number in range(21)]
     for number, text in enumerate(said):
         await talk.say(text)
-        expected = said[first_kept(number + 1, KEEP) : number + 1]
+        expected = said[first_kept_index(number + 1, KEEP) : number + 1]
         assert await talk.texts() == expected
         assert await talk.redis.llen(talk.key) == len(expected) < 2 * KEEP
     assert talk.graphs.loads == 0
@@ -236,8 +236,8 @@ async def test_only_the_end_is_kept_and_it_shrinks_in_large_steps(talk: Talk) ->
 
 
 def test_the_kept_end_has_from_n_to_2n_messages() -> None:
-    assert [first_kept(length, 4) for length in range(17)] == [0] * 8 + [4] * 4 + [8] * 4 + [12]
-    assert all(20 <= length - first_kept(length, 20) < 40 for length in range(20, 500))
+    assert [first_kept_index(length, 4) for length in range(17)] == [0] * 8 + [4] * 4 + [8] * 4 + [12]
+    assert all(20 <= length - first_kept_index(length, 20) < 40 for length in range(20, 500))
 
 
 async def test_a_longer_end_is_asked_for_after_a_change_of_settings(talk: Talk) -> None:
@@ -301,7 +301,7 @@ async def test_the_history_of_a_forgotten_user_cannot_be_read(talk: Talk, user: 
     await talk.say("one")
     before = await talk.read()
     async with talk.database.begin() as tx:
-        await PostgresPeople(talk.keyring).forget(tx, user.id)
+        await PostgresUsers(talk.keyring).forget(tx, user.id)
     with pytest.raises(UserErased):
         await talk.read()
     await talk.append(before, [{"role": "user", "content": "two"}], "f" * 64)

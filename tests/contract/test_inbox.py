@@ -11,10 +11,10 @@ import pytest
 from hermes.ports.errors import ClaimLost, InboxFull
 from hermes.ports.inbox import AcceptedMessage, Claim, InboxMessage, TurnOrigin, UnreadableMessage
 from hermes.ports.users import UserState
-from hermes.stores.postgres.database import Database, on
-from hermes.stores.postgres.inbox import PostgresInbox, decode, encode
+from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.postgres.inbox import PostgresInbox, decode_envelope, encode_envelope
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Envelope, MessageEvent, Platform
 
@@ -37,12 +37,12 @@ def inbox(keyring: Keyring) -> PostgresInbox:
 
 
 @pytest.fixture
-def people(keyring: Keyring) -> PostgresPeople:
-    return PostgresPeople(keyring)
+def people(keyring: Keyring) -> PostgresUsers:
+    return PostgresUsers(keyring)
 
 
 async def accept(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox, envelope: Envelope, turn_id: UUID | None = None
+    database: Database, people: PostgresUsers, inbox: PostgresInbox, envelope: Envelope, turn_id: UUID | None = None
 ) -> AcceptedMessage:
     async with database.begin() as tx:
         user, _ = await people.find_or_create(
@@ -65,7 +65,7 @@ async def claim_unreadable(database: Database, inbox: PostgresInbox, turn_id: UU
     return claimed
 
 
-async def test_what_is_accepted_comes_back_whole(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+async def test_what_is_accepted_comes_back_whole(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     claimed = await claim(database, inbox, receipt.turn_id)
     assert claimed is not None
@@ -81,7 +81,7 @@ async def test_what_is_accepted_comes_back_whole(database: Database, people: Pos
 
 
 async def test_a_duplicate_stores_nothing_and_returns_the_first_receipt(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox
+    database: Database, people: PostgresUsers, inbox: PostgresInbox
 ) -> None:
     first = await accept(database, people, inbox, ASKED)
     again = await accept(database, people, inbox, replace(ASKED, thread="other"))
@@ -90,13 +90,13 @@ async def test_a_duplicate_stores_nothing_and_returns_the_first_receipt(
         assert await inbox.waiting(tx) == 1
 
 
-async def test_the_same_key_at_once_is_stored_once(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+async def test_the_same_key_at_once_is_stored_once(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
     receipts = await asyncio.gather(*(accept(database, people, inbox, ASKED) for _ in range(12)))
     assert sum(receipt.is_new for receipt in receipts) == 1
     assert len({receipt.turn_id for receipt in receipts}) == 1
 
 
-async def test_the_same_key_of_another_account_is_another_message(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+async def test_the_same_key_of_another_account_is_another_message(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
     first = await accept(database, people, inbox, ASKED)
     other = await accept(database, people, inbox, replace(ASKED, account="lombok-bot"))
     assert other.is_new
@@ -104,7 +104,7 @@ async def test_the_same_key_of_another_account_is_another_message(database: Data
 
 
 async def test_messages_of_a_conversation_are_numbered_without_gaps_or_twins(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox
+    database: Database, people: PostgresUsers, inbox: PostgresInbox
 ) -> None:
     roomy = PostgresInbox(inbox._keyring, cap=1000)
     receipts = await asyncio.gather(*(accept(database, people, roomy, replace(ASKED, event_key=f"k{n}")) for n in range(30)))
@@ -112,7 +112,7 @@ async def test_messages_of_a_conversation_are_numbered_without_gaps_or_twins(
 
 
 async def test_over_the_cap_nothing_is_accepted_and_another_account_is_not_hurt(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox
+    database: Database, people: PostgresUsers, inbox: PostgresInbox
 ) -> None:
     for n in range(5):
         await accept(database, people, inbox, replace(ASKED, event_key=f"k{n}"))
@@ -124,13 +124,13 @@ async def test_over_the_cap_nothing_is_accepted_and_another_account_is_not_hurt(
         assert await inbox.waiting(tx) == 6
 
 
-async def test_an_attempt_is_counted_before_it_is_made(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+async def test_an_attempt_is_counted_before_it_is_made(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     attempts = [await claim(database, inbox, receipt.turn_id) for _ in range(3)]
     assert [(each.attempt, each.epoch) for each in attempts if each] == [(1, 1), (2, 2), (3, 3)]
 
 
-async def test_a_newer_claim_of_the_conversation_fences_the_older(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+async def test_a_newer_claim_of_the_conversation_fences_the_older(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
     one = await accept(database, people, inbox, ASKED)
     two = await accept(database, people, inbox, replace(ASKED, event_key="update:2"))
     older, newer = await claim(database, inbox, one.turn_id), await claim(database, inbox, two.turn_id)
@@ -150,7 +150,7 @@ async def test_a_newer_claim_of_the_conversation_fences_the_older(database: Data
 
 
 async def test_a_turn_that_ended_is_not_claimed_again_and_fences_nobody(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox
+    database: Database, people: PostgresUsers, inbox: PostgresInbox
 ) -> None:
     one = await accept(database, people, inbox, ASKED)
     two = await accept(database, people, inbox, replace(ASKED, event_key="update:2"))
@@ -167,7 +167,7 @@ async def test_a_turn_that_ended_is_not_claimed_again_and_fences_nobody(
 
 
 async def test_a_buried_message_keeps_its_reason_and_is_not_claimed(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox
+    database: Database, people: PostgresUsers, inbox: PostgresInbox
 ) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     claimed = await claim(database, inbox, receipt.turn_id)
@@ -176,11 +176,11 @@ async def test_a_buried_message_keeps_its_reason_and_is_not_claimed(
         await inbox.bury(tx, claimed, "gave up")
     assert await claim(database, inbox, receipt.turn_id) is None
     async with database.begin() as tx:
-        found = await (await on(tx).execute("select state, reason from inbox")).fetchall()
+        found = await (await connection_of(tx).execute("select state, reason from inbox")).fetchall()
     assert found == [("dead", "gave up")]
 
 
-async def test_a_message_of_a_deleted_sender_cannot_be_read(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+async def test_a_message_of_a_deleted_sender_cannot_be_read(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     async with database.begin() as tx:
         sender, _ = await people.find_or_create(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
@@ -192,22 +192,22 @@ async def test_a_message_of_a_deleted_sender_cannot_be_read(database: Database, 
     assert await claim(database, inbox, receipt.turn_id) is None
 
 
-async def test_a_damaged_message_is_counted_each_time_it_is_tried(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+async def test_a_damaged_message_is_counted_each_time_it_is_tried(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     async with database.begin() as tx:
-        await on(tx).execute("update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20))")
+        await connection_of(tx).execute("update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20))")
     tries = [await claim_unreadable(database, inbox, receipt.turn_id) for _ in range(2)]
     assert [(each.attempt, each.is_forgotten, each.is_damaged) for each in tries] == [(1, False, True), (2, False, True)]
 
 
-async def test_a_missing_master_key_is_no_damage(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+async def test_a_missing_master_key_is_no_damage(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     stranger = PostgresInbox(Keyring(MasterKeys.parse([new_master_key()])))
     unread = await claim_unreadable(database, stranger, receipt.turn_id)
     assert (unread.is_forgotten, unread.is_damaged) == (False, False)
 
 
-async def test_an_attempt_is_excused_only_while_its_claim_stands(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+async def test_an_attempt_is_excused_only_while_its_claim_stands(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     older, newer = await claim(database, inbox, receipt.turn_id), await claim(database, inbox, receipt.turn_id)
     assert older is not None
@@ -221,7 +221,7 @@ async def test_an_attempt_is_excused_only_while_its_claim_stands(database: Datab
 
 
 async def test_where_a_turn_came_from_is_known_to_those_who_ask_for_it(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox
+    database: Database, people: PostgresUsers, inbox: PostgresInbox
 ) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     async with database.begin() as tx:
@@ -232,7 +232,7 @@ async def test_where_a_turn_came_from_is_known_to_those_who_ask_for_it(
 
 
 async def test_what_was_said_can_be_read_after_the_turn_whatever_became_of_it(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox
+    database: Database, people: PostgresUsers, inbox: PostgresInbox
 ) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     async with database.begin() as tx:
@@ -246,7 +246,7 @@ async def test_what_was_said_can_be_read_after_the_turn_whatever_became_of_it(
 
 @pytest.mark.parametrize("fate", ["deleted", "damaged"])
 async def test_what_nobody_can_read_any_more_was_not_said(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox, fate: str
+    database: Database, people: PostgresUsers, inbox: PostgresInbox, fate: str
 ) -> None:
     receipt = await accept(database, people, inbox, ASKED)
     async with database.begin() as tx:
@@ -254,13 +254,13 @@ async def test_what_nobody_can_read_any_more_was_not_said(
             sender, _ = await people.find_or_create(tx, ASKED.account, Platform.TELEGRAM, "77", state=UserState.STRANGER)
             await people.forget(tx, sender.id)
         else:
-            await on(tx).execute("update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20))")
+            await connection_of(tx).execute("update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20))")
     async with database.begin() as tx:
         assert await inbox.said(tx, receipt.turn_id) is None
 
 
 async def test_what_waits_behind_and_cannot_be_read_holds_up_nobody(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox
+    database: Database, people: PostgresUsers, inbox: PostgresInbox
 ) -> None:
     head, _ = [await accept(database, people, inbox, replace(ASKED, event_key=key)) for key in "ab"]
     claimed = await claim(database, inbox, head.turn_id)
@@ -270,10 +270,10 @@ async def test_what_waits_behind_and_cannot_be_read_holds_up_nobody(
         assert await stranger.behind(tx, claimed, 10) == []
 
 
-async def test_the_database_shows_no_word_of_the_message(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+async def test_the_database_shows_no_word_of_the_message(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
     await accept(database, people, inbox, ASKED)
     async with database.begin() as tx:
-        rows = await (await on(tx).execute("select inbox::text from inbox")).fetchall()
+        rows = await (await connection_of(tx).execute("select inbox::text from inbox")).fetchall()
     assert "Canggu" not in str(rows)
     assert b"Canggu".hex() not in str(rows)
 
@@ -282,7 +282,7 @@ async def test_the_database_shows_no_word_of_the_message(database: Database, peo
 
 
 async def test_what_is_joined_has_no_turn_of_its_own_and_stays_joined_in_every_claim(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox
+    database: Database, people: PostgresUsers, inbox: PostgresInbox
 ) -> None:
     texts = ["look", "at", "this"]
     said = [replace(ASKED, event_key=text, event=replace(ASKED.event, text=text)) for text in texts]
@@ -310,7 +310,7 @@ async def test_what_is_joined_has_no_turn_of_its_own_and_stays_joined_in_every_c
     assert heard.envelope == whole.envelope
 
 
-async def test_who_was_fenced_off_joins_nothing(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+async def test_who_was_fenced_off_joins_nothing(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
     first, second = [await accept(database, people, inbox, replace(ASKED, event_key=key)) for key in "ab"]
     early = await claim(database, inbox, first.turn_id)
     assert early is not None
@@ -322,18 +322,18 @@ async def test_who_was_fenced_off_joins_nothing(database: Database, people: Post
 
 
 async def test_a_claim_counts_what_the_same_user_sent_within_a_minute(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox
+    database: Database, people: PostgresUsers, inbox: PostgresInbox
 ) -> None:
     bob = replace(ASKED, event=replace(ASKED.event, sender_id="78"))
     said = [replace(ASKED, event_key="1"), replace(ASKED, event_key="2"), replace(bob, event_key="3"), replace(ASKED, event_key="4")]
     turns = [(await accept(database, people, inbox, each)).turn_id for each in said]
     async with database.begin() as tx:
-        await on(tx).execute(b"update inbox set received_at = now() - interval '61 seconds' where event_key = '1'")
+        await connection_of(tx).execute(b"update inbox set received_at = now() - interval '61 seconds' where event_key = '1'")
     counts = [claimed.recent for turn_id in turns if (claimed := await claim(database, inbox, turn_id))]
     assert counts == [1, 1, 1, 2]
 
 
-async def test_the_items_of_an_album_count_once(database: Database, people: PostgresPeople, inbox: PostgresInbox) -> None:
+async def test_the_items_of_an_album_count_once(database: Database, people: PostgresUsers, inbox: PostgresInbox) -> None:
     first, *_, last = [(await accept(database, people, inbox, replace(ASKED, event_key=key))).turn_id for key in "abcd"]
     album = await claim(database, inbox, first)
     assert album is not None
@@ -345,12 +345,12 @@ async def test_the_items_of_an_album_count_once(database: Database, people: Post
 
 
 def test_what_a_newer_hermes_wrote_into_an_envelope_is_passed_over() -> None:
-    assert decode(encode(ASKED).replace(b'{"event"', b'{"mood":"sunny","event"', 1)) == ASKED
-    assert decode(encode(ASKED).replace(b'{"event":{', b'{"event":{"mood":"sunny",', 1)) == ASKED
+    assert decode_envelope(encode_envelope(ASKED).replace(b'{"event"', b'{"mood":"sunny","event"', 1)) == ASKED
+    assert decode_envelope(encode_envelope(ASKED).replace(b'{"event":{', b'{"event":{"mood":"sunny",', 1)) == ASKED
 
 
 async def test_a_conversation_of_the_api_is_shared_as_soon_as_a_second_user_writes_and_stays_so(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox
+    database: Database, people: PostgresUsers, inbox: PostgresInbox
 ) -> None:
     def from_(user: str, **more: bool) -> Envelope:
         event = MessageEvent(platform=Platform.REST, sender_id=user, text="hi")
@@ -366,7 +366,7 @@ async def test_a_conversation_of_the_api_is_shared_as_soon_as_a_second_user_writ
 
 
 async def test_a_conversation_whose_platform_says_so_is_shared_and_a_private_one_is_found(
-    database: Database, people: PostgresPeople, inbox: PostgresInbox
+    database: Database, people: PostgresUsers, inbox: PostgresInbox
 ) -> None:
     group = await accept(database, people, inbox, replace(ASKED, is_shared=True))
     assert await is_shared(database, inbox, group) == (True, True)
@@ -404,8 +404,8 @@ async def is_shared(database: Database, inbox: PostgresInbox, receipt: AcceptedM
     ],
 )
 def test_what_an_older_version_stored_is_a_group_by_its_channel(platform: Platform, channel_id: str, is_shared: bool) -> None:
-    stored = json.loads(encode(replace(ASKED, event=replace(ASKED.event, platform=platform), channel_id=channel_id)))
+    stored = json.loads(encode_envelope(replace(ASKED, event=replace(ASKED.event, platform=platform), channel_id=channel_id)))
     for new in ("is_shared", "sender_name"):
         del stored[new]
-    read = decode(json.dumps(stored).encode())
+    read = decode_envelope(json.dumps(stored).encode())
     assert (read.is_shared, read.sender_name) == (is_shared, "")

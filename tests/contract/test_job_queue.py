@@ -11,12 +11,12 @@ import pytest
 import structlog
 from procrastinate import jobs
 
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.postgres.job_queue import PostgresJobQueue, RunningJobs, WorkerOptions, open_job_queue
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.work import Pace, PostgresWork, Shift, open_work
 from tests.contract.turns import new_turn
 
-QUICK = Pace(
+QUICK = WorkerOptions(
     concurrency=8,
     poll_s=0.2,
     heartbeat_s=0.2,
@@ -31,8 +31,8 @@ PATIENCE_S = 20.0
 
 
 @pytest.fixture
-async def work(database: Database) -> AsyncIterator[PostgresWork]:
-    async with open_work(database) as work:
+async def work(database: Database) -> AsyncIterator[PostgresJobQueue]:
+    async with open_job_queue(database) as work:
         yield work
 
 
@@ -73,7 +73,7 @@ class Recorder:
 
 
 @asynccontextmanager
-async def working(work: PostgresWork, hands: Recorder, pace: Pace = QUICK) -> AsyncIterator[asyncio.Task[None]]:
+async def working(work: PostgresJobQueue, hands: Recorder, pace: WorkerOptions = QUICK) -> AsyncIterator[asyncio.Task[None]]:
     """A worker that runs as long as the block lasts."""
     task = asyncio.create_task(work.run(hands, pace))
     try:
@@ -91,7 +91,7 @@ async def until(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def defer(database: Database, work: PostgresWork, conversation: UUID, count: int) -> list[UUID]:
+async def defer(database: Database, work: PostgresJobQueue, conversation: UUID, count: int) -> list[UUID]:
     turns = [uuid4() for _ in range(count)]
     for turn_id in turns:
         async with database.begin() as tx:
@@ -101,10 +101,10 @@ async def defer(database: Database, work: PostgresWork, conversation: UUID, coun
 
 async def jobs_left(database: Database) -> list[tuple[str, int]]:
     async with database.begin() as tx:
-        return await (await on(tx).execute("select status::text, attempts from procrastinate_jobs order by id")).fetchall()
+        return await (await connection_of(tx).execute("select status::text, attempts from procrastinate_jobs order by id")).fetchall()
 
 
-async def test_a_job_is_there_exactly_when_its_transaction_was_committed(database: Database, work: PostgresWork) -> None:
+async def test_a_job_is_there_exactly_when_its_transaction_was_committed(database: Database, work: PostgresJobQueue) -> None:
 
     async def change_of_mind() -> None:
         async with database.begin() as tx:
@@ -118,18 +118,18 @@ async def test_a_job_is_there_exactly_when_its_transaction_was_committed(databas
     assert await jobs_left(database) == [("todo", 0)]
 
 
-async def test_turns_of_one_conversation_run_one_at_a_time_in_order(database: Database, work: PostgresWork) -> None:
+async def test_turns_of_one_conversation_run_one_at_a_time_in_order(database: Database, work: PostgresJobQueue) -> None:
     turns = await defer(database, work, uuid4(), 20)
     hands = Recorder(lambda _: asyncio.sleep(0.005))
     began = time.monotonic()
-    async with working(work, hands, Pace(concurrency=8, poll_s=60.0)):
+    async with working(work, hands, WorkerOptions(concurrency=8, poll_s=60.0)):
         await until(lambda: len(hands.ended) == 20)
     assert (hands.begun, hands.most_at_once) == (turns, 1)
     assert time.monotonic() - began < PATIENCE_S, "each one starts when the one before it ends, not at the next poll"
     assert await jobs_left(database) == []
 
 
-async def test_conversations_run_side_by_side(database: Database, work: PostgresWork) -> None:
+async def test_conversations_run_side_by_side(database: Database, work: PostgresJobQueue) -> None:
     for _ in range(6):
         await defer(database, work, uuid4(), 1)
     gate = asyncio.Event()
@@ -144,7 +144,7 @@ async def test_conversations_run_side_by_side(database: Database, work: Postgres
         await until(lambda: len(hands.ended) == 6)
 
 
-async def test_a_failed_turn_is_tried_again_and_those_behind_it_wait(database: Database, work: PostgresWork) -> None:
+async def test_a_failed_turn_is_tried_again_and_those_behind_it_wait(database: Database, work: PostgresJobQueue) -> None:
     first, second = await defer(database, work, uuid4(), 2)
     failures = iter([ConnectionError, ValueError])
 
@@ -158,11 +158,13 @@ async def test_a_failed_turn_is_tried_again_and_those_behind_it_wait(database: D
     assert hands.begun == [first, first, first, second]
 
 
-async def test_a_delayed_head_holds_its_conversation_back(database: Database, work: PostgresWork) -> None:
+async def test_a_delayed_head_holds_its_conversation_back(database: Database, work: PostgresJobQueue) -> None:
     """Known of the queue: the lock looks at ids, not at times, so a delayed head holds its conversation. Deliveries count on it."""
     conversation = uuid4()
     async with database.begin() as tx:
-        task = work._app.configure_task("turn", queue="turns", lock=f"in:{conversation}", schedule_in={"seconds": 2}, connection=on(tx))
+        task = work._app.configure_task(
+            "turn", queue="turns", lock=f"in:{conversation}", schedule_in={"seconds": 2}, connection=connection_of(tx)
+        )
         delayed = uuid4()
         await task.defer_async(id=str(delayed))
     [behind] = await defer(database, work, conversation, 1)
@@ -172,7 +174,7 @@ async def test_a_delayed_head_holds_its_conversation_back(database: Database, wo
     assert hands.ended == [delayed, behind]
 
 
-async def test_one_delivery_at_most_waits_for_a_conversation(database: Database, work: PostgresWork) -> None:
+async def test_one_delivery_at_most_waits_for_a_conversation(database: Database, work: PostgresJobQueue) -> None:
     conversation = uuid4()
 
     async def ask() -> None:
@@ -189,39 +191,41 @@ async def test_one_delivery_at_most_waits_for_a_conversation(database: Database,
 
 
 @pytest.mark.parametrize("way", ["it fails", "its worker dies"])
-async def test_a_delivery_gives_way_to_the_one_that_waits_already(database: Database, work: PostgresWork, way: str) -> None:
+async def test_a_delivery_gives_way_to_the_one_that_waits_already(database: Database, work: PostgresJobQueue, way: str) -> None:
     """Of one conversation's deliveries one may wait, so the older one must not come back to wait beside it, nor stop the sweep."""
     conversation = uuid4()
     async with database.begin() as tx:
         await work.defer_delivery(tx, conversation)
-        await on(tx).execute("insert into procrastinate_workers (id) overriding system value values (1)")
-        await on(tx).execute("update procrastinate_jobs set status = 'doing', worker_id = 1, abort_requested = true")
-        [(job_id,)] = await (await on(tx).execute("select id from procrastinate_jobs")).fetchall()
+        await connection_of(tx).execute("insert into procrastinate_workers (id) overriding system value values (1)")
+        await connection_of(tx).execute("update procrastinate_jobs set status = 'doing', worker_id = 1, abort_requested = true")
+        [(job_id,)] = await (await connection_of(tx).execute("select id from procrastinate_jobs")).fetchall()
         await work.defer_delivery(tx, conversation)
     if way == "it fails":
         job = jobs.Job(id=job_id, queue="deliveries", lock=None, queueing_lock=None, task_name="delivery", worker_id=1)
         await work._app.job_manager.retry_job(job)
     else:
         async with database.begin() as tx:
-            await on(tx).execute("delete from procrastinate_workers")
-        await work.sweep(Shift(), QUICK)
+            await connection_of(tx).execute("delete from procrastinate_workers")
+        await work.sweep(RunningJobs(), QUICK)
     assert await jobs_left(database) == [("todo", 0)]
 
 
-async def test_the_jobs_of_a_dead_worker_are_given_to_somebody_else(database: Database, work: PostgresWork) -> None:
+async def test_the_jobs_of_a_dead_worker_are_given_to_somebody_else(database: Database, work: PostgresJobQueue) -> None:
     turns = await defer(database, work, uuid4(), 3)
     async with database.begin() as tx:  # a worker that took the first job and was killed
-        await on(tx).execute(
+        await connection_of(tx).execute(
             "insert into procrastinate_workers (id, last_heartbeat) overriding system value values (999, now() - interval '1 min')"
         )
-        await on(tx).execute("update procrastinate_jobs set status = 'doing', worker_id = 999 where args ->> 'id' = %s", [str(turns[0])])
+        await connection_of(tx).execute(
+            "update procrastinate_jobs set status = 'doing', worker_id = 999 where args ->> 'id' = %s", [str(turns[0])]
+        )
     hands = Recorder()
     async with working(work, hands):
         await until(lambda: len(hands.ended) == 3)
     assert hands.ended == turns
 
 
-async def test_a_living_worker_keeps_its_long_job(database: Database, work: PostgresWork) -> None:
+async def test_a_living_worker_keeps_its_long_job(database: Database, work: PostgresJobQueue) -> None:
     await defer(database, work, uuid4(), 1)
     hands = Recorder(lambda _: asyncio.sleep(2.5))
     async with working(work, hands):
@@ -229,13 +233,13 @@ async def test_a_living_worker_keeps_its_long_job(database: Database, work: Post
     assert len(hands.begun) == 1
 
 
-async def test_a_job_whose_end_could_not_be_written_down_is_found_again(database: Database, work: PostgresWork) -> None:
+async def test_a_job_whose_end_could_not_be_written_down_is_found_again(database: Database, work: PostgresJobQueue) -> None:
     await defer(database, work, uuid4(), 1)
     hands = Recorder()
-    shift = Shift(workers={1})
+    shift = RunningJobs(workers={1})
     async with database.begin() as tx:
-        await on(tx).execute("insert into procrastinate_workers (id) overriding system value values (1)")
-        await on(tx).execute("update procrastinate_jobs set status = 'doing', worker_id = 1")
+        await connection_of(tx).execute("insert into procrastinate_workers (id) overriding system value values (1)")
+        await connection_of(tx).execute("update procrastinate_jobs set status = 'doing', worker_id = 1")
     await work.sweep(shift, QUICK)
     assert await jobs_left(database) == [("doing", 0)], "once may be bad luck"
     await work.sweep(shift, QUICK)
@@ -243,12 +247,12 @@ async def test_a_job_whose_end_could_not_be_written_down_is_found_again(database
     assert hands.begun == []
 
 
-async def test_a_worker_that_wakes_up_late_does_not_end_what_was_given_to_another(database: Database, work: PostgresWork) -> None:
+async def test_a_worker_that_wakes_up_late_does_not_end_what_was_given_to_another(database: Database, work: PostgresJobQueue) -> None:
     await defer(database, work, uuid4(), 1)
     async with database.begin() as tx:
-        await on(tx).execute("insert into procrastinate_workers (id) overriding system value values (1), (2)")
-        await on(tx).execute("update procrastinate_jobs set status = 'doing', worker_id = 2")
-        [(job_id,)] = await (await on(tx).execute("select id from procrastinate_jobs")).fetchall()
+        await connection_of(tx).execute("insert into procrastinate_workers (id) overriding system value values (1), (2)")
+        await connection_of(tx).execute("update procrastinate_jobs set status = 'doing', worker_id = 2")
+        [(job_id,)] = await (await connection_of(tx).execute("select id from procrastinate_jobs")).fetchall()
     late = jobs.Job(id=job_id, queue="turns", lock=None, queueing_lock=None, task_name="turn", worker_id=1)
     manager = work._app.job_manager
     await manager.finish_job(late, jobs.Status.SUCCEEDED, delete_job=True)
@@ -258,28 +262,28 @@ async def test_a_worker_that_wakes_up_late_does_not_end_what_was_given_to_anothe
     assert await jobs_left(database) == []
 
 
-async def test_a_message_without_any_job_gets_one(database: Database, keyring: Keyring, work: PostgresWork) -> None:
+async def test_a_message_without_any_job_gets_one(database: Database, keyring: Keyring, work: PostgresJobQueue) -> None:
     turns = [await new_turn(database, keyring, text) for text in ("one", "two")]
     hands = Recorder()
     async with database.begin() as tx:
-        await on(tx).execute("update inbox set received_at = now() - interval '1 min'")
-    await work.sweep(Shift(), QUICK)
-    await work.sweep(Shift(), QUICK)
-    async with working(work, hands, Pace(poll_s=0.2)):
+        await connection_of(tx).execute("update inbox set received_at = now() - interval '1 min'")
+    await work.sweep(RunningJobs(), QUICK)
+    await work.sweep(RunningJobs(), QUICK)
+    async with working(work, hands, WorkerOptions(poll_s=0.2)):
         await until(lambda: len(hands.ended) == 2)
     assert hands.ended == turns, "once each, in the order of the conversation"
 
 
-async def test_a_worker_that_is_told_to_stop_lets_its_turns_end(database: Database, work: PostgresWork) -> None:
+async def test_a_worker_that_is_told_to_stop_lets_its_turns_end(database: Database, work: PostgresJobQueue) -> None:
     one, two = (await defer(database, work, uuid4(), 1))[0], (await defer(database, work, uuid4(), 1))[0]
     hands = Recorder(lambda turn_id: asyncio.sleep(0.5 if turn_id == one else 60))
-    async with working(work, hands, Pace(drain_s=1.0)):
+    async with working(work, hands, WorkerOptions(drain_s=1.0)):
         await until(lambda: hands.at_once == 2)
     assert hands.ended == [one]
     assert await jobs_left(database) == [("todo", 1)], f"{two} goes back, for the next worker"
 
 
-async def test_what_waits_is_counted(database: Database, work: PostgresWork) -> None:
+async def test_what_waits_is_counted(database: Database, work: PostgresJobQueue) -> None:
     await defer(database, work, uuid4(), 3)
     async with database.begin() as tx:
         await work.defer_delivery(tx, uuid4(), in_s=60)
@@ -290,7 +294,7 @@ async def test_what_waits_is_counted(database: Database, work: PostgresWork) -> 
 # --- news
 
 
-async def test_news_are_written_between_the_turns_before_and_those_after(database: Database, work: PostgresWork) -> None:
+async def test_news_are_written_between_the_turns_before_and_those_after(database: Database, work: PostgresJobQueue) -> None:
     """A turn that failed and waits for its next try has pinned its list already; nothing may come in between."""
     conversation, failures = uuid4(), iter([ValueError])
     before = await defer(database, work, conversation, 2)
@@ -309,7 +313,7 @@ async def test_news_are_written_between_the_turns_before_and_those_after(databas
     assert hands.begun == [before[0], *before, conversation, *after], "once, though it was asked for twice"
 
 
-async def test_news_that_cannot_be_written_do_not_hold_their_conversation_for_ever(database: Database, work: PostgresWork) -> None:
+async def test_news_that_cannot_be_written_do_not_hold_their_conversation_for_ever(database: Database, work: PostgresJobQueue) -> None:
     conversation = uuid4()
     async with database.begin() as tx:
         await work.defer_news(tx, conversation)
@@ -330,13 +334,13 @@ async def test_news_that_cannot_be_written_do_not_hold_their_conversation_for_ev
 # --- memory
 
 
-async def learn_from(database: Database, work: PostgresWork, *turns: UUID, user_id: UUID | None = None) -> None:
+async def learn_from(database: Database, work: PostgresJobQueue, *turns: UUID, user_id: UUID | None = None) -> None:
     for turn_id in turns:
         async with database.begin() as tx:
             await work.defer_memory(tx, turn_id, user_id or uuid4())
 
 
-async def test_a_message_is_learnt_from_exactly_when_its_transaction_was_committed(database: Database, work: PostgresWork) -> None:
+async def test_a_message_is_learnt_from_exactly_when_its_transaction_was_committed(database: Database, work: PostgresJobQueue) -> None:
 
     async def change_of_mind() -> None:
         async with database.begin() as tx:
@@ -353,7 +357,7 @@ async def test_a_message_is_learnt_from_exactly_when_its_transaction_was_committ
         await until(lambda: hands.learnt == [turn_id])
 
 
-async def test_what_cannot_be_learnt_is_given_up_after_a_few_tries(database: Database, work: PostgresWork) -> None:
+async def test_what_cannot_be_learnt_is_given_up_after_a_few_tries(database: Database, work: PostgresJobQueue) -> None:
     turn_id = uuid4()
     await learn_from(database, work, turn_id)
 
@@ -370,10 +374,10 @@ async def test_what_cannot_be_learnt_is_given_up_after_a_few_tries(database: Dat
     assert given_up == [{"event": "job_given_up", "log_level": "warning", "task": "memory", "id": str(turn_id), "tries": 3}]
 
 
-async def test_what_kills_whoever_learns_from_it_is_given_up_too(database: Database, work: PostgresWork) -> None:
+async def test_what_kills_whoever_learns_from_it_is_given_up_too(database: Database, work: PostgresJobQueue) -> None:
     await learn_from(database, work, uuid4())
     async with database.begin() as tx:
-        await on(tx).execute("update procrastinate_jobs set attempts = 3")
+        await connection_of(tx).execute("update procrastinate_jobs set attempts = 3")
     hands = Recorder()
     async with working(work, hands):
         await until_none_is_left(database)
@@ -381,7 +385,7 @@ async def test_what_kills_whoever_learns_from_it_is_given_up_too(database: Datab
 
 
 async def test_the_messages_of_one_user_are_learnt_from_in_order_and_those_of_others_beside_them(
-    database: Database, work: PostgresWork
+    database: Database, work: PostgresJobQueue
 ) -> None:
     vegan, fish, other = uuid4(), uuid4(), uuid4()
     gate = asyncio.Event()
@@ -400,7 +404,7 @@ async def test_the_messages_of_one_user_are_learnt_from_in_order_and_those_of_ot
         await until(lambda: len(hands.learnt) == 3)
 
 
-async def test_no_turn_waits_for_what_is_being_learnt(database: Database, work: PostgresWork) -> None:
+async def test_no_turn_waits_for_what_is_being_learnt(database: Database, work: PostgresJobQueue) -> None:
     turns = {uuid4() for _ in range(4)}
     await learn_from(database, work, *turns)
     stuck = asyncio.Event()
@@ -410,7 +414,7 @@ async def test_no_turn_waits_for_what_is_being_learnt(database: Database, work: 
             await stuck.wait()
 
     hands = Recorder(act)
-    async with working(work, hands, Pace(concurrency=1, poll_s=0.2, memory_concurrency=2)):
+    async with working(work, hands, WorkerOptions(concurrency=1, poll_s=0.2, memory_concurrency=2)):
         await until(lambda: len(hands.learnt) == 2)
         [turn_id] = await defer(database, work, uuid4(), 1)
         await until(lambda: hands.ended == [turn_id])

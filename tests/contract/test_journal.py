@@ -7,11 +7,11 @@ import pytest
 from hermes.ports.errors import ClaimLost, NotFound, UserErased
 from hermes.ports.journal import Effect, EffectProgress
 from hermes.router.effects import EffectResult, Effects, EffectUncertain
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.users import PostgresUsers
 from tests.contract.turns import claim_turn, new_claim, new_turn
 
 
@@ -136,7 +136,7 @@ async def test_an_effect_can_be_read_after_the_turn(database: Database, keyring:
         await journal.finish(tx, claim, "call_model", 0, b"answered", facts={})
         await PostgresInbox(keyring).finish(tx, claim)
         assert await journal.effect(tx, claim.turn_id, "call_model", 0) == Effect(EffectProgress.DONE, b"asked", b"answered")
-        await PostgresPeople(keyring).forget(tx, claim.user_id)
+        await PostgresUsers(keyring).forget(tx, claim.user_id)
     with pytest.raises(UserErased):
         async with database.begin() as tx:
             await journal.effect(tx, claim.turn_id, "call_model", 0)
@@ -161,6 +161,6 @@ async def test_requests_and_results_are_sealed(database: Database, keyring: Keyr
     async with database.begin() as tx:
         await journal.begin(tx, claim, "call_model", 0, b"sunset")
         await journal.finish(tx, claim, "call_model", 0, b"canggu", facts={})
-        rows = str(await (await on(tx).execute("select run_events::text from run_events")).fetchall())
+        rows = str(await (await connection_of(tx).execute("select run_events::text from run_events")).fetchall())
     assert b"sunset".hex() not in rows
     assert b"canggu".hex() not in rows

@@ -28,12 +28,12 @@ from hermes.soul.recall_terms import terms
 from hermes.soul.similarity import MAX_COMPARED_FACTS
 from hermes.soul.supersede import LearnedFact
 from hermes.stores.embeddings import HashedEmbeddings, local_embeddings
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
-from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Envelope, MessageEvent, Platform
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -128,7 +128,7 @@ def mind(database: Database, keyring: Keyring, user: User) -> Mind:
 
 async def somebody(database: Database, keyring: Keyring, sender_id: str) -> User:
     async with database.begin() as tx:
-        user, _ = await PostgresPeople(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, sender_id, state=UserState.ACTIVE)
+        user, _ = await PostgresUsers(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, sender_id, state=UserState.ACTIVE)
     return user
 
 
@@ -159,7 +159,7 @@ async def test_a_fact_is_kept_with_where_it_comes_from(mind: Mind) -> None:
 async def test_no_word_is_readable_in_the_database(mind: Mind) -> None:
     await mind.add(free("pineapple juice"), NewFact(text="Ubud", key="home_area", origin=FactOrigin.RULE))
     async with mind.database.begin() as tx:
-        rows = await (await on(tx).execute("select user_memory::text, value, terms from user_memory")).fetchall()
+        rows = await (await connection_of(tx).execute("select user_memory::text, value, terms from user_memory")).fetchall()
     for word in ("pineapple", "pineapp", "juice", "Ubud"):
         assert not any(word in text or word.encode() in value or word.encode() in (terms or b"") for text, value, terms in rows)
 
@@ -167,7 +167,7 @@ async def test_no_word_is_readable_in_the_database(mind: Mind) -> None:
 async def test_a_value_that_was_moved_to_another_row_is_not_believed(mind: Mind) -> None:
     await mind.add(free("one fact"), free("another fact"))
     async with mind.database.begin() as tx:
-        await on(tx).execute("update user_memory set value = (select value from user_memory order by number limit 1)")
+        await connection_of(tx).execute("update user_memory set value = (select value from user_memory order by number limit 1)")
     with pytest.raises(DataDamaged):
         await mind.live()
 
@@ -408,7 +408,7 @@ async def test_equal_words_of_two_users_are_stored_differently(database: Databas
     for each in (user, await somebody(database, keyring, "43")):
         await Mind(database, keyring, each).add(free("my dog"))
     async with database.begin() as tx:
-        rows = await (await on(tx).execute("select terms, digest from user_memory")).fetchall()
+        rows = await (await connection_of(tx).execute("select terms, digest from user_memory")).fetchall()
     assert len({terms for terms, _ in rows}) == len({digest for _, digest in rows}) == 2
 
 
@@ -418,12 +418,12 @@ async def test_a_change_of_model_embeds_every_free_fact_anew(mind: Mind, keyring
         await each.add(*(free(f"fact number {n}", embedding=Embedding("old", (1.0,))) for n in range(5)), free("fresh"))
     await mind.add(NewFact(text="vegan", key="diet", origin=FactOrigin.RULE))
     async with mind.database.begin() as tx:
-        await PostgresPeople(keyring).forget(tx, gone.user.id)
+        await PostgresUsers(keyring).forget(tx, gone.user.id)
     assert await re_embed(mind.database, mind.memories, HashedEmbeddings(), batch=2) == 6
     assert await re_embed(mind.database, mind.memories, HashedEmbeddings(), batch=2) == 0
     async with mind.database.begin() as tx:
         query = "select model, dimension, count(*) from user_memory where user_id = %s group by 1, 2 order by 3"
-        rows = await (await on(tx).execute(query, [mind.user.id])).fetchall()
+        rows = await (await connection_of(tx).execute(query, [mind.user.id])).fetchall()
     assert rows == [(None, None, 1), ("hashed-letters-512", 512, 6)]
 
 
@@ -463,7 +463,7 @@ async def test_everything_is_shown_one_fact_is_taken_back_and_then_all(mind: Min
 async def test_the_memory_of_somebody_who_was_deleted_cannot_be_read(mind: Mind, keyring: Keyring) -> None:
     await mind.hear("I'm vegan")
     async with mind.database.begin() as tx:
-        await PostgresPeople(keyring).forget(tx, mind.user.id)
+        await PostgresUsers(keyring).forget(tx, mind.user.id)
     asks: list[Callable[[], object]] = [mind.live, mind.all, lambda: mind.add(free("x y")), lambda: mind.hear("I'm halal")]
     for ask in asks:
         with pytest.raises(UserErased):
@@ -545,7 +545,7 @@ async def say(database: Database, keyring: Keyring, user: User, channel_id: str,
             tx, Envelope(event=event, account="bali", channel_id=channel_id, event_key=str(turn_id)), user, turn_id
         )
         session = await PostgresSessions(keyring).current(tx, receipt.conversation_id, user.id)
-        await on(tx).execute(
+        await connection_of(tx).execute(
             """insert into interactions (turn_id, account_id, user_id, session_id, platform, meta)
                values (%s, 'bali', %s, %s, 'telegram', '{}')""",
             [turn_id, user.id, session.id],
@@ -563,7 +563,7 @@ async def test_the_last_five_messages_of_sessions_that_are_over_are_given_oldest
         await say(database, keyring, user, "43", f"other {n}" if n else " ")
     async with database.begin() as tx:
         assert await past.last(tx, user.id) == []
-        await on(tx).execute("update sessions set last_at = last_at - interval '13 hours'")
+        await connection_of(tx).execute("update sessions set last_at = last_at - interval '13 hours'")
     await say(database, keyring, user, "42", "now")
     async with database.begin() as tx:
         found = await past.last(tx, user.id)
@@ -577,5 +577,5 @@ async def test_messages_of_others_in_the_same_conversation_are_theirs(database: 
     await say(database, keyring, user, "group", "mine")
     await say(database, keyring, other, "group", "theirs")
     async with database.begin() as tx:
-        await on(tx).execute("update sessions set last_at = last_at - interval '13 hours'")
+        await connection_of(tx).execute("update sessions set last_at = last_at - interval '13 hours'")
         assert [message.text for message in await PostgresPastMessages(keyring).last(tx, user.id)] == ["mine"]

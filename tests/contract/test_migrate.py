@@ -6,25 +6,25 @@ import psycopg
 import pytest
 
 from hermes.ports.errors import StoreUnavailable
-from hermes.stores.postgres.database import on, open_database
-from hermes.stores.postgres.migrate import SchemaRefused, migrate, ours, pending, queue_steps
+from hermes.stores.postgres.database import connection_of, open_database
+from hermes.stores.postgres.migrate import SchemaRefused, migrate, own_migrations, pending_migrations, queue_migrations
 
 
 async def test_ten_processes_that_start_at_once_migrate_once(empty_database_url: str) -> None:
     ran = await asyncio.gather(*(migrate(empty_database_url) for _ in range(10)))
-    assert sorted(map(len, ran)) == [0] * 9 + [1 + len(ours())]
+    assert sorted(map(len, ran)) == [0] * 9 + [1 + len(own_migrations())]
     assert await migrate(empty_database_url) == []
     with psycopg.connect(empty_database_url) as connection:
-        assert connection.execute("select count(*) from schema_migrations").fetchone() == (len(ours()) + len(queue_steps()),)
+        assert connection.execute("select count(*) from schema_migrations").fetchone() == (len(own_migrations()) + len(queue_migrations()),)
 
 
 async def test_what_is_pending_is_named(empty_database_url: str) -> None:
     async with open_database(empty_database_url) as database:
         async with database.begin() as tx:
-            assert await pending(on(tx)) == [migration.name for migration in ours()]
+            assert await pending_migrations(connection_of(tx)) == [migration.name for migration in own_migrations()]
         await migrate(empty_database_url)
         async with database.begin() as tx:
-            assert await pending(on(tx)) == []
+            assert await pending_migrations(connection_of(tx)) == []
 
 
 async def test_a_database_of_a_newer_hermes_is_refused(database_url: str) -> None:

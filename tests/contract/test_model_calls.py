@@ -16,11 +16,11 @@ from hermes.ports.backends import Usage
 from hermes.ports.budgets import KillSwitchRecord
 from hermes.ports.model_calls import CallAttempt, CallOutcome, CallSource, CallTotals, DayTotals, ModelCall
 from hermes.ports.users import User
-from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
 
 SATURDAY, SUNDAY, MONDAY = date(2026, 11, 14), date(2026, 11, 15), date(2026, 11, 16)
-calls, latches = PostgresCalls(), PostgresLatches()
+calls, latches = PostgresModelCalls(), PostgresKillSwitchRecords()
 
 
 def call(
@@ -40,7 +40,7 @@ async def add(database: Database, *made: ModelCall) -> list[bool]:
 
 
 async def stored(database: Database) -> list[dict[str, Any]]:
-    async with database.begin() as tx, on(tx).cursor(row_factory=dict_row) as cursor:
+    async with database.begin() as tx, connection_of(tx).cursor(row_factory=dict_row) as cursor:
         await cursor.execute("select * from calls order by created_at, id")
         return await cursor.fetchall()
 
@@ -141,7 +141,7 @@ async def test_a_day_of_the_platform_names_its_latest_calls(database: Database, 
     old, new = call(user.id), call(None)
     await add(database, old, new, call(user.id, SATURDAY))
     async with database.begin() as tx:
-        await on(tx).execute("update calls set created_at = now() - interval '10 minutes' where id = %s", [old.id])
+        await connection_of(tx).execute("update calls set created_at = now() - interval '10 minutes' where id = %s", [old.id])
         assert await calls.on_day(tx, SUNDAY, recent_s=300) == DayTotals(SUNDAY, CallTotals(2, 240, 14), [new.id])
         assert await calls.on_day(tx, MONDAY, recent_s=300) == DayTotals(MONDAY, CallTotals(0, 0, 0), [])
 
@@ -172,7 +172,7 @@ async def test_the_first_reason_stands_until_somebody_releases_it(database: Data
         assert await latches.engaged(tx) is None
         again = await latches.engage(tx, "ben", "the bill")
         assert (again.by, again.reason) == ("ben", "the bill")
-        rows = await on(tx).execute("select by, reason, released_by, released_at is null from kill_latch order by id")
+        rows = await connection_of(tx).execute("select by, reason, released_by, released_at is null from kill_latch order by id")
         assert await rows.fetchall() == [("ann", "a loop", "cat", False), ("ben", "the bill", None, True)]
 
 

@@ -25,14 +25,20 @@ from hermes.soul.sanitize import sanitize_memory_value
 from hermes.soul.supersede import LearnedFact
 from hermes.soul.trivial import is_trivial
 from hermes.stores.embeddings import HashedEmbeddings
-from hermes.stores.postgres.concierge_desk import PostgresBookings, PostgresNutrition, PostgresOrders, PostgresReminders, PostgresWatchers
-from hermes.stores.postgres.concierge_effects import PostgresOffers, PostgresOutcomes
-from hermes.stores.postgres.concierge_shelf import PostgresProducts, PostgresVenues
+from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
+from hermes.stores.postgres.concierge_records import (
+    PostgresBookings,
+    PostgresNutrition,
+    PostgresOrders,
+    PostgresPriceWatchers,
+    PostgresReminders,
+)
 from hermes.stores.postgres.database import Database, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
 from hermes.tools.concierge import Concierge, concierge_tools
 from hermes.tools.concierge.tables import sample_venues
 from hermes.tools.executor import Toolbox
@@ -98,7 +104,7 @@ class House:
             bookings=self.bookings,
             reminders=PostgresReminders(self.keyring),
             products=PostgresProducts(),
-            watchers=PostgresWatchers(),
+            watchers=PostgresPriceWatchers(),
             nutrition=PostgresNutrition(self.keyring),
             orders=PostgresOrders(self.keyring),
             notebook=self.notebook,
@@ -107,7 +113,7 @@ class House:
             own=concierge_tools(concierge),
             gate_=Gate(),
             transactions=self.database,
-            outcomes=PostgresOutcomes(self.keyring),
+            outcomes=PostgresEffectRecords(self.keyring),
             offers=PostgresOffers(self.keyring),
             scan=lambda _: None,
         )

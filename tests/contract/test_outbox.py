@@ -17,12 +17,12 @@ from hermes.ports.transactions import Transaction
 from hermes.ports.users import NewUser, UserState
 from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.stores.postgres.credits import PostgresCredits
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
-from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Platform
 from tests.contract.turns import new_claim, new_turn
 
@@ -86,7 +86,7 @@ async def test_a_parcel_that_must_wait_holds_back_those_behind_it(database: Data
     await settle(database, outbox, parcel, OutboxState.PENDING, retry_in_s=60)
     assert await take(database, outbox, claim) is None
     async with database.begin() as tx:
-        await on(tx).execute("update outbox set not_before = now() - interval '1 s'")
+        await connection_of(tx).execute("update outbox set not_before = now() - interval '1 s'")
     again = await take(database, outbox, claim)
     assert again is not None
     assert (again.body, again.tries, again.is_ambiguous) == ("a", 2, False)
@@ -112,7 +112,7 @@ async def test_a_try_that_was_cut_off_is_given_out_again_and_says_so(database: D
     await take(database, outbox, claim)
     async with database.begin() as tx:
         assert list(await outbox.stranded(tx, 30)) == []
-        await on(tx).execute("update outbox set touched_at = now() - interval '61 s'")
+        await connection_of(tx).execute("update outbox set touched_at = now() - interval '61 s'")
         assert list(await outbox.stranded(tx, 30)) == [claim.conversation_id]
     again = await take(database, outbox, claim)
     assert again is not None
@@ -124,7 +124,7 @@ async def test_whoever_comes_late_with_a_result_changes_nothing(database: Databa
     await put(database, outbox, claim, "a")
     paused = await take(database, outbox, claim)
     async with database.begin() as tx:
-        await on(tx).execute("update outbox set touched_at = now() - interval '61 s'")
+        await connection_of(tx).execute("update outbox set touched_at = now() - interval '61 s'")
     successor = await take(database, outbox, claim)
     assert paused is not None
     assert successor is not None
@@ -246,7 +246,7 @@ async def test_those_who_fetch_their_answers_fetch_their_news(database: Database
         assert [each.text for each in await outbox.news(tx, "shop", Platform.REST, "c1", after=news[0].id, limit=1)] == ["two"]
         assert await outbox.news(tx, "shop", Platform.REST, "c1", after=news[-1].id) == []
         assert await outbox.news(tx, "shop", Platform.WEB, "c1") == []
-        await PostgresPeople(keyring).forget(tx, claim.user_id)
+        await PostgresUsers(keyring).forget(tx, claim.user_id)
     async with database.begin() as tx:
         assert await outbox.news(tx, "shop", Platform.REST, "c1") == []
         assert await outbox.take_news(tx, claim.conversation_id) == []
@@ -256,7 +256,7 @@ async def test_no_word_of_news_is_readable(database: Database, keyring: Keyring,
     claim = await new_claim(database, keyring)
     await tell(database, outbox, await said_in(database, keyring, claim), "reminder/A", "Canggu")
     async with database.begin() as tx:
-        rows = str(await (await on(tx).execute("select outbox::text from outbox")).fetchall())
+        rows = str(await (await connection_of(tx).execute("select outbox::text from outbox")).fetchall())
     assert b"Canggu".hex() not in rows
 
 
@@ -356,7 +356,7 @@ async def test_of_more_than_may_wait_the_next_one_goes_to_the_dead_letters(datab
             "2 others wait to be tried again; down",
         )
         assert await outbox.lengths(tx) == OutboxLengths(failed_sends=2, dead_letters=1)
-        await on(tx).execute("update outbox set account_id = 'elsewhere' where channel_id = 'c1'")
+        await connection_of(tx).execute("update outbox set account_id = 'elsewhere' where channel_id = 'c1'")
     claim = await new_claim(database, keyring, channel="c4")
     await put(database, outbox, claim, "c4")
     assert await settle(database, outbox, await parcel_of(database, outbox, claim), OutboxState.PENDING) is OutboxState.PENDING
@@ -407,10 +407,10 @@ async def test_whoever_writes_while_they_are_found_to_have_left_is_reachable(
 async def test_what_nobody_can_read_any_more_holds_nobody_back(database: Database, keyring: Keyring, outbox: PostgresOutbox) -> None:
     claim, carols = await new_claim(database, keyring), await new_claim(database, keyring)
     async with database.begin() as tx:
-        carol = await PostgresPeople(keyring).create(tx, NewUser(state=UserState.ACTIVE))
+        carol = await PostgresUsers(keyring).create(tx, NewUser(state=UserState.ACTIVE))
         await outbox.put(tx, claim, ["a", "b"])
         await outbox.put(tx, replace(carols, user_id=carol.id), ["c"])
-        await PostgresPeople(keyring).forget(tx, claim.user_id)
+        await PostgresUsers(keyring).forget(tx, claim.user_id)
     assert (await parcel_of(database, outbox, claim)).body == "c"
     async with database.begin() as tx:
         assert [letter.reason for letter in await outbox.dead_letters.list(tx)] == ["its user was deleted"] * 2
@@ -420,7 +420,7 @@ async def test_what_is_damaged_holds_nobody_back(database: Database, keyring: Ke
     claim = await new_claim(database, keyring)
     await put(database, outbox, claim, "a", "b")
     async with database.begin() as tx:
-        await on(tx).execute("update outbox set body = set_byte(body, 20, 255 - get_byte(body, 20)) where part = 0")
+        await connection_of(tx).execute("update outbox set body = set_byte(body, 20, 255 - get_byte(body, 20)) where part = 0")
     assert (await parcel_of(database, outbox, claim)).body == "b"
 
 
@@ -430,9 +430,11 @@ async def test_a_conversation_is_stranded_by_its_oldest_parcel_alone(database: D
         await put(database, outbox, claim, "a", "b")
     await settle(database, outbox, await parcel_of(database, outbox, waits), OutboxState.PENDING, 60)
     async with database.begin() as tx:
-        await on(tx).execute("update outbox set touched_at = now() - interval '31 s'")
+        await connection_of(tx).execute("update outbox set touched_at = now() - interval '31 s'")
         assert list(await outbox.stranded(tx, 30)) == [due.conversation_id]
-        await on(tx).execute("update outbox set not_before = now() - interval '1 min' where conversation_id = %s", [waits.conversation_id])
+        await connection_of(tx).execute(
+            "update outbox set not_before = now() - interval '1 min' where conversation_id = %s", [waits.conversation_id]
+        )
         assert list(await outbox.stranded(tx, 30)) == [waits.conversation_id, due.conversation_id]
         assert list(await outbox.stranded(tx, 30, limit=1)) == [waits.conversation_id]
 
@@ -555,5 +557,5 @@ async def test_no_word_of_an_answer_is_readable(database: Database, keyring: Key
     claim = await new_claim(database, keyring)
     await put(database, outbox, claim, "Canggu")
     async with database.begin() as tx:
-        rows = str(await (await on(tx).execute("select outbox::text from outbox")).fetchall())
+        rows = str(await (await connection_of(tx).execute("select outbox::text from outbox")).fetchall())
     assert b"Canggu".hex() not in rows

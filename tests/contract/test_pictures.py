@@ -8,12 +8,18 @@ from hermes.ports.tools import ToolCall
 from hermes.ports.users import User
 from hermes.router.pipeline import handle_message
 from hermes.soul.sanitize import scan
-from hermes.stores.memory import MemoryHouse
-from hermes.stores.postgres.concierge_desk import PostgresBookings, PostgresNutrition, PostgresOrders, PostgresReminders, PostgresWatchers
-from hermes.stores.postgres.concierge_effects import PostgresOffers, PostgresOutcomes
-from hermes.stores.postgres.concierge_shelf import PostgresProducts, PostgresVenues
+from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
+from hermes.stores.postgres.concierge_records import (
+    PostgresBookings,
+    PostgresNutrition,
+    PostgresOrders,
+    PostgresPriceWatchers,
+    PostgresReminders,
+)
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
+from hermes.testing.memory import RouterHarness
 from hermes.tools.concierge import Concierge, concierge_tools
 from hermes.tools.concierge.tables import stock
 from hermes.tools.executor import Toolbox
@@ -33,23 +39,23 @@ async def tools(database: Database, keyring: Keyring) -> Toolbox:
         bookings=PostgresBookings(keyring),
         reminders=PostgresReminders(keyring),
         products=PostgresProducts(),
-        watchers=PostgresWatchers(),
+        watchers=PostgresPriceWatchers(),
         nutrition=PostgresNutrition(keyring),
         orders=PostgresOrders(keyring),
         notebook=MemoryNotebook(),
     )
     await stock(database, concierge.venues, concierge.products, concierge.nutrition)
-    outcomes, offers = PostgresOutcomes(keyring), PostgresOffers(keyring)
+    outcomes, offers = PostgresEffectRecords(keyring), PostgresOffers(keyring)
     return Toolbox(own=concierge_tools(concierge), gate_=Gate(), transactions=database, outcomes=outcomes, offers=offers, scan=scan)
 
 
-def house(tools: Toolbox, user: User, *answers: Any) -> MemoryHouse:
-    made = MemoryHouse(models=Says([*answers]), souls=Knows(), tools=tools, images=Pictures(web=OneAddress(), scan=scan), user=user)
+def house(tools: Toolbox, user: User, *answers: Any) -> RouterHarness:
+    made = RouterHarness(models=Says([*answers]), souls=Knows(), tools=tools, images=Pictures(web=OneAddress(), scan=scan), user=user)
     made.credits.available[user.id] = 3
     return made
 
 
-def brought(made: MemoryHouse) -> str:
+def brought(made: RouterHarness) -> str:
     """What the tool brought, as the model was told it."""
     result = cast("Says", made.models).asked[-1].messages[-1]
     assert result["role"] == "tool"
@@ -84,7 +90,7 @@ async def test_a_plate_is_weighed_against_the_food_table_and_kept_in_the_diary(t
     assert "4 entries" in (await summary(tools, made)), "kept once"
 
 
-async def summary(tools: Toolbox, made: MemoryHouse) -> str:
+async def summary(tools: Toolbox, made: RouterHarness) -> str:
     now = made.services.clock.now()
     return (await tools.run(ToolCall("c2", "get_nutrition_summary", "{}"), 1, somebody(made.user.id, now=now, timezone="UTC"))).text
 

@@ -11,14 +11,14 @@ from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.graphs import GraphEntry
 from hermes.ports.sessions import Session, SessionQuery, UserNodes
 from hermes.ports.users import User, UserState
-from hermes.stores.postgres.chats import PostgresChats
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.client_chats import PostgresClientChats
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresInteractions
-from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.contract.people import new_conversation
 from tests.contract.turns import claim_turn
@@ -39,7 +39,9 @@ async def current(database: Database, sessions: PostgresSessions, conversation_i
 async def be_silent(database: Database, session: Session, seconds: float) -> None:
     """Let the last sign of life be so much longer ago."""
     async with database.begin() as tx:
-        await on(tx).execute("update sessions set last_at = last_at - %s * interval '1 second' where id = %s", [seconds, session.id])
+        await connection_of(tx).execute(
+            "update sessions set last_at = last_at - %s * interval '1 second' where id = %s", [seconds, session.id]
+        )
 
 
 async def test_the_first_message_of_a_conversation_starts_an_empty_session(
@@ -96,7 +98,7 @@ async def test_how_long_is_long_is_a_setting(database: Database, keyring: Keyrin
 async def test_a_clock_that_is_set_back_changes_no_order(database: Database, user: User, sessions: PostgresSessions) -> None:
     first = await current(database, sessions, await new_conversation(database, user, "42"))
     async with database.begin() as tx:
-        await on(tx).execute("update sessions set started_at = started_at + interval '1 day'")
+        await connection_of(tx).execute("update sessions set started_at = started_at + interval '1 day'")
     await be_silent(database, first, 13 * HOUR_S)
     second = await current(database, sessions, first.conversation_id)
     assert await current(database, sessions, first.conversation_id) == second
@@ -110,7 +112,7 @@ async def test_many_messages_at_once_make_one_session(database: Database, user: 
     found = await asyncio.gather(*(current(database, sessions, conversation_id) for _ in range(12)))
     assert len(set(found)) == 1
     async with database.begin() as tx:
-        [[count]] = await (await on(tx).execute("select count(*) from sessions")).fetchall()
+        [[count]] = await (await connection_of(tx).execute("select count(*) from sessions")).fetchall()
     assert count == (1 if is_first else 2)
 
 
@@ -130,7 +132,7 @@ async def test_what_is_not_there_is_said(database: Database, sessions: PostgresS
 async def test_a_forgotten_user_has_no_session(database: Database, keyring: Keyring, user: User, sessions: PostgresSessions) -> None:
     session = await current(database, sessions, await new_conversation(database, user, "42"))
     async with database.begin() as tx:
-        await PostgresPeople(keyring).forget(tx, user.id)
+        await PostgresUsers(keyring).forget(tx, user.id)
     with pytest.raises(UserErased):
         await current(database, sessions, session.conversation_id)
 
@@ -140,8 +142,8 @@ async def test_where_the_opener_was_deleted_whoever_speaks_now_begins_anew(
 ) -> None:
     first = await current(database, sessions, await new_conversation(database, user, "42"))
     async with database.begin() as tx:
-        carol, _ = await PostgresPeople(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, "carol", state=UserState.ACTIVE)
-        await PostgresPeople(keyring).forget(tx, user.id)
+        carol, _ = await PostgresUsers(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, "carol", state=UserState.ACTIVE)
+        await PostgresUsers(keyring).forget(tx, user.id)
     second = await current(database, sessions, first.conversation_id, carol.id)
     assert (second.user_id, second.previous, second.length) == (carol.id, first.id, 0)
     assert await current(database, sessions, first.conversation_id, carol.id) == second
@@ -167,9 +169,9 @@ async def test_a_name_is_an_id_of_either_kind_a_channel_or_what_a_client_calls_i
     first = await current(database, sessions, await new_conversation(database, user, "42"))
     await be_silent(database, first, 13 * HOUR_S)
     second = await current(database, sessions, first.conversation_id)
-    chats = PostgresChats(database, keyring)
+    chats = PostgresClientChats(database, keyring)
     async with database.begin() as tx:
-        carol, _ = await PostgresPeople(keyring).find_or_create(tx, "bali", Platform.COMPLETIONS, "carol", state=UserState.ACTIVE)
+        carol, _ = await PostgresUsers(keyring).find_or_create(tx, "bali", Platform.COMPLETIONS, "carol", state=UserState.ACTIVE)
         games = [(await chats.named(tx, "bali", person.id, "game 7", ())).session_id for person in (user, carol)]
         await chats.named(tx, "bali", user.id, "another", ())
     assert await found(database, sessions, str(first.id)) == [first.id]
@@ -183,8 +185,8 @@ async def test_since_and_account_narrow_what_is_found(database: Database, keyrin
     old, new = [await current(database, sessions, await new_conversation(database, user, channel)) for channel in ("42", "43")]
     await be_silent(database, old, 2 * HOUR_S)
     async with database.begin() as tx:
-        dora, _ = await PostgresPeople(keyring).find_or_create(tx, "shop", Platform.COMPLETIONS, "dora", state=UserState.ACTIVE)
-        elsewhere = (await PostgresChats(database, keyring).begin(tx, "shop", dora.id)).session_id
+        dora, _ = await PostgresUsers(keyring).find_or_create(tx, "shop", Platform.COMPLETIONS, "dora", state=UserState.ACTIVE)
+        elsewhere = (await PostgresClientChats(database, keyring).begin(tx, "shop", dora.id)).session_id
     an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
     assert await found(database, sessions, since=an_hour_ago) == [new.id, elsewhere]
     assert await found(database, sessions, account="bali") == [old.id, new.id]
@@ -215,7 +217,7 @@ async def test_the_word_on_training_is_that_of_now(database: Database, keyring: 
     heard = []
     for word in (True, False, True):
         async with database.begin() as tx:
-            await PostgresPeople(keyring).allow_training(tx, user.id, trains=word)
+            await PostgresUsers(keyring).allow_training(tx, user.id, trains=word)
         heard.append(await may_train(database, sessions, session.id))
     assert heard == [True, False, True]
 
@@ -223,7 +225,7 @@ async def test_the_word_on_training_is_that_of_now(database: Database, keyring: 
 async def test_in_a_group_everybody_who_spoke_must_allow_training(
     database: Database, keyring: Keyring, user: User, sessions: PostgresSessions
 ) -> None:
-    people = PostgresPeople(keyring)
+    people = PostgresUsers(keyring)
 
     async def speak(sender: str, *, trains: bool) -> UUID:
         """Let somebody say something in the one channel; return the session."""
@@ -245,7 +247,7 @@ async def test_in_a_group_everybody_who_spoke_must_allow_training(
     assert await speak("bob", trains=False) == first
     assert not await may_train(database, sessions, first)
     async with database.begin() as tx:
-        await on(tx).execute("update sessions set last_at = last_at - interval '13 hours'")
+        await connection_of(tx).execute("update sessions set last_at = last_at - interval '13 hours'")
     second = await speak("ann", trains=True)
     assert (await may_train(database, sessions, first), await may_train(database, sessions, second)) == (False, True)
 
@@ -253,7 +255,7 @@ async def test_in_a_group_everybody_who_spoke_must_allow_training(
 async def test_who_was_deleted_has_no_word_any_more(database: Database, keyring: Keyring, user: User, sessions: PostgresSessions) -> None:
     session = await current(database, sessions, await new_conversation(database, user, "42"))
     async with database.begin() as tx:
-        await PostgresPeople(keyring).forget(tx, user.id)
+        await PostgresUsers(keyring).forget(tx, user.id)
     async with database.begin() as tx:
         with pytest.raises(UserErased):
             await sessions.may_train(tx, session.id)
@@ -269,7 +271,7 @@ async def speak(database: Database, keyring: Keyring, sender: str, channel: str,
     event = MessageEvent(platform=Platform.TELEGRAM, sender_id=sender, text="hello")
     envelope = Envelope(event=event, account="bali", channel_id=channel, event_key=str(uuid4()))
     async with database.begin() as tx:
-        speaker, _ = await PostgresPeople(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, sender, state=UserState.ACTIVE)
+        speaker, _ = await PostgresUsers(keyring).find_or_create(tx, "bali", Platform.TELEGRAM, sender, state=UserState.ACTIVE)
         accepted = await PostgresInbox(keyring).accept(tx, envelope, speaker, uuid4())
     claim = await claim_turn(database, keyring, accepted.turn_id)
     session = await current(database, PostgresSessions(keyring), claim.conversation_id, speaker.id)
@@ -315,7 +317,7 @@ async def test_where_somebody_spoke_among_others_is_known_until_it_is_erased(
         assert (list(await sessions.spoken(tx, bob)), len(await sessions.spoken(tx, ann, account="bali"))) == ([], 1)
     second, _ = await speak(database, keyring, "cid", "group", ("c1",))
     async with database.begin() as tx:
-        await PostgresPeople(keyring).forget(tx, ann)
+        await PostgresUsers(keyring).forget(tx, ann)
         assert list(await sessions.spoken(tx, second)) == [], "what is sealed for somebody who is gone is gone"
 
 

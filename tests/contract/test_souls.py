@@ -25,8 +25,8 @@ from hermes.stores.embeddings import HashedEmbeddings
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
-from hermes.stores.postgres.people import PostgresPeople
-from hermes.stores.redis.souls import RedisBases
+from hermes.stores.postgres.users import PostgresUsers
+from hermes.stores.redis.soul_cache import RedisSoulCache
 
 NOW = datetime(2026, 11, 15, 10, 30, tzinfo=UTC)
 AGENT = Agent(name="Bali", tone=Tone.CHILL)
@@ -58,7 +58,7 @@ class House:
     def __init__(self, database: Database, keyring: Keyring, redis: Redis, user: User) -> None:
         self.database, self.redis, self.user = database, redis, user
         self.memories, self.dreams = CountingMemories(keyring), PostgresDreams(keyring)
-        self.bases, self.alarms, self.pauses = RedisBases(redis, database, keyring), Alarms(), list[float]()
+        self.bases, self.alarms, self.pauses = RedisSoulCache(redis, database, keyring), Alarms(), list[float]()
         self.skipped = 0
         self.souls = self.loader(keyring, database)
 
@@ -188,7 +188,7 @@ async def test_no_word_is_readable_in_redis_and_a_token_of_somebody_else_is_not_
     assert b"pineapple" not in await house.redis.get(key)
     async with house.database.begin() as tx:
         other = uuid4()
-        await PostgresPeople(keyring).get(tx, house.user.id)
+        await PostgresUsers(keyring).get(tx, house.user.id)
     await house.redis.copy(key, f"soul:{other}:base")
     assert (await house.bases.get(other)).value is None
     await house.redis.set(key, b"junk")
@@ -196,7 +196,7 @@ async def test_no_word_is_readable_in_redis_and_a_token_of_somebody_else_is_not_
 
 
 async def test_after_three_tries_a_person_is_told_how_long_the_old_base_may_be_seen(house: House, keyring: Keyring) -> None:
-    house.bases = RedisBases(unreachable(), house.database, keyring)
+    house.bases = RedisSoulCache(unreachable(), house.database, keyring)
     house.souls = house.loader(keyring, house.database)
     await house.souls.invalidate(house.user.id)
     assert house.pauses == [0.5, 1.0]
@@ -205,7 +205,7 @@ async def test_after_three_tries_a_person_is_told_how_long_the_old_base_may_be_s
 
 async def test_without_redis_the_base_comes_from_the_store_every_time(house: House, keyring: Keyring) -> None:
     await house.know("vegan", "diet")
-    house.bases = RedisBases(unreachable(), house.database, keyring)
+    house.bases = RedisSoulCache(unreachable(), house.database, keyring)
     house.souls = house.loader(keyring, house.database)
     assert ["diet: vegan" in (await house.load()).system for _ in range(2)] == [True, True]
     assert house.memories.reads == 2
@@ -221,7 +221,7 @@ class Down:
 
 
 async def test_without_the_store_there_is_the_personality_the_time_and_no_recall(house: House, keyring: Keyring) -> None:
-    house.bases = RedisBases(unreachable(), Down(), keyring)
+    house.bases = RedisSoulCache(unreachable(), Down(), keyring)
     house.souls = house.loader(keyring, Down())
     soul = await house.load()
     assert soul.system == personality(AGENT)
@@ -258,6 +258,6 @@ async def test_somebody_who_was_deleted_has_no_soul_but_the_agents(house: House,
     await house.know("vegan", "diet")
     await house.load()
     async with house.database.begin() as tx:
-        await PostgresPeople(keyring).forget(tx, house.user.id)
+        await PostgresUsers(keyring).forget(tx, house.user.id)
     soul = await house.load()
     assert (soul.system, soul.is_recall_used) == (personality(AGENT), False)

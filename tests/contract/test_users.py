@@ -15,13 +15,13 @@ from hermes.ports.transactions import Transactions
 from hermes.ports.users import ChannelBusy, ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, Users, UserState
 from hermes.router.replies import LANGUAGES
 from hermes.router.signup import ReferralRefused, Signup, find_user
-from hermes.stores.memory import MemoryCredits, MemoryPeople, MemoryTransactions
 from hermes.stores.postgres.credits import PostgresCredits
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.people import PostgresPeople
 from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.users import PostgresUsers
+from hermes.testing.memory import MemoryCredits, MemoryTransactions, MemoryUsers
 from hermes.turn import Envelope, MessageEvent, Platform
 
 PHONE = UserChannel("bali", Platform.WHATSAPP, "628123456")
@@ -70,14 +70,14 @@ class House:
 def house(request: pytest.FixtureRequest) -> House:
     if request.param == "memory":
         ledger = MemoryCredits()
-        return House(MemoryTransactions(), MemoryPeople(ledger), ledger)
-    return House(request.getfixturevalue("database"), PostgresPeople(request.getfixturevalue("keyring")), PostgresCredits())
+        return House(MemoryTransactions(), MemoryUsers(ledger), ledger)
+    return House(request.getfixturevalue("database"), PostgresUsers(request.getfixturevalue("keyring")), PostgresCredits())
 
 
 @pytest.fixture
 def stored(database: Database, keyring: Keyring) -> House:
     """The real one, where only that can tell."""
-    return House(database, PostgresPeople(keyring), PostgresCredits())
+    return House(database, PostgresUsers(keyring), PostgresCredits())
 
 
 # --- sign up
@@ -295,7 +295,7 @@ async def test_a_linked_channel_has_not_been_written_from_until_a_message_comes(
 
     async def last() -> Any:
         async with stored.transactions.begin() as tx:
-            [[at]] = await (await on(tx).execute("select last_inbound_at from user_channels")).fetchall()
+            [[at]] = await (await connection_of(tx).execute("select last_inbound_at from user_channels")).fetchall()
             return at
 
     assert await last() is None

@@ -7,7 +7,7 @@ from hermes.ports.users import UserState
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.turn import Envelope, MessageEvent, Platform
 
 
@@ -17,7 +17,7 @@ async def new_turn(database: Database, keyring: Keyring, text: str = "hello", *,
         event=MessageEvent(platform=Platform.REST, sender_id=channel, text=text), account="shop", channel_id=channel, event_key=str(uuid4())
     )
     async with database.begin() as tx:
-        user, _ = await PostgresPeople(keyring).find_or_create(tx, "shop", Platform.REST, channel, state=UserState.ACTIVE)
+        user, _ = await PostgresUsers(keyring).find_or_create(tx, "shop", Platform.REST, channel, state=UserState.ACTIVE)
         return (await PostgresInbox(keyring).accept(tx, envelope, user, uuid4())).turn_id
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.stores.embedded import Stores
+from hermes.stores.embedded import StoreUrls
 from tests.faults.house import House, Nursery, open_house
 
 
@@ -20,5 +20,5 @@ def nursery() -> Iterator[Nursery]:
 @pytest.fixture
 async def house(nursery: Nursery, database_url: str, redis_url: str, tmp_path: Path) -> AsyncIterator[House]:
     """A house on the shared servers, with a database of its own."""
-    async with open_house(nursery, tmp_path, Stores(database_url, redis_url)) as house:
+    async with open_house(nursery, tmp_path, StoreUrls(database_url, redis_url)) as house:
         yield house

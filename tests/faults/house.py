@@ -29,8 +29,8 @@ from hermes.ports.errors import StoreUnavailable
 from hermes.ports.inbox import AcceptedMessage
 from hermes.ports.users import UserState
 from hermes.router.replies import ReplyKind, reply
-from hermes.stores.embedded import Stores
-from hermes.stores.postgres.database import on
+from hermes.stores.embedded import StoreUrls
+from hermes.stores.postgres.database import connection_of
 from hermes.stores.seal import new_master_key
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.faults.worker import Orders, Trap
@@ -308,7 +308,7 @@ class House:
 
     async def ask(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         async with self.hermes.database.begin() as tx:
-            return await (await on(tx).execute(query.encode(), values)).fetchall()
+            return await (await connection_of(tx).execute(query.encode(), values)).fetchall()
 
     def calls(self) -> list[Call]:
         """The diary, in the order in which the calls began."""
@@ -414,7 +414,7 @@ def notes(file: Path) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def open_house(nursery: Nursery, folder: Path, stores: Stores, **settings: str) -> AsyncIterator[House]:
+async def open_house(nursery: Nursery, folder: Path, stores: StoreUrls, **settings: str) -> AsyncIterator[House]:
     """A house on a database. No process of it is left at the end of the block."""
     environ = {
         **QUICK,
@@ -434,13 +434,13 @@ async def open_house(nursery: Nursery, folder: Path, stores: Stores, **settings:
 
 
 @contextmanager
-def fresh_database(servers: Stores, template: str) -> Iterator[Stores]:
+def fresh_database(servers: StoreUrls, template: str) -> Iterator[StoreUrls]:
     """A migrated database of its own, on the shared servers."""
     name = f"faults_{uuid4().hex[:12]}"
     with psycopg.connect(servers.database_url, autocommit=True) as connection:
         connection.execute(f"create database {name} template {template} strategy file_copy")
     try:
-        yield Stores(psycopg.conninfo.make_conninfo(servers.database_url, dbname=name), servers.redis_url)
+        yield StoreUrls(psycopg.conninfo.make_conninfo(servers.database_url, dbname=name), servers.redis_url)
     finally:
         with psycopg.connect(servers.database_url, autocommit=True) as connection:
             connection.execute(f"drop database {name} with (force)")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.stores.embedded import Stores
+from hermes.stores.embedded import StoreUrls
 from hermes.turn import Platform
 from tests.faults.house import House, Nursery, fresh_database, open_house
 from tests.faults.worker import Trap
@@ -82,7 +82,7 @@ def test_a_worker_killed_there_loses_nothing_and_repeats_nothing(point: Point, o
 
 @pytest.fixture(scope="module")
 def outcomes(
-    request: pytest.FixtureRequest, nursery: Nursery, servers: Stores, template: str, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, nursery: Nursery, servers: StoreUrls, template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Mapping[Point, BaseException | None]:
     """How each of the points went that this run asks for."""
     wanted = [item.callspec.params["point"] for item in request.session.items if "outcomes" in getattr(item, "fixturenames", ())]
@@ -99,7 +99,7 @@ def outcomes(
     return dict(zip(wanted, asyncio.run(everything()), strict=True))
 
 
-async def crash_and_recover(point: Point, nursery: Nursery, stores: Stores, folder: Path) -> None:
+async def crash_and_recover(point: Point, nursery: Nursery, stores: StoreUrls, folder: Path) -> None:
     async with open_house(nursery, folder, stores) as house:
         await house.send_all("a1", "a2", "b1", "a3", platform=point.platform)
         trap = Trap(point.place, is_after=point.is_after, turn=point.turn)

@@ -21,7 +21,7 @@ from hermes.ports.credits import Balance
 from hermes.ports.errors import NotFound, StoreUnavailable
 from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.credits import PostgresCredits
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
 
 BANK = PostgresCredits()
 
@@ -244,7 +244,9 @@ async def attempt(work: Any) -> bool:
 
 async def newcomer(books: Database) -> UUID:
     async with books.begin() as tx:
-        made = await on(tx).execute("insert into users (state, referral_code) values ('active', %s) returning id", [secrets.token_hex(8)])
+        made = await connection_of(tx).execute(
+            "insert into users (state, referral_code) values ('active', %s) returning id", [secrets.token_hex(8)]
+        )
         return (await made.fetchall())[0][0]
 
 
@@ -254,5 +256,5 @@ async def entries(tx: Transaction, user_id: UUID) -> dict[str, int]:
         select count(*) filter (where kind = 'grant'), count(*) filter (where kind = 'post'), count(*) filter (where kind = 'refund'),
                (select count(*) from open_reserves where user_id = %(user_id)s)
         from credit_entries where user_id = %(user_id)s"""
-    (row,) = await (await on(tx).execute(query.encode(), {"user_id": user_id})).fetchall()
+    (row,) = await (await connection_of(tx).execute(query.encode(), {"user_id": user_id})).fetchall()
     return dict(zip(("grant", "post", "refund", "open"), row, strict=True))

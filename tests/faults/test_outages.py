@@ -33,10 +33,10 @@ class PrivateStores:
     """Servers that may be killed."""
 
     home: Path
-    held: embedded.Running
+    held: embedded.ServerLease
 
     @property
-    def addresses(self) -> embedded.Stores:
+    def addresses(self) -> embedded.StoreUrls:
         return self.held.stores
 
     def strike(self, server: str, blow: int) -> None:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from hermes.stores.embedded import Stores
+from hermes.stores.embedded import StoreUrls
 from tests.faults.house import APOLOGY, House, Nursery, open_house
 
 
 @pytest.fixture
 async def strict_house(nursery: Nursery, database_url: str, redis_url: str, tmp_path: Path) -> AsyncIterator[House]:
     """A house that tries everything twice."""
-    async with open_house(nursery, tmp_path, Stores(database_url, redis_url), HERMES_INBOX_MAX_ATTEMPTS="2") as house:
+    async with open_house(nursery, tmp_path, StoreUrls(database_url, redis_url), HERMES_INBOX_MAX_ATTEMPTS="2") as house:
         yield house
 
 

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from hermes.ports.errors import StoreUnavailable
-from hermes.stores.postgres.database import on, open_database
+from hermes.stores.postgres.database import connection_of, open_database
 
 
 async def test_after_a_long_outage_the_first_to_come_is_served(database_url: str, servers: object) -> None:
@@ -21,14 +21,14 @@ async def test_after_a_long_outage_the_first_to_come_is_served(database_url: str
             while time.monotonic() < end:
                 with pytest.raises(StoreUnavailable):
                     async with database.begin() as tx:
-                        await on(tx).execute("select 1")
+                        await connection_of(tx).execute("select 1")
                 await asyncio.sleep(0.2)
             owner.execute(f"alter database {name} allow_connections true")
         began = time.monotonic()
         while True:
             try:
                 async with database.begin() as tx:
-                    await on(tx).execute("select 1")
+                    await connection_of(tx).execute("select 1")
                 break
             except StoreUnavailable:
                 assert time.monotonic() - began < 3, "the pool still waits for its next try"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from hermes.stores import embedded
-from hermes.stores.embedded import Stores
+from hermes.stores.embedded import StoreUrls
 from hermes.stores.embedded.home import home_at
 from hermes.stores.seal import new_master_key
 from tests.faults.house import QUICK, Nursery, open_house
@@ -50,7 +50,7 @@ class Tree:
         return self.home.parent / "log"
 
     @property
-    def stores(self) -> Stores:
+    def stores(self) -> StoreUrls:
         return home_at(self.home).addresses
 
     def events(self, name: str) -> list[dict[str, Any]]:
@@ -191,7 +191,7 @@ def test_a_port_that_is_taken_is_one_line_and_exit_code_2(environ: dict[str, str
     assert said[0].startswith(f"hermes: cannot listen on 127.0.0.1:{port}: Address already in use")
     assert said[0].endswith("; choose another port with HERMES_WEB_PORT")
     home = Path(environ["HERMES_HOME"])
-    assert (processes_of(home), embedded.status(home)) == ({}, embedded.Status(None, None, ()))
+    assert (processes_of(home), embedded.status(home)) == ({}, embedded.ServerStatus(None, None, ()))
 
 
 def test_what_starting_again_would_not_mend_stops_everything(environ: dict[str, str]) -> None:

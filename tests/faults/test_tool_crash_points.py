@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes.stores.embedded import Stores
+from hermes.stores.embedded import StoreUrls
 from tests.faults.house import House, Nursery, fresh_database, open_house
 from tests.faults.worker import Trap
 from tests.flows.echo import without_note
@@ -31,7 +31,7 @@ def test_a_worker_killed_there_sets_one_reminder(
 
 @pytest.fixture(scope="module")
 def outcomes(
-    nursery: Nursery, servers: Stores, template: str, tmp_path_factory: pytest.TempPathFactory
+    nursery: Nursery, servers: StoreUrls, template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Mapping[tuple[str, bool], BaseException | None]:
     room = asyncio.Semaphore(AT_ONCE)
 
@@ -46,7 +46,7 @@ def outcomes(
     return dict(zip(POINTS, asyncio.run(everything()), strict=True))
 
 
-async def crash_and_recover(point: tuple[str, bool], nursery: Nursery, stores: Stores, folder: Path) -> None:
+async def crash_and_recover(point: tuple[str, bool], nursery: Nursery, stores: StoreUrls, folder: Path) -> None:
     place, is_after = point
     async with open_house(nursery, folder, stores) as house:
         _, struck, _ = await house.send_all("a1", "a2", "a3")

@@ -41,9 +41,9 @@ from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.router.outbox_delivery import OutboxSender
 from hermes.stores.embeddings import HashedEmbeddings
+from hermes.stores.postgres.job_queue import WorkerOptions
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
-from hermes.stores.postgres.work import Pace
 from hermes.stores.seal import MasterKeys
 from hermes.turn import Platform
 from tests.flows.echo import own_words, said
@@ -172,7 +172,7 @@ async def work(orders: Orders) -> None:
         return replace(adjusted, **{name: Snared(getattr(adjusted, name), name, snare) for name in names})
 
     async with open_hermes(settings, adjust=adjust) as hermes:
-        pace = Pace(
+        pace = WorkerOptions(
             concurrency=settings.work.concurrency,
             poll_s=settings.work.poll_s,
             heartbeat_s=settings.work.heartbeat_s,

@@ -29,16 +29,16 @@ from hermes.ports.inbox import Claim
 from hermes.ports.outbox import DeliveryResult, OutboxMessage
 from hermes.ports.users import UserState
 from hermes.router.outbox_delivery import OutboxDelivery
-from hermes.stores.memory.breakers import MemoryBreakers
 from hermes.stores.postgres.credits import PostgresCredits
-from hermes.stores.postgres.database import Database, on, open_database
+from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
-from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.breakers import RedisBreakers
 from hermes.stores.seal import MasterKeys
+from hermes.testing.memory.breakers import MemoryBreakers
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.fakes.simple_channel import SimpleChannel
 from tests.flows.directory import Directory
@@ -72,7 +72,7 @@ class House:
 
     def __post_init__(self) -> None:
         self.metrics, self.credits, self.inbox = Metrics(), PostgresCredits(), PostgresInbox(self.keyring)
-        self.people, self.journal = PostgresPeople(self.keyring), PostgresJournal(self.keyring)
+        self.people, self.journal = PostgresUsers(self.keyring), PostgresJournal(self.keyring)
         self.outbox = PostgresOutbox(self.keyring, cut_off_s=60, cap=self.cap)
         self.settlement = SettlementWriter(self.credits, self.journal, self)
         breakers = MemoryBreakers(self.clock) if self.redis is None else RedisBreakers(self.redis, self.clock)
@@ -134,7 +134,7 @@ class House:
     async def time_passes(self) -> None:
         """Whatever waits is due now, and whoever was at it has died."""
         async with self.database.begin() as tx:
-            await on(tx).execute(
+            await connection_of(tx).execute(
                 "update outbox set not_before = least(not_before, now()), touched_at = touched_at - interval '2 min' "
                 "where state in ('pending', 'attempting')"
             )
@@ -149,7 +149,7 @@ class House:
 
     async def rows(self, query: str, *values: Any) -> list[Any]:
         async with self.database.begin() as tx:
-            return await (await on(tx).execute(query.encode(), values)).fetchall()
+            return await (await connection_of(tx).execute(query.encode(), values)).fetchall()
 
     async def events(self, claim: Claim) -> list[tuple[str, dict[str, Any]]]:
         async with self.database.begin() as tx:

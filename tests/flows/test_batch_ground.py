@@ -30,7 +30,7 @@ from hermes.ports.backends import BadRequest, ContextTooLong, Overloaded, RateLi
 from hermes.ports.budgets import CallsPaused, PauseReason
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.models import ChainFailed, NoCapacity, UnknownPrice
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.trajectories.batch.tools import RolloutContext, ToolOutcome, open_rollout_tools
 from hermes.trajectories.sampling_model import ModelFailed, SampleRequest
 from tests.fakes.vendors import Vendors, vendors
@@ -58,7 +58,7 @@ async def served(settings: Settings, **more: Any) -> AsyncIterator[tuple[Setting
 
 async def do(ground: Ground, query: str) -> list[Any]:
     async with ground.database.begin() as tx:
-        return await (await on(tx).execute(query.encode())).fetchall()
+        return await (await connection_of(tx).execute(query.encode())).fetchall()
 
 
 # --- the model

@@ -48,25 +48,25 @@ from hermes.soul.sanitize import sanitize_memory_value, scan
 from hermes.soul.supersede import LearnedFact
 from hermes.soul.trivial import is_trivial
 from hermes.stores.embeddings import HashedEmbeddings
-from hermes.stores.postgres.concierge_desk import PostgresReminders, PostgresWatchers
-from hermes.stores.postgres.concierge_shelf import PostgresProducts
-from hermes.stores.postgres.database import Database, on, open_database
+from hermes.stores.postgres.chores import PostgresChores
+from hermes.stores.postgres.concierge_catalogue import PostgresProducts
+from hermes.stores.postgres.concierge_records import PostgresPriceWatchers, PostgresReminders
+from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.job_queue import PostgresJobQueue, WorkerOptions, open_job_queue
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
 from hermes.stores.postgres.outbox import PostgresOutbox
-from hermes.stores.postgres.people import PostgresPeople
-from hermes.stores.postgres.rota import PostgresRota
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.postgres.work import Pace, PostgresWork, open_work
-from hermes.stores.redis.replies import RedisReplies
-from hermes.stores.redis.souls import RedisBases
+from hermes.stores.postgres.users import PostgresUsers
+from hermes.stores.redis.answer_signals import RedisAnswerSignals
+from hermes.stores.redis.soul_cache import RedisSoulCache
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Envelope, MessageEvent, Platform
 
-QUICK = Pace(concurrency=4, poll_s=0.1, sweep_s=0.2, drain_s=2.0, news_waits_s=(0.05,), memory_waits_s=(0.05, 0.05, 0.05))
+QUICK = WorkerOptions(concurrency=4, poll_s=0.1, sweep_s=0.2, drain_s=2.0, news_waits_s=(0.05,), memory_waits_s=(0.05, 0.05, 0.05))
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 PATIENCE_S = 20.0
 REMINDER = "⏰ It's time for your reminder.\nYou asked me to remind you of this: call mum"
@@ -150,18 +150,18 @@ class House:
 
     database: Database
     keyring: Keyring
-    work: PostgresWork
+    work: PostgresJobQueue
     redis: Redis
-    replies: RedisReplies
+    replies: RedisAnswerSignals
     post: Post = field(default_factory=Post)
 
     def __post_init__(self) -> None:
         keyring = self.keyring
-        self.people, self.inbox, self.journal = PostgresPeople(keyring), PostgresInbox(keyring), PostgresJournal(keyring)
+        self.people, self.inbox, self.journal = PostgresUsers(keyring), PostgresInbox(keyring), PostgresJournal(keyring)
         self.outbox, self.sessions, self.graphs = PostgresOutbox(keyring), PostgresSessions(keyring), PostgresGraphs(keyring)
         self.memories, self.dreams, self.embeddings = PostgresMemories(keyring), PostgresDreams(keyring), HashedEmbeddings()
-        self.reminders, self.watchers, self.products = PostgresReminders(keyring), PostgresWatchers(), PostgresProducts()
-        self.bases = RedisBases(self.redis, self.database, keyring)
+        self.reminders, self.watchers, self.products = PostgresReminders(keyring), PostgresPriceWatchers(), PostgresProducts()
+        self.bases = RedisSoulCache(self.redis, self.database, keyring)
         self.outbox_delivery = OutboxDelivery(self.database, self.outbox, self.replies, {Platform.TELEGRAM: self.post})
 
     # --- what is put together
@@ -275,7 +275,7 @@ class House:
 
     async def rows(self, query: str) -> list[Any]:
         async with self.database.begin() as tx:
-            return await (await on(tx).execute(query.encode())).fetchall()
+            return await (await connection_of(tx).execute(query.encode())).fetchall()
 
     @asynccontextmanager
     async def working(
@@ -318,8 +318,8 @@ def master_key() -> str:
 
 @pytest.fixture
 async def house(database: Database, redis_url: str, master_key: str) -> AsyncIterator[House]:
-    async with open_work(database) as work, Redis.from_url(redis_url) as redis:
-        replies = RedisReplies(redis)
+    async with open_job_queue(database) as work, Redis.from_url(redis_url) as redis:
+        replies = RedisAnswerSignals(redis)
         yield House(database, Keyring(MasterKeys.parse([master_key])), work, redis, replies)
         await replies.aclose()
 
@@ -422,7 +422,7 @@ async def test_somebody_who_is_deleted_while_a_model_reads_ends_quietly(house: H
 
 
 def clockwork(house: House, *chores: Chore) -> ChoreScheduler:
-    return ChoreScheduler(house.database, PostgresRota(), chores)
+    return ChoreScheduler(house.database, PostgresChores(), chores)
 
 
 async def test_of_two_workers_that_tick_at_once_a_reminder_is_said_once(house: House) -> None:
@@ -465,8 +465,8 @@ asyncio.run(main())
 @asynccontextmanager
 async def open_house(database_url: str, redis_url: str, master_key: str) -> AsyncIterator[House]:
     """The same house, for another process."""
-    async with open_database(database_url) as database, open_work(database) as work, Redis.from_url(redis_url) as redis:
-        yield House(database, Keyring(MasterKeys.parse([master_key])), work, redis, RedisReplies(redis))
+    async with open_database(database_url) as database, open_job_queue(database) as work, Redis.from_url(redis_url) as redis:
+        yield House(database, Keyring(MasterKeys.parse([master_key])), work, redis, RedisAnswerSignals(redis))
 
 
 async def test_whoever_is_killed_between_taking_a_reminder_and_the_commit_leaves_it_to_be_said_once(
@@ -595,7 +595,7 @@ async def test_after_a_long_silence_a_reminder_begins_the_session_that_its_answe
     await talk(house, asked, "It is set.")
     await house.remind_of(asked)
     async with house.database.begin() as tx:
-        await on(tx).execute("update sessions set last_at = last_at - interval '13 hours'")
+        await connection_of(tx).execute("update sessions set last_at = last_at - interval '13 hours'")
     await house.proactive.remind(NOON)
     async with house.working():
         await house.no_job_left()
@@ -652,7 +652,7 @@ async def test_one_damaged_memory_keeps_nobody_else_from_dreaming(house: House) 
     users = sorted([await learn(house, str(number), *SURFS) for number in range(3)])
     async with house.database.begin() as tx:
         damage = "update user_memory set value = set_byte(value, 20, 255 - get_byte(value, 20)) where user_id = %s"
-        await on(tx).execute(damage, [users[0]])
+        await connection_of(tx).execute(damage, [users[0]])
     assert await house.nights().dream(DreamDepth.LIGHT, now=NOON) == 2
     assert await house.rows("select user_id from dream_nights order by user_id") == [(user,) for user in users[1:]]
 

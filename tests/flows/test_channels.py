@@ -17,7 +17,7 @@ from hermes.demo.platforms.telegram.people import TelegramPerson
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.ports.channels import SendOutcome
 from hermes.router.replies import ReplyKind, reply
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.turn import Platform
 from tests.flows.service import Service, running, stopped
 
@@ -51,7 +51,7 @@ class Town:
 
     async def ask(self, query: str) -> list[Any]:
         async with self.service.database.begin() as tx:
-            return list(await (await on(tx).execute(query.encode())).fetchall())
+            return list(await (await connection_of(tx).execute(query.encode())).fetchall())
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from hermes.ports.channels import DeliveryReceipt, IdChanged, ReachabilityChange
 from hermes.ports.dead_letters import ALL_DEAD_LETTERS
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import OutboxLengths
-from hermes.stores.postgres.work import Pace, open_work
+from hermes.stores.postgres.job_queue import WorkerOptions, open_job_queue
 from hermes.stores.seal import new_master_key
 from hermes.turn import Platform
 from tests.fakes.bot_api import BotApi, serving
@@ -472,7 +472,7 @@ async def test_a_worker_brings_out_what_was_put_back_once_its_time_has_come(hous
     claim = await house.answer("one")
     await house.answer("two")
     api.is_down = False
-    async with open_work(house.database) as work:
+    async with open_job_queue(house.database) as work:
 
         async def sweep() -> None:
             async with house.database.begin() as tx:
@@ -481,7 +481,7 @@ async def test_a_worker_brings_out_what_was_put_back_once_its_time_has_come(hous
 
         hands = cast("Any", type("Hands", (), {}))
         hands.turn = hands.news = hands.memory = hands.delivery = house.outbox_delivery.deliver
-        worker = asyncio.create_task(work.run(hands, Pace(concurrency=4, poll_s=0.1, sweep_s=0.1, drain_s=2.0), sweep))
+        worker = asyncio.create_task(work.run(hands, WorkerOptions(concurrency=4, poll_s=0.1, sweep_s=0.1, drain_s=2.0), sweep))
         await asyncio.sleep(0.5)
         assert api.texts == []
         await house.time_passes()

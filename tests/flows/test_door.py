@@ -14,7 +14,7 @@ from hermes.graph import MessageGraph, Response
 from hermes.ports.backends import ModelRequest
 from hermes.ports.model_calls import CallSource
 from hermes.ports.models import Caller
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.web.completions import CHAT
 from hermes.web.create import create_web
 from hermes.web.serving import services_of
@@ -62,7 +62,7 @@ class House:
     async def graphs(self) -> dict[UUID, MessageGraph]:
         """All chats, in the order of their beginning."""
         async with self.service.database.begin() as tx:
-            rows = await (await on(tx).execute("select id from sessions order by number")).fetchall()
+            rows = await (await connection_of(tx).execute("select id from sessions order by number")).fetchall()
             return {row[0]: await self.service.hermes.parts.graphs.load(tx, row[0]) for row in rows}
 
     async def chat(self) -> MessageGraph:
@@ -72,12 +72,12 @@ class House:
 
     async def users(self) -> list[tuple[Any, ...]]:
         async with self.service.database.begin() as tx:
-            return await (await on(tx).execute("select id from users")).fetchall()
+            return await (await connection_of(tx).execute("select id from users")).fetchall()
 
     async def calls(self) -> list[tuple[Any, ...]]:
         async with self.service.database.begin() as tx:
             query = "select outcome, source, model, tokens_in, tokens_out, micro_usd, session_id from calls order by created_at, id"
-            return await (await on(tx).execute(query)).fetchall()
+            return await (await connection_of(tx).execute(query)).fetchall()
 
 
 def texts(messages: Any) -> list[str]:

@@ -16,12 +16,12 @@ from hermes.graph.message import canonical
 from hermes.ports.backends import Completion, Usage
 from hermes.ports.model_calls import CallOutcome, CallSource, ModelCall
 from hermes.ports.users import UserState
-from hermes.stores.postgres.calls import PostgresCalls
-from hermes.stores.postgres.chats import PostgresChats
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.client_chats import PostgresClientChats
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.model_calls import PostgresModelCalls
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform
 
@@ -139,7 +139,7 @@ class House:
 
     def __init__(self, database: Database, keyring: Keyring, user_id: UUID, way: type[ChatRecorder]) -> None:
         self.database, self.user_id, self.way = database, user_id, way
-        self.chats, self.graphs, self.calls = PostgresChats(database, keyring), PostgresGraphs(keyring), PostgresCalls()
+        self.chats, self.graphs, self.calls = PostgresClientChats(database, keyring), PostgresGraphs(keyring), PostgresModelCalls()
         self.wanted: dict[str, tuple[UUID, list[bytes], Any]] = {}
 
     async def answer(self, asked: Asked) -> None:
@@ -180,8 +180,8 @@ class House:
     async def check(self) -> None:
         found: dict[str, tuple[UUID, list[bytes], Any]] = {}
         async with self.database.begin() as tx:
-            sessions = await (await on(tx).execute("select id from sessions")).fetchall()
-            rows = dict(await (await on(tx).execute("select id::text, session_id from calls")).fetchall())
+            sessions = await (await connection_of(tx).execute("select id from sessions")).fetchall()
+            rows = dict(await (await connection_of(tx).execute("select id::text, session_id from calls")).fetchall())
             for (session_id,) in sessions:
                 graph = await self.graphs.load(tx, session_id)
                 assert graph.verify()
@@ -198,7 +198,7 @@ class House:
 async def test_every_sample_stands_once_under_exactly_what_was_sent(database: Database, seed: int, way: type[ChatRecorder]) -> None:
     keyring = Keyring(MasterKeys.parse([new_master_key()]))
     async with database.begin() as tx:
-        user, _ = await PostgresPeople(keyring).find_or_create(tx, "shop", Platform.COMPLETIONS, "u", state=UserState.ACTIVE)
+        user, _ = await PostgresUsers(keyring).find_or_create(tx, "shop", Platform.COMPLETIONS, "u", state=UserState.ACTIVE)
     house = House(database, keyring, user.id, way)
     for asked in Client(seed).asks(40):
         await house.answer(asked)

@@ -22,7 +22,7 @@ from hermes.config import BackendKind, BackendSettings, DoorSettings, ModelSetti
 from hermes.graph import MessageGraph
 from hermes.ports.sessions import SessionQuery
 from hermes.stores import embedded
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.trajectories.verify import verify
 from tests.fakes.vendors import vendors
 from tests.flows.agent_loop import trained
@@ -67,7 +67,7 @@ class House:
 
     async def do(self, query: str, *values: Any) -> list[Any]:
         async with self.service.database.begin() as tx:
-            cursor = await on(tx).execute(query.encode(), values)
+            cursor = await connection_of(tx).execute(query.encode(), values)
             return await cursor.fetchall() if cursor.description else []
 
     async def let_pass(self, hours: int) -> None:

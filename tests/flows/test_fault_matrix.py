@@ -20,7 +20,7 @@ from hermes.router import pipeline
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.turns import ANSWERED_ATTEMPTS_FACTOR
 from hermes.stores.embeddings import HashedEmbeddings
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.echo import Echo, without_note
 
@@ -175,4 +175,4 @@ async def left(hermes: Hermes, turn_id: UUID) -> End:
 
 
 async def rows(tx: Any, query: str, value: UUID) -> list[Any]:
-    return list(await (await on(tx).execute(query.encode(), [value])).fetchall())
+    return list(await (await connection_of(tx).execute(query.encode(), [value])).fetchall())

@@ -20,7 +20,7 @@ from hermes.ports.graphs import GraphEntry
 from hermes.ports.sessions import SessionQuery
 from hermes.ports.transactions import Transaction
 from hermes.router.feedback import MAX_TRIES, Feedback
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.graphs import PostgresGraphs
 from hermes.trajectories.source import ExportSession
 from hermes.turn import Platform
@@ -106,7 +106,7 @@ async def talk(request: pytest.FixtureRequest, database_url: str, redis_url: str
 async def until_sent(service: Service, count: int) -> None:
     for _ in range(100):
         async with service.database.begin() as tx:
-            [[sent]] = await (await on(tx).execute("select count(*) from outbox where message_id is not null")).fetchall()
+            [[sent]] = await (await connection_of(tx).execute("select count(*) from outbox where message_id is not null")).fetchall()
         if sent == count:
             return
         await asyncio.sleep(0.05)

@@ -23,7 +23,7 @@ from hermes.ports.model_calls import CallSource
 from hermes.ports.models import Caller
 from hermes.ports.users import UserState
 from hermes.stores.postgres.agents import PostgresAgents
-from hermes.stores.postgres.database import Database, on, open_database
+from hermes.stores.postgres.database import Database, connection_of, open_database
 from hermes.turn import Platform
 from tests.fakes.vendors import vendors
 from tests.unit.gateway.test_chain import HELLO
@@ -206,6 +206,8 @@ async def test_all_of_hermes_twice_under_load_answers_every_call_through_fit_and
         is_over = True
         await asyncio.gather(*talking)
         async with both[0].database.begin() as tx:
-            rows = await (await on(tx).execute("select source, outcome, count(*) from calls group by 1, 2 order by 1, 2")).fetchall()
+            rows = await (
+                await connection_of(tx).execute("select source, outcome, count(*) from calls group by 1, 2 order by 1, 2")
+            ).fetchall()
     assert rows == [("canary", "answered", 20), ("canary", "failed", 2), ("router", "answered", len(answered))]
     assert set(answered) == {"blue", "green"}

@@ -26,7 +26,7 @@ from hermes.ports.users import UserChannel, UserState
 from hermes.soul.dream_job import Dreamer
 from hermes.soul.forgetting import ForgetRequest
 from hermes.soul.supersede import LearnedFact
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.echo import own_words, said
 
@@ -296,7 +296,7 @@ class House:
 
     async def rows(self, query: str, *values: object) -> list[Any]:
         async with self.hermes.database.begin() as tx:
-            return await (await on(tx).execute(query.encode(), values)).fetchall()
+            return await (await connection_of(tx).execute(query.encode(), values)).fetchall()
 
 
 @asynccontextmanager

@@ -20,13 +20,13 @@ from hermes.ports.budgets import BudgetSpent, CallsPaused
 from hermes.ports.model_calls import CallOutcome, CallSource
 from hermes.ports.models import Answer, AnswerStarted, Caller, ChainFailed, NoCapacity, UnknownPrice
 from hermes.ports.users import User, UserState
-from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.cache import RedisCache
-from hermes.stores.redis.spend import RedisSpend
+from hermes.stores.redis.cache import RedisAnswerCache
+from hermes.stores.redis.global_spend import RedisGlobalSpend
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform
 from tests.fakes.vendors import Cut, Vendors, vendors
@@ -56,7 +56,7 @@ class House:
     vendors: Vendors
     database: Database
     budgets: RedisBudgets
-    spend: RedisSpend
+    spend: RedisGlobalSpend
     bell: Bell
     user: User
     metrics: Metrics
@@ -67,7 +67,7 @@ class House:
     async def rows(self) -> list[tuple[object, ...]]:
         query = "select outcome, backend, model, tokens_in, tokens_out, micro_usd, is_estimated from calls order by created_at"
         async with self.database.begin() as tx:
-            return await (await on(tx).execute(query)).fetchall()
+            return await (await connection_of(tx).execute(query)).fetchall()
 
     async def day(self) -> tuple[int, int, int]:
         """What the user has used today: tokens, tokens held, micro-dollars."""
@@ -78,14 +78,14 @@ class House:
 
 @pytest.fixture
 async def house(database: Database, redis_url: str) -> AsyncIterator[House]:
-    bell, calls, clock = Bell(), PostgresCalls(), Noon()
+    bell, calls, clock = Bell(), PostgresModelCalls(), Noon()
     keyring = Keyring(MasterKeys.parse([new_master_key()]))
     async with database.begin() as tx:
-        user, _ = await PostgresPeople(keyring).find_or_create(tx, "shop", Platform.REST, "alice", state=UserState.ACTIVE)
+        user, _ = await PostgresUsers(keyring).find_or_create(tx, "shop", Platform.REST, "alice", state=UserState.ACTIVE)
     async with Redis.from_url(redis_url) as redis, vendors() as v:
         client = HttpClient()
         budgets = RedisBudgets(redis, database, calls, alerts=bell, clock=clock)
-        spend = RedisSpend(redis, database, calls, latches=PostgresLatches(), alerts=bell, clock=clock)
+        spend = RedisGlobalSpend(redis, database, calls, latches=PostgresKillSwitchRecords(), alerts=bell, clock=clock)
         v.anthropic.models[:] = ["claude-haiku-4-5-20251001", "claude-sonnet-4-6"]
         v.ollama.models[:] = ["llama3.2"]
         backends = {
@@ -101,7 +101,7 @@ async def house(database: Database, redis_url: str) -> AsyncIterator[House]:
             slots=slots,
             budgets=budgets,
             spend=spend,
-            cache=RedisCache(redis, database, keyring),
+            cache=RedisAnswerCache(redis, database, keyring),
             calls=calls,
             transactions=database,
             alerts=bell,
@@ -278,7 +278,7 @@ async def test_a_call_that_is_given_up_pays_the_prompt_of_the_model_that_was_ask
     assert (outcome, model, tokens_out, micro_usd) == ("cancelled", "claude-haiku-4-5-20251001", 0, tokens_in)
     assert int(str(tokens_in)) > 0
     async with house.database.begin() as tx:
-        [[attempts]] = await (await on(tx).execute("select attempts from calls")).fetchall()
+        [[attempts]] = await (await connection_of(tx).execute("select attempts from calls")).fetchall()
     assert [attempt["outcome"] for attempt in attempts] == ["Overloaded"]
 
 
@@ -290,7 +290,7 @@ async def test_the_same_question_is_answered_out_of_the_cache_for_nothing(house:
     assert len(house.vendors.anthropic.requests) == 1
     assert await house.day() == (first.completion.usage.tokens_in + first.completion.usage.tokens_out, 0, first.micro_usd)
     async with house.database.begin() as tx:
-        assert await (await on(tx).execute("select cache_hit from calls order by created_at")).fetchall() == [(False,), (True,)]
+        assert await (await connection_of(tx).execute("select cache_hit from calls order by created_at")).fetchall() == [(False,), (True,)]
 
 
 async def test_whoever_wants_a_sample_gets_one(house: House) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from hermes.config import BackendKind, BackendSettings, DoorSettings, LlmSettings, ModelSettings, StandIn, TierSettings
 from hermes.graph import MessageGraph
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.trajectories.formats import FORMATS
 from hermes.trajectories.verify import verify
 from tests.flows.command import Ended, hermes
@@ -40,7 +40,7 @@ class House:
 
     async def rows(self, query: str) -> list[Any]:
         async with self.service.database.begin() as tx:
-            return await (await on(tx).execute(query.encode())).fetchall()
+            return await (await connection_of(tx).execute(query.encode())).fetchall()
 
     async def streamed(self, key: dict[str, str], **wanted: Any) -> list[dict[str, Any]]:
         """The chunks of a stream."""

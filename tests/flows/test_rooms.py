@@ -15,7 +15,7 @@ from hermes.demo.platforms import FakePlatforms, open_platforms
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.ports.memories import Dream, DreamDepth, DreamKind
 from hermes.ports.tools import ToolUser
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.turn import Platform
 from tests.flows.obedient import Obedient, text_of, words_in
 from tests.flows.service import Service, running
@@ -51,7 +51,7 @@ class Room:
 
     async def ask(self, query: str, *values: object) -> list[Any]:
         async with self.service.database.begin() as tx:
-            return list(await (await on(tx).execute(query.encode(), values)).fetchall())
+            return list(await (await connection_of(tx).execute(query.encode(), values)).fetchall())
 
     async def tell_secrets(self) -> UUID:
         """Have Ada known, and return who she is to Hermes."""
@@ -182,7 +182,7 @@ async def answered(platforms: FakePlatforms, service: Service, model: Obedient, 
 
 async def unsent(service: Service) -> bool:
     async with service.database.begin() as tx:
-        [[count]] = await (await on(tx).execute(b"select count(*) from outbox where state = 'pending'")).fetchall()
+        [[count]] = await (await connection_of(tx).execute(b"select count(*) from outbox where state = 'pending'")).fetchall()
     return bool(count)
 
 

@@ -12,7 +12,7 @@ from hermes.config import CreditSettings, LinkSettings, LlmSettings
 from hermes.ports.credits import Balance
 from hermes.ports.users import UserState
 from hermes.router.replies import ReplyKind, reply
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.echo import without_note
 from tests.flows.service import Service, running
@@ -44,7 +44,7 @@ class Guest:
 
 async def ask(service: Service, query: str, *values: object) -> list[Any]:
     async with service.database.begin() as tx:
-        return list(await (await on(tx).execute(query.encode(), values)).fetchall())
+        return list(await (await connection_of(tx).execute(query.encode(), values)).fetchall())
 
 
 async def test_the_founding_example_a_sunset_bar_in_canggu(service: Service) -> None:
@@ -212,6 +212,6 @@ async def test_what_the_users_of_a_training_key_say_becomes_training_data(servic
     async with service.database.begin() as tx:
         allowed = [
             await service.hermes.parts.sessions.may_train(tx, session)
-            for (session,) in await (await on(tx).execute("select id from sessions order by started_at")).fetchall()
+            for (session,) in await (await connection_of(tx).execute("select id from sessions order by started_at")).fetchall()
         ]
     assert allowed == [True, False]

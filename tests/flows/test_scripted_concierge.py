@@ -21,14 +21,20 @@ from hermes.router.pipeline import handle_message
 from hermes.router.services import Services
 from hermes.soul.prompt_layers import SoulBase, message_note
 from hermes.soul.sanitize import scan
-from hermes.stores.memory import MemoryHouse
-from hermes.stores.postgres.concierge_desk import PostgresBookings, PostgresNutrition, PostgresOrders, PostgresReminders, PostgresWatchers
-from hermes.stores.postgres.concierge_effects import PostgresOffers, PostgresOutcomes
-from hermes.stores.postgres.concierge_shelf import PostgresProducts, PostgresVenues
+from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
+from hermes.stores.postgres.concierge_records import (
+    PostgresBookings,
+    PostgresNutrition,
+    PostgresOrders,
+    PostgresPriceWatchers,
+    PostgresReminders,
+)
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.people import PostgresPeople
+from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.seal import MasterKeys, new_master_key
+from hermes.testing.memory import RouterHarness
 from hermes.tools.concierge import Concierge, concierge_tools
 from hermes.tools.concierge.tables import stock
 from hermes.tools.executor import Toolbox
@@ -93,7 +99,7 @@ class Notes:
 class Visit:
     """Somebody who talks to the concierge."""
 
-    house: MemoryHouse
+    house: RouterHarness
     services: Services
     concierge: Concierge
     database: Database
@@ -115,13 +121,13 @@ class Visit:
 async def visit(database: Database) -> Visit:
     keyring = Keyring(MasterKeys.parse([new_master_key()]))
     async with database.begin() as tx:
-        user, _ = await PostgresPeople(keyring).find_or_create(tx, "web", Platform.WEB, "visitor", state=UserState.ACTIVE)
+        user, _ = await PostgresUsers(keyring).find_or_create(tx, "web", Platform.WEB, "visitor", state=UserState.ACTIVE)
     concierge = Concierge(
         venues=PostgresVenues(),
         bookings=PostgresBookings(keyring),
         reminders=PostgresReminders(keyring),
         products=PostgresProducts(),
-        watchers=PostgresWatchers(),
+        watchers=PostgresPriceWatchers(),
         nutrition=PostgresNutrition(keyring),
         orders=PostgresOrders(keyring),
         notebook=Notes(),
@@ -131,11 +137,11 @@ async def visit(database: Database) -> Visit:
         own=concierge_tools(concierge),
         gate_=Gate(),
         transactions=database,
-        outcomes=PostgresOutcomes(keyring),
+        outcomes=PostgresEffectRecords(keyring),
         offers=PostgresOffers(keyring),
         scan=scan,
     )
-    house = MemoryHouse(models=Scripted(), souls=InBali(), tools=tools, images=Blind(), user=user)
+    house = RouterHarness(models=Scripted(), souls=InBali(), tools=tools, images=Blind(), user=user)
     house.credits.available[user.id] = 100
     return Visit(house, house.services, concierge, database)
 

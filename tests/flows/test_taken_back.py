@@ -25,7 +25,7 @@ from hermes.ports.users import UserChannel, UserState
 from hermes.soul.erasure import ConversationEraser
 from hermes.soul.my_data import forget_fact, forget_memory, forget_user, forget_user_at
 from hermes.soul.supersede import LearnedFact
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.echo import own_words, said
 
@@ -80,12 +80,14 @@ class House:
 
     async def rows(self, query: str, *values: object) -> list[Any]:
         async with self.hermes.database.begin() as tx:
-            return await (await on(tx).execute(query.encode(), values)).fetchall()
+            return await (await connection_of(tx).execute(query.encode(), values)).fetchall()
 
     async def graphs(self) -> list[MessageGraph]:
         """Every graph that can still be read, in the order of their sessions."""
         async with self.hermes.database.begin() as tx:
-            rows = await (await on(tx).execute("select s.id from sessions s join data_keys using (user_id) order by number")).fetchall()
+            rows = await (
+                await connection_of(tx).execute("select s.id from sessions s join data_keys using (user_id) order by number")
+            ).fetchall()
             return [await self.hermes.parts.graphs.load(tx, session_id) for (session_id,) in rows]
 
     async def know(self, user_id: UUID, text: str, turn_id: UUID | None = None) -> UUID:

@@ -15,7 +15,7 @@ from hermes.ports.errors import StoreUnavailable
 from hermes.ports.users import UserState
 from hermes.router.replies import ReplyKind, reply
 from hermes.router.turns import MessageUnreadable
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.flows.echo import Echo
 
@@ -53,13 +53,15 @@ async def answer(hermes: Hermes, turn_id: UUID) -> str | None:
 
 async def state(hermes: Hermes, turn_id: UUID) -> tuple[Any, ...]:
     async with hermes.database.begin() as tx:
-        [row] = await (await on(tx).execute("select state, attempts, reason from inbox where turn_id = %s", [turn_id])).fetchall()
+        [row] = await (
+            await connection_of(tx).execute("select state, attempts, reason from inbox where turn_id = %s", [turn_id])
+        ).fetchall()
     return row
 
 
 async def available(hermes: Hermes, turn_id: UUID) -> int:
     async with hermes.database.begin() as tx:
-        [(user_id,)] = await (await on(tx).execute("select user_id from inbox where turn_id = %s", [turn_id])).fetchall()
+        [(user_id,)] = await (await connection_of(tx).execute("select user_id from inbox where turn_id = %s", [turn_id])).fetchall()
         return (await hermes.parts.credits.balance(tx, user_id)).available
 
 
@@ -145,7 +147,7 @@ async def test_a_damaged_message_is_set_aside_and_the_next_one_answered(environ:
         damaged, sound = await say(hermes, "one"), await say(hermes, "two")
         async with hermes.database.begin() as tx:
             query = "update inbox set envelope = set_byte(envelope, 20, 255 - get_byte(envelope, 20)) where turn_id = %s"
-            await on(tx).execute(query, [damaged])
+            await connection_of(tx).execute(query, [damaged])
         for _ in range(2):
             with pytest.raises(MessageUnreadable):
                 await hermes.turn(damaged)
@@ -161,7 +163,7 @@ async def test_somebody_without_credit_is_told_so_and_gets_an_answer_again_when_
         for turn_id in turns:
             await hermes.turn(turn_id)
         async with hermes.database.begin() as tx:
-            [(user_id,)] = await (await on(tx).execute("select user_id from inbox where turn_id = %s", [turns[0]])).fetchall()
+            [(user_id,)] = await (await connection_of(tx).execute("select user_id from inbox where turn_id = %s", [turns[0]])).fetchall()
             code = (await hermes.parts.people.get(tx, user_id)).referral_code
         upgrade = reply(ReplyKind.UPGRADE, "en", link=None, referral_code=code, reward=20)
         assert [await answer(hermes, turn_id) for turn_id in turns] == ["one", upgrade]
@@ -179,7 +181,7 @@ async def test_a_living_sender_is_answered_where_the_opener_of_the_conversation_
         await hermes.turn(opened_by)
         waiting = await say(hermes, "still there?", user="carol", channel="group")
         async with hermes.database.begin() as tx:
-            [(alice,)] = await (await on(tx).execute("select user_id from inbox where turn_id = %s", [opened_by])).fetchall()
+            [(alice,)] = await (await connection_of(tx).execute("select user_id from inbox where turn_id = %s", [opened_by])).fetchall()
             await hermes.parts.people.forget(tx, alice)
         await hermes.turn(waiting)
         assert await answer(hermes, waiting) == "still there?"
@@ -191,11 +193,11 @@ async def test_a_paid_answer_is_recorded_where_it_was_asked_although_another_ses
         with pytest.raises(LookupError):
             await hermes.turn(turn_id)
         async with hermes.database.begin() as tx:
-            await on(tx).execute("update sessions set last_at = last_at - interval '1 day'")
+            await connection_of(tx).execute("update sessions set last_at = last_at - interval '1 day'")
         await hermes.turn(turn_id)
         assert (await answer(hermes, turn_id), await available(hermes, turn_id)) == ("hello", 4)
         async with hermes.database.begin() as tx:
-            lengths = await (await on(tx).execute("select length from sessions order by started_at")).fetchall()
+            lengths = await (await connection_of(tx).execute("select length from sessions order by started_at")).fetchall()
         assert lengths == [(2,), (0,)]
 
 
@@ -203,7 +205,7 @@ async def test_who_writes_in_a_group_is_answered_although_its_opener_is_deleted_
     async def forget_the_opener(text: str) -> None:
         if text == "still there?":
             async with hermes.database.begin() as tx:
-                [(alice,)] = await (await on(tx).execute("select user_id from inbox where turn_id = %s", [opened_by])).fetchall()
+                [(alice,)] = await (await connection_of(tx).execute("select user_id from inbox where turn_id = %s", [opened_by])).fetchall()
                 await hermes.parts.people.forget(tx, alice)
 
     async with opened(environ, lambda parts: replace(parts, models=Echo(forget_the_opener))) as hermes:
@@ -220,11 +222,11 @@ async def test_a_conversation_whose_graph_is_damaged_goes_on_in_a_new_session(en
         first = await say(hermes, "one")
         await hermes.turn(first)
         async with hermes.database.begin() as tx:
-            await on(tx).execute("update graph_messages set body = set_byte(body, 20, 255 - get_byte(body, 20))")
+            await connection_of(tx).execute("update graph_messages set body = set_byte(body, 20, 255 - get_byte(body, 20))")
         await hermes.redis.flushall()
         second = await say(hermes, "two")
         await hermes.turn(second)
         assert (await answer(hermes, second), await available(hermes, second)) == ("two", 3)
         async with hermes.database.begin() as tx:
-            lengths = await (await on(tx).execute("select length from sessions order by started_at")).fetchall()
+            lengths = await (await connection_of(tx).execute("select length from sessions order by started_at")).fetchall()
         assert lengths == [(2,), (2,)]

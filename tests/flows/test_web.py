@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from hermes.config import ApiSettings
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from tests.flows.service import Got, Service, got, running
 
 NO_REDIS = "unix:///tmp/no-such-redis.sock"
@@ -434,7 +434,7 @@ async def test_the_answer_to_somebody_who_was_deleted_is_gone(service: Service) 
 
     await eventually(asked, ["hi"])
     async with service.database.begin() as tx:
-        row = await (await on(tx).execute("select user_id from inbox where turn_id = %s", [turn_id])).fetchone()
+        row = await (await connection_of(tx).execute("select user_id from inbox where turn_id = %s", [turn_id])).fetchone()
         await service.hermes.parts.people.forget(tx, row[0])
     service.thinker.may_answer.set()
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from hermes.router.replies import ReplyKind
 from hermes.router.replies.catalogue import LANGUAGES, load_catalogue
-from hermes.stores.postgres.database import Database, on
+from hermes.stores.postgres.database import Database, connection_of
 from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.outbox import PostgresOutbox
@@ -131,7 +131,7 @@ class Reader:
 
     async def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         async with self.database.begin() as tx:
-            return await (await on(tx).execute(query.encode(), values)).fetchall()
+            return await (await connection_of(tx).execute(query.encode(), values)).fetchall()
 
 
 def shown(row: Sequence[Any]) -> str:

@@ -112,14 +112,14 @@ class Servers:
     """PostgreSQL and Valkey of the storm's own."""
 
     home: Path
-    held: embedded.Running
+    held: embedded.ServerLease
 
     @classmethod
     def start(cls, home: Path) -> Servers:
         return cls(home, embedded.start(home))
 
     @property
-    def addresses(self) -> embedded.Stores:
+    def addresses(self) -> embedded.StoreUrls:
         return self.held.stores
 
     def stop(self) -> None:

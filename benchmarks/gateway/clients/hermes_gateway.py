@@ -33,14 +33,14 @@ from hermes.ports.budgets import BudgetHold, BudgetUsage
 from hermes.ports.model_calls import CallSource
 from hermes.ports.models import Caller
 from hermes.ports.users import UserState
-from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
 from hermes.stores.postgres.database import open_database
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import migrate
-from hermes.stores.postgres.people import PostgresPeople
-from hermes.stores.redis.batch import Batch
+from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.spend import RedisSpend
+from hermes.stores.redis.global_spend import RedisGlobalSpend
+from hermes.stores.redis.script_batch import ScriptBatch
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.turn import Platform
 
@@ -106,14 +106,14 @@ async def stored(stack: AsyncExitStack, aim: Aim) -> tuple[dict[str, Any], UUID]
     database = await stack.enter_async_context(open_database(aim.options["database_url"]))
     redis = Redis.from_url(aim.options["redis_url"], socket_timeout=2.0, socket_connect_timeout=2.0, retry=Retry(NoBackoff(), 0))
     stack.push_async_callback(redis.aclose)
-    calls, alerts, clock = PostgresCalls(), Silent(), Wall()
+    calls, alerts, clock = PostgresModelCalls(), Silent(), Wall()
     async with database.begin() as tx:
-        people = PostgresPeople(Keyring(MasterKeys.parse([new_master_key()])))
+        people = PostgresUsers(Keyring(MasterKeys.parse([new_master_key()])))
         user, _ = await people.find_or_create(tx, "bench", Platform.REST, str(uuid4()), state=UserState.ACTIVE)
-    batch = Batch(redis)
+    batch = ScriptBatch(redis)
     budgets = RedisBudgets(redis, database, calls, alerts=alerts, clock=clock, batch=batch)
     stack.push_async_callback(budgets.aclose)
-    spend = RedisSpend(redis, database, calls, latches=PostgresLatches(), alerts=alerts, clock=clock, batch=batch)
+    spend = RedisGlobalSpend(redis, database, calls, latches=PostgresKillSwitchRecords(), alerts=alerts, clock=clock, batch=batch)
     counted = {"budgets": budgets, "spend": spend}
     recorded = {"calls": calls, "transactions": database} if aim.options["stores"] == "all" else {}
     return {**unstored, **counted, **recorded}, user.id

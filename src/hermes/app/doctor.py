@@ -28,7 +28,7 @@ from hermes.ports.errors import PortError
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Connection
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.migrate import SchemaRefused, pending, refuse_old_servers
+from hermes.stores.postgres.migrate import SchemaRefused, check_server, pending_migrations
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
 
 HEALTH_S = 5.0
@@ -121,10 +121,10 @@ async def postgres(url: str, kind: str, settings: Settings, home: Path) -> Async
     try:
         # One plain connection: the pool would try again and again, and say so in the log.
         async with await psycopg.AsyncConnection.connect(url, connect_timeout=limit_s, application_name="hermes doctor") as connection:
-            await refuse_old_servers(connection)
+            await check_server(connection)
             major = connection.info.server_version // 10_000
             yield Finding("postgres", Health.GOOD, f"PostgreSQL {major} with pgvector, {kind}")
-            waiting = await pending(connection)
+            waiting = await pending_migrations(connection)
             if waiting:
                 says = f"{len(waiting)} migrations to run, up to {waiting[-1]}"
                 yield Finding("schema", Health.WARNING, says, "they run at the next start")

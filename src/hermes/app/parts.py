@@ -42,19 +42,18 @@ from hermes.ports.tools import EffectRecords, Offers
 from hermes.ports.users import Users
 from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
 from hermes.stores.postgres.agents import PostgresAgents
-from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresPromises
-from hermes.stores.postgres.calls import PostgresCalls, PostgresLatches
+from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresIdempotencyKeys
 from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
-from hermes.stores.postgres.chats import PostgresChats
-from hermes.stores.postgres.concierge_desk import (
+from hermes.stores.postgres.chores import PostgresChores
+from hermes.stores.postgres.client_chats import PostgresClientChats
+from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
+from hermes.stores.postgres.concierge_records import (
     PostgresBookings,
     PostgresNutrition,
     PostgresOrders,
+    PostgresPriceWatchers,
     PostgresReminders,
-    PostgresWatchers,
 )
-from hermes.stores.postgres.concierge_effects import PostgresOffers, PostgresOutcomes
-from hermes.stores.postgres.concierge_shelf import PostgresProducts, PostgresVenues
 from hermes.stores.postgres.credits import PostgresCredits
 from hermes.stores.postgres.database import Database
 from hermes.stores.postgres.graphs import PostgresGraphs
@@ -62,18 +61,19 @@ from hermes.stores.postgres.inbox import PostgresInbox
 from hermes.stores.postgres.journal import PostgresJournal
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
+from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
 from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
-from hermes.stores.postgres.people import PostgresPeople
-from hermes.stores.postgres.rota import PostgresRota
 from hermes.stores.postgres.sessions import PostgresSessions
-from hermes.stores.redis.batch import Batch
+from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
+from hermes.stores.postgres.users import PostgresUsers
+from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.breakers import RedisBreakers
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.cache import RedisCache
+from hermes.stores.redis.cache import RedisAnswerCache
+from hermes.stores.redis.global_spend import RedisGlobalSpend
 from hermes.stores.redis.histories import RedisHistories
-from hermes.stores.redis.replies import RedisReplies
-from hermes.stores.redis.souls import RedisBases
-from hermes.stores.redis.spend import RedisSpend
+from hermes.stores.redis.script_batch import ScriptBatch
+from hermes.stores.redis.soul_cache import RedisSoulCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +129,15 @@ def behind_ports(
     *,
     http: HttpClient,
     web: PublicImageFetcher,
-    replies: RedisReplies,
+    replies: RedisAnswerSignals,
     alerts: LogAlerts,
     budgets: RedisBudgets,
-    batch: Batch,
+    batch: ScriptBatch,
 ) -> Parts:
-    graphs, calls = PostgresGraphs(keyring), PostgresCalls()
+    graphs, calls = PostgresGraphs(keyring), PostgresModelCalls()
     history, delivery = settings.history, settings.delivery
     return Parts(
-        people=PostgresPeople(keyring),
+        people=PostgresUsers(keyring),
         credits=PostgresCredits(),
         inbox=PostgresInbox(keyring, cap=settings.inbox.cap),
         sessions=PostgresSessions(keyring, idle_s=history.idle_s),
@@ -147,30 +147,32 @@ def behind_ports(
         outbox=PostgresOutbox(keyring, cut_off_s=delivery.cut_off_s, cap=delivery.queue_cap, keep_dead_s=delivery.keep_dead_s),
         interactions=PostgresInteractions(),
         api_keys=PostgresApiKeys(),
-        promises=PostgresPromises(ttl_s=settings.api.idempotency_ttl_s),
+        promises=PostgresIdempotencyKeys(ttl_s=settings.api.idempotency_ttl_s),
         replies=replies,
         alerts=alerts,
-        chats=PostgresChats(database, keyring),
+        chats=PostgresClientChats(database, keyring),
         agents=PostgresAgents(),
         calls=calls,
         budgets=budgets,
-        spend=RedisSpend(client, database, calls, latches=PostgresLatches(), alerts=alerts, clock=SystemClock(), batch=batch),
-        cache=RedisCache(client, database, keyring, ttl_s=settings.llm.cache_ttl_s),
+        spend=RedisGlobalSpend(
+            client, database, calls, latches=PostgresKillSwitchRecords(), alerts=alerts, clock=SystemClock(), batch=batch
+        ),
+        cache=RedisAnswerCache(client, database, keyring, ttl_s=settings.llm.cache_ttl_s),
         venues=PostgresVenues(),
         products=PostgresProducts(),
         nutrition=PostgresNutrition(keyring),
         bookings=PostgresBookings(keyring),
         reminders=PostgresReminders(keyring),
-        watchers=PostgresWatchers(),
+        watchers=PostgresPriceWatchers(),
         orders=PostgresOrders(keyring),
-        outcomes=PostgresOutcomes(keyring),
+        outcomes=PostgresEffectRecords(keyring),
         offers=PostgresOffers(keyring),
         memories=PostgresMemories(keyring),
         dreams=PostgresDreams(keyring),
         past_messages=PostgresPastMessages(keyring, idle_s=history.idle_s),
-        bases=RedisBases(client, database, keyring),
+        bases=RedisSoulCache(client, database, keyring),
         embeddings=embeddings_from(settings, http),
-        rota=PostgresRota(),
+        rota=PostgresChores(),
         breakers=RedisBreakers(client, SystemClock(), breaker_limits(delivery)),
         channel_accounts=PostgresChannelAccounts(keyring),
         web=web,

@@ -54,14 +54,14 @@ from hermes.router.turns import TurnLimits, TurnRunner
 from hermes.soul.erasure import ConversationEraser
 from hermes.soul.my_data import MyDataStores
 from hermes.stores import embedded
-from hermes.stores.postgres.calls import PostgresCalls
 from hermes.stores.postgres.database import Database, open_database
+from hermes.stores.postgres.job_queue import PostgresJobQueue, WorkerOptions, open_job_queue
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import SchemaRefused, migrate
-from hermes.stores.postgres.work import Pace, PostgresWork, open_work
-from hermes.stores.redis.batch import Batch
+from hermes.stores.postgres.model_calls import PostgresModelCalls
+from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.replies import RedisReplies
+from hermes.stores.redis.script_batch import ScriptBatch
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
 from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.tools.concierge.tables import stock
@@ -80,7 +80,7 @@ class Hermes:
     database: Database
     redis: Redis
     keyring: Keyring
-    work: PostgresWork
+    work: PostgresJobQueue
     metrics: Metrics
     intake: Intake
     turns: TurnRunner
@@ -119,7 +119,7 @@ class Hermes:
         await self.prepare()
         stop_if_cancelled()
         work = self.settings.work
-        pace = Pace(
+        pace = WorkerOptions(
             concurrency=work.concurrency,
             poll_s=work.poll_s,
             heartbeat_s=work.heartbeat_s,
@@ -219,15 +219,15 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
         addresses, database, keyring = await stack.enter_async_context(
             opened_database(settings, pool_min=pool.pool_min, pool_max=pool.pool_max)
         )
-        work = await stack.enter_async_context(open_work(database))
+        work = await stack.enter_async_context(open_job_queue(database))
         client = redis_client(addresses.redis_url, settings)
         stack.push_async_callback(client.aclose)
-        replies = RedisReplies(client)
+        replies = RedisAnswerSignals(client)
         metrics = Metrics(lambda: hermes.queue_lengths())  # noqa: PLW0108  # there is no hermes yet
         stack.push_async_callback(replies.aclose)
         alerts = LogAlerts(metrics)
-        batch = Batch(client)
-        budgets = RedisBudgets(client, database, PostgresCalls(), alerts=alerts, clock=SystemClock(), batch=batch)
+        batch = ScriptBatch(client)
+        budgets = RedisBudgets(client, database, PostgresModelCalls(), alerts=alerts, clock=SystemClock(), batch=batch)
         stack.push_async_callback(budgets.aclose)
         http = HttpClient()
         stack.push_async_callback(http.aclose)
@@ -252,7 +252,9 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
 
 
 @asynccontextmanager
-async def opened_database(settings: Settings, *, pool_min: int, pool_max: int) -> AsyncIterator[tuple[embedded.Stores, Database, Keyring]]:
+async def opened_database(
+    settings: Settings, *, pool_min: int, pool_max: int
+) -> AsyncIterator[tuple[embedded.StoreUrls, Database, Keyring]]:
     """The addresses of the stores, the database with its schema up to date, and the keys to what is in it. Raises StartRefused."""
     home, limits = home_of(settings), settings.database
     try:
@@ -289,7 +291,7 @@ class Held:
     database: Database
     redis: Redis
     keyring: Keyring
-    work: PostgresWork
+    work: PostgresJobQueue
     metrics: Metrics
     lines: Lines
     post: PlatformClient
@@ -358,15 +360,15 @@ async def refuse_strange_keys(database: Database, keyring: Keyring) -> None:
 
 
 @asynccontextmanager
-async def stores(settings: Settings, home: Path) -> AsyncIterator[embedded.Stores]:
+async def stores(settings: Settings, home: Path) -> AsyncIterator[embedded.StoreUrls]:
     """The addresses of both stores, as long as the block lasts; what has none in the settings is started here. Raises StartRefused."""
     check_addresses(settings)
     if settings.database_url is not None and settings.redis_url is not None:
-        yield embedded.Stores(settings.database_url.reveal(), settings.redis_url.reveal())
+        yield embedded.StoreUrls(settings.database_url.reveal(), settings.redis_url.reveal())
         return
     held = await started(home)
     try:
-        yield embedded.Stores(
+        yield embedded.StoreUrls(
             settings.database_url.reveal() if settings.database_url else held.stores.database_url,
             settings.redis_url.reveal() if settings.redis_url else held.stores.redis_url,
         )
@@ -374,7 +376,7 @@ async def stores(settings: Settings, home: Path) -> AsyncIterator[embedded.Store
         await asyncio.shield(asyncio.to_thread(held.release))
 
 
-async def started(home: Path) -> embedded.Running:
+async def started(home: Path) -> embedded.ServerLease:
     """Start the embedded stores. Whoever is told to stop meanwhile lets them come up first: a lease that nobody holds stops nothing."""
     starting = asyncio.ensure_future(asyncio.to_thread(embedded.start, home))
     try:

@@ -39,11 +39,11 @@ from hermes.ports.errors import PortError
 from hermes.ports.model_calls import CallOutcome, CallSource, ModelCall
 from hermes.ports.models import Answer, Caller, ChainFailed, NoAnswer, UnknownPrice
 from hermes.ports.users import UserState
-from hermes.stores.postgres.calls import PostgresCalls
 from hermes.stores.postgres.database import Database
-from hermes.stores.redis.batch import Batch
+from hermes.stores.postgres.model_calls import PostgresModelCalls
+from hermes.stores.redis.answer_signals import RedisAnswerSignals
 from hermes.stores.redis.budgets import RedisBudgets
-from hermes.stores.redis.replies import RedisReplies
+from hermes.stores.redis.script_batch import ScriptBatch
 from hermes.trajectories.sampling_model import ModelFailed, SampledMessage, SampleRequest, SamplingModel
 from hermes.turn import Platform
 
@@ -91,9 +91,9 @@ async def open_ground(settings: Settings, name: str) -> AsyncIterator[Ground]:
         client = redis_client(addresses.redis_url, settings)
         stack.push_async_callback(client.aclose)
         metrics = Metrics()
-        alerts, batch, replies = LogAlerts(metrics), Batch(client), RedisReplies(client)
+        alerts, batch, replies = LogAlerts(metrics), ScriptBatch(client), RedisAnswerSignals(client)
         stack.push_async_callback(replies.aclose)
-        budgets = RedisBudgets(client, database, PostgresCalls(), alerts=alerts, clock=SystemClock(), batch=batch)
+        budgets = RedisBudgets(client, database, PostgresModelCalls(), alerts=alerts, clock=SystemClock(), batch=batch)
         stack.push_async_callback(budgets.aclose)
         http = HttpClient()
         stack.push_async_callback(http.aclose)

@@ -21,8 +21,8 @@ from hermes.cli.errors import fail
 from hermes.cli.running import CANNOT_RUN, Config, end_with_parent, run, settings_from, start_log, until_told
 from hermes.cli.supervisor import supervise
 from hermes.config import Settings
-from hermes.ops.garbage import set_aside
-from hermes.ops.loop import heartbeat
+from hermes.ops.event_loop import watch_event_loop
+from hermes.ops.gc import collect_and_freeze
 from hermes.web import serve_until_cancelled
 
 log = structlog.get_logger()
@@ -93,13 +93,13 @@ def doctor(*, config: Config = None, is_json: Annotated[bool, typer.Option("--js
 async def _serve(settings: Settings, listener: socket.socket) -> None:
     async with (
         open_hermes(settings) as hermes,
-        heartbeat(hermes.parts.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
+        watch_event_loop(hermes.parts.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
     ):
         host, port = listener.getsockname()[:2]
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
         def ready() -> None:
-            set_aside()
+            collect_and_freeze()
             log.info("web_ready", url=url)
             typer.secho(f"Hermes is ready: {url}  (Ctrl-C stops it)", bold=True)
             for name, reason in stand_ins(settings).items():
@@ -111,9 +111,9 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
 async def _work(settings: Settings) -> None:
     async with (
         open_hermes(settings) as hermes,
-        heartbeat(hermes.parts.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
+        watch_event_loop(hermes.parts.alerts, hermes.metrics, blocked_after_s=settings.loop.blocked_after_s),
     ):
-        set_aside()
+        collect_and_freeze()
         log.info("worker_ready", concurrency=settings.work.concurrency)
         try:
             await hermes.run_worker()

@@ -13,7 +13,7 @@ from structlog.typing import Processor
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
-QUIET = {
+LIBRARY_LEVELS = {
     "uvicorn": "warning",  # that it started and stopped, we say ourselves
     "uvicorn.error": "warning",
     "uvicorn.access": "error",  # a line for each request says nothing that the metrics do not say
@@ -46,21 +46,21 @@ def configure(format: Literal["json", "console"], level: Literal["debug", "info"
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=own,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendered(format, stream)],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *choose_renderers(format, stream)],
         )
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("hermes").setLevel(LEVELS[level])
-    for name, least in QUIET.items():
+    for name, least in LIBRARY_LEVELS.items():
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
         logger.setLevel(max(LEVELS[least], LEVELS[level]))
 
 
-def rendered(format: str, stream: TextIO) -> list[Processor]:  # noqa: A002
+def choose_renderers(format: str, stream: TextIO) -> list[Processor]:  # noqa: A002
     if format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     # The default would be Rich's traceback, and that one prints the values of local variables.

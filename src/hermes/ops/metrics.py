@@ -19,7 +19,7 @@ log = structlog.get_logger()
 QueueLengths = Callable[[], Awaitable[Mapping[str, int]]]
 """How much waits in each queue: inbox, outbox, failed_sends, dead_letters, turns, deliveries."""
 
-LATENCIES_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0, 60.0)
+LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0, 60.0)
 """Up to the longest wait for an answer; 45 s is a model's deadline."""
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -27,7 +27,7 @@ UNMATCHED = "unmatched"
 
 
 @dataclass(slots=True)
-class QueueReading:
+class QueueReader:
     """The last look at the queues. A scrape may come from several Prometheus servers at once; the queues are counted for one of them."""
 
     lengths: QueueLengths
@@ -53,7 +53,7 @@ class Metrics:
             "From a request's first byte to its answer's last; a stream counts when it ends.",
             ["method", "route"],
             registry=self.registry,
-            buckets=LATENCIES_S,
+            buckets=LATENCY_BUCKETS_S,
         )
         self.queue_length = Gauge(
             "hermes_queue_length", "What waits; absent while the database cannot say.", ["queue"], registry=self.registry
@@ -69,7 +69,7 @@ class Metrics:
         self.llm_slots_used = Gauge("hermes_llm_slots_used", "Model calls under way.", registry=self.registry)
         self.llm_slots_waiting = Gauge("hermes_llm_slots_waiting", "Model calls that wait for a slot.", registry=self.registry)
         self.steps = Histogram(
-            "hermes_step_seconds", "What each step of a turn took.", ["step"], registry=self.registry, buckets=LATENCIES_S
+            "hermes_step_seconds", "What each step of a turn took.", ["step"], registry=self.registry, buckets=LATENCY_BUCKETS_S
         )
         self.turns = Counter("hermes_turns", "Turns that ended, by what with.", ["outcome"], registry=self.registry)
         self.intents = Counter("hermes_intents", "What users wanted, as far as it was told.", ["kind"], registry=self.registry)
@@ -79,7 +79,7 @@ class Metrics:
             registry=self.registry,
         )
         self.sends = Counter("hermes_sends", "Tries to send a message to a platform.", ["platform", "outcome"], registry=self.registry)
-        self.webhooks_passed = Counter(
+        self.webhooks_ignored = Counter(
             "hermes_webhooks_passed",
             "What platforms posted and nothing was done about; `other_account`: it is for an account that is not set up.",
             ["platform", "reason"],
@@ -91,7 +91,7 @@ class Metrics:
             ["platform", "account"],
             registry=self.registry,
         )
-        self._queues = QueueReading(queue_lengths, fresh_s, timeout_s) if queue_lengths else None
+        self._queues = QueueReader(queue_lengths, fresh_s, timeout_s) if queue_lengths else None
 
     def count(self, call: ModelCall) -> None:
         """The port Meter."""
@@ -122,7 +122,7 @@ class Metrics:
 
     def count_ignored(self, platform: str, reason: str) -> None:
         """The port WebhookMeter."""
-        self.webhooks_passed.labels(platform, reason).inc()
+        self.webhooks_ignored.labels(platform, reason).inc()
 
     def show_breaker(self, platform: str, account: str, open_s: float) -> None:
         """The port SendMeter. By itself it goes back to 0: whoever closes a breaker may be another process."""
@@ -141,7 +141,7 @@ class Metrics:
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
-    async def _read(self, queues: QueueReading) -> None:
+    async def _read(self, queues: QueueReader) -> None:
         async with queues.lock:
             if time.monotonic() - queues.read_at < queues.fresh_s:
                 return
@@ -158,28 +158,28 @@ class Metrics:
                 self.queue_length.labels(queue).set(length)
 
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+AsgiScope = MutableMapping[str, Any]
+AsgiMessage = MutableMapping[str, Any]
+AsgiReceive = Callable[[], Awaitable[AsgiMessage]]
+AsgiSend = Callable[[AsgiMessage], Awaitable[None]]
+AsgiApp = Callable[[AsgiScope, AsgiReceive, AsgiSend], Awaitable[None]]
 
 
-class CountedRequests:
+class RequestCounter:
     """ASGI middleware that counts and times requests by method and route template, so that ids in paths make no series of their own.
 
     Only passes messages on, so a stream stays a stream."""
 
-    def __init__(self, app: App, metrics: Metrics, uncounted: frozenset[str] = frozenset({"/metrics"})) -> None:
+    def __init__(self, app: AsgiApp, metrics: Metrics, uncounted: frozenset[str] = frozenset({"/metrics"})) -> None:
         self._app, self._metrics, self._uncounted = app, metrics, uncounted
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http" or scope["path"] in self._uncounted:
             await self._app(scope, receive, send)
             return
         began, status = time.perf_counter(), 500  # a request that raises is answered further out, with 500
 
-        async def noting(message: Message) -> None:
+        async def noting(message: AsgiMessage) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -189,14 +189,14 @@ class CountedRequests:
             await self._app(scope, receive, noting)
         finally:
             method = scope["method"] if scope["method"] in METHODS else "other"
-            route = template(scope)
+            route = route_template(scope)
             self._metrics.requests.labels(method, route, str(status)).inc()
             self._metrics.latency.labels(method, route).observe(time.perf_counter() - began)
             if status >= 500:
                 self._metrics.errors.labels(method, route).inc()
 
 
-def template(scope: Scope) -> str:
+def route_template(scope: AsgiScope) -> str:
     """The route that a request took, as it was written: `/v1/messages/{turn_id}`. The router has noted it in the scope by now."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else UNMATCHED

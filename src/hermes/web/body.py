@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from starlette.exceptions import HTTPException
 
-from hermes.ops.metrics import App, Message, Receive, Scope, Send
+from hermes.ops.metrics import AsgiApp, AsgiMessage, AsgiReceive, AsgiScope, AsgiSend
 
 BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -14,7 +14,7 @@ BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 class LimitedBody:
     """ASGI middleware that refuses a body with 413 as soon as it is known to be too large; what is read never exceeds the limit."""
 
-    def __init__(self, app: App, max_bytes: int, wider: Mapping[str, int] | None = None) -> None:
+    def __init__(self, app: AsgiApp, max_bytes: int, wider: Mapping[str, int] | None = None) -> None:
         """`wider` are paths with a limit of their own; one that ends with a slash is for all below it."""
         self._app, self._max_bytes, self._wider = app, max_bytes, wider or {}
 
@@ -22,13 +22,13 @@ class LimitedBody:
         above = (limit for prefix, limit in self._wider.items() if prefix.endswith("/") and path.startswith(prefix))
         return self._wider.get(path) or next(above, self._max_bytes)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http" or scope["method"] in BODILESS:
             await self._app(scope, receive, send)
             return
         announced, read, most = declared_length(scope), 0, self._most(scope["path"])
 
-        async def limited() -> Message:
+        async def limited() -> AsgiMessage:
             nonlocal read
             # Raised where the route reads, so that the answer has its shape and is counted under its route.
             if announced > most:
@@ -46,7 +46,7 @@ def too_large(most: int) -> HTTPException:
     return HTTPException(413, f"The body is larger than {most} bytes.")
 
 
-def declared_length(scope: Scope) -> int:
+def declared_length(scope: AsgiScope) -> int:
     """The length that a request says it has; 0 when it does not say."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit():

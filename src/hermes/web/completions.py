@@ -21,7 +21,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from hermes.gateway.client_chats import ChatCompletions, ChatRequest, ChoicePiece, read_request
-from hermes.ops.metrics import App, Receive, Scope, Send
+from hermes.ops.metrics import AsgiApp, AsgiReceive, AsgiScope, AsgiSend
 from hermes.ports.backends import LOGPROBS, ChatMessage, Completion, Delta, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from hermes.ports.models import Answer, AnswerStarted
 from hermes.web.completion_errors import in_openai_words, openai_error
@@ -118,10 +118,10 @@ class FrontDoor:
 
     Its route is there all the same, for whoever reads the description of the API."""
 
-    def __init__(self, app: App, completions: Completions) -> None:
+    def __init__(self, app: AsgiApp, completions: Completions) -> None:
         self._app, self._completions = app, completions
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http" or scope["path"] != CHAT or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
@@ -138,7 +138,7 @@ class FrontDoor:
             await response(scope, receive, send)
 
 
-async def stream_to_reader(response: StreamingResponse, scope: Scope, receive: Receive, send: Send) -> None:
+async def stream_to_reader(response: StreamingResponse, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
     """Send a stream until its end, or until its reader takes nothing for `STALLED_S`: a reader whose network is gone leaves without a
     word, and its call would hold a slot for as long as TCP tries."""
 

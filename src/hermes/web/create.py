@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from hermes import __version__
-from hermes.ops.metrics import CountedRequests
+from hermes.ops.metrics import RequestCounter
 from hermes.web.answers import Answers
 from hermes.web.body import LimitedBody
 from hermes.web.chat import chat_routes
@@ -56,5 +56,5 @@ def create_web(services: WebServices) -> FastAPI:
     wider = {CHAT: services.door_settings.max_body_bytes, "/webhooks/": WEBHOOK_BYTES}
     web.add_middleware(FrontDoor, completions=completions)
     web.add_middleware(LimitedBody, max_bytes=services.settings.max_body_bytes, wider=wider)
-    web.add_middleware(CountedRequests, metrics=services.metrics)  # the last one is the outermost: it sees every answer
+    web.add_middleware(RequestCounter, metrics=services.metrics)  # the last one is the outermost: it sees every answer
     return web

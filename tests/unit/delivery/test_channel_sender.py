@@ -19,9 +19,9 @@ from hermes.ports.channels import Channel, MaybeSent, NotSent, PlatformRequest, 
 from hermes.ports.inbox import Claim
 from hermes.ports.outbox import DeliveryResult, OutboxMessage, OutboxState
 from hermes.router.outbox_delivery import OutboxDelivery
-from hermes.stores.memory.breakers import MemoryBreakers
-from hermes.stores.memory.ledger import MemoryCredits
-from hermes.stores.memory.turns import MemoryJournal, MemoryOutbox, MemoryTransactions
+from hermes.testing.memory.breakers import MemoryBreakers
+from hermes.testing.memory.credits import MemoryCredits
+from hermes.testing.memory.turn_records import MemoryJournal, MemoryOutbox, MemoryTransactions
 from hermes.turn import Envelope, MessageEvent, Platform
 from tests.fakes.simple_channel import SimpleChannel, TemplateChannel
 from tests.flows.directory import Directory

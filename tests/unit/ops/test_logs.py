@@ -18,7 +18,7 @@ UTC_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
     root = logging.getLogger()
-    names = ["", "hermes", *logs.QUIET]
+    names = ["", "hermes", *logs.LIBRARY_LEVELS]
     before = [(logging.getLogger(name), logging.getLogger(name).level, logging.getLogger(name).propagate) for name in names]
     handlers = root.handlers[:]
     yield

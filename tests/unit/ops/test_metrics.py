@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from hermes.ops.metrics import CountedRequests, Message, Metrics, Scope
+from hermes.ops.metrics import AsgiMessage, AsgiScope, Metrics, RequestCounter
 
 
 def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
 
 
-async def ask(app: CountedRequests, method: str = "GET", path: str = "/") -> list[Message]:
-    sent: list[Message] = []
+async def ask(app: RequestCounter, method: str = "GET", path: str = "/") -> list[AsgiMessage]:
+    sent: list[AsgiMessage] = []
 
-    async def receive() -> Message:
+    async def receive() -> AsgiMessage:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    async def send(message: Message) -> None:
+    async def send(message: AsgiMessage) -> None:
         sent.append(message)
 
     await app({"type": "http", "method": method, "path": path}, receive, send)
@@ -30,7 +30,7 @@ async def ask(app: CountedRequests, method: str = "GET", path: str = "/") -> lis
 
 
 def answering(status: int, route: str | None = "/v1/messages/{turn_id}") -> Any:
-    async def app(scope: Scope, receive: Any, send: Any) -> None:
+    async def app(scope: AsgiScope, receive: Any, send: Any) -> None:
         if route is not None:
             scope["route"] = SimpleNamespace(path=route)
         await send({"type": "http.response.start", "status": status, "headers": []})
@@ -42,7 +42,7 @@ def answering(status: int, route: str | None = "/v1/messages/{turn_id}") -> Any:
 async def test_a_request_is_counted_by_method_route_template_and_status() -> None:
     metrics = Metrics()
     for path in ("/v1/messages/1", "/v1/messages/2"):
-        await ask(CountedRequests(answering(200), metrics), path=path)
+        await ask(RequestCounter(answering(200), metrics), path=path)
     assert sample(metrics, "hermes_request_count_total", method="GET", route="/v1/messages/{turn_id}", status="200") == 2
     assert sample(metrics, "hermes_request_latency_seconds_count", method="GET", route="/v1/messages/{turn_id}") == 2
     assert sample(metrics, "hermes_request_errors_total", method="GET", route="/v1/messages/{turn_id}") is None
@@ -51,17 +51,17 @@ async def test_a_request_is_counted_by_method_route_template_and_status() -> Non
 @pytest.mark.parametrize(("status", "errors"), [(499, None), (500, 1), (503, 1)])
 async def test_only_our_own_failures_are_errors(status: int, errors: int | None) -> None:
     metrics = Metrics()
-    await ask(CountedRequests(answering(status), metrics))
+    await ask(RequestCounter(answering(status), metrics))
     assert sample(metrics, "hermes_request_errors_total", method="GET", route="/v1/messages/{turn_id}") == errors
 
 
 async def test_an_exception_counts_as_500_and_goes_on() -> None:
-    async def broken(scope: Scope, receive: Any, send: Any) -> None:
+    async def broken(scope: AsgiScope, receive: Any, send: Any) -> None:
         raise RuntimeError("broken")
 
     metrics = Metrics()
     with pytest.raises(RuntimeError, match="broken"):
-        await ask(CountedRequests(broken, metrics))
+        await ask(RequestCounter(broken, metrics))
     assert sample(metrics, "hermes_request_count_total", method="GET", route="unmatched", status="500") == 1
     assert sample(metrics, "hermes_request_errors_total", method="GET", route="unmatched") == 1
 
@@ -69,26 +69,26 @@ async def test_an_exception_counts_as_500_and_goes_on() -> None:
 async def test_paths_and_methods_of_strangers_make_no_series_of_their_own() -> None:
     metrics = Metrics()
     for number in range(5):
-        await ask(CountedRequests(answering(404, route=None), metrics), method=f"PROBE{number}", path=f"/wp-admin/{number}")
+        await ask(RequestCounter(answering(404, route=None), metrics), method=f"PROBE{number}", path=f"/wp-admin/{number}")
     assert sample(metrics, "hermes_request_count_total", method="other", route="unmatched", status="404") == 5
 
 
 async def test_scraping_is_not_counted() -> None:
     metrics = Metrics()
-    await ask(CountedRequests(answering(200, "/metrics"), metrics), path="/metrics")
+    await ask(RequestCounter(answering(200, "/metrics"), metrics), path="/metrics")
     assert [s for family in metrics.registry.collect() for s in family.samples if s.name.startswith("hermes_request_")] == []
 
 
 async def test_a_stream_passes_chunk_by_chunk_and_counts_when_it_ends() -> None:
     metrics, go_on = Metrics(), asyncio.Event()
 
-    async def stream(scope: Scope, receive: Any, send: Any) -> None:
+    async def stream(scope: AsgiScope, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"one", "more_body": True})
         await go_on.wait()
         await send({"type": "http.response.body", "body": b"two", "more_body": False})
 
-    asked = asyncio.create_task(ask(CountedRequests(stream, metrics)))
+    asked = asyncio.create_task(ask(RequestCounter(stream, metrics)))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert sample(metrics, "hermes_request_count_total", method="GET", route="unmatched", status="200") is None

@@ -12,7 +12,7 @@ import structlog
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.transactions import Transaction
 from hermes.router.chores import Chore, ChoreScheduler, default_chores
-from hermes.stores.memory import MemoryRota, MemoryTransactions
+from hermes.testing.memory import MemoryChores, MemoryTransactions
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 """A Sunday."""
@@ -42,13 +42,13 @@ class Diary:
             raise error
 
 
-def clockwork(rota: MemoryRota, *chores: Chore, **limits: float) -> ChoreScheduler:
+def clockwork(rota: MemoryChores, *chores: Chore, **limits: float) -> ChoreScheduler:
     return ChoreScheduler(MemoryTransactions(), rota, chores, **limits)
 
 
 async def test_a_chore_is_done_once_in_each_of_its_slots() -> None:
     diary = Diary()
-    works = clockwork(MemoryRota(), Chore(name="c", every_s=10, do=diary))
+    works = clockwork(MemoryChores(), Chore(name="c", every_s=10, do=diary))
     times = [NOON + timedelta(seconds=second) for second in (0, 2, 9, 10, 14, 41)]
     for now in times:
         await works.tick(now)
@@ -57,7 +57,7 @@ async def test_a_chore_is_done_once_in_each_of_its_slots() -> None:
 
 
 async def test_of_two_processes_that_tick_at_once_one_does_it() -> None:
-    rota, diary = MemoryRota(), Diary()
+    rota, diary = MemoryChores(), Diary()
     processes = [clockwork(rota, Chore(name="c", every_s=10, do=diary)) for _ in range(2)]
     for now in (NOON, NOON + timedelta(seconds=10)):
         await asyncio.gather(*(process.tick(now) for process in processes))
@@ -67,7 +67,7 @@ async def test_of_two_processes_that_tick_at_once_one_does_it() -> None:
 
 async def test_a_chore_that_fails_is_left_alone_for_a_while_and_holds_up_no_other() -> None:
     time, bad, good = Time(), Diary(ValueError()), Diary()
-    rota = MemoryRota(clock=time)
+    rota = MemoryChores(clock=time)
     works = clockwork(rota, Chore(name="bad", every_s=3_600, do=bad), Chore(name="good", every_s=10, do=good), pause_s=30)
     with structlog.testing.capture_logs() as logs:
         for second in (0, 10, 29, 50):
@@ -85,7 +85,7 @@ async def test_what_takes_long_holds_up_neither_the_tick_nor_the_others_and_is_n
         begun.append(now)
         await gate.wait()
 
-    works = clockwork(MemoryRota(), Chore(name="slow", every_s=10, do=slow), Chore(name="quick", every_s=10, do=quick))
+    works = clockwork(MemoryChores(), Chore(name="slow", every_s=10, do=slow), Chore(name="quick", every_s=10, do=quick))
     for second in (0, 10, 20):
         async with asyncio.timeout(1):
             await works.tick(NOON + timedelta(seconds=second))
@@ -97,7 +97,7 @@ async def test_what_takes_long_holds_up_neither_the_tick_nor_the_others_and_is_n
 
 async def test_whoever_is_at_it_gives_signs_of_life_and_whoever_lost_it_stops() -> None:
     time, cut_off = Time(), asyncio.Event()
-    rota = MemoryRota(clock=time)
+    rota = MemoryChores(clock=time)
 
     async def slow(_: datetime) -> None:
         try:
@@ -118,7 +118,7 @@ async def test_whoever_is_at_it_gives_signs_of_life_and_whoever_lost_it_stops() 
 
 
 async def test_closing_stops_what_is_being_done_and_leaves_it_to_others() -> None:
-    rota, cut_off = MemoryRota(), []
+    rota, cut_off = MemoryChores(), []
 
     async def slow(_: datetime) -> None:
         try:
@@ -150,7 +150,7 @@ class Away(MemoryTransactions):
 
 async def test_a_store_that_is_away_stops_the_clock_and_nothing_else() -> None:
     diary = Diary()
-    works = ChoreScheduler(Away(), MemoryRota(), [Chore(name="c", every_s=10, do=diary)])
+    works = ChoreScheduler(Away(), MemoryChores(), [Chore(name="c", every_s=10, do=diary)])
     with structlog.testing.capture_logs() as logs:
         await works.tick(NOON)
     assert diary.done == []
@@ -159,7 +159,7 @@ async def test_a_store_that_is_away_stops_the_clock_and_nothing_else() -> None:
 
 async def test_dreams_come_at_night_light_ones_daily_and_deep_ones_on_mondays() -> None:
     diaries: dict[str, Any] = {name: Diary() for name in ("remind", "dream_lightly", "dream_deeply", "re_embed")}
-    works = clockwork(MemoryRota(), *default_chores(**diaries))
+    works = clockwork(MemoryChores(), *default_chores(**diaries))
     begun = {name: list[str]() for name in diaries}
     for hours in range(24 * 15):
         now = NOON + timedelta(hours=hours)

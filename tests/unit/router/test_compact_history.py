@@ -11,7 +11,7 @@ from hermes.ports.models import ChainFailed
 from hermes.router.compaction_policy import CompactionPolicy, ImageTokenCounter, SelectiveSummariser
 from hermes.router.pipeline import handle_message
 from hermes.router.services import Services
-from hermes.stores.memory import MemoryGraphs, MemoryHouse
+from hermes.testing.memory import MemoryGraphs, RouterHarness
 from hermes.trajectories.compress import CompressionSettings, ExtractiveSummariser, ModelSummariser, Summary, SummaryRequest
 from tests.unit.router.test_pipeline import MORNING, Says, house
 
@@ -30,12 +30,12 @@ def compaction(*, asks: bool, limit: int = 4_000) -> CompactionPolicy:
     )
 
 
-def graph_of(made: MemoryHouse) -> MessageGraph:
+def graph_of(made: RouterHarness) -> MessageGraph:
     [graph] = made.graphs.graphs.values()
     return graph
 
 
-async def talk(made: MemoryHouse, services: Services, count: int) -> None:
+async def talk(made: RouterHarness, services: Services, count: int) -> None:
     for number in range(count):
         await handle_message(made.claim(f"question {number}"), services)
 
@@ -158,7 +158,7 @@ async def test_pictures_count_for_what_vendors_count_them() -> None:
     assert ImageTokenCounter().count([shown]) > 1_600
 
 
-def asks(made: MemoryHouse) -> list[Any]:
+def asks(made: RouterHarness) -> list[Any]:
     models = made.models
     assert isinstance(models, Says)
     return models.asked

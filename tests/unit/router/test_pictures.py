@@ -23,7 +23,7 @@ from hermes.router.steps.build_messages import Prompt
 from hermes.router.steps.gate_tools import ends_with_question
 from hermes.router.steps.load_history import LoadedHistory
 from hermes.soul.sanitize import scan
-from hermes.stores.memory import MemoryGraphs, MemoryHouse
+from hermes.testing.memory import MemoryGraphs, RouterHarness
 from hermes.tools.concierge import PACK
 from hermes.tools.none import NoTools
 from hermes.tools.pictures import Pictures
@@ -60,13 +60,13 @@ async def images(server: int) -> AsyncIterator[Pictures]:
     await fetcher.aclose()
 
 
-def house(images: Pictures, *answers: Any, **parts: Any) -> MemoryHouse:
-    made = MemoryHouse(**{"models": Says([*answers]), "souls": Knows(), "tools": Desk().tools, "images": images, **parts})
+def house(images: Pictures, *answers: Any, **parts: Any) -> RouterHarness:
+    made = RouterHarness(**{"models": Says([*answers]), "souls": Knows(), "tools": Desk().tools, "images": images, **parts})
     made.credits.available[made.user.id] = 3
     return made
 
 
-def asks(made: MemoryHouse) -> list[ModelRequest]:
+def asks(made: RouterHarness) -> list[ModelRequest]:
     return cast("Says", made.models).asked
 
 

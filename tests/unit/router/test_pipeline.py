@@ -19,7 +19,7 @@ from hermes.ports.tools import GatedTools, ToolCall, ToolResult, ToolUser
 from hermes.ports.users import UserState
 from hermes.router.pipeline import FALLBACKS, handle_message
 from hermes.router.replies import ReplyKind, reply
-from hermes.stores.memory import MemoryGraphs, MemoryHouse
+from hermes.testing.memory import MemoryGraphs, RouterHarness
 
 SCHEMA = {"type": "function", "function": {"name": "venue_search", "parameters": {"type": "object"}}}
 MORNING = datetime(2026, 11, 16, tzinfo=UTC)
@@ -96,13 +96,13 @@ class Sees:
         return self.picture
 
 
-def house(*answers: Any, **parts: Any) -> MemoryHouse:
-    made = MemoryHouse(**{"models": Says([*answers]), "souls": Knows(), "tools": Does(), "images": Sees(), **parts})
+def house(*answers: Any, **parts: Any) -> RouterHarness:
+    made = RouterHarness(**{"models": Says([*answers]), "souls": Knows(), "tools": Does(), "images": Sees(), **parts})
     made.credits.available[made.user.id] = 3
     return made
 
 
-def asked(made: MemoryHouse, at: int = 0) -> Sequence[Mapping[str, Any]]:
+def asked(made: RouterHarness, at: int = 0) -> Sequence[Mapping[str, Any]]:
     models = made.models
     assert isinstance(models, Says)
     return models.asked[at][0].messages

@@ -15,14 +15,14 @@ from hermes.ports.transactions import Transaction
 from hermes.ports.users import User, UserState
 from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.proactive import ProactiveMessenger
-from hermes.stores.memory import (
+from hermes.testing.memory import (
     MemoryGraphs,
     MemoryInbox,
+    MemoryJobQueue,
     MemoryOutbox,
-    MemoryPeople,
     MemorySessions,
     MemoryTransactions,
-    MemoryWork,
+    MemoryUsers,
 )
 from hermes.turn import Envelope, MessageEvent, Platform
 
@@ -61,10 +61,10 @@ class House:
     reminders: Shelf = field(default_factory=Shelf)
     watchers: Shelf = field(default_factory=Shelf)
     inbox: MemoryInbox = field(default_factory=MemoryInbox)
-    people: MemoryPeople = field(default_factory=MemoryPeople)
+    people: MemoryUsers = field(default_factory=MemoryUsers)
     outbox: MemoryOutbox = field(default_factory=MemoryOutbox)
     graphs: MemoryGraphs = field(default_factory=MemoryGraphs)
-    work: MemoryWork = field(default_factory=MemoryWork)
+    work: MemoryJobQueue = field(default_factory=MemoryJobQueue)
     rung: list[UUID] = field(default_factory=list)
     trips: str = "\0"
 

@@ -13,13 +13,13 @@ from hermes.router.speakers import speaker_id
 from hermes.router.steps.build_messages import CUT_TO_CHARS, MAX_REQUEST_CHARS, content_length, count_unfit
 from hermes.router.steps.run_tools import MAX_TOOL_CALLS, TOO_MANY_CALLS
 from hermes.soul.language import UserLanguages
-from hermes.stores.memory import MemoryHouse
+from hermes.testing.memory import RouterHarness
 from tests.unit.router.test_pipeline import CALLS, asked, house
 
 THOUGHT = {"reasoning": "They want a bar.", "thinking_blocks": {"model": "m-1", "blocks": [{"type": "thinking", "thinking": "…"}]}}
 
 
-def contexts(made: MemoryHouse) -> list[list[Any]]:
+def contexts(made: RouterHarness) -> list[list[Any]]:
     [graph] = made.graphs.graphs.values()
     return [[dict(message) for message in response.context] for response in graph.responses()]
 

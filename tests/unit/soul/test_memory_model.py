@@ -15,7 +15,7 @@ from hermes.ports.model_calls import CallSource
 from hermes.ports.models import Answer, Caller, ChainFailed, NoAnswer
 from hermes.ports.users import User, UserState
 from hermes.soul.memory_model import NO_ANSWER_ERRORS, MemoryModel, NoCapableModel, TokensKeptForAnswers
-from hermes.stores.memory import MemoryPeople, MemoryTransactions
+from hermes.testing.memory import MemoryTransactions, MemoryUsers
 
 QUESTION = [{"role": "user", "content": "I'm vegan"}]
 MORNING = datetime(2026, 11, 16, tzinfo=UTC)
@@ -46,7 +46,7 @@ class House:
         return Answer(uuid4(), completion, "anthropic", "m", 0, {}, (), 0)
 
     def memory_model(self, **changed: Any) -> MemoryModel:
-        people = MemoryPeople(users={self.user.id: self.user})
+        people = MemoryUsers(users={self.user.id: self.user})
 
         async def used(_: UUID) -> BudgetUsage:
             if isinstance(self.used, Exception):

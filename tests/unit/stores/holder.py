@@ -20,7 +20,7 @@ def hold(home: Path, uid: int | None) -> int:
         os.setgid(uid)
         os.setuid(uid)
     try:
-        with embedded.running(home) as stores:
+        with embedded.run_servers(home) as stores:
             sys.stdout.write(json.dumps(asdict(stores) | asdict(embedded.status(home))) + "\n")
             sys.stdout.flush()
             sys.stdin.read()

@@ -22,11 +22,11 @@ import pytest
 import redis
 
 from hermes.stores import embedded
-from hermes.stores.embedded.account import Account, choose_account
 from hermes.stores.embedded.binaries import find_binaries, first_executable
 from hermes.stores.embedded.errors import HomeInUse, HomeUnusable, PlatformUnsupported, ServerFailed
 from hermes.stores.embedded.home import home_at, make_home
-from hermes.stores.embedded.launcher import NOTHING
+from hermes.stores.embedded.launcher import ALL_STOPPED
+from hermes.stores.embedded.server_user import ServerUser, choose_server_user
 
 HOLDER = Path(__file__).with_name("holder.py")
 PATIENCE_S = 30
@@ -118,13 +118,13 @@ def pids(home: Path) -> tuple[int | None, int | None]:
     return seen.postgres, seen.valkey
 
 
-def query(stores: embedded.Stores, sql: str) -> Any:
+def query(stores: embedded.StoreUrls, sql: str) -> Any:
     with psycopg.connect(stores.database_url) as connection:
         cursor = connection.execute(sql)
         return cursor.fetchone() if cursor.description else None
 
 
-def valkey(stores: embedded.Stores, *command: str) -> Any:
+def valkey(stores: embedded.StoreUrls, *command: str) -> Any:
     with redis.Redis.from_url(stores.redis_url, decode_responses=True) as client:
         return client.execute_command(*command)
 
@@ -141,7 +141,7 @@ def is_one_line(error: BaseException | None) -> bool:
 
 
 def test_stores_are_ready_durable_and_private(home: Path) -> None:
-    with embedded.running(home) as stores:
+    with embedded.run_servers(home) as stores:
         query(stores, "CREATE EXTENSION vector")
         assert query(stores, "SELECT '[1,0]'::vector <=> '[0,1]', lower('ÉCOLE'), to_tsvector('english', 'bars') @@ 'bar'") == (
             1.0,
@@ -168,15 +168,15 @@ def test_stores_are_ready_durable_and_private(home: Path) -> None:
         assert seen.holders == (os.getpid(),)
         # Of a session of their own: Ctrl-C in a terminal goes to everybody in the terminal's session.
         assert [os.getsid(pid) for pid in (seen.postgres, seen.valkey) if pid] == [seen.postgres, seen.valkey]
-    assert embedded.status(home) == NOTHING
+    assert embedded.status(home) == ALL_STOPPED
 
 
 def test_data_survives_a_restart(home: Path) -> None:
-    with embedded.running(home) as stores:
+    with embedded.run_servers(home) as stores:
         query(stores, "CREATE TABLE venue AS SELECT 'La Brisa' AS name")
         valkey(stores, "SET", "tone", "warm")
         first = pids(home)
-    with embedded.running(home) as stores:
+    with embedded.run_servers(home) as stores:
         assert (query(stores, "SELECT name FROM venue"), valkey(stores, "GET", "tone")) == (("La Brisa",), "warm")
         assert set(pids(home)).isdisjoint(first)
 
@@ -184,7 +184,7 @@ def test_data_survives_a_restart(home: Path) -> None:
 def test_nothing_outside_the_data_folder_changes(home: Path) -> None:
     around = [*home.parents, Path.home(), Path(tempfile.gettempdir())]
     before = owners_and_modes(around), Path("/etc/passwd").read_bytes(), list(home.parent.iterdir())
-    with embedded.running(home):
+    with embedded.run_servers(home):
         assert home_at(home).sockets.is_relative_to(home)
     assert (owners_and_modes(around), Path("/etc/passwd").read_bytes(), list(home.parent.iterdir())) == (*before[:2], [*before[2], home])
 
@@ -192,7 +192,7 @@ def test_nothing_outside_the_data_folder_changes(home: Path) -> None:
 def test_a_home_that_was_there_keeps_its_permissions(home: Path) -> None:
     home.mkdir(mode=0o755)
     (home / "hermes.toml").touch(mode=0o644)
-    with embedded.running(home):
+    with embedded.run_servers(home):
         assert owners_and_modes([home, home / "stores"]) == {
             home: (os.geteuid(), os.getegid(), 0o755),
             home / "stores": (os.geteuid(), os.getegid(), 0o700),
@@ -209,25 +209,25 @@ def test_two_processes_share_the_servers_and_the_last_one_stops_them(home: Path)
             assert second.pids == started
             assert sorted(second.said["holders"]) == sorted([first.process.pid, second.process.pid])
             first.leave()
-            assert embedded.status(home) == embedded.Status(*started, (second.process.pid,))
-    assert embedded.status(home) == NOTHING
+            assert embedded.status(home) == embedded.ServerStatus(*started, (second.process.pid,))
+    assert embedded.status(home) == ALL_STOPPED
 
 
 def test_the_last_one_stops_them_when_the_one_who_started_them_was_killed(home: Path) -> None:
     with Holder(home) as first, Holder(home) as second:
         assert first.pids == second.pids
         first.kill()
-        assert embedded.status(home) == embedded.Status(*second.pids, (second.process.pid,))
-    assert embedded.status(home) == NOTHING
+        assert embedded.status(home) == embedded.ServerStatus(*second.pids, (second.process.pid,))
+    assert embedded.status(home) == ALL_STOPPED
 
 
 def test_two_holds_in_one_process_are_two(home: Path) -> None:
-    with embedded.running(home):
+    with embedded.run_servers(home):
         before = pids(home)
-        with embedded.running(home):
+        with embedded.run_servers(home):
             assert embedded.status(home).holders == (os.getpid(), os.getpid())
         assert pids(home) == before
-    assert embedded.status(home) == NOTHING
+    assert embedded.status(home) == ALL_STOPPED
 
 
 def test_four_processes_at_once_make_one_database(home: Path) -> None:
@@ -235,12 +235,12 @@ def test_four_processes_at_once_make_one_database(home: Path) -> None:
         four = [everybody.enter_context(Holder(home)) for _ in range(4)]
         assert len({holder.pids for holder in four}) == 1
         assert sorted(path.name for path in (home / "stores").glob("postgres*")) == ["postgres", "postgres.log"]
-    assert embedded.status(home) == NOTHING
+    assert embedded.status(home) == ALL_STOPPED
 
 
 def test_two_homes_stand_side_by_side(home: Path) -> None:
     other = home.with_name("other")
-    with embedded.running(home) as here, embedded.running(other) as there:
+    with embedded.run_servers(home) as here, embedded.run_servers(other) as there:
         valkey(here, "SET", "tone", "warm")
         query(here, "CREATE TABLE venue AS SELECT 'La Brisa' AS name")
         assert valkey(there, "GET", "tone") is None
@@ -263,7 +263,7 @@ os.kill(child, 9)
 os.waitpid(child, 0)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
-    assert done.stdout == f"{NOTHING}\n"
+    assert done.stdout == f"{ALL_STOPPED}\n"
 
 
 def test_stop_refuses_while_somebody_holds_them_unless_told_otherwise(home: Path) -> None:
@@ -273,7 +273,7 @@ def test_stop_refuses_while_somebody_holds_them_unless_told_otherwise(home: Path
             embedded.stop(home)
         assert is_one_line(refused.value)
         assert pids(home) == running
-        assert embedded.stop(home, even_if_in_use=True) == embedded.Status(*running, (holder.process.pid,))
+        assert embedded.stop(home, even_if_in_use=True) == embedded.ServerStatus(*running, (holder.process.pid,))
         assert pids(home) == (None, None)
 
 
@@ -281,16 +281,16 @@ def test_release_can_be_called_twice(home: Path) -> None:
     held = embedded.start(home)
     held.release()
     held.release()
-    assert embedded.status(home) == NOTHING
+    assert embedded.status(home) == ALL_STOPPED
 
 
 def test_asking_creates_nothing(home: Path) -> None:
-    assert (embedded.status(home), embedded.stop(home)) == (NOTHING, NOTHING)
+    assert (embedded.status(home), embedded.stop(home)) == (ALL_STOPPED, ALL_STOPPED)
     assert not home.exists()
 
 
 def test_a_home_that_another_container_uses_is_refused(home: Path) -> None:
-    with embedded.running(home):
+    with embedded.run_servers(home):
         pass
     with (home / "stores" / "leases" / "7-there").open("w", encoding="utf-8") as lease:
         lease.write("7 other-host pid:[1]")
@@ -299,7 +299,7 @@ def test_a_home_that_another_container_uses_is_refused(home: Path) -> None:
         with pytest.raises(HomeInUse, match=r"in use from another container or machine \(other-host pid:\[1\]\)"):
             embedded.start(home)
         assert pids(home) == (None, None)
-    with embedded.running(home):  # its lock is gone, and so is he
+    with embedded.run_servers(home):  # its lock is gone, and so is he
         assert embedded.status(home).holders == (os.getpid(),)
 
 
@@ -310,23 +310,23 @@ def test_servers_of_a_killed_process_are_adopted(home: Path) -> None:
     with Holder(home) as holder:
         left = holder.pids
         holder.kill()
-    assert embedded.status(home) == embedded.Status(*left, ())
-    with embedded.running(home) as stores:
+    assert embedded.status(home) == embedded.ServerStatus(*left, ())
+    with embedded.run_servers(home) as stores:
         assert pids(home) == left
         assert (query(stores, "SELECT 1"), valkey(stores, "PING")) == ((1,), True)
-    assert embedded.status(home) == NOTHING
+    assert embedded.status(home) == ALL_STOPPED
 
 
 def test_servers_of_a_killed_process_can_be_stopped(home: Path) -> None:
     with Holder(home) as holder:
         left = holder.pids
         holder.kill()
-    assert embedded.stop(home) == embedded.Status(*left, ())
-    assert embedded.status(home) == NOTHING
+    assert embedded.stop(home) == embedded.ServerStatus(*left, ())
+    assert embedded.status(home) == ALL_STOPPED
 
 
 def test_files_of_killed_servers_do_not_stop_new_ones(home: Path) -> None:
-    with embedded.running(home) as stores:
+    with embedded.run_servers(home) as stores:
         query(stores, "CREATE TABLE venue AS SELECT 'La Brisa' AS name")
         for pid in pids(home):
             os.kill(pid or 0, signal.SIGKILL)
@@ -334,12 +334,12 @@ def test_files_of_killed_servers_do_not_stop_new_ones(home: Path) -> None:
         assert all(
             path.exists() for path in (parts.postgres / "postmaster.pid", parts.postgres_socket, parts.valkey_socket, parts.valkey_pid)
         )
-        with embedded.running(home) as again:
+        with embedded.run_servers(home) as again:
             assert (query(again, "SELECT name FROM venue"), valkey(again, "PING")) == (("La Brisa",), True)
 
 
 def test_a_stranger_with_the_pid_of_a_dead_server_is_left_alone(home: Path) -> None:
-    with embedded.running(home):
+    with embedded.run_servers(home):
         kept = (home / "stores" / "postgres" / "postmaster.pid").read_text(encoding="utf-8")
     parts = home_at(home)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", str(parts.postgres), str(parts.valkey)]) as stranger:
@@ -347,9 +347,9 @@ def test_a_stranger_with_the_pid_of_a_dead_server_is_left_alone(home: Path) -> N
         (parts.postgres / "postmaster.pid").write_text("\n".join(lines), encoding="utf-8")
         (parts.sockets / ".s.PGSQL.5432.lock").write_text("\n".join(lines), encoding="utf-8")
         parts.valkey_pid.write_text(f"{stranger.pid}\n", encoding="utf-8")
-        assert embedded.status(home) == NOTHING
-        assert embedded.stop(home) == NOTHING
-        with embedded.running(home) as stores:
+        assert embedded.status(home) == ALL_STOPPED
+        assert embedded.stop(home) == ALL_STOPPED
+        with embedded.run_servers(home) as stores:
             assert (query(stores, "SELECT 1"), valkey(stores, "PING")) == ((1,), True)
         assert stranger.poll() is None
         stranger.kill()
@@ -360,7 +360,7 @@ def test_servers_whose_sockets_are_gone_are_replaced(home: Path) -> None:
         left = holder.pids
         holder.kill()
     shutil.rmtree(home_at(home).sockets)
-    with embedded.running(home) as stores:
+    with embedded.run_servers(home) as stores:
         assert set(pids(home)).isdisjoint(left)
         assert (query(stores, "SELECT 1"), valkey(stores, "PING")) == ((1,), True)
 
@@ -369,13 +369,13 @@ def test_half_made_database_files_are_made_anew(home: Path) -> None:
     abandoned = make_home(home).stores / "postgres.new-1"
     abandoned.mkdir()
     (abandoned / "PG_VERSION").write_text("18\n", encoding="utf-8")
-    with embedded.running(home) as stores:
+    with embedded.run_servers(home) as stores:
         assert query(stores, "SELECT 1") == (1,)
     assert not abandoned.exists()
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing_running(home: Path) -> None:
-    with embedded.running(home):
+    with embedded.run_servers(home):
         pass
     (home / "stores" / "postgres" / "PG_VERSION").write_text("12\n", encoding="utf-8")
     with pytest.raises(
@@ -383,7 +383,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing_running(home: Path) -> N
     ) as failed:
         embedded.start(home)
     assert is_one_line(failed.value)
-    assert embedded.status(home) == NOTHING
+    assert embedded.status(home) == ALL_STOPPED
 
 
 # --- paths
@@ -392,7 +392,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing_running(home: Path) -> N
 def test_a_long_home_has_its_sockets_in_a_private_folder_of_tmp(home: Path) -> None:
     long = home.joinpath(*["a folder, with a name of forty characters"] * 4)
     sockets = home_at(long).sockets
-    with embedded.running(long) as stores:
+    with embedded.run_servers(long) as stores:
         assert (query(stores, "SELECT 1"), valkey(stores, "PING")) == ((1,), True)
         assert owners_and_modes([sockets]) == {sockets: (os.geteuid(), os.getegid(), 0o700)}
     assert len(os.fsencode(sockets / "valkey.sock")) < 60
@@ -401,7 +401,7 @@ def test_a_long_home_has_its_sockets_in_a_private_folder_of_tmp(home: Path) -> N
 
 def test_a_short_path_with_odd_characters_works(home: Path) -> None:
     odd = home.parent / "h,o'm\"e %41 é"
-    with embedded.running(odd) as stores:
+    with embedded.run_servers(odd) as stores:
         assert (query(stores, "SELECT 1"), valkey(stores, "PING")) == ((1,), True)
 
 
@@ -417,14 +417,14 @@ def test_a_socket_folder_that_somebody_else_prepared_is_refused(home: Path) -> N
         assert owners_and_modes([sockets]) == {sockets: (os.geteuid(), os.getegid(), 0o777)}
     finally:
         sockets.rmdir()
-    assert embedded.status(long) == NOTHING
+    assert embedded.status(long) == ALL_STOPPED
 
 
 def test_one_home_has_one_name(home: Path) -> None:
     home.mkdir()
     link = home.with_name("link")
     link.symlink_to(home)
-    with embedded.running(home) as direct, embedded.running(link) as linked:
+    with embedded.run_servers(home) as direct, embedded.run_servers(link) as linked:
         assert direct == linked
 
 
@@ -454,7 +454,7 @@ def test_a_home_that_is_broken_inside_is_refused_in_one_line(home: Path) -> None
     with pytest.raises(HomeUnusable, match=r"cannot use .*File exists.*; make room or repair it") as refused:
         embedded.start(home)
     assert is_one_line(refused.value)
-    assert embedded.status(home) == NOTHING
+    assert embedded.status(home) == ALL_STOPPED
 
 
 def test_a_platform_without_wheels_is_refused_in_one_line() -> None:
@@ -482,7 +482,7 @@ def nobody() -> pwd.struct_passwd:
 
 @needs_root
 def test_root_keeps_its_files_and_the_servers_are_not_root_inside(home: Path) -> None:
-    with embedded.running(home):
+    with embedded.run_servers(home):
         seen = embedded.status(home)
         assert {path.stat().st_uid for path in home.rglob("*")} == {0}
         for pid in (seen.postgres, seen.valkey):
@@ -495,10 +495,10 @@ def test_an_ordinary_user_runs_them_as_himself(nobody: pwd.struct_passwd, open_f
         assert [Path(f"/proc/{pid}").stat().st_uid for pid in holder.pids] == [NOBODY, NOBODY]
         assert {path.stat().st_uid for path in home.rglob("*")} == {NOBODY}
         # Root may join, and leaves nothing behind that the owner could not use.
-        with embedded.running(home) as stores:
+        with embedded.run_servers(home) as stores:
             assert pids(home) == holder.pids
             assert (query(stores, "SELECT 1"), valkey(stores, "PING")) == ((1,), True)
-    with embedded.running(home):
+    with embedded.run_servers(home):
         assert {path.stat().st_uid for path in home.rglob("*")} == {NOBODY}
     with Holder(home, NOBODY) as holder:
         assert "error" not in holder.said
@@ -518,8 +518,8 @@ def test_without_namespaces_root_uses_the_user_nobody(nobody: pwd.struct_passwd,
     open_folder.chmod(0o755)
     home = open_folder / "home"
     made = make_home(home)
-    refused = Account(("false",))
-    held = embedded.start(home, choose_account(made, find_binaries().postgres, namespace=refused))
+    refused = ServerUser(("false",))
+    held = embedded.start(home, choose_server_user(made, find_binaries().postgres, namespace=refused))
     try:
         assert (query(held.stores, "SELECT 1"), valkey(held.stores, "PING")) == ((1,), True)
         assert owners_and_modes([open_folder, home, made.stores]) == {
@@ -529,7 +529,7 @@ def test_without_namespaces_root_uses_the_user_nobody(nobody: pwd.struct_passwd,
         }
     finally:
         held.release()
-    with embedded.running(home) as stores:  # and stays with him
+    with embedded.run_servers(home) as stores:  # and stays with him
         assert query(stores, "SELECT 1") == (1,)
         assert Path(f"/proc/{embedded.status(home).postgres}").stat().st_uid == NOBODY
 
@@ -539,14 +539,14 @@ def test_without_namespaces_a_home_inside_a_private_one_works_and_nothing_is_ope
     """Root in a container, as most images have it: namespaces are refused, and /root is closed to everybody else."""
     home.parent.chmod(0o700)
     made = make_home(home)
-    held = embedded.start(home, choose_account(made, find_binaries().postgres, namespace=Account(("false",))))
+    held = embedded.start(home, choose_server_user(made, find_binaries().postgres, namespace=ServerUser(("false",))))
     try:
         assert (query(held.stores, "SELECT 1"), valkey(held.stores, "PING")) == ((1,), True)
         assert owners_and_modes([home.parent, home]) == {home.parent: (0, 0, 0o700), home: (0, 0, 0o700)}
         assert Path(f"/proc/{embedded.status(home).postgres}").stat().st_uid == NOBODY
     finally:
         held.release()
-    with embedded.running(home) as stores:
+    with embedded.run_servers(home) as stores:
         assert query(stores, "SELECT 1") == (1,)
 
 
@@ -558,7 +558,7 @@ def test_without_any_way_to_drop_root_the_home_is_refused_and_left_as_it_was(tmp
     with pytest.raises(
         PlatformUnsupported, match="set HERMES_HOME to a folder such as /var/lib/hermes, or start Hermes as an ordinary user"
     ) as refused:
-        choose_account(made, find_binaries().postgres, namespace=Account(("false",)))
+        choose_server_user(made, find_binaries().postgres, namespace=ServerUser(("false",)))
     assert is_one_line(refused.value)
     assert owners_and_modes(list(before)) == before
 
@@ -573,7 +573,7 @@ def test_starts_are_quick(home: Path) -> None:
         action()
         return time.perf_counter() - begun
 
-    held: list[embedded.Running] = []
+    held: list[embedded.ServerLease] = []
     first_s = seconds(lambda: held.append(embedded.start(home)))
     held.pop().release()
     later_s = seconds(lambda: held.append(embedded.start(home)))

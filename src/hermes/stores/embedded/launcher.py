@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hermes.stores.embedded.account import Account, choose_account
 from hermes.stores.embedded.binaries import Binaries, find_binaries
 from hermes.stores.embedded.errors import HomeInUse, HomeUnusable
-from hermes.stores.embedded.home import Home, Stores, home_at, make_home, make_sockets, remove_sockets
-from hermes.stores.embedded.leases import gate, give_back, holders, refuse_strangers, take
+from hermes.stores.embedded.home import Home, StoreUrls, home_at, make_home, make_sockets, remove_sockets
+from hermes.stores.embedded.leases import hold_start_lock, holders, refuse_other_machines, return_lease, take_lease
 from hermes.stores.embedded.postgres import postgres_pid, start_postgres, stop_postgres
+from hermes.stores.embedded.server_user import ServerUser, choose_server_user
 from hermes.stores.embedded.valkey import start_valkey, stop_valkey, valkey_pid
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ServerStatus:
     """What runs in a data folder, and for whom. A pid of None: that server is down."""
 
     postgres: int | None
@@ -28,29 +28,29 @@ class Status:
     holders: tuple[int, ...]
 
 
-NOTHING = Status(postgres=None, valkey=None, holders=())
+ALL_STOPPED = ServerStatus(postgres=None, valkey=None, holders=())
 
 
 @dataclass(slots=True)
-class Running:
+class ServerLease:
     """A hold on running servers. Give it back with `release`; it ends with the process otherwise, and then nobody stops the servers."""
 
     home: Home
-    stores: Stores
+    stores: StoreUrls
     _lease: tuple[int, Path] | None = field(repr=False)
 
     def release(self) -> None:
         """Leave, and stop the servers if nobody else uses them. A second call does nothing."""
         if self._lease is None:
             return
-        with gate(self.home):
-            give_back(*self._lease)
+        with hold_start_lock(self.home):
+            return_lease(*self._lease)
             self._lease = None
             stop_unless_held(self.home)
 
 
 @contextmanager
-def running(home: Path) -> Iterator[Stores]:
+def run_servers(home: Path) -> Iterator[StoreUrls]:
     """The servers of a data folder, ready for use as long as the block lasts. Raises EmbeddedError, as `start` does."""
     held = start(home)
     try:
@@ -59,60 +59,60 @@ def running(home: Path) -> Iterator[Stores]:
         held.release()
 
 
-def start(home: Path, account: Account | None = None) -> Running:
+def start(home: Path, account: ServerUser | None = None) -> ServerLease:
     """Hold the servers of a data folder, and start what does not run yet; both are ready when this returns.
 
     Safe to call from several threads and processes at once. Account: who the servers run as, if not for `choose_account` to say.
     Raises PlatformUnsupported, HomeUnusable, HomeInUse or ServerFailed; then nothing is left running that did not run before."""
     binaries = find_binaries()
     made = make_home(home)
-    with gate(made):
-        refuse_strangers(made)
+    with hold_start_lock(made):
+        refuse_other_machines(made)
         try:
-            lease = take(made)
+            lease = take_lease(made)
             try:
-                start_both(made, binaries, account or choose_account(made, binaries.postgres))
+                start_both(made, binaries, account or choose_server_user(made, binaries.postgres))
             except BaseException:
-                give_back(*lease)
+                return_lease(*lease)
                 stop_unless_held(made)
                 raise
         except OSError as error:
             raise HomeUnusable(
                 f"cannot use {made.path} ({error}); make room or repair it, or choose another folder with HERMES_HOME"
             ) from error
-    return Running(made, made.addresses, lease)
+    return ServerLease(made, made.addresses, lease)
 
 
-def stop(home: Path, *, even_if_in_use: bool = False) -> Status:
+def stop(home: Path, *, even_if_in_use: bool = False) -> ServerStatus:
     """Stop the servers of a data folder, also those whose processes were killed; return what ran before.
 
     Raises HomeInUse while others hold them, unless told to stop them all the same."""
     found = home_at(home)
     if not found.gate.exists():
-        return NOTHING
-    with gate(found):
-        before = seen(found)
-        refuse_strangers(found)
+        return ALL_STOPPED
+    with hold_start_lock(found):
+        before = read_status(found)
+        refuse_other_machines(found)
         if before.holders and not even_if_in_use:
             raise HomeInUse(f"the stores in {found.path} are in use by pid {', '.join(map(str, before.holders))}; stop those first")
         stop_both(found)
     return before
 
 
-def status(home: Path) -> Status:
+def status(home: Path) -> ServerStatus:
     """What runs in a data folder; nothing, if there is no such folder. Waits while somebody starts or stops it."""
     found = home_at(home)
     if not found.gate.exists():
-        return NOTHING
-    with gate(found):
-        return seen(found)
+        return ALL_STOPPED
+    with hold_start_lock(found):
+        return read_status(found)
 
 
-def seen(home: Home) -> Status:
-    return Status(postgres_pid(home), valkey_pid(home), tuple(holder.pid for holder in holders(home)))
+def read_status(home: Home) -> ServerStatus:
+    return ServerStatus(postgres_pid(home), valkey_pid(home), tuple(holder.pid for holder in holders(home)))
 
 
-def start_both(home: Home, binaries: Binaries, account: Account) -> None:
+def start_both(home: Home, binaries: Binaries, account: ServerUser) -> None:
     make_sockets(home)
     valkey_ready = start_valkey(home, binaries, account)
     start_postgres(home, binaries, account)

@@ -15,21 +15,21 @@ from functools import cache
 from pathlib import Path
 
 from hermes.stores.embedded.errors import HomeInUse, HomeUnusable
-from hermes.stores.embedded.home import Home, hand_over
+from hermes.stores.embedded.home import Home, give_to_owner
 from hermes.stores.embedded.process import wait_until
 
 if sys.platform != "win32":  # find_binaries refuses Windows with a sentence; an ImportError here would come first
     import fcntl
 
-GATE_S = 180.0
+START_LOCK_TIMEOUT_S = 180.0
 """Longer than the slowest start, so that only a stuck process runs into it."""
 
-HELD: set[int] = set()
+HELD_DESCRIPTORS: set[int] = set()
 """Descriptors of this process's leases, to be closed in its forks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LeaseHolder:
     """A process that uses the data folder. `machine` tells in which space its pid counts."""
 
     pid: int
@@ -37,41 +37,41 @@ class Holder:
 
 
 @contextmanager
-def gate(home: Home) -> Iterator[None]:
+def hold_start_lock(home: Home) -> Iterator[None]:
     """Alone in this block among all processes and threads of this home. Raises HomeInUse if another one stays in it."""
     try:
         descriptor = os.open(home.gate, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         raise HomeUnusable(f"cannot open {home.gate} ({error.strerror}); choose a folder of your own with HERMES_HOME") from error
     try:
-        if not wait_until(lambda: is_locked_by_us(descriptor), GATE_S):
+        if not wait_until(lambda: is_locked_by_us(descriptor), START_LOCK_TIMEOUT_S):
             raise HomeInUse(
-                f"another process has been starting or stopping the stores in {home.path} for {GATE_S:.0f} s; end it, and try again"
+                f"another process has been starting or stopping the stores in {home.path} for {START_LOCK_TIMEOUT_S:.0f} s; end it, and try again"
             )
         yield
     finally:
         os.close(descriptor)
 
 
-def take(home: Home) -> tuple[int, Path]:
+def take_lease(home: Home) -> tuple[int, Path]:
     """Behind the gate: become a holder. Ends with `give_back`, with this process, or with its exec; a fork of it is no holder."""
     close_leases_in_forks()
     descriptor, name = tempfile.mkstemp(prefix=f"{os.getpid()}-", dir=home.leases)
-    hand_over(Path(name), home)
+    give_to_owner(Path(name), home)
     is_locked_by_us(descriptor)
-    os.write(descriptor, f"{os.getpid()} {machine()}".encode())
-    HELD.add(descriptor)
+    os.write(descriptor, f"{os.getpid()} {machine_id()}".encode())
+    HELD_DESCRIPTORS.add(descriptor)
     return descriptor, Path(name)
 
 
-def give_back(descriptor: int, file: Path) -> None:
+def return_lease(descriptor: int, file: Path) -> None:
     """Behind the gate: be a holder no more."""
     file.unlink(missing_ok=True)
-    HELD.discard(descriptor)
+    HELD_DESCRIPTORS.discard(descriptor)
     os.close(descriptor)
 
 
-def holders(home: Home) -> list[Holder]:
+def holders(home: Home) -> list[LeaseHolder]:
     """Behind the gate: everybody who holds a lease now. The leases of the dead are cleared away."""
     found = []
     for file in sorted(home.leases.glob("*-*")) if home.leases.is_dir() else []:
@@ -80,22 +80,22 @@ def holders(home: Home) -> list[Holder]:
                 file.unlink()
             else:
                 pid, _, where = lease.read().partition(" ")
-                found.append(Holder(int(pid or 0), where))
+                found.append(LeaseHolder(int(pid or 0), where))
     return found
 
 
-def refuse_strangers(home: Home) -> None:
+def refuse_other_machines(home: Home) -> None:
     """Raise HomeInUse if a process of another container or machine uses this folder.
 
     Its servers cannot be seen from here, and a second PostgreSQL on the same files would destroy them."""
     for holder in holders(home):
-        if holder.machine != machine():
+        if holder.machine != machine_id():
             raise HomeInUse(
                 f"{home.path} is in use from another container or machine ({holder.machine}); stop Hermes there, or use another HERMES_HOME"
             )
 
 
-def machine() -> str:
+def machine_id() -> str:
     """The space in which our pids count: a container has its own."""
     try:
         return f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
@@ -116,8 +116,8 @@ def close_leases_in_forks() -> None:
     """A fork shares its parent's locks. Left open, they would keep the servers running for a child that knows nothing of them."""
 
     def close() -> None:
-        for descriptor in HELD:
+        for descriptor in HELD_DESCRIPTORS:
             os.close(descriptor)
-        HELD.clear()
+        HELD_DESCRIPTORS.clear()
 
     os.register_at_fork(after_in_child=close)

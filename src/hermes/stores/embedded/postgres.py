@@ -14,30 +14,30 @@ import tempfile
 import time
 from pathlib import Path
 
-from hermes.stores.embedded.account import Account
 from hermes.stores.embedded.binaries import Binaries
 from hermes.stores.embedded.errors import ServerFailed
 from hermes.stores.embedded.home import POSTGRES_SOCKET, Home
 from hermes.stores.embedded.process import (
     POLL_S,
-    end,
+    end_server,
+    find_log_error,
     is_server,
-    last_words,
-    lines_of,
-    pid_in,
+    read_lines,
+    read_pid,
     reap,
     server_environment,
-    spawn,
+    spawn_server,
     wait_until,
 )
+from hermes.stores.embedded.server_user import ServerUser
 
 PROGRAM = "postgres"
-READY_S = 120.0
+READY_TIMEOUT_S = 120.0
 """Recovery after a crash can take long; it is cut short by nothing but this."""
 
-ORPHANS_S = 10.0
+ORPHANS_TIMEOUT_S = 10.0
 
-STOP = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 5.0))
+STOP_SIGNALS = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 5.0))
 """Fast shutdown, then without a last checkpoint, then by force; the data is safe in all three."""
 
 # syncfs is one call for what otherwise are a thousand: 0.6 s instead of 4.0 s for initdb on a busy disk. Linux has it.
@@ -56,48 +56,48 @@ SETTINGS = {
 """Given on the command line, so that a newer Hermes brings its own to an older data folder."""
 
 
-def start_postgres(home: Home, binaries: Binaries, account: Account) -> int:
+def start_postgres(home: Home, binaries: Binaries, account: ServerUser) -> int:
     """Adopt the server that runs on this folder, or start one; return its pid when it takes connections. Raises ServerFailed."""
-    if pid := adopted(home):
+    if pid := adopt_postgres(home):
         return pid
     if not home.postgres.exists():
         make_cluster(home, binaries, account)
     # Killed by force, a server leaves children that see it after a moment. Until they are gone, PostgreSQL rightly refuses the files.
-    deadline = time.monotonic() + ORPHANS_S
-    while (pid := launched(home, binaries, account)) is None:
-        reason = last_words(home.postgres_log)
+    deadline = time.monotonic() + ORPHANS_TIMEOUT_S
+    while (pid := launch_postgres(home, binaries, account)) is None:
+        reason = find_log_error(home.postgres_log)
         if "still in use" not in reason or time.monotonic() > deadline:
             raise ServerFailed("PostgreSQL", home.postgres_log, f"did not start: {reason}")
         time.sleep(POLL_S)
     return pid
 
 
-def launched(home: Home, binaries: Binaries, account: Account) -> int | None:
+def launch_postgres(home: Home, binaries: Binaries, account: ServerUser) -> int | None:
     """Start a server; its pid when it takes connections, or None if it ended instead, and said why in its log."""
-    new = spawn(
+    new = spawn_server(
         account.command(
             *(binaries.postgres, "-D", home.postgres, "-p", POSTGRES_SOCKET.rpartition(".")[2]),
             *(part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")),
-            *("-c", f"unix_socket_directories={quoted(home.sockets)}"),
+            *("-c", f"unix_socket_directories={quote_folder(home.sockets)}"),
         ),
         home.postgres_log,
         home,
-        stale_pid(home),
+        stale_pid_environment(home),
     )
     is_up = False
     try:
-        is_up = wait_until(lambda: is_ready(home, new) or reap(new), READY_S) and is_ready(home, new)
+        is_up = wait_until(lambda: is_ready(home, new) or reap(new), READY_TIMEOUT_S) and is_ready(home, new)
     finally:
         if not is_up:  # also after Ctrl-C: it may not have written its pid file yet, so that nobody would find it later
-            end(new, PROGRAM, home.postgres, STOP)
+            end_server(new, PROGRAM, home.postgres, STOP_SIGNALS)
     return new if is_up else None
 
 
-def adopted(home: Home) -> int | None:
+def adopt_postgres(home: Home) -> int | None:
     """The server that somebody else left running, once it takes connections."""
     if (pid := postgres_pid(home)) is None:
         return None
-    wait_until(lambda: is_ready(home, pid) or postgres_pid(home) is None, READY_S)
+    wait_until(lambda: is_ready(home, pid) or postgres_pid(home) is None, READY_TIMEOUT_S)
     if takes_connections(home):
         return postgres_pid(home)
     stop_postgres(home)  # its socket is gone, as after a clean-up of /tmp: nobody can reach it any more
@@ -106,17 +106,17 @@ def adopted(home: Home) -> int | None:
 
 def stop_postgres(home: Home) -> None:
     """Stop the server that runs on this folder, if there is one. Raises ServerFailed if it stays."""
-    if (pid := postgres_pid(home)) and not end(pid, PROGRAM, home.postgres, STOP):
+    if (pid := postgres_pid(home)) and not end_server(pid, PROGRAM, home.postgres, STOP_SIGNALS):
         raise ServerFailed("PostgreSQL", home.postgres_log, f"(pid {pid}) does not stop")
 
 
 def postgres_pid(home: Home) -> int | None:
     """The server that runs on this folder, whoever started it."""
-    pid = pid_in(home.postgres / "postmaster.pid")
+    pid = read_pid(home.postgres / "postmaster.pid")
     return pid if pid and is_server(pid, PROGRAM, home.postgres) else None
 
 
-def make_cluster(home: Home, binaries: Binaries, account: Account) -> None:
+def make_cluster(home: Home, binaries: Binaries, account: ServerUser) -> None:
     """Make the database files under another name first: a folder called postgres is always a whole one.
 
     A maker that was killed leaves its own folder behind, and perhaps an initdb still at work in it: nobody else uses that name."""
@@ -131,14 +131,14 @@ def make_cluster(home: Home, binaries: Binaries, account: Account) -> None:
     made = subprocess.run(command, capture_output=True, check=False, env=server_environment(), stdin=subprocess.DEVNULL)  # noqa: S603 our own words
     if made.returncode != 0:
         home.postgres_log.write_bytes(made.stdout + made.stderr)
-        raise ServerFailed("PostgreSQL", home.postgres_log, f"could not make its files: {last_words(home.postgres_log)}")
+        raise ServerFailed("PostgreSQL", home.postgres_log, f"could not make its files: {find_log_error(home.postgres_log)}")
     place.rename(home.postgres)
     sync_folder(home.stores)
 
 
 def is_ready(home: Home, pid: int) -> bool:
     """The server says in its pid file, line 8, when it takes connections."""
-    lines = lines_of(home.postgres / "postmaster.pid")
+    lines = read_lines(home.postgres / "postmaster.pid")
     return lines[:1] == [str(pid)] and [line.strip() for line in lines[7:8]] == ["ready"]
 
 
@@ -151,18 +151,18 @@ def takes_connections(home: Home) -> bool:
     return True
 
 
-def stale_pid(home: Home) -> dict[str, str]:
+def stale_pid_environment(home: Home) -> dict[str, str]:
     """Tell PostgreSQL which pid in its files belongs to a stranger by now; otherwise it takes him for a server and refuses to start.
 
     Deleting the file would do too, but with it goes the note by which PostgreSQL finds orphans of a killed server that still write."""
     lock = home.sockets / f"{POSTGRES_SOCKET}.lock"
-    pid = pid_in(home.postgres / "postmaster.pid")
-    if pid_in(lock) != pid:
+    pid = read_pid(home.postgres / "postmaster.pid")
+    if read_pid(lock) != pid:
         lock.unlink(missing_ok=True)
     return {"PG_GRANDPARENT_PID": str(pid)} if pid else {}
 
 
-def quoted(folder: Path) -> str:
+def quote_folder(folder: Path) -> str:
     """A folder as one entry of a list of folders."""
     return '"{}"'.format(str(folder).replace('"', '""'))
 

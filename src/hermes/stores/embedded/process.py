@@ -11,23 +11,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from hermes.stores.embedded.home import Home, hand_over
+from hermes.stores.embedded.home import Home, give_to_owner
 
 POLL_S = 0.01
 
-SPAWNED: set[int] = set()
+SPAWNED_PIDS: set[int] = set()
 """Servers that this process started and has not yet seen ended. Nobody else's children are waited for."""
 
 
-def spawn(command: list[str], log: Path, home: Home, environment: Mapping[str, str] | None = None) -> int:
+def spawn_server(command: list[str], log: Path, home: Home, environment: Mapping[str, str] | None = None) -> int:
     """Start a server in a session of its own, so that Ctrl-C in our terminal does not reach it; return its pid.
 
     Its output goes to a new log; the one before is kept beside it, so that logs do not grow without end."""
     if log.exists():
         log.replace(log.with_suffix(".log.1"))
     log.touch(mode=0o600)
-    hand_over(log, home)
-    for earlier in tuple(SPAWNED):
+    give_to_owner(log, home)
+    for earlier in tuple(SPAWNED_PIDS):
         reap(earlier)
     with log.open("ab") as output, Path(os.devnull).open("rb") as nothing:
         pid = os.posix_spawnp(
@@ -43,7 +43,7 @@ def spawn(command: list[str], log: Path, home: Home, environment: Mapping[str, s
             setsigmask=[],
             setsigdef=[signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM],
         )
-    SPAWNED.add(pid)
+    SPAWNED_PIDS.add(pid)
     return pid
 
 
@@ -76,24 +76,24 @@ def command_line(pid: int) -> tuple[bytes, bytes]:
 
 def reap(pid: int) -> bool:
     """Whether that is a server that this process started, and that has ended. Takes it from the process table."""
-    if pid not in SPAWNED:
+    if pid not in SPAWNED_PIDS:
         return False
     try:
         has_ended = os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:  # in a fork of the process that started it
         has_ended = True
     if has_ended:
-        SPAWNED.discard(pid)
+        SPAWNED_PIDS.discard(pid)
     return has_ended
 
 
-def pid_in(file: Path) -> int | None:
+def read_pid(file: Path) -> int | None:
     """The first line of a pid file, if it is a pid."""
-    first = next(iter(lines_of(file)), "").strip()
+    first = next(iter(read_lines(file)), "").strip()
     return int(first) if first.isdecimal() and int(first) > 0 else None
 
 
-def lines_of(file: Path) -> list[str]:
+def read_lines(file: Path) -> list[str]:
     """The lines of a file, none if it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -101,7 +101,7 @@ def lines_of(file: Path) -> list[str]:
         return []
 
 
-def end(pid: int, program: str, folder: Path, signals: Sequence[tuple[signal.Signals, float]]) -> bool:
+def end_server(pid: int, program: str, folder: Path, signals: Sequence[tuple[signal.Signals, float]]) -> bool:
     """Ask a server to stop, each time with a stronger word and its own patience in seconds. False if it outlived them all."""
     for word, patience_s in signals:
         if not is_server(pid, program, folder):
@@ -124,9 +124,9 @@ def wait_until(is_so: Callable[[], bool], patience_s: float) -> bool:
     return True
 
 
-def last_words(log: Path) -> str:
+def find_log_error(log: Path) -> str:
     """The lines of a log that most likely say what went wrong."""
-    lines = [line.strip() for line in lines_of(log) if line.strip()]
+    lines = [line.strip() for line in read_lines(log) if line.strip()]
     grave = [number for number, line in enumerate(lines) if "FATAL" in line or "PANIC" in line or "rror" in line]
     if not grave:
         return lines[-1] if lines else "it said nothing"

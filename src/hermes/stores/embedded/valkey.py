@@ -8,31 +8,31 @@ import signal
 import socket
 from collections.abc import Callable
 
-from hermes.stores.embedded.account import Account
 from hermes.stores.embedded.binaries import Binaries
 from hermes.stores.embedded.errors import ServerFailed
-from hermes.stores.embedded.home import Home, hand_over
-from hermes.stores.embedded.process import end, is_server, last_words, pid_in, reap, spawn, wait_until
+from hermes.stores.embedded.home import Home, give_to_owner
+from hermes.stores.embedded.process import end_server, find_log_error, is_server, read_pid, reap, spawn_server, wait_until
+from hermes.stores.embedded.server_user import ServerUser
 
 PROGRAM = "valkey-server"
-READY_S = 60.0
-ANSWER_S = 5.0
-STOP = ((signal.SIGTERM, 20.0), (signal.SIGKILL, 5.0))
+READY_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 5.0
+STOP_SIGNALS = ((signal.SIGTERM, 20.0), (signal.SIGKILL, 5.0))
 
 
-def start_valkey(home: Home, binaries: Binaries, account: Account) -> Callable[[], int]:
+def start_valkey(home: Home, binaries: Binaries, account: ServerUser) -> Callable[[], int]:
     """Adopt the server that runs on this folder, or start one; return at once. The result waits until it answers, and gives its pid.
 
     So PostgreSQL can start meanwhile. Raises ServerFailed, here or from the wait."""
     if pid := valkey_pid(home):
-        if home.valkey_socket.exists() and wait_until(lambda: answers(home), READY_S):
+        if home.valkey_socket.exists() and wait_until(lambda: is_answering(home), READY_TIMEOUT_S):
             return lambda: pid
         stop_valkey(home)  # its socket is gone, or it hangs
     home.valkey.mkdir(mode=0o700, exist_ok=True)
-    hand_over(home.valkey, home)
+    give_to_owner(home.valkey, home)
     home.valkey_pid.touch(mode=0o600)
-    hand_over(home.valkey_pid, home)
-    new = spawn(
+    give_to_owner(home.valkey_pid, home)
+    new = spawn_server(
         account.command(
             *(binaries.valkey, "--dir", home.valkey, "--pidfile", home.valkey_pid, "--daemonize", "no", "--set-proc-title", "no"),
             *("--port", "0", "--unixsocket", home.valkey_socket, "--unixsocketperm", "700"),
@@ -45,8 +45,8 @@ def start_valkey(home: Home, binaries: Binaries, account: Account) -> Callable[[
     home.valkey_pid.write_text(str(new), encoding="utf-8")
 
     def ready() -> int:
-        if not wait_until(lambda: answers(home) or reap(new), READY_S) or not answers(home):
-            raise ServerFailed("Valkey", home.valkey_log, f"did not start: {last_words(home.valkey_log)}")
+        if not wait_until(lambda: is_answering(home) or reap(new), READY_TIMEOUT_S) or not is_answering(home):
+            raise ServerFailed("Valkey", home.valkey_log, f"did not start: {find_log_error(home.valkey_log)}")
         return new
 
     return ready
@@ -54,20 +54,20 @@ def start_valkey(home: Home, binaries: Binaries, account: Account) -> Callable[[
 
 def stop_valkey(home: Home) -> None:
     """Stop the server that runs on this folder, if there is one. Raises ServerFailed if it stays."""
-    if (pid := valkey_pid(home)) and not end(pid, PROGRAM, home.valkey, STOP):
+    if (pid := valkey_pid(home)) and not end_server(pid, PROGRAM, home.valkey, STOP_SIGNALS):
         raise ServerFailed("Valkey", home.valkey_log, f"(pid {pid}) does not stop")
 
 
 def valkey_pid(home: Home) -> int | None:
     """The server that runs on this folder, whoever started it."""
-    pid = pid_in(home.valkey_pid)
+    pid = read_pid(home.valkey_pid)
     return pid if pid and is_server(pid, PROGRAM, home.valkey) else None
 
 
-def answers(home: Home) -> bool:
+def is_answering(home: Home) -> bool:
     """Whether it has loaded its data and takes commands."""
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(ANSWER_S)
+        probe.settimeout(ANSWER_TIMEOUT_S)
         try:
             probe.connect(str(home.valkey_socket))
             probe.sendall(b"PING\r\n")

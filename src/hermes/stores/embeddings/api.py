@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from hermes.ports.embeddings import Embedding, EmbeddingsUnavailable
 
-BATCH = 128
+MAX_BATCH_TEXTS = 128
 
 
-class Reply(Protocol):
+class EmbeddingsReply(Protocol):
     """What is needed of an answer."""
 
     status: int
@@ -25,12 +25,12 @@ class Reply(Protocol):
         ...
 
 
-class Client(Protocol):
+class EmbeddingsClient(Protocol):
     """What is needed of an HTTP client."""
 
     def send(
         self, method: str, url: str, *, headers: Mapping[str, str], timeout_s: float, body: bytes | None = None
-    ) -> AbstractAsyncContextManager[Reply]:
+    ) -> AbstractAsyncContextManager[EmbeddingsReply]:
         """Send a request once and give its answer, whatever the status."""
         ...
 
@@ -40,7 +40,7 @@ class ApiEmbeddings:
 
     def __init__(
         self,
-        client: Client,
+        client: EmbeddingsClient,
         *,
         loses_with: type[Exception],
         address: str,
@@ -61,8 +61,8 @@ class ApiEmbeddings:
 
     async def embed(self, texts: Sequence[str]) -> Sequence[Embedding]:
         vectors: list[Embedding] = []
-        for start in range(0, len(texts), BATCH):
-            vectors += await self._ask(texts[start : start + BATCH])
+        for start in range(0, len(texts), MAX_BATCH_TEXTS):
+            vectors += await self._ask(texts[start : start + MAX_BATCH_TEXTS])
         return vectors
 
     async def _ask(self, texts: Sequence[str]) -> list[Embedding]:

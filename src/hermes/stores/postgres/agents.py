@@ -12,63 +12,63 @@ from hermes.ports.agents import Agent, AgentChanged, FleetEvent, FleetEventKind,
 from hermes.ports.backends import BackendFinding, FindingLevel
 from hermes.ports.errors import NotFound
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import on
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.queries import load_queries
 
-SQL = load("agents")
+SQL = load_queries("agents")
 
 
 class PostgresAgents:
     """The port Agents. Whoever moves a pointer holds the agent's row until the end of the transaction."""
 
     async def add(self, tx: Transaction, agent: Agent) -> tuple[Agent, bool]:
-        made = await rows(tx, "add", {name: getattr(agent, name) for name in ("name", "tone", "role", "tier", "adapter", "cwd")})
+        made = await fetch_rows(tx, "add", {name: getattr(agent, name) for name in ("name", "tone", "role", "tier", "adapter", "cwd")})
         for [agent_id] in made:
             for account in agent.accounts:
-                await on(tx).execute(SQL["answer_on"], {"account": account, "agent_id": agent_id})
+                await connection_of(tx).execute(SQL["answer_on"], {"account": account, "agent_id": agent_id})
         return await self.get(tx, agent.name), bool(made)
 
     async def get(self, tx: Transaction, name: str) -> Agent:
-        found = await rows(tx, "get", {"name": name})
+        found = await fetch_rows(tx, "get", {"name": name})
         if not found:
             raise NotFound(f"there is no agent {name}")
         return as_agent(found[0])
 
     async def list(self, tx: Transaction) -> Sequence[Agent]:
-        return [as_agent(row) for row in await rows(tx, "list", {})]
+        return [as_agent(row) for row in await fetch_rows(tx, "list", {})]
 
     async def point(
         self, tx: Transaction, name: str, *, adapter: str | None, cwd: str | None, expected_epoch: int, because: SwapReason
     ) -> Agent:
         agent_id, old, epoch = await self._lock(tx, name)
-        if await rows(tx, "is_noted", {"id": because.id}):  # the answer to its commit was lost; it was done all the same
+        if await fetch_rows(tx, "is_noted", {"id": because.id}):  # the answer to its commit was lost; it was done all the same
             return replace(await self.get(tx, name), adapter=adapter, cwd=cwd, epoch=expected_epoch + 1)
         if epoch != expected_epoch:
             raise AgentChanged
-        await on(tx).execute(SQL["point"], {"agent_id": agent_id, "adapter": adapter, "cwd": cwd})
+        await connection_of(tx).execute(SQL["point"], {"agent_id": agent_id, "adapter": adapter, "cwd": cwd})
         event = as_row(because) | {"agent_id": agent_id, "old": old, "new": adapter, "epoch": epoch + 1}
-        await on(tx).execute(SQL["note"], event)
+        await connection_of(tx).execute(SQL["note"], event)
         return await self.get(tx, name)
 
     async def note(self, tx: Transaction, name: str, *, adapter: str | None, because: SwapReason) -> None:
         agent_id, old, epoch = await self._lock(tx, name)
-        await on(tx).execute(SQL["note"], as_row(because) | {"agent_id": agent_id, "old": old, "new": adapter, "epoch": epoch})
+        await connection_of(tx).execute(SQL["note"], as_row(because) | {"agent_id": agent_id, "old": old, "new": adapter, "epoch": epoch})
 
     async def events(self, tx: Transaction, name: str | None = None, *, limit: int = 50) -> Sequence[FleetEvent]:
-        found = await rows(tx, "events" if name is None else "events_of", {"name": name, "limit": limit})
+        found = await fetch_rows(tx, "events" if name is None else "events_of", {"name": name, "limit": limit})
         return [as_event(row) for row in found]
 
     async def _lock(self, tx: Transaction, name: str) -> tuple[Any, str | None, int]:
         """Hold an agent's row; return its id, adapter and epoch. The history is then written in the order of what happened."""
-        found = await rows(tx, "lock", {"name": name})
+        found = await fetch_rows(tx, "lock", {"name": name})
         if not found:
             raise NotFound(f"there is no agent {name}")
         agent_id, adapter, epoch = found[0]
         return agent_id, adapter, epoch
 
 
-async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
-    return await (await on(tx).execute(SQL[query], values)).fetchall()
+async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
+    return await (await connection_of(tx).execute(SQL[query], values)).fetchall()
 
 
 def as_agent(row: Any) -> Agent:
@@ -78,11 +78,17 @@ def as_agent(row: Any) -> Agent:
 
 
 def as_row(because: SwapReason) -> dict[str, Any]:
-    checks = Jsonb([{name: storable(value) for name, value in asdict(check).items()} for check in because.checks])
-    return {"id": because.id, "kind": because.kind, "reason": storable(because.reason), "by": storable(because.by), "checks": checks}
+    checks = Jsonb([{name: make_storable(value) for name, value in asdict(check).items()} for check in because.checks])
+    return {
+        "id": because.id,
+        "kind": because.kind,
+        "reason": make_storable(because.reason),
+        "by": make_storable(because.by),
+        "checks": checks,
+    }
 
 
-def storable(text: str) -> str:
+def make_storable(text: str) -> str:
     """A text without what PostgreSQL does not take. A reason may hold whatever a vendor said."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 

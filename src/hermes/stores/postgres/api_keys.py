@@ -12,13 +12,13 @@ from uuid import UUID
 from hermes.ports.api_keys import ApiKey
 from hermes.ports.errors import IdempotencyKeyReused, NotFound
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import on
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.queries import load_queries
 
-SQL = load("api_keys")
-MARK = "hk_"
+SQL = load_queries("api_keys")
+KEY_PREFIX = "hk_"
 """What our keys start with, so that a key that leaked into a file can be searched for."""
-SHOWN = len(MARK) + 8
+PREFIX_LENGTH = len(KEY_PREFIX) + 8
 
 
 class PostgresApiKeys:
@@ -35,40 +35,40 @@ class PostgresApiKeys:
         doors: Sequence[str] | None = None,
         channels: Sequence[str] | None = None,
     ) -> tuple[ApiKey, str]:
-        secret = MARK + secrets.token_urlsafe(32)
+        secret = KEY_PREFIX + secrets.token_urlsafe(32)
         row = {
             "account": account,
             "name": name,
-            "prefix": secret[:SHOWN],
+            "prefix": secret[:PREFIX_LENGTH],
             "digest": digest(secret),
             "tier": tier,
             "trains": trains,
             "doors": None if doors is None else [*doors],
             "channels": None if channels is None else [*channels],
         }
-        await on(tx).execute(SQL["add_account"], row)
-        return as_key(await (await on(tx).execute(SQL["create"], row)).fetchone()), secret
+        await connection_of(tx).execute(SQL["add_account"], row)
+        return as_api_key(await (await connection_of(tx).execute(SQL["create"], row)).fetchone()), secret
 
     async def find(self, tx: Transaction, secrets: Collection[str]) -> Mapping[str, ApiKey]:
         by_digest = {digest(secret): secret for secret in secrets}
-        rows = await (await on(tx).execute(SQL["find"], {"digests": [*by_digest]})).fetchall()
-        found = {by_digest[key_digest]: as_key(columns) for key_digest, *columns in rows}
+        rows = await (await connection_of(tx).execute(SQL["find"], {"digests": [*by_digest]})).fetchall()
+        found = {by_digest[key_digest]: as_api_key(columns) for key_digest, *columns in rows}
         if found:
-            await on(tx).execute(SQL["touch"], {"ids": [key.id for key in found.values()]})
+            await connection_of(tx).execute(SQL["touch"], {"ids": [key.id for key in found.values()]})
         return found
 
     async def list(self, tx: Transaction) -> Sequence[ApiKey]:
-        return [as_key(row) for row in await (await on(tx).execute(SQL["list"])).fetchall()]
+        return [as_api_key(row) for row in await (await connection_of(tx).execute(SQL["list"])).fetchall()]
 
     async def revoke(self, tx: Transaction, wanted: str) -> ApiKey:
-        rows = await (await on(tx).execute(SQL["matching"], {"wanted": wanted})).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["matching"], {"wanted": wanted})).fetchall()
         if len(rows) != 1:
             known = f"{len(rows)} API keys are called" if rows else "there is no API key"
             raise NotFound(f"{known} {wanted!r}; `hermes keys list` shows their ids")
-        return as_key(await (await on(tx).execute(SQL["revoke"], {"id": rows[0][0]})).fetchone())
+        return as_api_key(await (await connection_of(tx).execute(SQL["revoke"], {"id": rows[0][0]})).fetchone())
 
 
-class PostgresPromises:
+class PostgresIdempotencyKeys:
     """The port Promises."""
 
     def __init__(self, *, ttl_s: float = 86_400) -> None:
@@ -78,9 +78,9 @@ class PostgresPromises:
         # Hashed: what a client puts into its key is its own business, an order number or a name.
         hashed = hashlib.sha256(f"{api_key_id}/{key}".encode("utf-8", "surrogatepass")).hexdigest()
         row = {"api_key_id": api_key_id, "key": hashed, "digest": digest, "turn_id": turn_id, "ttl_s": self._ttl_s}
-        if await (await on(tx).execute(SQL["keep"], row)).fetchone() is not None:
+        if await (await connection_of(tx).execute(SQL["keep"], row)).fetchone() is not None:
             return turn_id
-        kept = await (await on(tx).execute(SQL["kept"], row)).fetchone()
+        kept = await (await connection_of(tx).execute(SQL["kept"], row)).fetchone()
         assert kept is not None  # noqa: S101  # it was the conflict, and its row is not younger than this statement
         if not hmac.compare_digest(kept[0], digest):
             raise IdempotencyKeyReused
@@ -88,13 +88,13 @@ class PostgresPromises:
         return first
 
     async def clean(self, tx: Transaction) -> int:
-        return (await on(tx).execute(SQL["clean"], {"ttl_s": self._ttl_s})).rowcount
+        return (await connection_of(tx).execute(SQL["clean"], {"ttl_s": self._ttl_s})).rowcount
 
 
 def digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
-def as_key(row: Any) -> ApiKey:
+def as_api_key(row: Any) -> ApiKey:
     """Read a row of the key columns, in the order in which every query here selects them."""
     return ApiKey(*row)

@@ -11,29 +11,29 @@ from uuid import UUID
 from hermes.ports.credits import Balance
 from hermes.ports.errors import NotFound, OutOfCredit
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import on
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.queries import load_queries
 
-SQL = load("credits")
+SQL = load_queries("credits")
 
 
 class PostgresCredits:
     """The port Credits. `sql/credits.sql` says why each change is two statements. Needs `read committed`, the server's default."""
 
     async def grant(self, tx: Transaction, user_id: UUID, amount: int, event: str) -> bool:
-        grant = {"user_id": user_id, "amount": positive(amount), "event": event}
-        if await first(tx, "lock_receiver", grant) is None:
+        grant = {"user_id": user_id, "amount": check_positive(amount), "event": event}
+        if await fetch_value(tx, "lock_receiver", grant) is None:
             raise NotFound(f"there is no user {user_id}")
-        if await first(tx, "grant", grant) is not None:
+        if await fetch_value(tx, "grant", grant) is not None:
             return True
-        receiver = await first(tx, "granted_to", grant)
+        receiver = await fetch_value(tx, "granted_to", grant)
         if receiver != user_id:
             raise ValueError(f"the event {event} gave credits to another user, {receiver}")
         return False
 
     async def reserve(self, tx: Transaction, user_id: UUID, turn_id: UUID, amount: int = 1) -> bool:
-        reserve = {"user_id": user_id, "turn_id": turn_id, "amount": positive(amount)}
-        outcome = await first(tx, "reserve", reserve)
+        reserve = {"user_id": user_id, "turn_id": turn_id, "amount": check_positive(amount)}
+        outcome = await fetch_value(tx, "reserve", reserve)
         if outcome == "out of credit":
             raise OutOfCredit
         if outcome == "of another user":
@@ -41,7 +41,7 @@ class PostgresCredits:
         return bool(outcome == "reserved")
 
     async def post(self, tx: Transaction, turn_id: UUID) -> bool:
-        outcome = await first(tx, "post", {"turn_id": turn_id})
+        outcome = await fetch_value(tx, "post", {"turn_id": turn_id})
         if outcome is None:
             raise NotFound(f"the turn {turn_id} has no open reserve")
         return bool(outcome == "posted")
@@ -53,33 +53,33 @@ class PostgresCredits:
         return await self._change(tx, "refund", turn_id) is not None
 
     async def expire(self, tx: Transaction, older_than_s: float) -> int:
-        users = [user_id for (user_id,) in await rows(tx, "lock_forgotten", {"older_than_s": older_than_s})]
-        return int(await first(tx, "expire", {"older_than_s": older_than_s, "users": users})) if users else 0
+        users = [user_id for (user_id,) in await fetch_rows(tx, "lock_forgotten", {"older_than_s": older_than_s})]
+        return int(await fetch_value(tx, "expire", {"older_than_s": older_than_s, "users": users})) if users else 0
 
     async def balance(self, tx: Transaction, user_id: UUID) -> Balance:
-        found = await rows(tx, "balance", {"user_id": user_id})
+        found = await fetch_rows(tx, "balance", {"user_id": user_id})
         return Balance(*found[0]) if found else Balance(0, 0)
 
     async def audit(self, tx: Transaction) -> list[str]:
-        return [line for (line,) in await rows(tx, "audit", {})]
+        return [line for (line,) in await fetch_rows(tx, "audit", {})]
 
     async def _change(self, tx: Transaction, query: str, turn_id: UUID) -> Any:
         """Lock the balance that a turn lives on, then run the query. A turn without any entry has no balance, and nothing to change."""
         turn = {"turn_id": turn_id}
-        return None if await first(tx, "lock_turn", turn) is None else await first(tx, query, turn)
+        return None if await fetch_value(tx, "lock_turn", turn) is None else await fetch_value(tx, query, turn)
 
 
-def positive(amount: int) -> int:
+def check_positive(amount: int) -> int:
     if amount < 1:
         raise ValueError(f"credits are counted from one up, got {amount}")
     return amount
 
 
-async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
-    return await (await on(tx).execute(SQL[query], values)).fetchall()
+async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
+    return await (await connection_of(tx).execute(SQL[query], values)).fetchall()
 
 
-async def first(tx: Transaction, query: str, values: dict[str, Any]) -> Any:
+async def fetch_value(tx: Transaction, query: str, values: dict[str, Any]) -> Any:
     """Return the first column of the first row, or None without rows."""
-    found = await rows(tx, query, values)
+    found = await fetch_rows(tx, query, values)
     return found[0][0] if found else None

@@ -18,7 +18,7 @@ from hermes.ports.transactions import Transaction
 Connection = psycopg.AsyncConnection[TupleRow]
 
 # Connection lost, server restarting, too many connections, deadlock victim, a time-out of the server: all may be tried again.
-UNAVAILABLE = (
+POSTGRES_ERRORS = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     psycopg.errors.IdleInTransactionSessionTimeout,
@@ -36,20 +36,20 @@ class Database:
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Transaction]:
         """Open a transaction; see Transactions.begin for what it promises."""
-        with unavailable():
+        with translate_errors():
             async with self.pool.connection() as connection, connection.transaction():
                 yield connection
 
     @asynccontextmanager
     async def once(self) -> AsyncIterator[Transaction]:
         """Lend a connection for one statement; see Transactions.once. Two trips less than `begin`."""
-        with unavailable():
+        with translate_errors():
             async with self.pool.connection() as connection:
                 yield connection
 
     async def ping(self) -> None:
         """Ask the server for a sign of life; raise StoreUnavailable."""
-        with unavailable():
+        with translate_errors():
             async with self.pool.connection() as connection:
                 await connection.execute("select 1")
 
@@ -79,19 +79,19 @@ async def open_database(
         # The pool doubles its pauses for as long as it tries; giving up early makes the next caller try at once. So an outage ends for us
         # when it ends.
         reconnect_timeout=connect_timeout_s,
-        configure=configure,
+        configure=configure_connection,
         open=False,
-        check=look_alive,
+        check=check_connection,
     )
     try:
-        with unavailable():
+        with translate_errors():
             await pool.open(wait=True, timeout=connect_timeout_s)
         yield Database(pool)
     finally:
         await pool.close()
 
 
-async def look_alive(connection: Connection) -> None:
+async def check_connection(connection: Connection) -> None:
     """Find out that a connection is dead before work is put on it: after a restart of the server, all of them are.
 
     A server that goes away says so, or closes the socket; either way there is something to read on a connection that has asked nothing.
@@ -103,12 +103,12 @@ async def look_alive(connection: Connection) -> None:
         await AsyncConnectionPool.check_connection(connection)
 
 
-async def configure(connection: Connection) -> None:
+async def configure_connection(connection: Connection) -> None:
     """A transaction is opened by name, never by accident. (Not among the options: the job queue passes its own to its listener.)"""
     await connection.set_autocommit(True)  # psycopg's signature
 
 
-def on(tx: Transaction) -> Connection:
+def connection_of(tx: Transaction) -> Connection:
     """Return the connection that a transaction of this package runs on."""
     if not isinstance(tx, psycopg.AsyncConnection):
         raise TypeError(f"expected a transaction of this database, got {type(tx).__name__}")
@@ -116,11 +116,11 @@ def on(tx: Transaction) -> Connection:
 
 
 @contextmanager
-def unavailable() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Attribute a lost connection to the store."""
     try:
         yield
-    except UNAVAILABLE as error:
+    except POSTGRES_ERRORS as error:
         raise StoreUnavailable(
             f"PostgreSQL cannot be used: {str(error).strip().splitlines()[0] if str(error) else type(error).__name__}"
         ) from error

@@ -10,13 +10,13 @@ from hermes.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetter, DeadLetterQu
 from hermes.ports.errors import NotFound
 from hermes.ports.outbox import readable_text
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.outbox_body import unsealed
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.outbox_body import open_body
+from hermes.stores.postgres.queries import load_queries
 from hermes.turn import Platform
 
-SQL = load("dead_letters")
+SQL = load_queries("dead_letters")
 
 
 class PostgresDeadLetters:
@@ -26,15 +26,15 @@ class PostgresDeadLetters:
         self._keyring, self._keep_s = keyring, keep_s
 
     async def list(self, tx: Transaction, wanted: DeadLetterQuery = ALL_DEAD_LETTERS, *, limit: int = 100) -> Sequence[DeadLetter]:
-        return [as_letter(row) for row in await rows(tx, "list", {**columns(wanted), "limit": limit})]
+        return [as_dead_letter(row) for row in await fetch_rows(tx, "list", {**query_columns(wanted), "limit": limit})]
 
     async def text(self, tx: Transaction, letter_id: int) -> str:
-        found = await rows(tx, "text", {"id": letter_id})
+        found = await fetch_rows(tx, "text", {"id": letter_id})
         if not found:
             raise NotFound(f"there is no dead letter {letter_id}")
         [[user_id, turn_id, part, news, body, is_message]] = found
         keys = await self._keyring.of(tx, user_id)
-        return readable_text([unsealed(keys, turn_id, part, news, body, is_message=is_message)])
+        return readable_text([open_body(keys, turn_id, part, news, body, is_message=is_message)])
 
     async def requeue(self, tx: Transaction, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
         return await self._take_off(tx, "requeue", wanted)
@@ -43,26 +43,26 @@ class PostgresDeadLetters:
         return await self._take_off(tx, "drop", wanted)
 
     async def purge(self, tx: Transaction) -> int:
-        return (await on(tx).execute(SQL["purge"], {"keep_s": self._keep_s})).rowcount
+        return (await connection_of(tx).execute(SQL["purge"], {"keep_s": self._keep_s})).rowcount
 
     async def _take_off(self, tx: Transaction, query: str, wanted: DeadLetterQuery) -> Sequence[DeadLetter]:
-        held = [row[0] for row in await rows(tx, "hold_conversations", columns(wanted))]
+        held = [row[0] for row in await fetch_rows(tx, "hold_conversations", query_columns(wanted))]
         # Statements of their own: what was requeued or put while we waited for the conversations counts too.
-        chosen = {**columns(wanted), "held": held}
-        await on(tx).execute(SQL["note_doubts"], chosen)
-        return [as_letter(row) for row in await rows(tx, query, chosen)]
+        chosen = {**query_columns(wanted), "held": held}
+        await connection_of(tx).execute(SQL["note_doubts"], chosen)
+        return [as_dead_letter(row) for row in await fetch_rows(tx, query, chosen)]
 
 
-async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> Any:
-    return await (await on(tx).execute(SQL[query], values)).fetchall()
+async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> Any:
+    return await (await connection_of(tx).execute(SQL[query], values)).fetchall()
 
 
-def columns(wanted: DeadLetterQuery) -> dict[str, Any]:
+def query_columns(wanted: DeadLetterQuery) -> dict[str, Any]:
     ids = None if wanted.ids is None else [*wanted.ids]
     return {"ids": ids, "platform": wanted.platform, "account": wanted.account, "outcome": wanted.outcome}
 
 
-def as_letter(row: Any) -> DeadLetter:
+def as_dead_letter(row: Any) -> DeadLetter:
     """Read a row of a dead letter's columns, in the order in which every query selects them."""
     letter_id, turn_id, conversation_id, account, platform, channel_id, part, news, outcome, reason, tries, doubts, is_late, *times = row
     promised_at, died_at = times

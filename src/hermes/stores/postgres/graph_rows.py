@@ -31,7 +31,7 @@ Splice = tuple[int, int, list[Node]]
 """list[start:stop] is replaced by the nodes."""
 
 
-class Kind(StrEnum):
+class BodyKind(StrEnum):
     """What a sealed body is. Each kind has a scope of its own, so that none passes for another. Stored data depends on these words."""
 
     SEED = "seed"
@@ -43,37 +43,37 @@ class Kind(StrEnum):
     ERASED = "erased"
 
 
-class Vault:
+class SessionCipher:
     """Seals and opens what belongs to one session."""
 
     def __init__(self, keys: DataKeys, session_id: UUID) -> None:
         self._keys, self._scope = keys, f"graph/{session_id}"
 
-    def seal(self, kind: Kind, body: bytes) -> bytes:
+    def seal(self, kind: BodyKind, body: bytes) -> bytes:
         return self._keys.seal(f"{self._scope}/{kind}", body)
 
-    def open(self, kind: Kind, sealed: bytes) -> bytes:
+    def open(self, kind: BodyKind, sealed: bytes) -> bytes:
         return self._keys.open(f"{self._scope}/{kind}", sealed)
 
-    def open_all(self, kind: Kind, sealed: Sequence[bytes] | None) -> list[bytes]:
+    def open_all(self, kind: BodyKind, sealed: Sequence[bytes] | None) -> list[bytes]:
         return self._keys.open_all(f"{self._scope}/{kind}", sealed or ())
 
-    def open_json(self, kind: Kind, sealed: Sequence[bytes] | None) -> list[Any]:
+    def open_json(self, kind: BodyKind, sealed: Sequence[bytes] | None) -> list[Any]:
         """Open bodies that hold JSON. Parsed in one piece, which is four times as fast as one by one."""
-        return parse(self.open_all(kind, sealed))
+        return parse_bodies(self.open_all(kind, sealed))
 
-    def address(self, kind: Kind, body: bytes) -> bytes:
+    def address(self, kind: BodyKind, body: bytes) -> bytes:
         """Where contents are found: the same for the same contents of this session, and of no use to whoever guesses."""
         return self._keys.digest(f"{self._scope}/{kind}", body)[:ADDRESS_BYTES]
 
 
-def parse(bodies: Sequence[bytes]) -> list[Any]:
+def parse_bodies(bodies: Sequence[bytes]) -> list[Any]:
     parsed: list[Any] = json.loads(b"[" + b",".join(bodies) + b"]")
     return parsed
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedGraph:
     """A graph's state as the rows have it. Objects are known by identity, which holds because this keeps them alive."""
 
     mark: UUID
@@ -98,7 +98,7 @@ class Saved:
 
 
 @dataclass(slots=True)
-class Changes:
+class GraphChanges:
     """What is to be written, sealed. Empty fields mean that nothing of the kind changed."""
 
     messages: dict[bytes, bytes] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class Changes:
         )
 
 
-def rewrites_the_past(history: GraphHistory, saved: Saved) -> bool:
+def needs_full_rewrite(history: GraphHistory, saved: SavedGraph) -> bool:
     """Whether rows that are never changed would have to be: after an erasure, or when an attached chat is gone from all versions."""
     if history.erased != saved.erased:
         return True
@@ -137,9 +137,9 @@ def rewrites_the_past(history: GraphHistory, saved: Saved) -> bool:
     return bool(saved.chats.keys() - {id(chat.history) for chat in attached_chats(history.all_nodes())})
 
 
-def changes_since(history: GraphHistory, saved: Saved, vault: Vault, mark: UUID) -> tuple[Changes, Saved]:
+def changes_since(history: GraphHistory, saved: SavedGraph, vault: SessionCipher, mark: UUID) -> tuple[GraphChanges, SavedGraph]:
     """Return what is new in a history that grew from the saved state, and the state that will then be saved. Callers hold its lock."""
-    changes = Changes()
+    changes = GraphChanges()
     nodes = list(history.all_nodes())
     new = [node for node in nodes if id(node) not in saved.numbers]
     chats = add_chats(changes, attached_chats(new), saved.chats, vault)
@@ -161,10 +161,10 @@ def changes_since(history: GraphHistory, saved: Saved, vault: Vault, mark: UUID)
     add_samples(changes, history, samples[len(saved.samples) :], vault)
     for response, notes in history.annotations.items():
         known = saved.notes.get(response, 0)
-        changes.notes += [vault.seal(Kind.NOTE, encoded([response, note])) for note in notes[known:]]
+        changes.notes += [vault.seal(BodyKind.NOTE, encode_json([response, note])) for note in notes[known:]]
     if history.erased != saved.erased:
-        changes.erased = vault.seal(Kind.ERASED, encoded(sorted(digest.hex() for digest in history.erased)))
-    return changes, Saved(
+        changes.erased = vault.seal(BodyKind.ERASED, encode_json(sorted(digest.hex() for digest in history.erased)))
+    return changes, SavedGraph(
         mark,
         saved.session_id,
         list(history.nodes),
@@ -180,41 +180,41 @@ def changes_since(history: GraphHistory, saved: Saved, vault: Vault, mark: UUID)
     )
 
 
-def appended(history: GraphHistory, length: int, chats: int, vault: Vault) -> Changes:
+def append_changes(history: GraphHistory, length: int, chats: int, vault: SessionCipher) -> GraphChanges:
     """Return what a `continued` history holds, as changes of the graph it goes on from: a list of `length` messages, with so many chats."""
-    changes = Changes(first_chat=chats)
+    changes = GraphChanges(first_chat=chats)
     numbers = add_chats(changes, attached_chats(history.nodes), {}, vault)
     add_messages(changes, history.nodes, numbers, (), vault)
     add_samples(changes, history, history.settle(), vault, shift=length)
     return changes
 
 
-def add_chats(changes: Changes, chats: Iterable[AttachedChat], known: Mapping[int, int], vault: Vault) -> Mapping[int, int]:
+def add_chats(changes: GraphChanges, chats: Iterable[AttachedChat], known: Mapping[int, int], vault: SessionCipher) -> Mapping[int, int]:
     """Add the chats that are new, children first, and return the numbers of all."""
     numbers = dict(known)
     first = changes.first_chat = changes.first_chat or len(known)
     for chat in chats:
         if id(chat.history) not in numbers:
-            changes.chats.append(vault.seal(Kind.CHAT, encoded(encode_graph(chat.history, numbers))))
+            changes.chats.append(vault.seal(BodyKind.CHAT, encode_json(encode_graph(chat.history, numbers))))
             numbers[id(chat.history)] = first + len(changes.chats) - 1
     return numbers
 
 
 def add_messages(
-    changes: Changes, nodes: Iterable[Node], chats: Mapping[int, int], addresses: Sequence[bytes], vault: Vault
+    changes: GraphChanges, nodes: Iterable[Node], chats: Mapping[int, int], addresses: Sequence[bytes], vault: SessionCipher
 ) -> list[bytes]:
     """Add the messages of new nodes, and return the addresses of all nodes by number."""
     for node in nodes:
         # With its digest in front: what is loaded need not be hashed before ids can be computed, and `verify` has something to compare.
-        body = node.digest + encoded(encode_node(node, chats))
-        address = vault.address(Kind.MESSAGE, body)
+        body = node.digest + encode_json(encode_node(node, chats))
+        address = vault.address(BodyKind.MESSAGE, body)
         changes.nodes.append(address)
         if address not in changes.messages:
-            changes.messages[address] = vault.seal(Kind.MESSAGE, body)
+            changes.messages[address] = vault.seal(BodyKind.MESSAGE, body)
     return [*addresses, *changes.nodes]
 
 
-def add_versions(changes: Changes, history: GraphHistory, saved: Saved, numbers: Mapping[int, int]) -> None:
+def add_versions(changes: GraphChanges, history: GraphHistory, saved: SavedGraph, numbers: Mapping[int, int]) -> None:
     is_changed = saved.last is not None and saved.last != version_splice(history.deltas[saved.versions - 1], numbers)
     first = changes.first_version = saved.versions - is_changed
     for delta, (head, successor, kind) in zip(history.deltas[first:], history.edges[first:], strict=True):
@@ -229,26 +229,26 @@ def version_splice(delta: Delta, numbers: Mapping[int, int]) -> str:
     return compact_json({"tail": delta.tail, "end": refs(delta.end), "hunks": hunks})
 
 
-def add_samples(changes: Changes, history: GraphHistory, samples: Iterable[Sample], vault: Vault, shift: int = 0) -> None:
+def add_samples(changes: GraphChanges, history: GraphHistory, samples: Iterable[Sample], vault: SessionCipher, shift: int = 0) -> None:
     for sample in samples:
         overlay = None
         if sample.overlay != EMPTY_OVERLAY:
-            body = encoded(sample.overlay.to_dict())
-            overlay = vault.address(Kind.OVERLAY, body)
+            body = encode_json(sample.overlay.to_dict())
+            overlay = vault.address(BodyKind.OVERLAY, body)
             if overlay not in changes.overlays:
-                changes.overlays[overlay] = vault.seal(Kind.OVERLAY, body)
+                changes.overlays[overlay] = vault.seal(BodyKind.OVERLAY, body)
         # Two lines, because the second one is read only when somebody asks for the call. JSON in ASCII has no line breaks of its own.
-        call = b"" if sample.call is None else encoded(encode_call(sample.call, sample))
-        sealed = vault.seal(Kind.SAMPLE, encoded(sample.sample_id) + b"\n" + call)
+        call = b"" if sample.call is None else encode_json(encode_call(sample.call, sample))
+        sealed = vault.seal(BodyKind.SAMPLE, encode_json(sample.sample_id) + b"\n" + call)
         name, response = sample_name(sample.sample_id, vault), bytes.fromhex(history.seal(sample))
         changes.samples.append((name, sample.head, sample.index + shift, response, overlay, sealed))
 
 
-def sample_name(sample_id: str, vault: Vault) -> bytes:
-    return vault.address(Kind.SAMPLE, sample_id.encode("utf-8", "surrogatepass"))
+def sample_name(sample_id: str, vault: SessionCipher) -> bytes:
+    return vault.address(BodyKind.SAMPLE, sample_id.encode("utf-8", "surrogatepass"))
 
 
-def encoded(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     return compact_json(value).encode("ascii")
 
 
@@ -308,15 +308,15 @@ class GraphRows:
     chats: list[bytes] | None
 
 
-def graph_from(rows: GraphRows, session_id: UUID, vault: Vault) -> MessageGraph:
+def graph_from(rows: GraphRows, session_id: UUID, vault: SessionCipher) -> MessageGraph:
     """Return the graph, which remembers the state that the rows have."""
     chats: list[AttachedChat] = []
-    for chat in vault.open_json(Kind.CHAT, rows.chats):
+    for chat in vault.open_json(BodyKind.CHAT, rows.chats):
         chats.append(restore_chat(chat, chats))
-    addresses, listed = replay(rows.log_nodes or (), rows.log_splices or ())
+    addresses, listed = replay_log(rows.log_nodes or (), rows.log_splices or ())
     # Flat lists and no pair for each message: while a long list is built, the garbage collector walks all objects again and again.
-    bodies = vault.open_all(Kind.MESSAGE, rows.messages)
-    values = parse([body[DIGEST_BYTES:] for body in bodies])
+    bodies = vault.open_all(BodyKind.MESSAGE, rows.messages)
+    values = parse_bodies([body[DIGEST_BYTES:] for body in bodies])
     found = {address: at for at, address in enumerate(rows.addresses or ())}
     nodes: dict[int, Node] = {}
 
@@ -334,18 +334,18 @@ def graph_from(rows: GraphRows, session_id: UUID, vault: Vault) -> MessageGraph:
         )
         for number, successor, kind, splice in rows.versions or ()
     ]
-    erased = vault.open_json(Kind.ERASED, [rows.erased] if rows.erased else [])
+    erased = vault.open_json(BodyKind.ERASED, [rows.erased] if rows.erased else [])
     graph = restore_graph(
-        vault.open(Kind.SEED, rows.seed).decode(),
+        vault.open(BodyKind.SEED, rows.seed).decode(),
         current,
         heads=heads,
         live=rows.live,
         samples=samples_from(rows, vault),
-        annotations=((response, freeze_trusted(note)) for response, note in vault.open_json(Kind.NOTE, rows.notes)),
+        annotations=((response, freeze_trusted(note)) for response, note in vault.open_json(BodyKind.NOTE, rows.notes)),
         erased=(bytes.fromhex(digest) for digests in erased for digest in digests),
     )
     history, numbers = history_of(graph), {id(node): number for number, node in nodes.items()}
-    history.base = Saved(
+    history.base = SavedGraph(
         rows.mark,
         session_id,
         current,
@@ -362,7 +362,7 @@ def graph_from(rows: GraphRows, session_id: UUID, vault: Vault) -> MessageGraph:
     return graph
 
 
-def replay(log_nodes: Sequence[bytes], log_splices: Sequence[Any]) -> tuple[list[bytes], list[int]]:
+def replay_log(log_nodes: Sequence[bytes], log_splices: Sequence[Any]) -> tuple[list[bytes], list[int]]:
     """Return the address of every node by number, and the numbers of those that the current list has."""
     addresses: list[bytes] = []
     listed: list[int] = []
@@ -377,14 +377,14 @@ def replay(log_nodes: Sequence[bytes], log_splices: Sequence[Any]) -> tuple[list
     return addresses, listed
 
 
-def samples_from(rows: GraphRows, vault: Vault) -> list[Sample]:
-    opened = vault.open_json(Kind.OVERLAY, rows.overlays)
+def samples_from(rows: GraphRows, vault: SessionCipher) -> list[Sample]:
+    opened = vault.open_json(BodyKind.OVERLAY, rows.overlays)
     overlays: dict[bytes | None, Overlay] = {
         address: Overlay(**body) for address, body in zip(rows.overlay_addresses or (), opened, strict=True)
     }
     overlays[None] = EMPTY_OVERLAY
-    bodies = vault.open_all(Kind.SAMPLE, rows.samples)
-    names = parse([body[: body.index(b"\n")] for body in bodies])
+    bodies = vault.open_all(BodyKind.SAMPLE, rows.samples)
+    names = parse_bodies([body[: body.index(b"\n")] for body in bodies])
     samples: list[Sample] = []
     places = zip(rows.heads or (), rows.indices or (), rows.responses or (), rows.sample_overlays or (), strict=True)
     for (head, index, response, address), sample_id, body in zip(places, names, bodies, strict=True):

@@ -13,23 +13,23 @@ from hermes.graph.stored_graph import continue_graph, history_of
 from hermes.ports.errors import DataDamaged, NotFound, StaleHead
 from hermes.ports.graphs import AppendResult, GraphEntry
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.graph_rows import (
-    Changes,
+    GraphChanges,
     GraphRows,
-    Saved,
-    Vault,
-    appended,
+    SavedGraph,
+    SessionCipher,
+    append_changes,
     changes_since,
     graph_from,
-    rewrites_the_past,
+    needs_full_rewrite,
     sample_name,
 )
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys, SealBroken
 
-SQL = load("graphs")
+SQL = load_queries("graphs")
 APPEND = SQL["append"] + SQL["appended"]
 """Appends to a list that still has its head."""
 
@@ -46,26 +46,26 @@ class PostgresGraphs:
             done = await self._append_at_once(tx, session_id, head, entries, await self._keyring.of(tx, owner))
             if done is not None:
                 return done
-        user_id, before = await lock(tx, session_id, head)
+        user_id, before = await lock_session(tx, session_id, head)
         self._keyring.note_owner(session_id, user_id)
-        vault = Vault(await self._keyring.of(tx, user_id), session_id)
+        vault = SessionCipher(await self._keyring.of(tx, user_id), session_id)
         if not entries:
             return AppendResult(head)
         # The entries are appended to a graph that starts where the stored list ends: what append means is decided there, not here.
         graph = continue_graph(head, before.live)
-        extend(graph, entries)
+        extend_graph(graph, entries)
         if await is_sampled_before(tx, session_id, entries, vault):
             # Rare: only the whole graph can say whether it is the same sample in the same place.
             whole = await self.load(tx, session_id)
-            extend(whole, entries)
+            extend_graph(whole, entries)
             await self.save(tx, session_id, head, whole)
             return AppendResult.to(whole, len(entries))
         history = history_of(graph)
         chats = 0
         if any(node.chat is not None for node in history.nodes):
-            [[chats]] = await (await on(tx).execute(SQL["count_chats"], {"session_id": session_id})).fetchall()
-        changes = appended(history, before.length, chats, vault)
-        await write(tx, session_id, changes, Standing(graph.head, before.length + len(graph), before.live, uuid4()))
+            [[chats]] = await (await connection_of(tx).execute(SQL["count_chats"], {"session_id": session_id})).fetchall()
+        changes = append_changes(history, before.length, chats, vault)
+        await write_changes(tx, session_id, changes, GraphStatus(graph.head, before.length + len(graph), before.live, uuid4()))
         return AppendResult.to(graph, len(graph))
 
     async def _append_at_once(
@@ -73,25 +73,25 @@ class PostgresGraphs:
     ) -> AppendResult | None:
         """Append in one statement; None where that cannot be: the list has moved, a sample is known, or a chat is attached."""
         graph = continue_graph(head, 0)
-        row = appended_row(session_id, head, graph, entries, keys)
-        if row is None or await (await on(tx).execute(APPEND, row)).fetchone() is None:
+        row = append_row(session_id, head, graph, entries, keys)
+        if row is None or await (await connection_of(tx).execute(APPEND, row)).fetchone() is None:
             return None
         return AppendResult.to(graph, len(graph))
 
     async def compact(self, tx: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[GraphEntry]) -> AppendResult:
-        await lock(tx, session_id, head)
+        await lock_session(tx, session_id, head)
         whole = await self.load(tx, session_id)
         whole.replace(slice(0, count), [], kind=COMPACTION)
-        extend(whole, entries)
+        extend_graph(whole, entries)
         await self.save(tx, session_id, head, whole)
         return AppendResult.to(whole, len(entries))
 
     async def load(self, tx: Transaction, session_id: UUID) -> MessageGraph:
-        row = await (await on(tx).cursor(binary=True).execute(SQL["load"], {"session_id": session_id})).fetchone()
+        row = await (await connection_of(tx).cursor(binary=True).execute(SQL["load"], {"session_id": session_id})).fetchone()
         if row is None:
             raise NotFound(f"there is no session {session_id}")
         user_id, *rows = row
-        vault = Vault(await self._keyring.of(tx, user_id), session_id)
+        vault = SessionCipher(await self._keyring.of(tx, user_id), session_id)
         try:
             return graph_from(GraphRows(*rows), session_id, vault)
         except SealBroken as error:
@@ -100,35 +100,35 @@ class PostgresGraphs:
     async def save(self, tx: Transaction, session_id: UUID, head: str, graph: MessageGraph) -> str:
         history = history_of(graph)
         saved = history.base
-        if not isinstance(saved, Saved) or saved.session_id != session_id:
+        if not isinstance(saved, SavedGraph) or saved.session_id != session_id:
             raise ValueError(f"only a graph that was loaded from session {session_id}, or a copy of one, can be saved in it")
-        user_id, before = await lock(tx, session_id, head)
+        user_id, before = await lock_session(tx, session_id, head)
         if before.mark != saved.mark:
             raise StaleHead
-        vault = Vault(await self._keyring.of(tx, user_id), session_id)
+        vault = SessionCipher(await self._keyring.of(tx, user_id), session_id)
         mark = uuid4()
         with history.lock:
-            is_rewritten = rewrites_the_past(history, saved)
-            changes, now_saved = changes_since(history, Saved(saved.mark, session_id) if is_rewritten else saved, vault, mark)
-            standing = Standing(graph.head, len(graph), history.live, mark)
+            is_rewritten = needs_full_rewrite(history, saved)
+            changes, now_saved = changes_since(history, SavedGraph(saved.mark, session_id) if is_rewritten else saved, vault, mark)
+            standing = GraphStatus(graph.head, len(graph), history.live, mark)
         if changes.is_empty and not is_rewritten:
             return standing.head
         if is_rewritten:
-            await on(tx).execute(SQL["drop_all"], {"session_id": session_id})
-        await write(tx, session_id, changes, standing)
+            await connection_of(tx).execute(SQL["drop_all"], {"session_id": session_id})
+        await write_changes(tx, session_id, changes, standing)
         history.base = now_saved
         return standing.head
 
 
-def appended_row(session_id: UUID, head: str, graph: MessageGraph, entries: Sequence[GraphEntry], keys: DataKeys) -> dict[str, Any] | None:
+def append_row(session_id: UUID, head: str, graph: MessageGraph, entries: Sequence[GraphEntry], keys: DataKeys) -> dict[str, Any] | None:
     """What one statement needs to append to a list of which only the head is known; None where a chat is attached to a message.
 
     `graph` goes on from that head, and is empty; the entries are in it afterwards."""
-    extend(graph, entries)
+    extend_graph(graph, entries)
     history = history_of(graph)
     if any(node.chat is not None for node in history.nodes):
         return None
-    changes = appended(history, 0, 0, Vault(keys, session_id))
+    changes = append_changes(history, 0, 0, SessionCipher(keys, session_id))
     names, _, indices, responses, overlays, bodies = map(list, zip(*changes.samples, strict=True)) if changes.samples else ([],) * 6
     return {
         "session_id": session_id,
@@ -149,7 +149,7 @@ def appended_row(session_id: UUID, head: str, graph: MessageGraph, entries: Sequ
     }
 
 
-class Standing(NamedTuple):
+class GraphStatus(NamedTuple):
     """Where a session's graph stands."""
 
     head: str
@@ -158,21 +158,21 @@ class Standing(NamedTuple):
     mark: UUID
 
 
-async def lock(tx: Transaction, session_id: UUID, head: str) -> tuple[UUID, Standing]:
+async def lock_session(tx: Transaction, session_id: UUID, head: str) -> tuple[UUID, GraphStatus]:
     """Lock a session that still is at this head; return whose it is, and where it stands."""
-    row = await (await on(tx).execute(SQL["lock"], {"session_id": session_id})).fetchone()
+    row = await (await connection_of(tx).execute(SQL["lock"], {"session_id": session_id})).fetchone()
     if row is None:
         raise NotFound(f"there is no session {session_id}")
     user_id, *rest = row
-    standing = Standing(*rest)
+    standing = GraphStatus(*rest)
     if standing.head != head:
         raise StaleHead
     return user_id, standing
 
 
-def extend(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
+def extend_graph(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
     for entry in entries:
-        call = call_of(entry)
+        call = call_with_sample_id(entry)
         if call is not None and (entry.keep_reasoning != "none" or entry.ephemeral):
             graph.commit(graph.prepare(call.tools, entry.ephemeral, entry.keep_reasoning), entry.message, call)
         elif call is not None:
@@ -181,7 +181,7 @@ def extend(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
             graph.append(entry.message, sampled=entry.is_sampled)
 
 
-def call_of(entry: GraphEntry) -> CallRecord | None:
+def call_with_sample_id(entry: GraphEntry) -> CallRecord | None:
     """The call with the sample id of the entry, which says the same as the call's own or is the only one."""
     if entry.sample_id is None:
         return entry.call
@@ -191,23 +191,23 @@ def call_of(entry: GraphEntry) -> CallRecord | None:
     return replace(call, sample_id=entry.sample_id)
 
 
-async def is_sampled_before(tx: Transaction, session_id: UUID, entries: Sequence[GraphEntry], vault: Vault) -> bool:
+async def is_sampled_before(tx: Transaction, session_id: UUID, entries: Sequence[GraphEntry], vault: SessionCipher) -> bool:
     """Whether one of these sample ids is in the session's graph already."""
-    names = [sample_name(call.sample_id, vault) for call in map(call_of, entries) if call is not None and call.sample_id]
+    names = [sample_name(call.sample_id, vault) for call in map(call_with_sample_id, entries) if call is not None and call.sample_id]
     if not names:
         return False
-    [[known]] = await (await on(tx).execute(SQL["known_samples"], {"session_id": session_id, "names": names})).fetchall()
+    [[known]] = await (await connection_of(tx).execute(SQL["known_samples"], {"session_id": session_id, "names": names})).fetchall()
     return bool(known)
 
 
-async def write(tx: Transaction, session_id: UUID, changes: Changes, standing: Standing) -> None:
+async def write_changes(tx: Transaction, session_id: UUID, changes: GraphChanges, standing: GraphStatus) -> None:
     """Write what changed and where the graph stands now, in one trip."""
-    async with on(tx).pipeline():
+    async with connection_of(tx).pipeline():
         for query, values in (*statements(changes), ("move_session", standing._asdict())):
-            await on(tx).execute(SQL[query], {"session_id": session_id, **values})
+            await connection_of(tx).execute(SQL[query], {"session_id": session_id, **values})
 
 
-def statements(changes: Changes) -> list[tuple[str, dict[str, Any]]]:
+def statements(changes: GraphChanges) -> list[tuple[str, dict[str, Any]]]:
     """The queries that write these changes, with their values."""
     todo: list[tuple[str, dict[str, Any]]] = []
     if changes.chats:

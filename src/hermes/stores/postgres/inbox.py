@@ -16,15 +16,15 @@ from hermes.ports.inbox import AcceptedMessage, Claim, InboxMessage, TurnOrigin,
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import User
 from hermes.router.join_messages import join_messages
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys, SealBroken, SealError
 from hermes.turn import Envelope, MessageEvent, Platform
 
 log = structlog.get_logger()
 
-SQL = load("inbox")
+SQL = load_queries("inbox")
 
 
 class PostgresInbox:
@@ -48,12 +48,12 @@ class PostgresInbox:
             return first
         if is_full:
             raise InboxFull
-        numbered = await (await on(tx).execute(SQL["next_number"], row)).fetchone()
+        numbered = await (await connection_of(tx).execute(SQL["next_number"], row)).fetchone()
         assert numbered is not None  # noqa: S101  # an upsert returns its row
         row["conversation_id"], row["seq"] = numbered
         keys = await self._keyring.of(tx, user.id)
-        row["envelope"] = keys.seal(scope(turn_id), encode(envelope))
-        if await (await on(tx).execute(SQL["add"], row)).fetchone() is None:
+        row["envelope"] = keys.seal(seal_label(turn_id), encode_envelope(envelope))
+        if await (await connection_of(tx).execute(SQL["add"], row)).fetchone() is None:
             # The same event came twice at once, and the other one was committed while this one waited for the conversation.
             first, _ = await self._look(tx, row)
             assert first is not None  # noqa: S101  # it was the conflict
@@ -61,120 +61,120 @@ class PostgresInbox:
         return AcceptedMessage(turn_id, row["conversation_id"], row["seq"], is_new=True)
 
     async def claim(self, tx: Transaction, turn_id: UUID) -> Claim | UnreadableMessage | None:
-        row = await (await on(tx).execute(SQL["claim"], {"turn_id": turn_id})).fetchone()
+        row = await (await connection_of(tx).execute(SQL["claim"], {"turn_id": turn_id})).fetchone()
         if row is None:
             return None
         conversation_id, user_id, seq, epoch, attempt, age_s, recent, is_shared, *sealed = row
         try:
-            envelope = opened(await self._keyring.of(tx, user_id), turn_id, *sealed)
+            envelope = open_envelope(await self._keyring.of(tx, user_id), turn_id, *sealed)
         except (UserErased, SealError) as error:
             is_damaged = isinstance(error, SealBroken)
             return UnreadableMessage(turn_id, attempt, age_s, str(error), is_forgotten=isinstance(error, UserErased), is_damaged=is_damaged)
-        return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, in_room(envelope, is_shared=is_shared), age_s, recent)
+        return Claim(turn_id, conversation_id, user_id, seq, epoch, attempt, mark_shared(envelope, is_shared=is_shared), age_s, recent)
 
     async def behind(self, tx: Transaction, claim: Claim, limit: int) -> Sequence[InboxMessage]:
         wanted = {"conversation_id": claim.conversation_id, "seq": claim.seq, "limit": limit}
-        found = [await self._said(tx, row) for row in await (await on(tx).execute(SQL["behind"], wanted)).fetchall()]
+        found = [await self._said(tx, row) for row in await (await connection_of(tx).execute(SQL["behind"], wanted)).fetchall()]
         return [said for said in found if said is not None]
 
     async def join(self, tx: Transaction, claim: Claim, others: Sequence[InboxMessage]) -> Claim:
         await self.hold(tx, claim)
-        await on(tx).execute(SQL["join"], {"turn_id": claim.turn_id, "turns": [said.turn_id for said in others]})
+        await connection_of(tx).execute(SQL["join"], {"turn_id": claim.turn_id, "turns": [said.turn_id for said in others]})
         return replace(claim, envelope=join_messages([claim.envelope, *(said.envelope for said in others)]))
 
     async def uncount_attempt(self, tx: Transaction, claim: Claim) -> None:
         row = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "epoch": claim.epoch}
-        await on(tx).execute(SQL["excuse"], row)
+        await connection_of(tx).execute(SQL["excuse"], row)
 
     async def hold(self, tx: Transaction, claim: Claim) -> None:
         row = {"conversation_id": claim.conversation_id, "epoch": claim.epoch}
-        if await (await on(tx).execute(SQL["hold"], row)).fetchone() is None:
+        if await (await connection_of(tx).execute(SQL["hold"], row)).fetchone() is None:
             raise ClaimLost
 
     async def finish(self, tx: Transaction, claim: Claim) -> None:
-        await on(tx).execute(SQL["finish"], {"turn_id": claim.turn_id})
+        await connection_of(tx).execute(SQL["finish"], {"turn_id": claim.turn_id})
 
     async def bury(self, tx: Transaction, claim: Claim, reason: str) -> None:
-        await on(tx).execute(SQL["bury"], {"turn_id": claim.turn_id, "reason": reason})
+        await connection_of(tx).execute(SQL["bury"], {"turn_id": claim.turn_id, "reason": reason})
 
     async def bury_unread(self, tx: Transaction, turn_id: UUID, reason: str) -> None:
-        await on(tx).execute(SQL["bury"], {"turn_id": turn_id, "reason": reason})
+        await connection_of(tx).execute(SQL["bury"], {"turn_id": turn_id, "reason": reason})
 
     async def origin(self, tx: Transaction, turn_id: UUID) -> TurnOrigin | None:
-        row = await (await on(tx).execute(SQL["origin"], {"turn_id": turn_id})).fetchone()
+        row = await (await connection_of(tx).execute(SQL["origin"], {"turn_id": turn_id})).fetchone()
         return None if row is None else TurnOrigin(row[0], Platform(row[1]), row[2], row[3])
 
     async def said(self, tx: Transaction, turn_id: UUID) -> InboxMessage | None:
-        row = await (await on(tx).execute(SQL["said"], {"turn_id": turn_id})).fetchone()
+        row = await (await connection_of(tx).execute(SQL["said"], {"turn_id": turn_id})).fetchone()
         return None if row is None else await self._said(tx, row)
 
     async def last_private(self, tx: Transaction, user_id: UUID, account: str) -> InboxMessage | None:
-        row = await (await on(tx).execute(SQL["private"], {"user_id": user_id, "account": account})).fetchone()
+        row = await (await connection_of(tx).execute(SQL["private"], {"user_id": user_id, "account": account})).fetchone()
         return None if row is None else await self._said(tx, row)
 
     async def newest(self, tx: Transaction, account: str, platform: Platform) -> InboxMessage | None:
-        row = await (await on(tx).execute(SQL["newest"], {"account": account, "platform": platform})).fetchone()
+        row = await (await connection_of(tx).execute(SQL["newest"], {"account": account, "platform": platform})).fetchone()
         return None if row is None else await self._said(tx, row)
 
     async def _said(self, tx: Transaction, row: Any) -> InboxMessage | None:
         turn_id, conversation_id, user_id, received_at, is_shared, *sealed = row
         try:
-            envelope = opened(await self._keyring.of(tx, user_id), turn_id, *sealed)
+            envelope = open_envelope(await self._keyring.of(tx, user_id), turn_id, *sealed)
         except (UserErased, SealError) as error:
             log.info("message_not_opened", turn_id=str(turn_id), error=type(error).__name__)
             return None
-        return InboxMessage(turn_id, conversation_id, user_id, in_room(envelope, is_shared=is_shared), received_at)
+        return InboxMessage(turn_id, conversation_id, user_id, mark_shared(envelope, is_shared=is_shared), received_at)
 
     async def waiting(self, tx: Transaction) -> int:
-        row = await (await on(tx).execute(SQL["waiting"])).fetchone()
+        row = await (await connection_of(tx).execute(SQL["waiting"])).fetchone()
         return int(row[0]) if row else 0
 
     async def _look(self, tx: Transaction, row: dict[str, Any]) -> tuple[AcceptedMessage | None, bool]:
         """Return what the event became when it came before, and whether the account's inbox is full."""
-        found = await (await on(tx).execute(SQL["look"], {**row, "cap": self._cap})).fetchone()
+        found = await (await connection_of(tx).execute(SQL["look"], {**row, "cap": self._cap})).fetchone()
         assert found is not None  # noqa: S101  # one row, always
         turn_id, conversation_id, seq, is_full = found
         return None if turn_id is None else AcceptedMessage(turn_id, conversation_id, seq, is_new=False), is_full
 
 
-def opened(keys: DataKeys, turn_id: UUID, sealed: bytes, turns: Sequence[UUID] | None, others: Sequence[bytes] | None) -> Envelope:
+def open_envelope(keys: DataKeys, turn_id: UUID, sealed: bytes, turns: Sequence[UUID] | None, others: Sequence[bytes] | None) -> Envelope:
     """What came in, with what was joined to it. Raises SealError."""
     parts = zip([turn_id, *(turns or ())], [sealed, *(others or ())], strict=True)
-    return join_messages([decode(keys.open(scope(part), body)) for part, body in parts])
+    return join_messages([decode_envelope(keys.open(seal_label(part), body)) for part, body in parts])
 
 
-def in_room(envelope: Envelope, *, is_shared: bool) -> Envelope:
+def mark_shared(envelope: Envelope, *, is_shared: bool) -> Envelope:
     """What came in, with what its conversation is by now: a conversation may have become shared since."""
     return replace(envelope, is_shared=envelope.is_shared or is_shared)
 
 
-KNOWN = frozenset(Envelope.__dataclass_fields__)
-KNOWN_OF_EVENT = frozenset(MessageEvent.__dataclass_fields__)
+ENVELOPE_FIELDS = frozenset(Envelope.__dataclass_fields__)
+EVENT_FIELDS = frozenset(MessageEvent.__dataclass_fields__)
 
 
-GROUPS = {Platform.TELEGRAM: ("-",), Platform.WHATSAPP: ("group:",)}
+GROUP_PREFIXES = {Platform.TELEGRAM: ("-",), Platform.WHATSAPP: ("group:",)}
 """How the channel of a group begins, on the platforms that have groups."""
-NO_GROUPS: tuple[str, ...] = ()
+NO_PREFIXES: tuple[str, ...] = ()
 
 
-def scope(turn_id: UUID) -> str:
+def seal_label(turn_id: UUID) -> str:
     return f"inbox/{turn_id}"
 
 
-def encode(envelope: Envelope) -> bytes:
+def encode_envelope(envelope: Envelope) -> bytes:
     """Write an envelope as JSON; `decode` reads it back."""
     fields = asdict(envelope)
     fields["sent_at"] = envelope.sent_at.isoformat() if envelope.sent_at else None
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def decode(data: bytes) -> Envelope:
+def decode_envelope(data: bytes) -> Envelope:
     """Read an envelope back. What a newer Hermes wrote beside what is known here is passed over: both may run during an update."""
-    fields = {name: value for name, value in json.loads(data).items() if name in KNOWN}
-    event = {name: value for name, value in fields.pop("event").items() if name in KNOWN_OF_EVENT}
+    fields = {name: value for name, value in json.loads(data).items() if name in ENVELOPE_FIELDS}
+    event = {name: value for name, value in fields.pop("event").items() if name in EVENT_FIELDS}
     sent_at = fields.pop("sent_at")
     if "is_shared" not in fields:  # written by a version that did not store it
-        fields["is_shared"] = fields["channel_id"].startswith(GROUPS.get(Platform(event["platform"]), NO_GROUPS))
+        fields["is_shared"] = fields["channel_id"].startswith(GROUP_PREFIXES.get(Platform(event["platform"]), NO_PREFIXES))
     return Envelope(
         event=MessageEvent(**{**event, "platform": Platform(event["platform"])}),
         sent_at=datetime.fromisoformat(sent_at) if sent_at else None,

@@ -8,11 +8,11 @@ from uuid import UUID
 
 from hermes.ports.errors import UserErased
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import on
-from hermes.stores.postgres.queries import load
-from hermes.stores.seal import DataKeys, MasterKeys, Wrapped, new_data_key
+from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.queries import load_queries
+from hermes.stores.seal import DataKeys, MasterKeys, WrappedKey, new_data_key
 
-SQL = load("people")
+SQL = load_queries("people")
 
 
 class Keyring:
@@ -29,7 +29,7 @@ class Keyring:
         """Give a user a data key; for one who has some, a newer generation that seals from now on."""
         wrapped = self._masters.wrap(new_data_key(), user_id)
         self._known.pop(user_id, None)
-        await on(tx).execute(SQL["add_key"], {"user_id": user_id, "master": wrapped.master, "wrapped": wrapped.blob})
+        await connection_of(tx).execute(SQL["add_key"], {"user_id": user_id, "master": wrapped.master, "wrapped": wrapped.blob})
 
     def known(self, user_id: UUID) -> DataKeys | None:
         """Return a user's keys if they were read a short while ago."""
@@ -41,11 +41,11 @@ class Keyring:
         known = self.known(user_id)
         if known is not None:
             return known
-        rows = await (await on(tx).execute(SQL["keys_of"], {"user_id": user_id})).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["keys_of"], {"user_id": user_id})).fetchall()
         if not rows:
             self._known.pop(user_id, None)
             raise UserErased
-        keys = DataKeys({generation: self._masters.unwrap(Wrapped(master, blob), user_id) for generation, master, blob in rows})
+        keys = DataKeys({generation: self._masters.unwrap(WrappedKey(master, blob), user_id) for generation, master, blob in rows})
         if self._is_discarded(user_id):
             return keys  # for whoever reads while the deletion is not committed yet, this once
         self._known[user_id] = (time.monotonic(), keys)
@@ -76,7 +76,7 @@ class Keyring:
         self._discarded = {known: since for known, since in self._discarded.items() if now - since < self._keep_s}
         self._discarded[user_id] = now
         self._known.pop(user_id, None)
-        await on(tx).execute(SQL["discard_keys"], {"user_id": user_id})
+        await connection_of(tx).execute(SQL["discard_keys"], {"user_id": user_id})
 
     def _is_discarded(self, user_id: UUID) -> bool:
         since = self._discarded.get(user_id)
@@ -84,15 +84,15 @@ class Keyring:
 
     async def missing_masters(self, tx: Transaction) -> list[str]:
         """The names of master keys that wrap something here and are not among ours."""
-        rows = await (await on(tx).execute(SQL["masters"])).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["masters"])).fetchall()
         return [master for (master,) in rows if master not in self._masters.names]
 
     async def rewrap(self, tx: Transaction, limit: int = 500) -> int:
         """Wrap some data keys of older master keys with the current one; return how many. Ids and sealed rows stay as they are."""
         current = self._masters.current
-        rows = await (await on(tx).execute(SQL["wrapped_otherwise"], {"master": current, "limit": limit})).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["wrapped_otherwise"], {"master": current, "limit": limit})).fetchall()
         for user_id, generation, master, blob in rows:
-            fresh = self._masters.wrap(self._masters.unwrap(Wrapped(master, blob), user_id), user_id)
+            fresh = self._masters.wrap(self._masters.unwrap(WrappedKey(master, blob), user_id), user_id)
             row = {"user_id": user_id, "generation": generation, "master": fresh.master, "wrapped": fresh.blob}
-            await on(tx).execute(SQL["rewrap"], row)
+            await connection_of(tx).execute(SQL["rewrap"], row)
         return len(rows)

@@ -32,19 +32,19 @@ from hermes.ports.memories import (
 )
 from hermes.ports.souls import PastMessage
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import on
-from hermes.stores.postgres.inbox import decode
-from hermes.stores.postgres.inbox import scope as inbox_scope
+from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.inbox import decode_envelope
+from hermes.stores.postgres.inbox import seal_label as inbox_scope
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys, SealError
 
 log = structlog.get_logger()
 
-SQL = load("memories")
+SQL = load_queries("memories")
 TERM_BYTES = 8
-FIRST = UUID(int=0)
-AT_ONCE = 500
+FIRST_ID = UUID(int=0)
+ROWS_PER_FETCH = 500
 """Rows that are read without a pause."""
 
 
@@ -55,10 +55,10 @@ class PostgresMemories:
         self._keyring = keyring
 
     async def lock(self, tx: Transaction, user_id: UUID) -> None:
-        await on(tx).execute(SQL["lock"], {"user_id": str(user_id)})
+        await connection_of(tx).execute(SQL["lock"], {"user_id": str(user_id)})
 
     async def has_free(self, tx: Transaction, user_id: UUID) -> bool:
-        [[has]] = await (await on(tx).execute(SQL["has_free"], {"user_id": user_id})).fetchall()
+        [[has]] = await (await connection_of(tx).execute(SQL["has_free"], {"user_id": user_id})).fetchall()
         return bool(has)
 
     async def keyed(self, tx: Transaction, user_id: UUID, *, now: datetime) -> Sequence[Fact]:
@@ -76,14 +76,16 @@ class PostgresMemories:
         keys = await self._keyring.of(tx, user_id)
         asked = {"user_id": user_id, "now": now, "model": None, "vector": None}
         if embedding is not None:
-            asked |= {"model": embedding.model, "vector": as_vector(embedding.vector)}
-        cursor = await on(tx).execute(SQL["candidates"], asked, binary=True)
+            asked |= {"model": embedding.model, "vector": vector_text(embedding.vector)}
+        cursor = await connection_of(tx).execute(SQL["candidates"], asked, binary=True)
         found: list[RecallCandidate] = []
-        while rows := await cursor.fetchmany(AT_ONCE):
-            found += [RecallCandidate(id_, None if distance is None else 1 - distance, unpacked(packed)) for id_, distance, packed in rows]
-            if len(rows) == AT_ONCE:
+        while rows := await cursor.fetchmany(ROWS_PER_FETCH):
+            found += [
+                RecallCandidate(id_, None if distance is None else 1 - distance, unpack_terms(packed)) for id_, distance, packed in rows
+            ]
+            if len(rows) == ROWS_PER_FETCH:
                 await asyncio.sleep(0)  # reading thousands takes a while, and others want to go on
-        return RecallCandidates(unpacked(packed_terms(keys, user_id, terms)), found)
+        return RecallCandidates(unpack_terms(pack_terms(keys, user_id, terms)), found)
 
     async def read(self, tx: Transaction, user_id: UUID, fact_ids: Sequence[UUID]) -> Sequence[Fact]:
         found = {fact.id: fact for fact in await self._facts(tx, "read", user_id, {"ids": list(fact_ids)})}
@@ -91,31 +93,31 @@ class PostgresMemories:
 
     async def change(self, tx: Transaction, user_id: UUID, changes: Sequence[FactChange], *, now: datetime) -> Sequence[Fact]:
         keys = await self._keyring.of(tx, user_id)
-        await on(tx).execute(SQL["expire"], {"user_id": user_id, "now": now})
+        await connection_of(tx).execute(SQL["expire"], {"user_id": user_id, "now": now})
         added = []
         for change in changes:
             old = {"user_id": user_id, "ids": list(change.supersedes), "now": now}
             if change.supersedes:
-                await on(tx).execute(SQL["supersede"], old)
+                await connection_of(tx).execute(SQL["supersede"], old)
             if change.fact is None:
                 continue
             row = as_row(change.fact, keys, user_id)
-            if await (await on(tx).execute(SQL["add"], {**row, "now": now})).fetchone() is None:
+            if await (await connection_of(tx).execute(SQL["add"], {**row, "now": now})).fetchone() is None:
                 continue
             if change.supersedes:
-                await on(tx).execute(SQL["succeed"], {**old, "id": change.fact.id})
-            added.append(as_fact(change.fact, now))
+                await connection_of(tx).execute(SQL["succeed"], {**old, "id": change.fact.id})
+            added.append(added_fact(change.fact, now))
         return added
 
     async def delete(self, tx: Transaction, user_id: UUID, fact_id: UUID) -> bool:
-        return await (await on(tx).execute(SQL["delete"], {"user_id": user_id, "id": fact_id})).fetchone() is not None
+        return await (await connection_of(tx).execute(SQL["delete"], {"user_id": user_id, "id": fact_id})).fetchone() is not None
 
     async def learnt_in(self, tx: Transaction, user_id: UUID, account: str) -> frozenset[UUID]:
-        rows = await (await on(tx).execute(SQL["learnt_in"], {"user_id": user_id, "account": account})).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["learnt_in"], {"user_id": user_id, "account": account})).fetchall()
         return frozenset(fact_id for (fact_id,) in rows)
 
     async def erase(self, tx: Transaction, user_id: UUID) -> int:
-        row = await (await on(tx).execute(SQL["erase"], {"user_id": user_id})).fetchone()
+        row = await (await connection_of(tx).execute(SQL["erase"], {"user_id": user_id})).fetchone()
         return int(row[0]) if row else 0
 
     async def mark_forgotten(
@@ -123,21 +125,21 @@ class PostgresMemories:
     ) -> None:
         keys = await self._keyring.of(tx, user_id)
         asked = {"user_id": user_id, "turn_id": turn_id}
-        await on(tx).execute(SQL["unmark"], asked)
+        await connection_of(tx).execute(SQL["unmark"], asked)
         for key, terms in marks:
-            await on(tx).execute(SQL["mark"], {**asked, "key": key, "terms": packed_terms(keys, user_id, terms)})
+            await connection_of(tx).execute(SQL["mark"], {**asked, "key": key, "terms": pack_terms(keys, user_id, terms)})
 
     async def forgotten_after(self, tx: Transaction, user_id: UUID, turn_id: UUID) -> Sequence[ForgetMark]:
-        rows = await (await on(tx).execute(SQL["marks"], {"user_id": user_id, "turn_id": turn_id})).fetchall()
-        return [ForgetMark(key, unpacked(packed), is_same_turn) for key, packed, is_same_turn in rows]
+        rows = await (await connection_of(tx).execute(SQL["marks"], {"user_id": user_id, "turn_id": turn_id})).fetchall()
+        return [ForgetMark(key, unpack_terms(packed), is_same_turn) for key, packed, is_same_turn in rows]
 
     async def digests(self, tx: Transaction, user_id: UUID, terms: Sequence[str]) -> Sequence[int]:
-        return unpacked(packed_terms(await self._keyring.of(tx, user_id), user_id, terms))
+        return unpack_terms(pack_terms(await self._keyring.of(tx, user_id), user_id, terms))
 
     async def unembedded(self, tx: Transaction, model: str, *, after: UUID | None = None, limit: int = 100) -> Sequence[UnembeddedFact]:
-        last = after or FIRST
+        last = after or FIRST_ID
         while True:
-            rows = await (await on(tx).execute(SQL["unembedded"], {"model": model, "after": last, "limit": limit})).fetchall()
+            rows = await (await connection_of(tx).execute(SQL["unembedded"], {"model": model, "after": last, "limit": limit})).fetchall()
             found = [each for row in rows if (each := await self._unembedded(tx, *row)) is not None]
             # A page of which nothing can be opened is not the end.
             if found or len(rows) < limit:
@@ -146,19 +148,19 @@ class PostgresMemories:
 
     async def _unembedded(self, tx: Transaction, fact_id: UUID, user_id: UUID, value: bytes) -> UnembeddedFact | None:
         try:
-            [text] = opened(await self._keyring.of(tx, user_id), user_id, [(fact_id, value)])
+            [text] = open_texts(await self._keyring.of(tx, user_id), user_id, [(fact_id, value)])
         except (UserErased, DataDamaged) as error:
             log.warning("fact_not_opened", user_id=str(user_id), fact_id=str(fact_id), error=type(error).__name__)
             return None
         return UnembeddedFact(user_id, fact_id, text)
 
     async def embed(self, tx: Transaction, user_id: UUID, fact_id: UUID, embedding: Embedding) -> None:
-        await on(tx).execute(SQL["embed"], {"user_id": user_id, "id": fact_id, **vector_columns(embedding)})
+        await connection_of(tx).execute(SQL["embed"], {"user_id": user_id, "id": fact_id, **vector_columns(embedding)})
 
     async def _facts(self, tx: Transaction, query: str, user_id: UUID, values: dict[str, Any]) -> Sequence[Fact]:
         keys = await self._keyring.of(tx, user_id)
-        rows = await (await on(tx).execute(SQL[query], {**values, "user_id": user_id})).fetchall()
-        texts = opened(keys, user_id, ((row[0], row[2]) for row in rows))
+        rows = await (await connection_of(tx).execute(SQL[query], {**values, "user_id": user_id})).fetchall()
+        texts = open_texts(keys, user_id, ((row[0], row[2]) for row in rows))
         return [read_fact(row, text) for row, text in zip(rows, texts, strict=True)]
 
 
@@ -169,25 +171,25 @@ class PostgresDreams:
         self._keyring = keyring
 
     async def due(self, tx: Transaction, depth: DreamDepth, period: date, *, limit: int = 100) -> Sequence[UUID]:
-        rows = await (await on(tx).execute(SQL["due"], {"depth": depth, "period": period, "limit": limit})).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["due"], {"depth": depth, "period": period, "limit": limit})).fetchall()
         return [user_id for (user_id,) in rows]
 
     async def add(self, tx: Transaction, user_id: UUID, depth: DreamDepth, period: date, dreams: Sequence[Dream], *, now: datetime) -> bool:
         keys = await self._keyring.of(tx, user_id)
         night = {"user_id": user_id, "depth": depth, "period": period}
-        if await (await on(tx).execute(SQL["begin_night"], {**night, "now": now})).fetchone() is None:
+        if await (await connection_of(tx).execute(SQL["begin_night"], {**night, "now": now})).fetchone() is None:
             return False
         for dream in dreams:
             row = {
                 "id": dream.id,
                 "kind": dream.kind,
                 "key": dream.key,
-                "value": sealed(keys, user_id, dream.id, dream.text),
+                "value": seal_text(keys, user_id, dream.id, dream.text),
                 "evidence": list(dream.evidence),
                 "review": dream.review,
                 "reason": dream.reason,
             }
-            await on(tx).execute(SQL["add_dream"], {**night, **row})
+            await connection_of(tx).execute(SQL["add_dream"], {**night, **row})
         return True
 
     async def newest(self, tx: Transaction, user_id: UUID, depth: DreamDepth) -> Sequence[Dream]:
@@ -197,16 +199,16 @@ class PostgresDreams:
         return await self._dreams(tx, "all_dreams", {"user_id": user_id})
 
     async def delete(self, tx: Transaction, user_id: UUID, dream_ids: Sequence[UUID]) -> None:
-        await on(tx).execute(SQL["delete_dreams"], {"user_id": user_id, "ids": list(dream_ids)})
+        await connection_of(tx).execute(SQL["delete_dreams"], {"user_id": user_id, "ids": list(dream_ids)})
 
     async def review(self, tx: Transaction, user_id: UUID, dream_id: UUID, review: DreamReview, *, reason: str = "") -> bool:
         row = {"user_id": user_id, "id": dream_id, "review": review, "reason": reason}
-        return await (await on(tx).execute(SQL["review_dream"], row)).fetchone() is not None
+        return await (await connection_of(tx).execute(SQL["review_dream"], row)).fetchone() is not None
 
     async def _dreams(self, tx: Transaction, query: str, wanted: dict[str, Any]) -> Sequence[Dream]:
         keys = await self._keyring.of(tx, wanted["user_id"])
-        rows = await (await on(tx).execute(SQL[query], wanted)).fetchall()
-        texts = opened(keys, wanted["user_id"], ((row[0], row[3]) for row in rows))
+        rows = await (await connection_of(tx).execute(SQL[query], wanted)).fetchall()
+        texts = open_texts(keys, wanted["user_id"], ((row[0], row[3]) for row in rows))
         return [read_dream(row, text) for row, text in zip(rows, texts, strict=True)]
 
 
@@ -221,28 +223,28 @@ class PostgresPastMessages:
         return list(reversed(await self._messages(tx, "past_messages", wanted)))
 
     async def recent(self, tx: Transaction, user_id: UUID, *, besides: UUID | None, limit: int = 100) -> Sequence[PastMessage]:
-        return await self._messages(tx, "recent_messages", {"user_id": user_id, "besides": besides or FIRST, "limit": limit})
+        return await self._messages(tx, "recent_messages", {"user_id": user_id, "besides": besides or FIRST_ID, "limit": limit})
 
     async def _messages(self, tx: Transaction, query: str, wanted: dict[str, Any]) -> list[PastMessage]:
         keys = await self._keyring.of(tx, wanted["user_id"])
-        rows = await (await on(tx).execute(SQL[query], wanted)).fetchall()
+        rows = await (await connection_of(tx).execute(SQL[query], wanted)).fetchall()
         try:
-            texts = [decode(keys.open(inbox_scope(turn_id), envelope)).event.text for turn_id, envelope, _ in rows]
+            texts = [decode_envelope(keys.open(inbox_scope(turn_id), envelope)).event.text for turn_id, envelope, _ in rows]
         except SealError as error:
             raise DataDamaged from error
         return [PastMessage(text, at) for text, (_, _, at) in zip(texts, rows, strict=True) if text.strip()]
 
 
-def sealed(keys: DataKeys, user_id: UUID, row_id: UUID, text: str) -> bytes:
+def seal_text(keys: DataKeys, user_id: UUID, row_id: UUID, text: str) -> bytes:
     """Seal a text for its row. The row's id is inside: a value moved to another row of the same user is noticed."""
-    return keys.seal(scope(user_id), row_id.bytes + text.encode())
+    return keys.seal(seal_label(user_id), row_id.bytes + text.encode())
 
 
-def opened(keys: DataKeys, user_id: UUID, rows: Iterable[tuple[UUID, bytes]]) -> list[str]:
+def open_texts(keys: DataKeys, user_id: UUID, rows: Iterable[tuple[UUID, bytes]]) -> list[str]:
     """The texts of rows. One scope for all of a user's, so that thousands are opened in milliseconds. Raises Damaged."""
     listed = list(rows)
     try:
-        plain = keys.open_all(scope(user_id), [value for _, value in listed])
+        plain = keys.open_all(seal_label(user_id), [value for _, value in listed])
     except SealError as error:
         raise DataDamaged from error
     if any(each[:16] != row_id.bytes for each, (row_id, _) in zip(plain, listed, strict=True)):
@@ -250,30 +252,30 @@ def opened(keys: DataKeys, user_id: UUID, rows: Iterable[tuple[UUID, bytes]]) ->
     return [each[16:].decode() for each in plain]
 
 
-def scope(user_id: UUID) -> str:
+def seal_label(user_id: UUID) -> str:
     return f"memory/{user_id}"
 
 
-def packed_terms(keys: DataKeys, user_id: UUID, terms: Sequence[str]) -> bytes:
+def pack_terms(keys: DataKeys, user_id: UUID, terms: Sequence[str]) -> bytes:
     """The words of a text as keyed digests, in order; a word that comes twice is there twice."""
-    keyed: Callable[[str], bytes] = lambda term: keys.digest(f"{scope(user_id)}/terms", term.encode())[:TERM_BYTES]  # noqa: E731
+    keyed: Callable[[str], bytes] = lambda term: keys.digest(f"{seal_label(user_id)}/terms", term.encode())[:TERM_BYTES]  # noqa: E731
     return b"".join(map(keyed, terms))
 
 
-def unpacked(terms: bytes | None) -> array[int]:
+def unpack_terms(terms: bytes | None) -> array[int]:
     numbers = array("q")
     numbers.frombytes(terms or b"")
     return numbers
 
 
-def as_vector(vector: Sequence[float]) -> str:
+def vector_text(vector: Sequence[float]) -> str:
     return f"[{','.join(map(repr, vector))}]"
 
 
 def vector_columns(embedding: Embedding | None) -> dict[str, Any]:
     if embedding is None:
         return {"vector": None, "model": None, "dimension": None}
-    return {"vector": as_vector(embedding.vector), "model": embedding.model, "dimension": len(embedding.vector)}
+    return {"vector": vector_text(embedding.vector), "model": embedding.model, "dimension": len(embedding.vector)}
 
 
 def as_row(fact: NewFact, keys: DataKeys, user_id: UUID) -> dict[str, Any]:
@@ -283,18 +285,18 @@ def as_row(fact: NewFact, keys: DataKeys, user_id: UUID) -> dict[str, Any]:
         "id": fact.id,
         "user_id": user_id,
         "key": fact.key,
-        "value": sealed(keys, user_id, fact.id, fact.text),
+        "value": seal_text(keys, user_id, fact.id, fact.text),
         "source_turn": fact.source_turn,
         "origin": fact.origin,
         "confidence": fact.confidence,
         "expires_at": fact.expires_at,
-        "digest": keys.digest(f"{scope(user_id)}/facts", (fact.canonical or fact.text).encode()) if is_free else None,
-        "terms": packed_terms(keys, user_id, fact.terms) if is_free else None,
+        "digest": keys.digest(f"{seal_label(user_id)}/facts", (fact.canonical or fact.text).encode()) if is_free else None,
+        "terms": pack_terms(keys, user_id, fact.terms) if is_free else None,
         **vector_columns(fact.embedding if is_free else None),
     }
 
 
-def as_fact(fact: NewFact, now: datetime) -> Fact:
+def added_fact(fact: NewFact, now: datetime) -> Fact:
     return Fact(
         id=fact.id,
         text=fact.text,

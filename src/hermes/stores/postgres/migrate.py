@@ -16,14 +16,14 @@ import structlog
 from procrastinate.schema import SchemaManager
 
 from hermes.ports.errors import PortError
-from hermes.stores.postgres.database import Connection, unavailable
+from hermes.stores.postgres.database import Connection, translate_errors
 
 log = structlog.get_logger()
 
-LOCK = 0x6865726D6573  # "hermes"
-OLDEST_SERVER = 150_000
+LOCK_ID = 0x6865726D6573  # "hermes"
+MIN_SERVER_VERSION = 150_000
 
-NOTEBOOK = """
+CREATE_MIGRATIONS_TABLE = """
 create table if not exists schema_migrations (
     name       text primary key,
     digest     text not null,
@@ -49,22 +49,25 @@ class Migration(NamedTuple):
 async def migrate(url: str, *, connect_timeout_s: float = 5.0) -> list[str]:
     """Run what has not run yet; return the names. Raises SchemaRefused, or StoreUnavailable when the server cannot be reached."""
     limit_s = max(1, round(connect_timeout_s))
-    with unavailable(), not_allowed():
+    with translate_errors(), translate_permission_errors():
         async with await psycopg.AsyncConnection.connect(
             url, autocommit=True, application_name="hermes migrate", connect_timeout=limit_s
         ) as connection:
-            await refuse_old_servers(connection)
+            await check_server(connection)
             # Waits for as long as the process that got here first needs; it is released with the connection, however that ends.
-            got = await (await connection.execute("select pg_try_advisory_lock(%s)", [LOCK])).fetchone()
+            got = await (await connection.execute("select pg_try_advisory_lock(%s)", [LOCK_ID])).fetchone()
             if got != (True,):
                 log.info("waiting_for_migrations")
-                await connection.execute("select pg_advisory_lock(%s)", [LOCK])
-            await connection.execute(NOTEBOOK)
-            return [*await run_queue(connection), *await run_ours(connection)]  # ours add an index to the queue's table
+                await connection.execute("select pg_advisory_lock(%s)", [LOCK_ID])
+            await connection.execute(CREATE_MIGRATIONS_TABLE)
+            return [
+                *await run_queue_migrations(connection),
+                *await run_own_migrations(connection),
+            ]  # ours add an index to the queue's table
 
 
 @contextmanager
-def not_allowed() -> Iterator[None]:
+def translate_permission_errors() -> Iterator[None]:
     """Say what a role lacks that may not make tables."""
     try:
         yield
@@ -73,58 +76,58 @@ def not_allowed() -> Iterator[None]:
         raise SchemaRefused(f"{reason}; let this role make tables (grant create on schema public) and the extension vector") from error
 
 
-async def pending(connection: Connection) -> list[str]:
+async def pending_migrations(connection: Connection) -> list[str]:
     """Return the names of our migrations that have not run; for reports. Raises SchemaRefused as `migrate` does."""
     found = await (await connection.execute("select to_regclass('schema_migrations')")).fetchone()
-    done = await applied(connection) if found and found[0] else {}
-    return [migration.name for migration in still_to_run(ours(), done)]
+    done = await applied_digests(connection) if found and found[0] else {}
+    return [migration.name for migration in migrations_to_run(own_migrations(), done)]
 
 
-async def refuse_old_servers(connection: Connection) -> None:
-    if connection.info.server_version < OLDEST_SERVER:
+async def check_server(connection: Connection) -> None:
+    if connection.info.server_version < MIN_SERVER_VERSION:
         raise SchemaRefused(f"PostgreSQL {connection.info.server_version // 10_000} is too old; Hermes needs 15 or newer")
     found = await (await connection.execute("select 1 from pg_available_extensions where name = 'vector'")).fetchone()
     if found is None:
         raise SchemaRefused("this PostgreSQL has no pgvector; install it on the server (https://github.com/pgvector/pgvector)")
 
 
-async def run_ours(connection: Connection) -> list[str]:
-    todo = still_to_run(ours(), await applied(connection))
+async def run_own_migrations(connection: Connection) -> list[str]:
+    todo = migrations_to_run(own_migrations(), await applied_digests(connection))
     for migration in todo:
-        await run(connection, migration)
+        await run_migration(connection, migration)
     return [migration.name for migration in todo]
 
 
-async def run_queue(connection: Connection) -> list[str]:
+async def run_queue_migrations(connection: Connection) -> list[str]:
     """The job queue brings its own schema: whole the first time, step by step afterwards."""
-    steps, done = queue_steps(), await applied(connection)
+    steps, done = queue_migrations(), await applied_digests(connection)
     if not any(step.name in done for step in steps):
         async with connection.transaction():
             await connection.execute(SchemaManager.get_schema().encode())
             for step in steps:
-                await note(connection, step)
+                await record_migration(connection, step)
         return ["queue/schema"]
     todo = [step for step in steps if step.name not in done]
     for step in todo:
-        await run(connection, step)
+        await run_migration(connection, step)
     return [step.name for step in todo]
 
 
-async def run(connection: Connection, migration: Migration) -> None:
+async def run_migration(connection: Connection, migration: Migration) -> None:
     async with connection.transaction():
         await connection.execute(migration.sql.encode())
-        await note(connection, migration)
+        await record_migration(connection, migration)
 
 
-async def note(connection: Connection, migration: Migration) -> None:
+async def record_migration(connection: Connection, migration: Migration) -> None:
     await connection.execute("insert into schema_migrations (name, digest) values (%s, %s)", [migration.name, migration.digest])
 
 
-async def applied(connection: Connection) -> dict[str, str]:
+async def applied_digests(connection: Connection) -> dict[str, str]:
     return dict(await (await connection.execute("select name, digest from schema_migrations")).fetchall())
 
 
-def still_to_run(known: Sequence[Migration], done: dict[str, str]) -> list[Migration]:
+def migrations_to_run(known: Sequence[Migration], done: dict[str, str]) -> list[Migration]:
     """Return what has not run, in order; refuse a database that has seen steps which this version does not know, or knows otherwise."""
     names = {migration.name for migration in known}
     newer = sorted(name for name in done if name not in names and not name.startswith("queue/"))
@@ -136,13 +139,13 @@ def still_to_run(known: Sequence[Migration], done: dict[str, str]) -> list[Migra
     return [migration for migration in known if migration.name not in done]
 
 
-def ours() -> list[Migration]:
+def own_migrations() -> list[Migration]:
     folder = resources.files(__package__) / "migrations"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     return [Migration(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")) for file in files]
 
 
-def queue_steps() -> list[Migration]:
+def queue_migrations() -> list[Migration]:
     folder = resources.files("procrastinate.sql") / "migrations"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     return [Migration(f"queue/{file.name.removesuffix('.sql')}", file.read_text(encoding="utf-8")) for file in files]

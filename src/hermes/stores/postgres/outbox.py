@@ -26,18 +26,18 @@ from hermes.ports.outbox import (
     readable_text,
 )
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.arrivals import PostgresArrivals, Whereabouts, confirmed_by
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.dead_letters import PostgresDeadLetters
+from hermes.stores.postgres.delivery_tracking import PostgresDeliveryTracking, ReceiptQuery, find_confirmation
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.outbox_body import sealed, unsealed
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.outbox_body import open_body, seal_body
+from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import SealBroken
 from hermes.turn import Platform
 
 log = structlog.get_logger()
 
-SQL = load("outbox")
+SQL = load_queries("outbox")
 WEEK_S = 7 * 86_400.0
 
 
@@ -49,7 +49,7 @@ class PostgresOutbox:
     def __init__(self, keyring: Keyring, *, cut_off_s: float = 120.0, cap: int = 5_000, keep_dead_s: float = WEEK_S) -> None:
         self._keyring, self._cut_off_s, self._cap = keyring, cut_off_s, cap
         self.dead_letters: DeadLetters = PostgresDeadLetters(keyring, keep_s=keep_dead_s)
-        self.tracking: DeliveryTracking = PostgresArrivals(keyring)
+        self.tracking: DeliveryTracking = PostgresDeliveryTracking(keyring)
 
     async def put(self, tx: Transaction, claim: Claim, parts: Sequence[MessageBody], state: OutboxState = OutboxState.PENDING) -> None:
         row: dict[str, Any] = {"turn_id": claim.turn_id, "conversation_id": claim.conversation_id, "user_id": claim.user_id}
@@ -62,25 +62,25 @@ class PostgresOutbox:
     ) -> None:
         row: dict[str, Any] = {"turn_id": said.turn_id, "conversation_id": said.conversation_id, "user_id": said.user_id}
         row |= {"thread": said.envelope.thread, "state": state, "news": name}
-        await on(tx).execute(SQL["hold_conversation"], row)
+        await connection_of(tx).execute(SQL["hold_conversation"], row)
         await self._put(tx, "put_news", row, parts)
 
     async def _put(self, tx: Transaction, query: str, row: dict[str, Any], parts: Sequence[MessageBody]) -> None:
         keys = await self._keyring.of(tx, row["user_id"])
         for part, body in enumerate(parts):
-            values = {**row, **sealed(keys, row["turn_id"], part, row["news"], body)}
-            if await (await on(tx).execute(SQL[query], values)).fetchone() is None:
+            values = {**row, **seal_body(keys, row["turn_id"], part, row["news"], body)}
+            if await (await connection_of(tx).execute(SQL[query], values)).fetchone() is None:
                 return  # it was promised before
 
     async def take_news(self, tx: Transaction, conversation_id: UUID) -> Sequence[ProactiveMessage]:
-        rows = await (await on(tx).execute(SQL["take_news"], {"conversation_id": conversation_id})).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["take_news"], {"conversation_id": conversation_id})).fetchall()
         return await self._opened(tx, sorted(rows))
 
     async def news(
         self, tx: Transaction, account: str, platform: Platform, channel_id: str, *, after: int = 0, limit: int = 50
     ) -> Sequence[ProactiveMessage]:
         wanted = {"account": account, "platform": platform, "channel_id": channel_id, "after": after, "limit": limit}
-        return await self._opened(tx, await (await on(tx).execute(SQL["news"], wanted)).fetchall())
+        return await self._opened(tx, await (await connection_of(tx).execute(SQL["news"], wanted)).fetchall())
 
     async def _opened(self, tx: Transaction, rows: Sequence[Any]) -> list[ProactiveMessage]:
         found = []
@@ -90,21 +90,21 @@ class PostgresOutbox:
             except UserErased:
                 continue
             ids, bodies, times = zip(
-                *((row[0], unsealed(keys, turn_id, row[4], name, row[5], is_message=row[6]), row[7]) for row in parts), strict=True
+                *((row[0], open_body(keys, turn_id, row[4], name, row[5], is_message=row[6]), row[7]) for row in parts), strict=True
             )
             found.append(ProactiveMessage(ids[0], turn_id, user_id, name, readable_text(bodies), times[0]))
         return found
 
     async def take(self, tx: Transaction, conversation_id: UUID) -> OutboxMessage | None:
         wanted = {"conversation_id": conversation_id, "cut_off_s": self._cut_off_s}
-        while (row := await (await on(tx).execute(SQL["take"], wanted)).fetchone()) is not None:
+        while (row := await (await connection_of(tx).execute(SQL["take"], wanted)).fetchone()) is not None:
             try:
                 return await self._parcel(tx, conversation_id, row)
             except (UserErased, SealBroken) as error:
                 # It would hold back for ever what is behind it.
                 reason = "its user was deleted" if isinstance(error, UserErased) else "what is stored of it is damaged"
                 log.warning("parcel_not_opened", turn_id=str(row[2]), reason=reason)
-                await on(tx).execute(SQL["give_up"], {"id": row[0], "reason": reason})
+                await connection_of(tx).execute(SQL["give_up"], {"id": row[0], "reason": reason})
         return None
 
     async def _parcel(self, tx: Transaction, conversation_id: UUID, row: Any) -> OutboxMessage:
@@ -114,11 +114,11 @@ class PostgresOutbox:
         has_left = unreachable_since is not None and not (last_inbound_at is not None and last_inbound_at > unreachable_since)
         confirming = None
         if doubts:
-            where = Whereabouts(parcel_id, conversation_id, account, Platform(platform), channel_id, doubted_at)
-            confirming = await confirmed_by(tx, where)
+            where = ReceiptQuery(parcel_id, conversation_id, account, Platform(platform), channel_id, doubted_at)
+            confirming = await find_confirmation(tx, where)
         return OutboxMessage(
             *(parcel_id, turn_id, conversation_id, seq, part, account, Platform(platform), channel_id),
-            unsealed(keys, turn_id, part, news, body, is_message=is_message),
+            open_body(keys, turn_id, part, news, body, is_message=is_message),
             tries,
             doubts=doubts,
             news=news,
@@ -136,43 +136,43 @@ class PostgresOutbox:
         state, reason = sending.state, sending.reason
         line: dict[str, Any] = {"account": parcel.account, "platform": parcel.platform, "cap": self._cap}
         if state is not OutboxState.SENT:
-            await on(tx).execute(SQL["hold_conversation"], {"conversation_id": parcel.conversation_id})
+            await connection_of(tx).execute(SQL["hold_conversation"], {"conversation_id": parcel.conversation_id})
         if state is OutboxState.PENDING and await self._is_full(tx, line):
             state, reason = OutboxState.DEAD, f"{self._cap} others wait to be tried again; {reason}"
         row = {**line, "id": parcel.id, "tries": parcel.tries, "state": state, "outcome": sending.outcome, "reason": reason}
         row |= {"retry_in_s": sending.retry_in_s, "failures": int(sending.is_failure), "doubts": int(sending.is_doubtful)}
         row |= {"message_id": sending.message_id, "failed": ReceiptRank.FAILED}
-        if await (await on(tx).execute(SQL["settle"], row)).fetchone() is None:
+        if await (await connection_of(tx).execute(SQL["settle"], row)).fetchone() is None:
             return None
         if sending.outcome is SendOutcome.INVALID_RECIPIENT and state is OutboxState.DEAD:
             gone = {"conversation_id": parcel.conversation_id, "taken_at": parcel.taken_at}
-            await on(tx).execute(SQL["mark_unreachable"], gone)
+            await connection_of(tx).execute(SQL["mark_unreachable"], gone)
         return state
 
     async def _is_full(self, tx: Transaction, line: dict[str, Any]) -> bool:
-        await on(tx).execute(SQL["lock_line"], line)
-        row = await (await on(tx).execute(SQL["is_full"], line)).fetchone()
+        await connection_of(tx).execute(SQL["lock_line"], line)
+        row = await (await connection_of(tx).execute(SQL["is_full"], line)).fetchone()
         return bool(row and row[0])
 
     async def stranded(self, tx: Transaction, older_than_s: float, *, limit: int = 500) -> Sequence[UUID]:
         limits = {"older_than_s": older_than_s, "cut_off_s": self._cut_off_s, "limit": limit}
-        rows = await (await on(tx).execute(SQL["stranded"], limits)).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["stranded"], limits)).fetchall()
         return [row[0] for row in rows]
 
     async def answer(self, tx: Transaction, turn_id: UUID) -> OutboxAnswer | None:
-        rows = await (await on(tx).execute(SQL["answer"], {"turn_id": turn_id})).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["answer"], {"turn_id": turn_id})).fetchall()
         if not rows:
             return None
         keys = await self._keyring.of(tx, rows[0][0])
-        bodies = [unsealed(keys, turn_id, part, "", body, is_message=is_message) for _, part, body, is_message, _ in rows]
+        bodies = [open_body(keys, turn_id, part, "", body, is_message=is_message) for _, part, body, is_message, _ in rows]
         return OutboxAnswer(turn_id, readable_text(bodies), rows[0][4] or {})
 
     async def waiting(self, tx: Transaction) -> int:
-        row = await (await on(tx).execute(SQL["waiting"])).fetchone()
+        row = await (await connection_of(tx).execute(SQL["waiting"])).fetchone()
         return int(row[0]) if row else 0
 
     async def lengths(self, tx: Transaction) -> OutboxLengths:
-        row = await (await on(tx).execute(SQL["lengths"])).fetchone()
+        row = await (await connection_of(tx).execute(SQL["lengths"])).fetchone()
         return OutboxLengths(*row) if row else OutboxLengths(0, 0)
 
 
@@ -181,4 +181,4 @@ class PostgresInteractions:
 
     async def add(self, tx: Transaction, claim: Claim, session_id: UUID, meta: Mapping[str, Any]) -> None:
         row = {"turn_id": claim.turn_id, "account": claim.envelope.account, "user_id": claim.user_id, "session_id": session_id}
-        await on(tx).execute(SQL["log"], {**row, "platform": claim.envelope.event.platform, "meta": Jsonb(dict(meta))})
+        await connection_of(tx).execute(SQL["log"], {**row, "platform": claim.envelope.event.platform, "meta": Jsonb(dict(meta))})

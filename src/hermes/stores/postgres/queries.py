@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from importlib import resources
 
-NAME = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
+NAME_LINE = re.compile(r"^-- name: ([a-z_]+)$", re.MULTILINE)
 
 
-def load(file: str) -> dict[str, bytes]:
+def load_queries(file: str) -> dict[str, bytes]:
     """Return the queries of `sql/{file}.sql` by name, as bytes, which is what psycopg takes for text that is not a literal."""
-    return split((resources.files(__package__) / "sql" / f"{file}.sql").read_text(encoding="utf-8"))
+    return split_queries((resources.files(__package__) / "sql" / f"{file}.sql").read_text(encoding="utf-8"))
 
 
-def split(text: str) -> dict[str, bytes]:
+def split_queries(text: str) -> dict[str, bytes]:
     """Cut a file at its `-- name:` lines. What stands before the first one is a comment on the whole file."""
-    _, *parts = NAME.split(text)
+    _, *parts = NAME_LINE.split(text)
     names, bodies = parts[::2], parts[1::2]
     if len(set(names)) != len(names):
         raise ValueError(f"a name is used twice: {', '.join(sorted({name for name in names if names.count(name) > 1}))}")

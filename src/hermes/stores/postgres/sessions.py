@@ -11,12 +11,12 @@ from hermes.graph.node import root_id
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.sessions import Session, SessionQuery, UserNodes
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import on
-from hermes.stores.postgres.graph_rows import Kind, Vault
+from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.queries import load_queries
 
-SQL = load("sessions")
+SQL = load_queries("sessions")
 
 
 class PostgresSessions:
@@ -30,7 +30,7 @@ class PostgresSessions:
         if session is not None:
             return session
         wanted = {"conversation_id": conversation_id}
-        conversation = await (await on(tx).execute(SQL["lock_conversation"], wanted)).fetchone()
+        conversation = await (await connection_of(tx).execute(SQL["lock_conversation"], wanted)).fetchone()
         if conversation is None:
             raise NotFound(f"there is no conversation {conversation_id}")
         session = await self.find_current(
@@ -43,8 +43,8 @@ class PostgresSessions:
             keys = await self._keyring.of(tx, owner_id)
         except UserErased:
             owner_id, keys = user_id, await self._keyring.of(tx, user_id)
-            await on(tx).execute(SQL["take_over"], {**wanted, "user_id": user_id})
-        row = await (await on(tx).execute(SQL["newest"], wanted)).fetchone()
+            await connection_of(tx).execute(SQL["take_over"], {**wanted, "user_id": user_id})
+        row = await (await connection_of(tx).execute(SQL["newest"], wanted)).fetchone()
         seed, session_id = os.urandom(16).hex(), uuid4()
         session = Session(session_id, conversation_id, owner_id, None if row is None else row[0], root_id(seed).hex(), 0, is_shared)
         values = {
@@ -53,17 +53,17 @@ class PostgresSessions:
             "conversation_id": conversation_id,
             "user_id": owner_id,
             "previous": session.previous,
-            "seed": Vault(keys, session_id).seal(Kind.SEED, seed.encode()),
+            "seed": SessionCipher(keys, session_id).seal(BodyKind.SEED, seed.encode()),
             "head": session.head,
             "is_shared": is_shared,
         }
-        await on(tx).execute(SQL["add"], values)
+        await connection_of(tx).execute(SQL["add"], values)
         self._keyring.note_owner(session_id, owner_id)
         return session
 
     async def find_current(self, tx: Transaction, conversation_id: UUID, *, is_shared: bool = False) -> Session | None:
         wanted = {"conversation_id": conversation_id, "idle_s": self._idle_s, "is_shared": is_shared}
-        row = await (await on(tx).execute(SQL["go_on"], wanted)).fetchone()
+        row = await (await connection_of(tx).execute(SQL["go_on"], wanted)).fetchone()
         if row is None:
             return None
         session = Session(*row)
@@ -75,49 +75,49 @@ class PostgresSessions:
         return session
 
     async def get(self, tx: Transaction, session_id: UUID) -> Session:
-        row = await (await on(tx).execute(SQL["get"], {"session_id": session_id})).fetchone()
+        row = await (await connection_of(tx).execute(SQL["get"], {"session_id": session_id})).fetchone()
         if row is None:
             raise NotFound(f"there is no session {session_id}")
         return Session(*row)
 
     async def find(self, tx: Transaction, wanted: SessionQuery) -> Sequence[UUID]:
         if wanted.account is not None:
-            known = await (await on(tx).execute(SQL["has_account"], {"account": wanted.account})).fetchone()
+            known = await (await connection_of(tx).execute(SQL["has_account"], {"account": wanted.account})).fetchone()
             if known is None:
                 raise NotFound(f"there is no account {wanted.account!r}")
         among = {session_id for name in wanted.names for session_id in await self._named(tx, name)}
         narrowed = {"among": list(among) if wanted.names else None, "since": wanted.since, "account": wanted.account}
-        return [session_id for (session_id,) in await (await on(tx).execute(SQL["find"], narrowed)).fetchall()]
+        return [session_id for (session_id,) in await (await connection_of(tx).execute(SQL["find"], narrowed)).fetchall()]
 
     async def _named(self, tx: Transaction, name: str) -> Sequence[UUID]:
         """Return the sessions that a name stands for; raise NotThere if there is none."""
         as_id = None
         with suppress(ValueError):
             as_id = UUID(name)
-        rows = await (await on(tx).execute(SQL["named"], {"name": name, "id": as_id})).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["named"], {"name": name, "id": as_id})).fetchall()
         if not rows:
             raise NotFound(f"there is no conversation or session {name!r}")
         return [session_id for (session_id,) in rows]
 
     async def begin(self, tx: Transaction, session: Session, user_id: UUID) -> Session:
-        await on(tx).execute(SQL["end_one"], {"session_id": session.id})
+        await connection_of(tx).execute(SQL["end_one"], {"session_id": session.id})
         return await self.current(tx, session.conversation_id, user_id, is_shared=session.is_shared)
 
     async def end(self, tx: Transaction, user_id: UUID) -> Sequence[UUID]:
         # Sessions before their user, as a turn's end has it.
-        ended = await (await on(tx).execute(SQL["end"], {"user_id": user_id})).fetchall()
-        await on(tx).execute(SQL["show_from_now"], {"user_id": user_id})
+        ended = await (await connection_of(tx).execute(SQL["end"], {"user_id": user_id})).fetchall()
+        await connection_of(tx).execute(SQL["show_from_now"], {"user_id": user_id})
         return [session_id for (session_id,) in ended]
 
     async def spoken(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> Sequence[UserNodes]:
-        rows = await (await on(tx).execute(SQL["spoken"], {"user_id": user_id, "account": account})).fetchall()
+        rows = await (await connection_of(tx).execute(SQL["spoken"], {"user_id": user_id, "account": account})).fetchall()
         return [UserNodes(session_id, *map(frozenset, named)) for session_id, *named in rows]
 
     async def note_erased(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
-        await on(tx).execute(SQL["note_erased"], {"user_id": user_id, "session_id": session_id})
+        await connection_of(tx).execute(SQL["note_erased"], {"user_id": user_id, "session_id": session_id})
 
     async def may_train(self, tx: Transaction, session_id: UUID) -> bool:
-        row = await (await on(tx).execute(SQL["may_train"], {"session_id": session_id})).fetchone()
+        row = await (await connection_of(tx).execute(SQL["may_train"], {"session_id": session_id})).fetchone()
         if row is None:
             raise NotFound(f"there is no session {session_id}")
         is_deleted, trains = row

@@ -21,13 +21,13 @@ from hermes.ports.clock import Clock
 
 log = structlog.get_logger()
 
-UNREACHABLE = (RedisError, OSError, TimeoutError)
+REDIS_ERRORS = (RedisError, OSError, TimeoutError)
 T = TypeVar("T")
 
-MOST_TRIES = 50
+MAX_TRIES = 50
 """How often somebody else may be quicker. Then one failure more or less makes no difference."""
 
-SWAP = """
+SWAP_SCRIPT = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
 if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
 return 1"""
@@ -38,7 +38,7 @@ class RedisBreakers:
 
     def __init__(self, redis: Redis, clock: Clock, limits: BreakerLimits = DEFAULT_LIMITS) -> None:
         self._redis, self._clock, self._limits = redis, clock, limits
-        self._swap = redis.register_script(SWAP)
+        self._swap = redis.register_script(SWAP_SCRIPT)
         self._is_blind = False
 
     async def admit(self, line: ChannelName) -> Admission:
@@ -46,8 +46,8 @@ class RedisBreakers:
 
     async def succeeded(self, line: ChannelName) -> BreakerChange | None:
         try:
-            before = read(await self._redis.getdel(place(line)))
-        except UNREACHABLE as error:
+            before = decode_breaker(await self._redis.getdel(breaker_key(line)))
+        except REDIS_ERRORS as error:
             self._see(error)
             return None
         self._see(None)
@@ -66,16 +66,16 @@ class RedisBreakers:
 
     async def _change(self, line: ChannelName, change: Callable[[Breaker, float], tuple[Breaker, T]]) -> T | None:
         """Change a line's state as nobody else can in between; None without Redis."""
-        key, keep_ms = place(line), round(self._limits.keep_s * 1_000)
+        key, keep_ms = breaker_key(line), round(self._limits.keep_s * 1_000)
         try:
-            for _ in range(MOST_TRIES):
+            for _ in range(MAX_TRIES):
                 stored: Any = await self._redis.get(key) or b""
-                before = read(stored)
+                before = decode_breaker(stored)
                 after, result = change(before, self._clock.now().timestamp())
-                if after == before or await self._swap(keys=[key], args=[stored, written(after), keep_ms]):
+                if after == before or await self._swap(keys=[key], args=[stored, encode_breaker(after), keep_ms]):
                     self._see(None)
                     return result
-        except UNREACHABLE as error:
+        except REDIS_ERRORS as error:
             self._see(error)
             return None
         log.warning("breaker_contended", platform=str(line.platform), account=line.account)
@@ -90,11 +90,11 @@ class RedisBreakers:
         self._is_blind = error is not None
 
 
-def place(line: ChannelName) -> str:
+def breaker_key(line: ChannelName) -> str:
     return f"hermes:breaker:{line.platform}:{line.account}"
 
 
-def read(stored: bytes | str | None) -> Breaker:
+def decode_breaker(stored: bytes | str | None) -> Breaker:
     """A state as it was written; what is none is a closed one."""
     if not stored:
         return CLOSED
@@ -105,5 +105,5 @@ def read(stored: bytes | str | None) -> Breaker:
         return CLOSED
 
 
-def written(breaker: Breaker) -> str:
+def encode_breaker(breaker: Breaker) -> str:
     return "" if breaker == CLOSED else json.dumps(asdict(breaker))

@@ -22,29 +22,29 @@ from hermes.ports.clock import Clock
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.model_calls import ModelCalls
 from hermes.ports.transactions import Transactions
-from hermes.stores.redis.batch import Batch
 from hermes.stores.redis.counters import (
     KEEP_DAYS,
-    UNREACHABLE,
-    Counters,
-    in_ms,
-    is_first,
-    kept_s,
-    lease_of,
+    REDIS_ERRORS,
+    BudgetCounters,
+    check_amount,
+    counter_ttl_s,
+    is_first_alert,
+    lease_member,
     midnight,
     next_day,
     next_month,
-    reachable,
     settled_key,
+    to_ms,
+    translate_redis_errors,
     user_keys,
-    whole,
 )
+from hermes.stores.redis.script_batch import ScriptBatch
 from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
 
 
-class Charge(NamedTuple):
+class BudgetCharge(NamedTuple):
     """What a hold is settled with."""
 
     hold: BudgetHold
@@ -63,18 +63,18 @@ class RedisBudgets:
         *,
         alerts: Alerts,
         clock: Clock,
-        batch: Batch | None = None,
+        batch: ScriptBatch | None = None,
         wait_s: float = 1.0,
         owed_max: int = 10_000,
         longest_pause_s: float = 5.0,
     ) -> None:
         """`wait_s` is how long a reservation is tried while Redis does not answer, and how long a call waits for counters that another
         process rebuilds; `owed_max` how many charges are kept at most."""
-        self._counters, self._wait_s = Counters(batch or Batch(redis), redis, wait_s), wait_s
+        self._counters, self._wait_s = BudgetCounters(batch or ScriptBatch(redis), redis, wait_s), wait_s
         self._transactions, self._calls, self._alerts, self._clock = transactions, calls, alerts, clock
         self._owed_max, self._longest_pause_s = owed_max, longest_pause_s
         self._open: dict[UUID, BudgetHold] = {}
-        self._owed: dict[UUID, Charge] = {}
+        self._owed: dict[UUID, BudgetCharge] = {}
         self._replayer: asyncio.Task[None] | None = None
 
     async def reserve(self, user_id: UUID, *, day_limit: int, month_limit: int, tokens: int, lease_s: float) -> BudgetHold:
@@ -83,13 +83,13 @@ class RedisBudgets:
             id=uuid4(),
             user_id=user_id,
             day=now.date(),
-            tokens=whole(tokens, least=1),
-            day_limit=whole(day_limit),
-            month_limit=whole(month_limit),
+            tokens=check_amount(tokens, least=1),
+            day_limit=check_amount(day_limit),
+            month_limit=check_amount(month_limit),
             expires_at=now + timedelta(seconds=lease_s),
         )
         limits = (tokens, day_limit, month_limit)
-        args = (in_ms(now), hold.day.day, lease_of(hold), *limits, in_ms(hold.expires_at), kept_s(next_month(hold.day), now))
+        args = (to_ms(now), hold.day.day, lease_member(hold), *limits, to_ms(hold.expires_at), counter_ttl_s(next_month(hold.day), now))
         try:
             outcome, tries = await self._answer_to(hold, args)
         except (StoreUnavailable, asyncio.CancelledError):
@@ -105,7 +105,7 @@ class RedisBudgets:
         return hold
 
     async def settle(self, hold: BudgetHold, *, tokens: int, micro_usd: int) -> None:
-        charge = Charge(hold, whole(tokens), whole(micro_usd))
+        charge = BudgetCharge(hold, check_amount(tokens), check_amount(micro_usd))
         self._open.pop(hold.id, None)
         try:
             await self._charge(charge)
@@ -119,14 +119,14 @@ class RedisBudgets:
     async def release(self, hold: BudgetHold) -> None:
         self._open.pop(hold.id, None)
         try:
-            await self._counters.run("release", user_keys(hold.user_id, hold.day), [lease_of(hold)])
-        except UNREACHABLE as error:
+            await self._counters.run("release", user_keys(hold.user_id, hold.day), [lease_member(hold)])
+        except REDIS_ERRORS as error:
             log.warning("hold_not_released", hold_id=str(hold.id), expires_at=hold.expires_at.isoformat(), error=type(error).__name__)
 
     async def used(self, user_id: UUID) -> BudgetUsage:
         now = self._clock.now().astimezone(UTC)
-        with reachable():
-            _, *numbers = await self._counted("used", user_id, now.date(), (in_ms(now), now.day))
+        with translate_redis_errors():
+            _, *numbers = await self._run_script("used", user_id, now.date(), (to_ms(now), now.day))
         day_tokens, day_held, day_micro_usd, month_tokens, month_held = map(int, numbers)
         return BudgetUsage(
             day_tokens=day_tokens, day_held=day_held, day_micro_usd=day_micro_usd, month_tokens=month_tokens, month_held=month_held
@@ -148,11 +148,11 @@ class RedisBudgets:
 
         At least twice: on a busy machine the time may pass while this process is not let run. No try reserves what another one did."""
         give_up_at = time.monotonic() + self._wait_s
-        with reachable():
+        with translate_redis_errors():
             for tries in itertools.count(1):
                 try:
-                    [outcome] = await self._counted("reserve", hold.user_id, hold.day, args)
-                except UNREACHABLE:
+                    [outcome] = await self._run_script("reserve", hold.user_id, hold.day, args)
+                except REDIS_ERRORS:
                     if tries > 1 and time.monotonic() >= give_up_at:
                         raise
                     await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311  # no secret
@@ -162,7 +162,7 @@ class RedisBudgets:
 
     def _give_up(self, hold: BudgetHold) -> None:
         """Settle a hold with nothing as soon as Redis can be reached: a try that is still on its way would reserve for its whole lease."""
-        self._owe(Charge(hold, 0, 0))
+        self._owe(BudgetCharge(hold, 0, 0))
 
     def _remember(self, hold: BudgetHold, now: datetime) -> None:
         """Keep a hold as long as its lease, so that it can be reserved again if Redis loses it meanwhile."""
@@ -171,29 +171,29 @@ class RedisBudgets:
             if oldest.expires_at <= now:
                 del self._open[oldest.id]
 
-    async def _charge(self, charge: Charge) -> None:
+    async def _charge(self, charge: BudgetCharge) -> None:
         hold, tokens, micro_usd = charge
         now = self._clock.now().astimezone(UTC)
         if hold.day + timedelta(days=KEEP_DAYS) <= now.date():
             log.warning("charge_dropped", hold_id=str(hold.id), tokens=tokens, day=hold.day.isoformat())
             return  # nobody knows any more whether it was settled before
         args = (
-            *(hold.day.day, hold.id.hex, lease_of(hold), tokens, micro_usd, hold.day_limit, hold.month_limit),
-            kept_s(next_day(hold.day), now),
+            *(hold.day.day, hold.id.hex, lease_member(hold), tokens, micro_usd, hold.day_limit, hold.month_limit),
+            counter_ttl_s(next_day(hold.day), now),
         )
-        with reachable():
-            _, *passed = await self._counted("settle", hold.user_id, hold.day, args)
+        with translate_redis_errors():
+            _, *passed = await self._run_script("settle", hold.user_id, hold.day, args)
         for label, percent in zip(passed[::2], passed[1::2], strict=True):
             await self._warn(hold, BudgetWindow.MONTH if label == b"month" else BudgetWindow.DAY, percent)
 
     async def _warn(self, hold: BudgetHold, window: BudgetWindow, percent: int) -> None:
         period = f"{hold.day:%Y-%m}" if window is BudgetWindow.MONTH else hold.day.isoformat()
         limit = hold.month_limit if window is BudgetWindow.MONTH else hold.day_limit
-        if await is_first(self._transactions, self._calls, str(hold.user_id), period, percent):
+        if await is_first_alert(self._transactions, self._calls, str(hold.user_id), period, percent):
             facts = {"user_id": str(hold.user_id), "window": str(window), "period": period, "percent": percent, "limit_tokens": limit}
             self._alerts.alert("budget_threshold", **facts)
 
-    async def _counted(self, script: str, user_id: UUID, day: date, args: Sequence[Any]) -> list[Any]:
+    async def _run_script(self, script: str, user_id: UUID, day: date, args: Sequence[Any]) -> list[Any]:
         """Run a script on a user's month, which is rebuilt first where Redis does not have it."""
         keys = [*user_keys(user_id, day), settled_key(user_id, day)]
         return await self._counters.counted(script, keys, args, of=keys[1], rebuild=partial(self._rebuild, user_id, day))
@@ -211,14 +211,14 @@ class RedisBudgets:
             "used": str(sum(found.spent.tokens for found in days)),
             "days": [[str(found.day.day), str(found.spent.tokens), str(found.spent.micro_usd)] for found in days],
             "settled": [[call_id.hex for call_id in found.ids] for found in recent],
-            "leases": [[lease_of(hold), str(in_ms(hold.expires_at))] for hold in mine],
+            "leases": [[lease_member(hold), str(to_ms(hold.expires_at))] for hold in mine],
         }
         keys = [*user_keys(user_id, day), lock, *(settled_key(user_id, found.day) for found in recent)]
-        ttls = (kept_s(until, now), (KEEP_DAYS + 1) * 86_400)
+        ttls = (counter_ttl_s(until, now), (KEEP_DAYS + 1) * 86_400)
         await self._counters.run("rebuild_user", keys, [token, *ttls, json.dumps(counted)])
         log.info("budget_rebuilt", user_id=str(user_id), month=f"{since:%Y-%m}", days=len(days), holds=len(mine))
 
-    def _owe(self, charge: Charge) -> None:
+    def _owe(self, charge: BudgetCharge) -> None:
         if not charge.tokens and len(self._owed) >= self._owed_max // 2:
             return  # its lease runs out by itself, and the room is for charges
         if len(self._owed) >= self._owed_max:

@@ -12,14 +12,14 @@ from redis.exceptions import RedisError
 from hermes.ports.errors import StoreUnavailable, UserErased
 from hermes.ports.transactions import Transactions
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.seal import SealError, Tokens
+from hermes.stores.seal import FernetCipher, SealError
 
 log = structlog.get_logger()
 
-UNREACHABLE = (RedisError, OSError, TimeoutError, UserErased, StoreUnavailable, SealError)
+CACHE_ERRORS = (RedisError, OSError, TimeoutError, UserErased, StoreUnavailable, SealError)
 
 
-class RedisCache:
+class RedisAnswerCache:
     """The port Cache."""
 
     def __init__(self, redis: Redis, transactions: Transactions, keyring: Keyring, *, ttl_s: int = 3_600) -> None:
@@ -27,19 +27,19 @@ class RedisCache:
 
     async def get(self, user_id: UUID, key: str) -> bytes | None:
         try:
-            token: Any = await self._redis.get(place(user_id, key))
+            token: Any = await self._redis.get(cache_key(user_id, key))
             return None if token is None else (await self._tokens(user_id, key)).decode(token)
-        except UNREACHABLE as error:
+        except CACHE_ERRORS as error:
             log.info("cache_not_read", error=type(error).__name__)
             return None
 
     async def put(self, user_id: UUID, key: str, value: bytes) -> None:
         try:
-            await self._redis.set(place(user_id, key), (await self._tokens(user_id, key)).encode(value), ex=self._ttl_s)
-        except UNREACHABLE as error:
+            await self._redis.set(cache_key(user_id, key), (await self._tokens(user_id, key)).encode(value), ex=self._ttl_s)
+        except CACHE_ERRORS as error:
             log.info("cache_not_written", error=type(error).__name__)
 
-    async def _tokens(self, user_id: UUID, key: str) -> Tokens:
+    async def _tokens(self, user_id: UUID, key: str) -> FernetCipher:
         """The key is part of the scope: a token moved to another question does not open."""
         known = self._keyring.known(user_id)
         if known is None:
@@ -48,5 +48,5 @@ class RedisCache:
         return known.history(f"cache/{key}")
 
 
-def place(user_id: UUID, key: str) -> str:
+def cache_key(user_id: UUID, key: str) -> str:
     return f"hermes:cache:{user_id}:{key}"

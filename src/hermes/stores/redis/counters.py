@@ -25,24 +25,24 @@ from hermes.ports.budgets import BudgetHold
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.model_calls import ModelCalls
 from hermes.ports.transactions import Transactions
-from hermes.stores.redis.batch import Batch
+from hermes.stores.redis.script_batch import ScriptBatch
 
-GENERATION = "hermes:budgets:generation"
-CEILING_MICRO_USD = 999_999 * 1_000_000
+GENERATION_KEY = "hermes:budgets:generation"
+KILL_SWITCH_MICRO_USD = 999_999 * 1_000_000
 """What the kill switch sets the platform's counter to."""
 
 KEEP_DAYS = 3
 """How long counters outlive their window, and settled holds their day: a charge that comes later than that is only in SQL."""
 RECENT_S = 300.0
 """The calls whose money may still be on its way to the counter when that is rebuilt."""
-LOCK_MS = 5_000
-UNREACHABLE = (RedisError, OSError, TimeoutError)
+REBUILD_LOCK_MS = 5_000
+REDIS_ERRORS = (RedisError, OSError, TimeoutError)
 
 
-class Counters:
+class BudgetCounters:
     """The scripts, and the way to run one whose counters may be gone."""
 
-    def __init__(self, batch: Batch, redis: Redis, wait_s: float) -> None:
+    def __init__(self, batch: ScriptBatch, redis: Redis, wait_s: float) -> None:
         """`batch` may be shared with others on the same Redis: then their scripts travel together."""
         self._scripts: dict[str, AsyncScript] = {name: redis.register_script(text) for name, text in SCRIPTS.items()}
         self._batch, self._wait_s = batch, wait_s
@@ -62,20 +62,20 @@ class Counters:
             if time.monotonic() > give_up:
                 raise StoreUnavailable("the counters are being rebuilt; try again")
             token = uuid4().hex
-            turn = await self.run("lock", [GENERATION, of, lock], [token, LOCK_MS])
+            turn = await self.run("lock", [GENERATION_KEY, of, lock], [token, REBUILD_LOCK_MS])
             if turn == b"yours":
                 try:
                     await rebuild(lock, token)
                 except BaseException:
-                    with suppress(*UNREACHABLE):
-                        await self.run("unlock", [GENERATION, lock], [token])  # whoever waits may be luckier
+                    with suppress(*REDIS_ERRORS):
+                        await self.run("unlock", [GENERATION_KEY, lock], [token])  # whoever waits may be luckier
                     raise
             elif turn == b"busy":
                 await asyncio.sleep(random.uniform(0.002, 0.01))  # noqa: S311  # no secret
         return list(reply)
 
 
-async def is_first(transactions: Transactions, calls: ModelCalls, subject: str, period: str, percent: int) -> bool:
+async def is_first_alert(transactions: Transactions, calls: ModelCalls, subject: str, period: str, percent: int) -> bool:
     """Whether a person was not told of this threshold before, as SQL remembers it: the flag in Redis may have been lost.
 
     Rather twice than never: True where SQL cannot say."""
@@ -86,18 +86,18 @@ async def is_first(transactions: Transactions, calls: ModelCalls, subject: str, 
         return True
 
 
-def load(text: str) -> dict[str, str]:
+def split_scripts(text: str) -> dict[str, str]:
     """Cut a file of scripts at its `-- name:` lines; what stands before the first one goes in front of each."""
     shared, *parts = re.split(r"^-- name: ([a-z_]+)$", text, flags=re.MULTILINE)
     return {name: shared + body for name, body in zip(parts[::2], parts[1::2], strict=True)}
 
 
-SCRIPTS = load((resources.files(__package__) / "budgets.lua").read_text(encoding="utf-8"))
+SCRIPTS = split_scripts((resources.files(__package__) / "budgets.lua").read_text(encoding="utf-8"))
 
 
 def user_keys(user_id: UUID, day: date) -> list[str]:
     month = f"hermes:budgets:{user_id}:{day:%Y-%m}"
-    return [GENERATION, month, f"{month}:leases"]
+    return [GENERATION_KEY, month, f"{month}:leases"]
 
 
 def settled_key(user_id: UUID, day: date) -> str:
@@ -106,10 +106,10 @@ def settled_key(user_id: UUID, day: date) -> str:
 
 def global_keys(day: date) -> list[str]:
     state = f"hermes:budgets:global:{day.isoformat()}"
-    return [GENERATION, f"agnt:global_spend:{day.isoformat()}", state, f"{state}:counted"]
+    return [GENERATION_KEY, f"agnt:global_spend:{day.isoformat()}", state, f"{state}:counted"]
 
 
-def lease_of(hold: BudgetHold) -> str:
+def lease_member(hold: BudgetHold) -> str:
     return f"{hold.id.hex}:{hold.day.day}:{hold.tokens}"
 
 
@@ -126,25 +126,25 @@ def midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
-def in_ms(moment: datetime) -> int:
+def to_ms(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def kept_s(end: date, now: datetime) -> int:
+def counter_ttl_s(end: date, now: datetime) -> int:
     """How long to keep what belongs to a window that ends with this day. From now on, for the server may go by another clock."""
     return max(1, round((midnight(end) - now).total_seconds())) + KEEP_DAYS * 86_400
 
 
-def whole(amount: object, *, least: int = 0) -> int:
+def check_amount(amount: object, *, least: int = 0) -> int:
     if not isinstance(amount, int) or amount < least:
         raise ValueError(f"expected a whole number from {least} up, got {amount!r}")
     return amount
 
 
 @contextmanager
-def reachable() -> Iterator[None]:
+def translate_redis_errors() -> Iterator[None]:
     """Attribute a lost connection to the store."""
     try:
         yield
-    except UNREACHABLE as error:
+    except REDIS_ERRORS as error:
         raise StoreUnavailable(f"Redis cannot be used: {type(error).__name__}") from error

@@ -23,14 +23,14 @@ from hermes.ports.histories import RecentHistory
 from hermes.ports.sessions import Session
 from hermes.ports.transactions import Transactions
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.seal import DataKeys, SealBroken, Tokens
+from hermes.stores.seal import DataKeys, FernetCipher, SealBroken
 
 log = structlog.get_logger()
 
-Plain = dict[str, Any]
+PlainMessage = dict[str, Any]
 """A message without side data, in plain values."""
 
-UNREACHABLE = (RedisError, OSError, TimeoutError)
+REDIS_ERRORS = (RedisError, OSError, TimeoutError)
 
 
 class RedisHistories:
@@ -41,20 +41,20 @@ class RedisHistories:
     ) -> None:
         self._redis, self._transactions, self._graphs, self._keyring = redis, transactions, graphs, keyring
         self._ttl_s, self._keep = ttl_s, keep_messages
-        self._extension = redis.register_script(EXTEND)
+        self._extension = redis.register_script(EXTEND_SCRIPT)
 
     async def read(self, scope: str, session: Session) -> RecentHistory:
         if session.length == 0:
             return RecentHistory((), session.head)
         tokens = (await self._keys(session.user_id)).history(scope)
-        hot = decode(await self._stored(session.id), tokens, session, self._keep)
+        hot = decode_history(await self._stored(session.id), tokens, session, self._keep)
         if hot is not None:
             return hot
         async with self._transactions.begin() as tx:
             graph = await self._graphs.load(tx, session.id)
-        start = first_kept(len(graph), self._keep)
-        history = RecentHistory(tuple(plain(message) for message in graph[start:]), graph.head, start)
-        await self._replace(session.id, encode(history.messages, start, history.head, tokens, session.id))
+        start = first_kept_index(len(graph), self._keep)
+        history = RecentHistory(tuple(plain_message(message) for message in graph[start:]), graph.head, start)
+        await self._replace(session.id, encode_history(history.messages, start, history.head, tokens, session.id))
         return history
 
     async def append(
@@ -64,8 +64,8 @@ class RedisHistories:
             return
         try:
             tokens = (await self._keys(session.user_id)).history(scope)
-            await self._extend(session.id, before, [checked(message) for message in messages], head, tokens)
-        except (UserErased, MessageError, StoreUnavailable, *UNREACHABLE) as error:
+            await self._extend(session.id, before, [check_plain_message(message) for message in messages], head, tokens)
+        except (UserErased, MessageError, StoreUnavailable, *REDIS_ERRORS) as error:
             # Not at its session's head any more, the copy is not believed: to leave it is as good as to drop it.
             log.warning("hot_history_not_extended", session_id=str(session.id), error=type(error).__name__)
 
@@ -73,8 +73,8 @@ class RedisHistories:
         if not session_ids:
             return
         try:
-            await self._redis.delete(*map(key_of, session_ids))
-        except UNREACHABLE as error:
+            await self._redis.delete(*map(history_key, session_ids))
+        except REDIS_ERRORS as error:
             log.warning("hot_history_not_dropped", sessions=len(session_ids), error=type(error).__name__)
 
     async def _keys(self, user_id: UUID) -> DataKeys:
@@ -89,10 +89,10 @@ class RedisHistories:
         """The tokens of a session, whose time to live begins anew; none if Redis cannot say."""
         try:
             async with self._redis.pipeline(transaction=False) as pipe:
-                pipe.lrange(key_of(session_id), 0, -1)
-                pipe.expire(key_of(session_id), self._ttl_s)
+                pipe.lrange(history_key(session_id), 0, -1)
+                pipe.expire(history_key(session_id), self._ttl_s)
                 found, _ = await pipe.execute()
-        except UNREACHABLE as error:
+        except REDIS_ERRORS as error:
             log.warning("hot_history_not_read", session_id=str(session_id), error=type(error).__name__)
             return []
         return list(found)
@@ -100,17 +100,19 @@ class RedisHistories:
     async def _replace(self, session_id: UUID, tokens: Sequence[bytes]) -> None:
         try:
             async with self._redis.pipeline(transaction=True) as pipe:
-                pipe.delete(key_of(session_id))
+                pipe.delete(history_key(session_id))
                 if tokens:
-                    pipe.rpush(key_of(session_id), *tokens)
-                    pipe.expire(key_of(session_id), self._ttl_s)
+                    pipe.rpush(history_key(session_id), *tokens)
+                    pipe.expire(history_key(session_id), self._ttl_s)
                 await pipe.execute()
-        except UNREACHABLE as error:
+        except REDIS_ERRORS as error:
             log.warning("hot_history_not_written", session_id=str(session_id), error=type(error).__name__)
 
-    async def _extend(self, session_id: UUID, before: RecentHistory, messages: Sequence[Plain], head: str, tokens: Tokens) -> None:
+    async def _extend(
+        self, session_id: UUID, before: RecentHistory, messages: Sequence[PlainMessage], head: str, tokens: FernetCipher
+    ) -> None:
         """Add to the copy if it leads to `before.head`, else drop it: all at once, and not at all if somebody else writes meanwhile."""
-        key = key_of(session_id)
+        key = history_key(session_id)
         async with self._redis.pipeline(transaction=False) as pipe:
             pipe.lindex(key, -1)
             pipe.llen(key)
@@ -119,12 +121,12 @@ class RedisHistories:
         if length is None:
             await self._redis.delete(key)
             return
-        start = first_kept(length + len(messages), self._keep)
-        added = encode(messages, length, head, tokens, session_id)
+        start = first_kept_index(length + len(messages), self._keep)
+        added = encode_history(messages, length, head, tokens, session_id)
         await self._extension(keys=[key], args=[last or b"", max(0, start - (length - count)), self._ttl_s, *added])
 
 
-EXTEND = """
+EXTEND_SCRIPT = """
 if (redis.call('LINDEX', KEYS[1], -1) or '') ~= ARGV[1] then
     redis.call('DEL', KEYS[1])
     return
@@ -136,11 +138,11 @@ redis.call('EXPIRE', KEYS[1], ARGV[3])
 """Extends a copy whose last token is still the one that was seen; drops it otherwise."""
 
 
-def key_of(session_id: UUID) -> str:
+def history_key(session_id: UUID) -> str:
     return f"hermes:history:{session_id}"
 
 
-def first_kept(length: int, keep: int) -> int:
+def first_kept_index(length: int, keep: int) -> int:
     """Where the kept end of a list begins: from `keep` to 2 * `keep` - 1 messages are kept, once there are so many.
 
     It moves by `keep` at a time. One message further with every message would make each prompt start otherwise than the one before,
@@ -148,7 +150,7 @@ def first_kept(length: int, keep: int) -> int:
     return max(0, (length // keep - 1) * keep)
 
 
-def encode(messages: Sequence[Mapping[str, Any]], start: int, head: str, tokens: Tokens, session_id: UUID) -> list[bytes]:
+def encode_history(messages: Sequence[Mapping[str, Any]], start: int, head: str, tokens: FernetCipher, session_id: UUID) -> list[bytes]:
     """Make the tokens of messages that stand from `start` on in a list whose last one leads to `head`."""
     last = len(messages) - 1
     pieces = (
@@ -158,28 +160,28 @@ def encode(messages: Sequence[Mapping[str, Any]], start: int, head: str, tokens:
     return [tokens.encode(compact_json(piece).encode("ascii")) for piece in pieces]
 
 
-def decode(stored: Sequence[bytes], tokens: Tokens, session: Session, keep: int) -> RecentHistory | None:
+def decode_history(stored: Sequence[bytes], tokens: FernetCipher, session: Session, keep: int) -> RecentHistory | None:
     """Read a copy; None unless it is whole, of this session and at its head."""
     length = length_at(stored[-1], session.head, tokens, session.id) if stored else None
-    if length is None or length - len(stored) != first_kept(length, keep):
+    if length is None or length - len(stored) != first_kept_index(length, keep):
         return None
-    pieces = [opened(token, tokens) for token in stored]
+    pieces = [decode_piece(token, tokens) for token in stored]
     expected = [(session.id.hex, place) for place in range(length - len(stored), length)]
     if [(piece.get("session"), piece.get("place")) for piece in pieces] != expected:
         return None
     return RecentHistory(tuple(piece["message"] for piece in pieces), session.head, length - len(stored))
 
 
-def length_at(last: bytes | None, head: str, tokens: Tokens, session_id: UUID) -> int | None:
+def length_at(last: bytes | None, head: str, tokens: FernetCipher, session_id: UUID) -> int | None:
     """How long the list is that this last token leads to; None unless it is the one with that head."""
-    piece = opened(last, tokens) if last is not None else {}
+    piece = decode_piece(last, tokens) if last is not None else {}
     if (piece.get("session"), piece.get("head")) != (session_id.hex, head):
         return None
     length: int = piece["place"] + 1
     return length
 
 
-def opened(token: bytes, tokens: Tokens) -> dict[str, Any]:
+def decode_piece(token: bytes, tokens: FernetCipher) -> dict[str, Any]:
     """What a token says; nothing, if it was not made in this scope."""
     try:
         piece: dict[str, Any] = json.loads(tokens.decode(token))
@@ -188,10 +190,10 @@ def opened(token: bytes, tokens: Tokens) -> dict[str, Any]:
     return piece
 
 
-def checked(message: Mapping[str, Any]) -> Plain:
+def check_plain_message(message: Mapping[str, Any]) -> PlainMessage:
     """A message as the graph holds it, without side data. Raises MessageError for what is none."""
-    return plain(check_message(message, "message", lambda _side, _path: None))
+    return plain_message(check_message(message, "message", lambda _side, _path: None))
 
 
-def plain(message: Mapping[str, Any]) -> Plain:
+def plain_message(message: Mapping[str, Any]) -> PlainMessage:
     return {key: thaw(value) for key, value in message.items() if key != METADATA}

@@ -7,20 +7,20 @@
 An operator's master keys wrap a random data key per user, and HKDF makes a key of it for every purpose and scope. Whoever discards a
 user's data key has deleted everything that it sealed. Knows nothing about databases, Redis, settings or async."""
 
-from hermes.stores.seal.data import DataKeys, Tokens, new_data_key
+from hermes.stores.seal.data_keys import DataKeys, FernetCipher, new_data_key
 from hermes.stores.seal.errors import DataKeyMissing, MasterKeyInvalid, MasterKeyMissing, SealBroken, SealError
-from hermes.stores.seal.master import MasterKeys, Wrapped, new_master_key
+from hermes.stores.seal.master_keys import MasterKeys, WrappedKey, new_master_key
 
 __all__ = [
     "DataKeyMissing",
     "DataKeys",
+    "FernetCipher",
     "MasterKeyInvalid",
     "MasterKeyMissing",
     "MasterKeys",
     "SealBroken",
     "SealError",
-    "Tokens",
-    "Wrapped",
+    "WrappedKey",
     "new_data_key",
     "new_master_key",
 ]

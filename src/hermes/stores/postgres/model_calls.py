@@ -14,71 +14,71 @@ from hermes.ports.backends import Usage
 from hermes.ports.budgets import KillSwitchRecord
 from hermes.ports.model_calls import CallAttempt, CallTotals, DayTotals, ModelCall
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import on
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.queries import load_queries
 
-SQL = load("calls")
+SQL = load_queries("calls")
 
-COUNTS = tuple(field.name for field in fields(Usage))
-ATTEMPT = tuple(field.name for field in fields(CallAttempt))
-PLAIN = tuple(
+USAGE_FIELDS = tuple(field.name for field in fields(Usage))
+ATTEMPT_FIELDS = tuple(field.name for field in fields(CallAttempt))
+CALL_FIELDS = tuple(
     field.name
     for field in fields(ModelCall)
     if field.name not in {"id", "turn_id", "user_id", "session_id", "usage", "day", "attempts", "rate"}
 )
 
 
-class PostgresCalls:
+class PostgresModelCalls:
     """The port Calls."""
 
     async def add(self, tx: Transaction, call: ModelCall) -> bool:
-        return bool(await rows(tx, "add", as_row(call)))
+        return bool(await fetch_rows(tx, "add", as_row(call)))
 
     async def spent(self, tx: Transaction, *, since: date, until: date, user_id: UUID | None = None) -> CallTotals:
         query = "spent" if user_id is None else "spent_by_user"
-        [row] = await rows(tx, query, {"since": since, "until": until, "user_id": user_id})
+        [row] = await fetch_rows(tx, query, {"since": since, "until": until, "user_id": user_id})
         return CallTotals(*row)
 
     async def by_day(self, tx: Transaction, user_id: UUID, *, since: date, until: date, ids_since: date) -> Sequence[DayTotals]:
         window = {"user_id": user_id, "since": since, "until": until, "ids_since": ids_since}
-        return [DayTotals(day, CallTotals(*sums), ids) for day, *sums, ids in await rows(tx, "by_day", window)]
+        return [DayTotals(day, CallTotals(*sums), ids) for day, *sums, ids in await fetch_rows(tx, "by_day", window)]
 
     async def on_day(self, tx: Transaction, day: date, *, recent_s: float) -> DayTotals:
-        [(calls, tokens, micro_usd, ids)] = await rows(tx, "on_day", {"day": day, "recent_s": recent_s})
+        [(calls, tokens, micro_usd, ids)] = await fetch_rows(tx, "on_day", {"day": day, "recent_s": recent_s})
         return DayTotals(day, CallTotals(calls, tokens, micro_usd), ids)
 
     async def alerted(self, tx: Transaction, subject: str, period: str, percent: int) -> bool:
-        return bool(await rows(tx, "alerted", {"subject": subject, "period": period, "percent": percent}))
+        return bool(await fetch_rows(tx, "alerted", {"subject": subject, "period": period, "percent": percent}))
 
 
-class PostgresLatches:
+class PostgresKillSwitchRecords:
     """The port Latches. That there is one at most, an index knows."""
 
     async def engaged(self, tx: Transaction) -> KillSwitchRecord | None:
-        found = await rows(tx, "engaged", {})
+        found = await fetch_rows(tx, "engaged", {})
         return KillSwitchRecord(*found[0]) if found else None
 
     async def engage(self, tx: Transaction, by: str, reason: str) -> KillSwitchRecord:
         while True:
-            await on(tx).execute(SQL["engage"], {"by": by, "reason": reason})
+            await connection_of(tx).execute(SQL["engage"], {"by": by, "reason": reason})
             latch = await self.engaged(tx)
             if latch is not None:  # else somebody released, between these two lines, the one that stood in the way
                 return latch
 
     async def release(self, tx: Transaction, by: str) -> bool:
-        return bool(await rows(tx, "release", {"by": by}))
+        return bool(await fetch_rows(tx, "release", {"by": by}))
 
 
 def as_row(call: ModelCall) -> dict[str, Any]:
     """The call as the one value that its row is made of."""
-    row: dict[str, Any] = {name: getattr(call, name) for name in PLAIN}
+    row: dict[str, Any] = {name: getattr(call, name) for name in CALL_FIELDS}
     for name in ("id", "turn_id", "user_id", "session_id"):
         value = getattr(call, name)
         row[name] = None if value is None else str(value)
-    usage = {name: getattr(call.usage, name) for name in COUNTS}
-    attempts = [{name: getattr(attempt, name) for name in ATTEMPT} for attempt in call.attempts]
+    usage = {name: getattr(call.usage, name) for name in USAGE_FIELDS}
+    attempts = [{name: getattr(attempt, name) for name in ATTEMPT_FIELDS} for attempt in call.attempts]
     return {"call": Jsonb({**row, **usage, "day": call.day.isoformat(), "attempts": attempts, "rate": dict(call.rate)})}
 
 
-async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
-    return await (await on(tx).execute(SQL[query], values)).fetchall()
+async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
+    return await (await connection_of(tx).execute(SQL[query], values)).fetchall()

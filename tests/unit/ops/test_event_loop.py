@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from structlog.testing import capture_logs
 
-from hermes.ops.loop import heartbeat
+from hermes.ops.event_loop import watch_event_loop
 from hermes.ops.metrics import Metrics
 
 
@@ -35,7 +35,7 @@ async def breathe(seconds: float = 0.2) -> None:
 async def test_a_blocked_loop_is_reported_once_with_the_place_and_its_recovery_with_the_time() -> None:
     heard, metrics = Heard(), Metrics()
     with capture_logs() as logs:
-        async with heartbeat(heard, metrics, blocked_after_s=0.2, interval_s=0.02):
+        async with watch_event_loop(heard, metrics, blocked_after_s=0.2, interval_s=0.02):
             await breathe()
             compute_for(0.8)
             await breathe()
@@ -57,7 +57,7 @@ async def test_a_blocked_loop_is_reported_once_with_the_place_and_its_recovery_w
 
 async def test_each_block_is_reported_by_itself() -> None:
     heard, metrics = Heard(), Metrics()
-    async with heartbeat(heard, metrics, blocked_after_s=0.1, interval_s=0.02):
+    async with watch_event_loop(heard, metrics, blocked_after_s=0.1, interval_s=0.02):
         for _ in range(3):
             await breathe()
             compute_for(0.4)
@@ -67,7 +67,7 @@ async def test_each_block_is_reported_by_itself() -> None:
 
 async def test_a_loop_that_breathes_is_left_alone() -> None:
     heard, metrics = Heard(), Metrics()
-    async with heartbeat(heard, metrics, blocked_after_s=0.5, interval_s=0.02):
+    async with watch_event_loop(heard, metrics, blocked_after_s=0.5, interval_s=0.02):
         for _ in range(20):
             compute_for(0.03)
             await asyncio.sleep(0)
@@ -78,7 +78,7 @@ async def test_a_loop_that_breathes_is_left_alone() -> None:
 
 async def test_the_worst_lag_of_the_last_minute_is_a_number_for_prometheus() -> None:
     metrics = Metrics()
-    async with heartbeat(Heard(), metrics, blocked_after_s=10, interval_s=0.02):
+    async with watch_event_loop(Heard(), metrics, blocked_after_s=10, interval_s=0.02):
         await breathe()
         compute_for(0.3)
         await breathe()
@@ -88,7 +88,7 @@ async def test_the_worst_lag_of_the_last_minute_is_a_number_for_prometheus() -> 
 
 
 async def test_nothing_is_left_running() -> None:
-    async with heartbeat(Heard(), Metrics(), blocked_after_s=1.0, interval_s=0.02):
+    async with watch_event_loop(Heard(), Metrics(), blocked_after_s=1.0, interval_s=0.02):
         assert "hermes-loop-watch" in {thread.name for thread in threading.enumerate()}
     await breathe()
     assert "hermes-loop-watch" not in {thread.name for thread in threading.enumerate()}

@@ -15,21 +15,21 @@ import structlog
 from hermes.ports.concierge import Booking, BookingState, Food, MealItem, Order, OrderKind, PriceWatcher, Reminder, Venue
 from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.concierge_effects import with_new_code
-from hermes.stores.postgres.concierge_shelf import WORD, as_product, as_venue, counted, put
-from hermes.stores.postgres.concierge_shelf import rows as shelf_rows
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.concierge_catalogue import WORD_PATTERN, as_product, as_venue, count_rows, put_rows
+from hermes.stores.postgres.concierge_catalogue import fetch_rows as shelf_rows
+from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.queries import load_queries
+from hermes.stores.postgres.tool_effects import add_with_new_code
 from hermes.stores.seal import SealBroken
 from hermes.tools.vocabulary import fold
 
 log = structlog.get_logger()
 
-SQL = load("concierge_desk")
+SQL = load_queries("concierge_desk")
 
 
-class Sealed:
+class SealedStore:
     """What these adapters share: the words of one user's thing, sealed under its own name."""
 
     def __init__(self, keyring: Keyring) -> None:
@@ -47,12 +47,12 @@ class Sealed:
 
         async def add(code: str) -> bool:
             sealed = await self._seal(tx, row["user_id"], f"{kind}/{code}", words)
-            return bool(await rows(tx, query, {**row, "code": code, column: sealed}))
+            return bool(await fetch_rows(tx, query, {**row, "code": code, column: sealed}))
 
-        return await with_new_code(add)
+        return await add_with_new_code(add)
 
 
-class PostgresBookings(Sealed):
+class PostgresBookings(SealedStore):
     """The port Bookings."""
 
     async def add(
@@ -63,26 +63,26 @@ class PostgresBookings(Sealed):
         return await self.get(tx, user_id, code)
 
     async def get(self, tx: Transaction, user_id: UUID, code: str) -> Booking:
-        found = await rows(tx, "get_booking", {"user_id": user_id, "code": code})
+        found = await fetch_rows(tx, "get_booking", {"user_id": user_id, "code": code})
         if not found:
             raise NotFound(f"there is no booking {code}")
         return await self._booking(tx, user_id, found[0])
 
     async def of(self, tx: Transaction, user_id: UUID, *, since: datetime | None = None, limit: int = 10) -> Sequence[Booking]:
         query = "last_bookings" if since is None else "next_bookings"
-        found = await rows(tx, query, {"user_id": user_id, "since": since, "limit": limit})
+        found = await fetch_rows(tx, query, {"user_id": user_id, "since": since, "limit": limit})
         return [await self._booking(tx, user_id, row) for row in found]
 
     async def settle(self, tx: Transaction, user_id: UUID, code: str, state: BookingState) -> Booking:
         await self.get(tx, user_id, code)
-        await on(tx).execute(SQL["settle_booking"], {"user_id": user_id, "code": code, "state": state})
+        await connection_of(tx).execute(SQL["settle_booking"], {"user_id": user_id, "code": code, "state": state})
         return await self.get(tx, user_id, code)
 
     async def rate(self, tx: Transaction, user_id: UUID, code: str, rating: int, comment: str) -> Booking:
         booking = await self.get(tx, user_id, code)
         words = {"name": booking.name, "note": booking.note, "comment": comment}
         sealed = await self._seal(tx, user_id, f"bookings/{code}", words)
-        await on(tx).execute(SQL["rate_booking"], {"user_id": user_id, "code": code, "rating": rating, "words": sealed})
+        await connection_of(tx).execute(SQL["rate_booking"], {"user_id": user_id, "code": code, "rating": rating, "words": sealed})
         return await self.get(tx, user_id, code)
 
     async def _booking(self, tx: Transaction, user_id: UUID, row: Sequence[Any]) -> Booking:
@@ -93,7 +93,7 @@ class PostgresBookings(Sealed):
         return Booking(code=code, venue=venue, at=local, party_size=party_size, state=BookingState(state), rating=rating, **words)
 
 
-class PostgresReminders(Sealed):
+class PostgresReminders(SealedStore):
     """The port Reminders."""
 
     async def add(self, tx: Transaction, user_id: UUID, turn_id: UUID, at: datetime, text: str) -> Reminder:
@@ -103,7 +103,7 @@ class PostgresReminders(Sealed):
 
     async def take_due(self, tx: Transaction, now: datetime, *, limit: int = 100) -> Sequence[Reminder]:
         due = []
-        for user_id, code, turn_id, at, sealed in await rows(tx, "due_reminders", {"now": now, "limit": limit}):
+        for user_id, code, turn_id, at, sealed in await fetch_rows(tx, "due_reminders", {"now": now, "limit": limit}):
             try:
                 words = await self._open(tx, user_id, f"reminders/{code}", sealed)
             except UserErased:
@@ -116,40 +116,40 @@ class PostgresReminders(Sealed):
         return sorted(due, key=lambda reminder: (reminder.at, reminder.code))
 
 
-class PostgresWatchers:
+class PostgresPriceWatchers:
     """The port Watchers. There are no words in them, so nothing is sealed."""
 
     async def add(self, tx: Transaction, user_id: UUID, turn_id: UUID, product_id: str, target: float) -> PriceWatcher:
         row = {"user_id": user_id, "turn_id": turn_id, "product_id": product_id, "target": target}
-        found = await rows(tx, "product", row)
+        found = await fetch_rows(tx, "product", row)
         if not found:
             raise NotFound(f"there is no product {product_id}")
-        await on(tx).execute(SQL["end_watcher"], row)
+        await connection_of(tx).execute(SQL["end_watcher"], row)
 
         async def add(code: str) -> bool:
-            return bool(await rows(tx, "add_watcher", {**row, "code": code}))
+            return bool(await fetch_rows(tx, "add_watcher", {**row, "code": code}))
 
-        code = await with_new_code(add)
+        code = await add_with_new_code(add)
         return PriceWatcher(code=code, user_id=user_id, turn_id=turn_id, product=as_product(found[0]), target=target)
 
     async def take_due(self, tx: Transaction, *, limit: int = 100) -> Sequence[PriceWatcher]:
         return [
             PriceWatcher(user_id=user_id, code=code, turn_id=turn_id, target=float(target), product=as_product(product))
-            for user_id, code, turn_id, target, *product in await rows(tx, "due_watchers", {"limit": limit})
+            for user_id, code, turn_id, target, *product in await fetch_rows(tx, "due_watchers", {"limit": limit})
         ]
 
 
-class PostgresNutrition(Sealed):
+class PostgresNutrition(SealedStore):
     """The port Nutrition."""
 
     async def put(self, tx: Transaction, foods: Sequence[Food]) -> int:
-        return await put(tx, "put_food", [food_row(food) for food in foods])
+        return await put_rows(tx, "put_food", [food_row(food) for food in foods])
 
     async def find(self, tx: Transaction, name: str) -> Food | None:
         folded = fold(name)
         found = await shelf_rows(tx, "food_named", {"names": [folded, singular(folded)]})
         if not found:
-            words = [singular(word) for word in WORD.findall(folded)]
+            words = [singular(word) for word in WORD_PATTERN.findall(folded)]
             padded = f" {' '.join(words)} "
             found = await shelf_rows(tx, "food_like", {"padded": padded, "words": words, "count": len(words)})
         return as_food(found[0]) if found else None
@@ -158,18 +158,18 @@ class PostgresNutrition(Sealed):
         for portion in portions:
             plain = {**asdict(portion), "at": portion.at.isoformat()}
             sealed = await self._seal(tx, user_id, "meals", plain)
-            await on(tx).execute(SQL["log_meal"], {"user_id": user_id, "at": portion.at, "eaten": sealed})
+            await connection_of(tx).execute(SQL["log_meal"], {"user_id": user_id, "at": portion.at, "eaten": sealed})
 
     async def meal_items(self, tx: Transaction, user_id: UUID, since: datetime, until: datetime) -> Sequence[MealItem]:
-        found = await rows(tx, "meals", {"user_id": user_id, "since": since, "until": until})
+        found = await fetch_rows(tx, "meals", {"user_id": user_id, "since": since, "until": until})
         opened = [await self._open(tx, user_id, "meals", sealed) for [sealed] in found]
         return [MealItem(**{**plain, "at": datetime.fromisoformat(plain["at"])}) for plain in opened]
 
     async def count(self, tx: Transaction) -> int:
-        return await counted(tx, "count_foods")
+        return await count_rows(tx, "count_foods")
 
 
-class PostgresOrders(Sealed):
+class PostgresOrders(SealedStore):
     """The port Orders."""
 
     async def add(
@@ -189,7 +189,7 @@ class PostgresOrders(Sealed):
         return await self.get(tx, user_id, code)
 
     async def get(self, tx: Transaction, user_id: UUID, code: str) -> Order:
-        found = await rows(tx, "get_order", {"user_id": user_id, "code": code})
+        found = await fetch_rows(tx, "get_order", {"user_id": user_id, "code": code})
         if not found:
             raise NotFound(f"there is no order {code}")
         code, kind, provider, reference, price, currency, sealed = found[0]
@@ -199,8 +199,8 @@ class PostgresOrders(Sealed):
         )
 
 
-async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
-    return await (await on(tx).execute(SQL[query], values)).fetchall()
+async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
+    return await (await connection_of(tx).execute(SQL[query], values)).fetchall()
 
 
 def singular(word: str) -> str:
@@ -214,7 +214,7 @@ def singular(word: str) -> str:
 def food_row(food: Food) -> dict[str, Any]:
     names = list(dict.fromkeys([fold(food.name), *map(fold, food.also)]))
     names += [each for each in map(singular, names) if each not in names]
-    words = [singular(word) for word in WORD.findall(" ".join(names))]
+    words = [singular(word) for word in WORD_PATTERN.findall(" ".join(names))]
     return {**asdict(food), "also": list(food.also), "names": names, "words": " ".join(words)}
 
 

@@ -11,7 +11,7 @@ from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError, ResponseError
 
-from hermes.stores.redis.batch import MOST, Asked, Batch
+from hermes.stores.redis.script_batch import MAX_SCRIPTS, ScriptBatch, ScriptCall
 
 ADD = "return redis.call('INCRBY', KEYS[1], ARGV[1])"
 
@@ -20,11 +20,11 @@ class House:
     """A batch, a script, and how many trips were made."""
 
     def __init__(self, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.redis, self.batch, self.trips = redis, Batch(redis), 0
+        self.redis, self.batch, self.trips = redis, ScriptBatch(redis), 0
         self.add: AsyncScript = redis.register_script(ADD)
         inner = self.batch._there_and_back
 
-        async def counted(taken: Sequence[Asked]) -> list[Any]:
+        async def counted(taken: Sequence[ScriptCall]) -> list[Any]:
             self.trips += 1
             return await inner(taken)
 
@@ -72,7 +72,7 @@ async def test_under_load_trips_take_along_what_waits(house: House) -> None:
 
 
 async def test_no_trip_is_larger_than_it_may_be(house: House) -> None:
-    assert sorted(await asyncio.gather(*(house.run("n") for _ in range(3 * MOST)))) == list(range(1, 3 * MOST + 1))  # type: ignore[type-var]
+    assert sorted(await asyncio.gather(*(house.run("n") for _ in range(3 * MAX_SCRIPTS)))) == list(range(1, 3 * MAX_SCRIPTS + 1))  # type: ignore[type-var]
     assert house.trips >= 3
 
 
@@ -87,7 +87,7 @@ async def test_whoever_leaves_while_waiting_harms_nobody(house: House) -> None:
 
 
 async def test_a_connection_that_fails_is_told_to_all_and_the_next_trip_is_a_new_one(house: House, redis_url: str) -> None:
-    batch = Batch(Redis.from_url("redis://127.0.0.1:1", socket_connect_timeout=0.2))
+    batch = ScriptBatch(Redis.from_url("redis://127.0.0.1:1", socket_connect_timeout=0.2))
     replies = await asyncio.gather(*(batch.run(house.add, ["n"], [1]) for _ in range(3)), return_exceptions=True)
     assert all(isinstance(reply, RedisError | OSError) for reply in replies)
     assert await house.run("n") == 1
@@ -95,7 +95,7 @@ async def test_a_connection_that_fails_is_told_to_all_and_the_next_trip_is_a_new
 
 async def test_a_trip_that_was_given_up_gives_nobody_the_answer_of_another(redis_url: str) -> None:
     async with Redis.from_url(redis_url) as operator, Redis.from_url(redis_url, socket_timeout=0.2, retry=Retry(NoBackoff(), 0)) as redis:
-        add, batch = redis.register_script(ADD), Batch(redis)
+        add, batch = redis.register_script(ADD), ScriptBatch(redis)
         assert await batch.run(add, ["n"], [1]) == 1
         await operator.client_pause(700)  # everybody is answered late
         replies = await asyncio.gather(*(batch.run(add, ["n"], [1]) for _ in range(2)), return_exceptions=True)

@@ -12,14 +12,14 @@ from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
 from hermes.router.signup import check_language
-from hermes.stores.memory.ledger import MemoryCredits
+from hermes.testing.memory.credits import MemoryCredits
 from hermes.turn import Platform
 
-SIGNED_UP = frozenset({UserState.INVITED, UserState.ACTIVE})
+SIGNUP_STATES = frozenset({UserState.INVITED, UserState.ACTIVE})
 
 
 @dataclass(slots=True)
-class MemoryPeople:
+class MemoryUsers:
     """The port People. Nothing is sealed here, and nothing is kept of a user but who they are and where they write from."""
 
     credits: MemoryCredits = field(default_factory=MemoryCredits)
@@ -38,7 +38,7 @@ class MemoryPeople:
         return user, known is None
 
     async def create(self, _: Transaction, newcomer: NewUser) -> User:
-        if newcomer.state not in SIGNED_UP:
+        if newcomer.state not in SIGNUP_STATES:
             raise ValueError(f"who signs up is invited or active, not {newcomer.state}")
         check_language(newcomer.language)
         return self.users.get(newcomer.id) or self._add(newcomer)

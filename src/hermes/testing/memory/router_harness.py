@@ -24,9 +24,9 @@ from hermes.ports.transactions import Transaction
 from hermes.ports.users import User, UserState
 from hermes.router.outbox_delivery import OutboxDelivery
 from hermes.router.services import Links, Services
-from hermes.stores.memory.ledger import MemoryCredits
-from hermes.stores.memory.sessions import MemoryGraphs, MemoryHistories, MemorySessions
-from hermes.stores.memory.turns import MemoryInbox, MemoryInteractions, MemoryJournal, MemoryOutbox, MemoryTransactions
+from hermes.testing.memory.credits import MemoryCredits
+from hermes.testing.memory.sessions import MemoryGraphs, MemoryHistories, MemorySessions
+from hermes.testing.memory.turn_records import MemoryInbox, MemoryInteractions, MemoryJournal, MemoryOutbox, MemoryTransactions
 from hermes.turn import Envelope, MessageEvent, Platform
 
 
@@ -35,7 +35,7 @@ def new_user() -> User:
 
 
 @dataclass(slots=True)
-class MemoryHouse:
+class RouterHarness:
     """Every service of the router, in memory; models, souls, tools and images are handed in."""
 
     models: Models
@@ -52,7 +52,7 @@ class MemoryHouse:
     interactions: MemoryInteractions = field(default_factory=MemoryInteractions)
     outbox: MemoryOutbox = field(default_factory=MemoryOutbox)
     sessions: MemorySessions = field(init=False)
-    meter: TurnNumbers = field(default_factory=lambda: TurnNumbers())  # noqa: PLW0108  # it stands below
+    meter: MemoryTurnMeter = field(default_factory=lambda: MemoryTurnMeter())  # noqa: PLW0108  # it stands below
     learnt_from: list[UUID] = field(default_factory=list)
     conversation_id: UUID = field(default_factory=uuid4)
 
@@ -77,15 +77,15 @@ class MemoryHouse:
             graphs=self.graphs,
             journal=cast("Any", self.journal),
             interactions=self.interactions,
-            outbox_delivery=OutboxDelivery(transactions, outbox, cast("AnswerSignals", Silence()), senders={}),
+            outbox_delivery=OutboxDelivery(transactions, outbox, cast("AnswerSignals", SilentNotifier()), senders={}),
             souls=self.souls,
             images=self.images,
             tools=self.tools,
             models=self.models,
-            alerts=cast("Any", Silence()),
-            clock=Now(),
+            alerts=cast("Any", SilentNotifier()),
+            clock=WallClock(),
             agent_on=lambda _: Agent(name="hermes"),
-            languages=Steady(),
+            languages=FixedLanguages(),
             meter=self.meter,
             learn=self._learn,
             links=self.links,
@@ -105,7 +105,7 @@ def claim_for(user: User, conversation_id: UUID, text: str, **event: Any) -> Cla
 class OneUser:
     """Of the port People what a turn needs: the one user there is."""
 
-    house: MemoryHouse
+    house: RouterHarness
 
     async def get(self, _: Transaction, user_id: UUID) -> User:
         if user_id != self.house.user.id:
@@ -114,7 +114,7 @@ class OneUser:
 
 
 @dataclass(slots=True)
-class TurnNumbers:
+class MemoryTurnMeter:
     """The port TurnMeter."""
 
     steps: list[str] = field(default_factory=list)
@@ -127,7 +127,7 @@ class TurnNumbers:
         self.turns.append((outcome, intent))
 
 
-class Steady:
+class FixedLanguages:
     """The port Languages: everybody keeps to their own."""
 
     def of(self, user: User, _: str) -> str:
@@ -140,14 +140,14 @@ class Steady:
         return
 
 
-class Now:
+class WallClock:
     """The port Clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
 
 
-class Silence:
+class SilentNotifier:
     """Nobody is told."""
 
     async def announce(self, *_: object) -> None:

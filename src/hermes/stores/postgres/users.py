@@ -11,14 +11,14 @@ from hermes.ports.errors import NotFound, UserErased
 from hermes.ports.transactions import Transaction
 from hermes.ports.users import ChannelBusy, ChannelTaken, LinkResult, NewUser, User, UserChannel, UserDataCounts, UserState
 from hermes.router.signup import check_language
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.queries import load_queries
 from hermes.turn import Platform
 
-SQL = load("people")
-SIGNED_UP = frozenset({UserState.INVITED, UserState.ACTIVE})
-FORGETTING = (
+SQL = load_queries("people")
+SIGNUP_STATES = frozenset({UserState.INVITED, UserState.ACTIVE})
+FORGET_QUERIES = (
     # After `hold`. Conversations before what lies below them, as everywhere; and their user behind all of it, as the end of a turn has it.
     "forget_channels",
     "forget_conversations",
@@ -31,7 +31,7 @@ FORGETTING = (
     "forget",
     "forget_referrals",
 )
-LEAVING = (
+LEAVE_QUERIES = (
     "leave_channels",
     "leave_facts",
     "leave_errands",
@@ -42,7 +42,7 @@ LEAVING = (
 )
 
 
-class PostgresPeople:
+class PostgresUsers:
     """The port People. Newcomers are met under a lock of their own address, so that two first messages make one user."""
 
     def __init__(self, keyring: Keyring) -> None:
@@ -53,28 +53,30 @@ class PostgresPeople:
     ) -> tuple[User, bool]:
         user, is_new = await self._meet(tx, account, platform, (sender_id, alias) if alias else (sender_id,), state)
         if alias is not None:
-            await on(tx).execute(SQL["also_known_as"], {**address_of(UserChannel(account, platform, alias)), "user_id": user.id})
+            await connection_of(tx).execute(
+                SQL["also_known_as"], {**channel_columns(UserChannel(account, platform, alias)), "user_id": user.id}
+            )
         return user, is_new
 
     async def _meet(self, tx: Transaction, account: str, platform: Platform, names: Sequence[str], state: UserState) -> tuple[User, bool]:
-        address = address_of(UserChannel(account, platform, names[0]))
+        address = channel_columns(UserChannel(account, platform, names[0]))
         known = await self._user(tx, "find_by_channel", address)
         if known is not None:
             return known, False
         for name in sorted(names):  # in one order, so that nobody waits for somebody who waits for them
-            await on(tx).execute(SQL["lock_newcomer"], address_of(UserChannel(account, platform, name)))
+            await connection_of(tx).execute(SQL["lock_newcomer"], channel_columns(UserChannel(account, platform, name)))
         for name in names:
-            known = await self._user(tx, "find_by_channel", address_of(UserChannel(account, platform, name)))
+            known = await self._user(tx, "find_by_channel", channel_columns(UserChannel(account, platform, name)))
             if known is not None:
-                await on(tx).execute(SQL["also_known_as"], {**address, "user_id": known.id})
+                await connection_of(tx).execute(SQL["also_known_as"], {**address, "user_id": known.id})
                 return known, False
-        await on(tx).execute(SQL["add_account"], address)
+        await connection_of(tx).execute(SQL["add_account"], address)
         user = await self._add(tx, {"id": uuid4(), "state": state, "tier": "free", "language": None})
-        await on(tx).execute(SQL["add_channel"], {**address, "user_id": user.id})
+        await connection_of(tx).execute(SQL["add_channel"], {**address, "user_id": user.id})
         return user, True
 
     async def create(self, tx: Transaction, newcomer: NewUser) -> User:
-        if newcomer.state not in SIGNED_UP:
+        if newcomer.state not in SIGNUP_STATES:
             raise ValueError(f"who signs up is invited or active, not {newcomer.state}")
         row = {"id": newcomer.id, "state": newcomer.state, "tier": newcomer.tier, "language": check_language(newcomer.language)}
         return await self._add(tx, row)
@@ -86,45 +88,45 @@ class PostgresPeople:
         return user
 
     async def find(self, tx: Transaction, channel: UserChannel) -> User | None:
-        return await self._user(tx, "find", address_of(channel))
+        return await self._user(tx, "find", channel_columns(channel))
 
     async def by_code(self, tx: Transaction, referral_code: str) -> User | None:
         return await self._user(tx, "by_code", {"referral_code": referral_code})
 
     async def between(self, tx: Transaction, first: UUID, last: UUID, *, limit: int = 3) -> Sequence[User]:
-        return [as_user(row) for row in await rows(tx, "between", {"first": first, "last": last, "limit": limit})]
+        return [as_user(row) for row in await fetch_rows(tx, "between", {"first": first, "last": last, "limit": limit})]
 
     async def list(self, tx: Transaction, *, state: UserState | None = None, limit: int = 100) -> Sequence[User]:
         query = "list" if state is None else "list_in_state"
-        return [as_user(row) for row in await rows(tx, query, {"state": state, "limit": limit})]
+        return [as_user(row) for row in await fetch_rows(tx, query, {"state": state, "limit": limit})]
 
     async def channels(self, tx: Transaction, user_ids: Sequence[UUID]) -> Mapping[UUID, Sequence[UserChannel]]:
         found: dict[UUID, list[UserChannel]] = {}
-        for user_id, account, platform, sender_id in await rows(tx, "channels", {"user_ids": [*user_ids]}):
+        for user_id, account, platform, sender_id in await fetch_rows(tx, "channels", {"user_ids": [*user_ids]}):
             found.setdefault(user_id, []).append(UserChannel(account, Platform(platform), sender_id))
         return found
 
     async def link(self, tx: Transaction, user_id: UUID, channel: UserChannel) -> LinkResult:
         await self._refuse_deleted(tx, user_id)
-        address = {**address_of(channel), "user_id": user_id}
-        await on(tx).execute(SQL["lock_newcomer"], address)
-        held = await rows(tx, "lock_channel", address)
+        address = {**channel_columns(channel), "user_id": user_id}
+        await connection_of(tx).execute(SQL["lock_newcomer"], address)
+        held = await fetch_rows(tx, "lock_channel", address)
         if not held:
-            await on(tx).execute(SQL["add_account"], address)
-            await on(tx).execute(SQL["link_channel"], address)
+            await connection_of(tx).execute(SQL["add_account"], address)
+            await connection_of(tx).execute(SQL["link_channel"], address)
             return LinkResult(is_new=True)
         [[holder]] = held
         if holder == user_id:
             return LinkResult(is_new=False)
         # A statement of its own: what was committed while we waited for the channel counts too.
-        [[state, is_paid, is_waiting, count]] = await rows(tx, "holder", {"holder": holder})
+        [[state, is_paid, is_waiting, count]] = await fetch_rows(tx, "holder", {"holder": holder})
         if state != UserState.STRANGER:
             raise ChannelTaken(f"{channel} is the channel of another user, {holder}")
         if is_paid:
             raise ChannelTaken(f"{channel} is the channel of a stranger who has an account of credits; activate that one, {holder}")
         if is_waiting:
             raise ChannelBusy(f"a message from {channel} waits for its answer; link it when that was given")
-        await on(tx).execute(SQL["move_channel"], address)
+        await connection_of(tx).execute(SQL["move_channel"], address)
         if count > 1:
             return LinkResult(is_new=True)
         await self.forget(tx, holder)
@@ -147,27 +149,27 @@ class PostgresPeople:
         await self._changes(tx, "allow_training", {"user_id": user_id, "trains": trains})
 
     async def kept(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> UserDataCounts:
-        [counts] = await rows(tx, "kept" if account is None else "kept_in", {"user_id": user_id, "account": account})
+        [counts] = await fetch_rows(tx, "kept" if account is None else "kept_in", {"user_id": user_id, "account": account})
         names = ("facts", "conversations", "messages", "bookings", "reminders", "price_watchers", "meals", "orders")
         return UserDataCounts(**dict(zip(names, counts, strict=True)))
 
     async def hold(self, tx: Transaction, user_id: UUID, *, account: str | None = None) -> None:
         # Channels before conversations, as whoever takes a message in.
         for query in ("hold_channels", "fence"):
-            await on(tx).execute(SQL[query], {"user_id": user_id, "account": account})
+            await connection_of(tx).execute(SQL[query], {"user_id": user_id, "account": account})
 
     async def forget(self, tx: Transaction, user_id: UUID) -> None:
         await self.get(tx, user_id)
         await self.hold(tx, user_id)
         await self._keyring.discard(tx, user_id)
-        for query in FORGETTING:
-            await on(tx).execute(SQL[query], {"user_id": user_id, "account": None})
+        for query in FORGET_QUERIES:
+            await connection_of(tx).execute(SQL[query], {"user_id": user_id, "account": None})
 
     async def leave(self, tx: Transaction, user_id: UUID, account: str) -> None:
         await self.get(tx, user_id)
         await self.hold(tx, user_id, account=account)
-        for query in LEAVING:
-            await on(tx).execute(SQL[query], {"user_id": user_id, "account": account})
+        for query in LEAVE_QUERIES:
+            await connection_of(tx).execute(SQL[query], {"user_id": user_id, "account": account})
 
     async def _add(self, tx: Transaction, row: dict[str, Any]) -> User:
         """Add a user with a key, or find the one who has that id."""
@@ -178,12 +180,12 @@ class PostgresPeople:
         return user
 
     async def _user(self, tx: Transaction, query: str, wanted: dict[str, Any]) -> User | None:
-        row = await (await on(tx).execute(SQL[query], wanted)).fetchone()
+        row = await (await connection_of(tx).execute(SQL[query], wanted)).fetchone()
         return None if row is None else as_user(row)
 
     async def _changes(self, tx: Transaction, query: str, values: dict[str, Any]) -> bool:
         """Run an update of one user; whether it changed them. Raises NotThere and Forgotten."""
-        if await rows(tx, query, values):
+        if await fetch_rows(tx, query, values):
             return True
         await self._refuse_deleted(tx, values["user_id"])
         return False
@@ -193,11 +195,11 @@ class PostgresPeople:
             raise UserErased
 
 
-async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
-    return await (await on(tx).execute(SQL[query], values)).fetchall()
+async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
+    return await (await connection_of(tx).execute(SQL[query], values)).fetchall()
 
 
-def address_of(channel: UserChannel) -> dict[str, str]:
+def channel_columns(channel: UserChannel) -> dict[str, str]:
     """A channel's columns, and the name of the lock under which it begins."""
     return {
         "account": channel.account,

@@ -17,21 +17,21 @@ from hermes.ports.errors import StoreUnavailable, UserErased
 from hermes.ports.souls import CachedSoul
 from hermes.ports.transactions import Transactions
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.seal import SealError, Tokens
+from hermes.stores.seal import FernetCipher, SealError
 
 log = structlog.get_logger()
 
-DOWN = (RedisError, OSError, TimeoutError)
-UNREADABLE = (*DOWN, UserErased, StoreUnavailable, SealError)
+REDIS_ERRORS = (RedisError, OSError, TimeoutError)
+CACHE_ERRORS = (*REDIS_ERRORS, UserErased, StoreUnavailable, SealError)
 NO_MARK = b"-"
 
 
-class RedisBases:
+class RedisSoulCache:
     """The port Bases. `redis` gives bytes, has short timeouts and repeats nothing by itself."""
 
     def __init__(self, redis: Redis, transactions: Transactions, keyring: Keyring, *, ttl_s: int = 3_600) -> None:
         self._redis, self._transactions, self._keyring, self._ttl_s = redis, transactions, keyring, ttl_s
-        self._put = redis.register_script(PUT)
+        self._put = redis.register_script(PUT_SCRIPT)
 
     @property
     def ttl_s(self) -> int:
@@ -40,10 +40,10 @@ class RedisBases:
     async def get(self, user_id: UUID) -> CachedSoul:
         mark: bytes | None = None
         try:
-            found: list[Any] = await self._redis.mget(base_of(user_id), mark_of(user_id))
+            found: list[Any] = await self._redis.mget(base_key(user_id), mark_key(user_id))
             token, mark = found[0], found[1] or NO_MARK
             return CachedSoul(None if token is None else (await self._tokens(user_id)).decode(token), mark)
-        except UNREADABLE as error:
+        except CACHE_ERRORS as error:
             log.info("soul_not_read", user_id=str(user_id), error=type(error).__name__)
             return CachedSoul(None, mark)
 
@@ -52,21 +52,21 @@ class RedisBases:
             return
         try:
             token = (await self._tokens(user_id)).encode(value)
-            await self._put(keys=[base_of(user_id), mark_of(user_id)], args=[token, mark, NO_MARK, self._ttl_s])
-        except UNREADABLE as error:
+            await self._put(keys=[base_key(user_id), mark_key(user_id)], args=[token, mark, NO_MARK, self._ttl_s])
+        except CACHE_ERRORS as error:
             log.info("soul_not_cached", user_id=str(user_id), error=type(error).__name__)
 
     async def drop(self, user_id: UUID) -> None:
         try:
             async with self._redis.pipeline(transaction=True) as pipe:
                 # Kept longer than any base that may be under way now.
-                pipe.set(mark_of(user_id), secrets.token_hex(8), ex=self._ttl_s)
-                pipe.delete(base_of(user_id))
+                pipe.set(mark_key(user_id), secrets.token_hex(8), ex=self._ttl_s)
+                pipe.delete(base_key(user_id))
                 await pipe.execute()
-        except DOWN as error:
+        except REDIS_ERRORS as error:
             raise StoreUnavailable(f"Redis cannot be used: {type(error).__name__}") from error
 
-    async def _tokens(self, user_id: UUID) -> Tokens:
+    async def _tokens(self, user_id: UUID) -> FernetCipher:
         known = self._keyring.known(user_id)
         if known is None:
             async with self._transactions.begin() as tx:
@@ -74,7 +74,7 @@ class RedisBases:
         return known.history(f"soul/{user_id}")
 
 
-PUT = """
+PUT_SCRIPT = """
 if (redis.call('GET', KEYS[2]) or ARGV[3]) == ARGV[2] then
     redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[4])
 end
@@ -82,9 +82,9 @@ end
 """Puts a base whose mark is still the one that was seen."""
 
 
-def base_of(user_id: UUID) -> str:
+def base_key(user_id: UUID) -> str:
     return f"soul:{user_id}:base"
 
 
-def mark_of(user_id: UUID) -> str:
+def mark_key(user_id: UUID) -> str:
     return f"soul:{user_id}:mark"

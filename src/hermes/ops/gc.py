@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 
 
-def set_aside() -> None:
+def collect_and_freeze() -> None:
     """Clean up once, and keep what is left out of every later collection. For a process that has just finished starting."""
     gc.collect()
     gc.freeze()

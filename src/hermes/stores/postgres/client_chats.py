@@ -15,40 +15,40 @@ from hermes.ports.client_chats import ChatFingerprint, ChatMatch
 from hermes.ports.graphs import GraphEntry
 from hermes.ports.model_calls import ModelCall
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.calls import SQL as CALLS
-from hermes.stores.postgres.calls import as_row
-from hermes.stores.postgres.database import Database, on
-from hermes.stores.postgres.graph_rows import Kind, Vault
+from hermes.stores.postgres.database import Database, connection_of
+from hermes.stores.postgres.graph_rows import BodyKind, SessionCipher
 from hermes.stores.postgres.graphs import SQL as GRAPHS
-from hermes.stores.postgres.graphs import appended_row
+from hermes.stores.postgres.graphs import append_row
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.model_calls import SQL as CALLS
+from hermes.stores.postgres.model_calls import as_row
+from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys
 
-SQL = load("chats")
-FIND = SQL["look"] + b" for no key update of sessions"
+SQL = load_queries("chats")
+FIND_AND_LOCK = SQL["look"] + b" for no key update of sessions"
 """The same, and nobody else writes in it until the transaction ends."""
-REST = (
+ADD_REST = (
     GRAPHS["appended"].removesuffix(b"select live from moved")
     + SQL["noted"]
     + b", called as ("
     + CALLS["add"]
     + b") select live from moved"
 )
-ADD = GRAPHS["append"] + REST
-ADD_FIRST = SQL["add_first"] + REST
+ADD = GRAPHS["append"] + ADD_REST
+ADD_FIRST = SQL["add_first"] + ADD_REST
 """A sample with all that belongs to it, in one statement: its messages, itself, its mark and its call."""
 DIGEST_BYTES = 16
 
 
-class PostgresChats:
+class PostgresClientChats:
     """The port Chats. A digest is stored only after it was keyed, so the database tells nobody what was said."""
 
     def __init__(self, database: Database, keyring: Keyring) -> None:
         self._database, self._keyring = database, keyring
 
     async def find(self, tx: Transaction, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
-        return await self._find(tx, FIND, user_id, marks)
+        return await self._find(tx, FIND_AND_LOCK, user_id, marks)
 
     async def look(self, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
         async with self._database.once() as tx:
@@ -59,37 +59,37 @@ class PostgresChats:
     ) -> UUID | None:
         async with self._database.once() as tx:
             keys = await self._keyring.of(tx, user_id)
-            place = new_chat(keys) if found is None else found
-            row = appended_row(place.session_id, place.head, continue_graph(place.head, 0), entries, keys)
+            place = new_client_chat(keys) if found is None else found
+            row = append_row(place.session_id, place.head, continue_graph(place.head, 0), entries, keys)
             if row is None:
                 return None
-            noted = digests(mark, keyed_by(keys)) if mark is not None else NOTHING_SAID
+            noted = fingerprint_columns(mark, make_digester(keys)) if mark is not None else NO_FINGERPRINT
             whose = {"user_id": user_id, "account_id": call.account_id}
             values = {**as_row(replace(call, session_id=place.session_id, user_id=user_id)), **whose, **row, **noted}
-            if isinstance(place, NewChat):
+            if isinstance(place, NewClientChat):
                 values |= {"channel_id": f"{user_id}/{place.session_id}", "seed": place.seed}
-            query = ADD_FIRST if isinstance(place, NewChat) else ADD
-            is_written = await (await on(tx).execute(query, values)).fetchone() is not None
+            query = ADD_FIRST if isinstance(place, NewClientChat) else ADD
+            is_written = await (await connection_of(tx).execute(query, values)).fetchone() is not None
         if is_written:
             self._keyring.note_owner(place.session_id, user_id)
         return place.session_id if is_written else None
 
     async def _find(self, tx: Transaction, query: bytes, user_id: UUID, marks: Sequence[ChatFingerprint]) -> ChatMatch | None:
-        keyed = keyed_by(await self._keyring.of(tx, user_id))
+        keyed = make_digester(await self._keyring.of(tx, user_id))
         if not marks:
             return None
         by_list = {keyed(mark.shown): mark for mark in marks}
         wanted = {"user_id": user_id, "shown": list(by_list), "echo": [keyed(mark.echo) for mark in marks]}
-        row = await (await on(tx).execute(query, wanted)).fetchone()
+        row = await (await connection_of(tx).execute(query, wanted)).fetchone()
         if row is None:
             return None
         session_id, head, known_head, length, shown, whole, _, is_list = row
         self._keyring.note_owner(session_id, user_id)
         mark = by_list.get(shown) if is_list and known_head == head else None
-        return found(session_id, head, mark if mark and mark.length == length else None, whole, keyed)
+        return match_chat(session_id, head, mark if mark and mark.length == length else None, whole, keyed)
 
     async def get(self, tx: Transaction, user_id: UUID, session_id: UUID, marks: Sequence[ChatFingerprint] = ()) -> ChatMatch | None:
-        row = await (await on(tx).execute(SQL["get"], {"user_id": user_id, "session_id": session_id})).fetchone()
+        row = await (await connection_of(tx).execute(SQL["get"], {"user_id": user_id, "session_id": session_id})).fetchone()
         return None if row is None else await self._stand(tx, user_id, row, marks)
 
     async def named(self, tx: Transaction, account: str, user_id: UUID, name: str, marks: Sequence[ChatFingerprint]) -> ChatMatch:
@@ -98,8 +98,8 @@ class PostgresChats:
                 return by_id
         channel_id = f"{user_id}/named/{name}"
         wanted = {"account": account, "channel_id": channel_id}
-        await on(tx).execute(SQL["lock_name"], wanted)  # of two first requests one begins it
-        row = await (await on(tx).execute(SQL["named"], wanted)).fetchone()
+        await connection_of(tx).execute(SQL["lock_name"], wanted)  # of two first requests one begins it
+        row = await (await connection_of(tx).execute(SQL["named"], wanted)).fetchone()
         if row is None:
             return await self._begin(tx, account, user_id, uuid4(), channel_id)
         return await self._stand(tx, user_id, row, marks)
@@ -109,32 +109,32 @@ class PostgresChats:
         return await self._begin(tx, account, user_id, session_id, f"{user_id}/{session_id}")
 
     async def note(self, tx: Transaction, user_id: UUID, session_id: UUID, head: str | None, mark: ChatFingerprint) -> None:
-        noted = digests(mark, keyed_by(await self._keyring.of(tx, user_id)))
-        await on(tx).execute(SQL["note"], {"user_id": user_id, "session_id": session_id, "head": head, **noted})
+        noted = fingerprint_columns(mark, make_digester(await self._keyring.of(tx, user_id)))
+        await connection_of(tx).execute(SQL["note"], {"user_id": user_id, "session_id": session_id, "head": head, **noted})
 
     async def drop_empty(self, tx: Transaction, user_id: UUID, session_id: UUID) -> None:
-        await on(tx).execute(SQL["drop_empty"], {"user_id": user_id, "session_id": session_id})
+        await connection_of(tx).execute(SQL["drop_empty"], {"user_id": user_id, "session_id": session_id})
 
     async def _stand(self, tx: Transaction, user_id: UUID, row: tuple[UUID, str], marks: Sequence[ChatFingerprint]) -> ChatMatch:
         """Whether the chat stands where the request shows it."""
-        keyed = keyed_by(await self._keyring.of(tx, user_id))
+        keyed = make_digester(await self._keyring.of(tx, user_id))
         session_id, head = row
         by_list = {keyed(mark.shown): mark for mark in marks}
         if not by_list:
             return ChatMatch(session_id, head)
         at = {"session_id": session_id, "head": head, "shown": list(by_list)}
-        stood = await (await on(tx).execute(SQL["stood"], at)).fetchone()
-        return ChatMatch(session_id, head) if stood is None else found(session_id, head, by_list[stood[0]], stood[1], keyed)
+        stood = await (await connection_of(tx).execute(SQL["stood"], at)).fetchone()
+        return ChatMatch(session_id, head) if stood is None else match_chat(session_id, head, by_list[stood[0]], stood[1], keyed)
 
     async def _begin(self, tx: Transaction, account: str, user_id: UUID, session_id: UUID, channel_id: str) -> ChatMatch:
-        begun = new_chat(await self._keyring.of(tx, user_id), session_id)
+        begun = new_client_chat(await self._keyring.of(tx, user_id), session_id)
         row = {"account": account, "channel_id": channel_id, "user_id": user_id, **begun._asdict()}
-        await on(tx).execute(SQL["begin"], row)
+        await connection_of(tx).execute(SQL["begin"], row)
         self._keyring.note_owner(session_id, user_id)
         return ChatMatch(session_id, begun.head, is_new=True)
 
 
-class NewChat(NamedTuple):
+class NewClientChat(NamedTuple):
     """A chat that is to begin: its id, its sealed seed, and the head of its empty list."""
 
     session_id: UUID
@@ -142,25 +142,25 @@ class NewChat(NamedTuple):
     head: str
 
 
-def new_chat(keys: DataKeys, session_id: UUID | None = None) -> NewChat:
+def new_client_chat(keys: DataKeys, session_id: UUID | None = None) -> NewClientChat:
     session_id, seed = session_id or uuid4(), os.urandom(16).hex()
-    return NewChat(session_id, Vault(keys, session_id).seal(Kind.SEED, seed.encode()), root_id(seed).hex())
+    return NewClientChat(session_id, SessionCipher(keys, session_id).seal(BodyKind.SEED, seed.encode()), root_id(seed).hex())
 
 
-NOTHING_SAID = {"length": None, "shown": b"", "whole": b"", "echo": b""}
+NO_FINGERPRINT = {"length": None, "shown": b"", "whole": b"", "echo": b""}
 
 
-def digests(mark: ChatFingerprint, keyed: Callable[[bytes], bytes]) -> dict[str, Any]:
+def fingerprint_columns(mark: ChatFingerprint, keyed: Callable[[bytes], bytes]) -> dict[str, Any]:
     """A mark as it is stored."""
     return {"length": mark.length, "shown": keyed(mark.shown), "whole": keyed(mark.whole), "echo": keyed(mark.echo)}
 
 
-def keyed_by(keys: DataKeys) -> Callable[[bytes], bytes]:
+def make_digester(keys: DataKeys) -> Callable[[bytes], bytes]:
     """How one user's digests are written."""
     return lambda digest: keys.digest("door", digest)[:DIGEST_BYTES]
 
 
-def found(session_id: UUID, head: str, mark: ChatFingerprint | None, whole: bytes, keyed: Callable[[bytes], bytes]) -> ChatMatch:
+def match_chat(session_id: UUID, head: str, mark: ChatFingerprint | None, whole: bytes, keyed: Callable[[bytes], bytes]) -> ChatMatch:
     """The chat, with the mark up to which the client shows its list exactly: with all of its reasoning, or with none."""
     if mark is None:
         return ChatMatch(session_id, head)

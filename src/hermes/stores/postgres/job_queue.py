@@ -25,20 +25,20 @@ from procrastinate.worker import Worker
 from hermes.ports.errors import ClaimLost, StoreUnavailable
 from hermes.ports.job_queue import JobHandlers
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import UNAVAILABLE, Database, on
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.database import POSTGRES_ERRORS, Database, connection_of
+from hermes.stores.postgres.queries import load_queries
 from hermes.tasks import end_tasks, stack_frames, stop_if_cancelled
 
 log = structlog.get_logger()
 
-SQL = load("work")
+SQL = load_queries("work")
 TURNS, DELIVERIES, MEMORY = "turns", "deliveries", "memory"
-LONGEST_WAIT_S = 30.0
-STOP_AGAIN_S = 1.0
+MAX_WAIT_S = 30.0
+STOP_REPEAT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WorkerOptions:
     """How a worker works. Seconds, so that tests can make them short."""
 
     concurrency: int = 32
@@ -58,7 +58,7 @@ class Pace:
     """Between the tries to learn from a message; after the last one it is given up."""
 
 
-class PostgresWork:
+class PostgresJobQueue:
     """The port Work, and the workers behind it."""
 
     def __init__(self, database: Database, app: procrastinate.App) -> None:
@@ -66,8 +66,8 @@ class PostgresWork:
 
     async def defer_turn(self, tx: Transaction, turn_id: UUID, conversation_id: UUID, *, in_s: float = 0.0) -> None:
         delay: dict[str, Any] = {"schedule_in": {"seconds": in_s}} if in_s else {}
-        task = self._app.configure_task("turn", queue=TURNS, lock=f"in:{conversation_id}", connection=on(tx), **delay)
-        with queue_unavailable():
+        task = self._app.configure_task("turn", queue=TURNS, lock=f"in:{conversation_id}", connection=connection_of(tx), **delay)
+        with translate_queue_errors():
             await task.defer_async(id=str(turn_id))
 
     async def defer_delivery(self, tx: Transaction, conversation_id: UUID, *, in_s: float = 0.0) -> None:
@@ -81,47 +81,47 @@ class PostgresWork:
         await self._defer_one(tx, conversation_id, "news", queue=TURNS, lock=lock, queueing_lock=once)
 
     async def defer_memory(self, tx: Transaction, turn_id: UUID, user_id: UUID) -> None:
-        task = self._app.configure_task("memory", queue=MEMORY, lock=f"memory:{user_id}", connection=on(tx))
-        with queue_unavailable():
+        task = self._app.configure_task("memory", queue=MEMORY, lock=f"memory:{user_id}", connection=connection_of(tx))
+        with translate_queue_errors():
             await task.defer_async(id=str(turn_id))
 
     async def _defer_one(self, tx: Transaction, conversation_id: UUID, task: str, *, queueing_lock: str, **options: Any) -> None:
         """Defer a job, unless one like it waits already."""
-        if await (await on(tx).execute(SQL["is_waiting"], {"queueing_lock": queueing_lock})).fetchone() is not None:
+        if await (await connection_of(tx).execute(SQL["is_waiting"], {"queueing_lock": queueing_lock})).fetchone() is not None:
             return
-        configured = self._app.configure_task(task, queueing_lock=queueing_lock, connection=on(tx), **options)
+        configured = self._app.configure_task(task, queueing_lock=queueing_lock, connection=connection_of(tx), **options)
         try:
-            with queue_unavailable():
-                async with on(tx).transaction():
+            with translate_queue_errors():
+                async with connection_of(tx).transaction():
                     await configured.defer_async(id=str(conversation_id))
         except exceptions.AlreadyEnqueued:
             return  # somebody else deferred it between the look and the insert
 
     async def waiting(self, tx: Transaction) -> dict[str, int]:
         """How many jobs wait, by queue."""
-        return {TURNS: 0, DELIVERIES: 0, MEMORY: 0, **dict(await (await on(tx).execute(SQL["waiting"])).fetchall())}
+        return {TURNS: 0, DELIVERIES: 0, MEMORY: 0, **dict(await (await connection_of(tx).execute(SQL["waiting"])).fetchall())}
 
-    async def run(self, hands: JobHandlers, pace: Pace, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def run(self, hands: JobHandlers, pace: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None = None) -> None:
         """Work until cancelled; then take no new job, and let those under way end for `drain_s`.
 
         `sweeps` is called now and then, beside the sweep of stalled jobs."""
-        shift = Shift()
+        shift = RunningJobs()
         app = new_app(self._app.connector)  # one for each run: a task's name can be given to one function only
-        app.task(name="turn", queue=TURNS, retry=Patience(), pass_context=True)(shift.tracked(hands.turn))
-        app.task(name="delivery", queue=DELIVERIES, retry=Patience(), pass_context=True)(shift.tracked(hands.delivery))
+        app.task(name="turn", queue=TURNS, retry=JobRetry(), pass_context=True)(shift.track(hands.turn))
+        app.task(name="delivery", queue=DELIVERIES, retry=JobRetry(), pass_context=True)(shift.track(hands.delivery))
         for name, queue, work, waits_s in (
             ("news", TURNS, hands.news, pace.news_waits_s),
             ("memory", MEMORY, hands.memory, pace.memory_waits_s),
         ):
-            task = shift.tracked(work, most_tries=len(waits_s) + 1)
-            app.task(name=name, queue=queue, retry=Patience(waits_s), pass_context=True)(task)
+            task = shift.track(work, most_tries=len(waits_s) + 1)
+            app.task(name=name, queue=queue, retry=JobRetry(waits_s), pass_context=True)(task)
         async with self._beating(shift, pace), asyncio.TaskGroup() as group:
             group.create_task(self._serve(app, TURNS, pace.concurrency, pace))
             group.create_task(self._serve(app, DELIVERIES, pace.concurrency, pace))  # they mostly wait, for platforms and for their turn
             group.create_task(self._serve(app, MEMORY, pace.memory_concurrency, pace))
             group.create_task(self._sweep(shift, pace, sweeps))
 
-    async def _serve(self, app: procrastinate.App, queue: str, concurrency: int, pace: Pace) -> None:
+    async def _serve(self, app: procrastinate.App, queue: str, concurrency: int, pace: WorkerOptions) -> None:
         """Run one queue's worker. It ends when the database is away for long; then it begins again as a new one."""
         while True:
             worker = Worker(
@@ -139,12 +139,12 @@ class PostgresWork:
             try:
                 await run_until_cancelled(worker)
                 log.warning("worker_stopped", queue=queue)
-            except (exceptions.ConnectorException, *UNAVAILABLE) as error:
+            except (exceptions.ConnectorException, *POSTGRES_ERRORS) as error:
                 log.warning("worker_lost_database", queue=queue, error=type(error).__name__)
             stop_if_cancelled()
             await asyncio.sleep(pace.poll_s)
 
-    async def _sweep(self, shift: Shift, pace: Pace, sweeps: Callable[[], Awaitable[None]] | None) -> None:
+    async def _sweep(self, shift: RunningJobs, pace: WorkerOptions, sweeps: Callable[[], Awaitable[None]] | None) -> None:
         while True:
             await asyncio.sleep(pace.sweep_s)
             try:
@@ -157,7 +157,7 @@ class PostgresWork:
             stop_if_cancelled()
 
     @asynccontextmanager
-    async def _beating(self, shift: Shift, pace: Pace) -> AsyncIterator[None]:
+    async def _beating(self, shift: RunningJobs, pace: WorkerOptions) -> AsyncIterator[None]:
         """Give signs of life until the last job has ended. Procrastinate stops giving its own when it begins to drain, and a turn that
         takes longer than that would be given to another worker while it still runs here."""
 
@@ -166,7 +166,7 @@ class PostgresWork:
                 await asyncio.sleep(pace.heartbeat_s)
                 with suppress(StoreUnavailable):
                     async with self._database.begin() as tx:
-                        await on(tx).execute(SQL["beat"], {"workers": sorted(shift.workers)})
+                        await connection_of(tx).execute(SQL["beat"], {"workers": sorted(shift.workers)})
                 stop_if_cancelled()
 
         beating = asyncio.create_task(beat(), name="work beat")
@@ -175,15 +175,15 @@ class PostgresWork:
         finally:
             await end_tasks(beating)
 
-    async def sweep(self, shift: Shift, pace: Pace) -> None:
+    async def sweep(self, shift: RunningJobs, pace: WorkerOptions) -> None:
         """Give the jobs of dead workers to somebody else, and a job to every message that has none."""
         async with self._database.begin() as tx:
-            doing = await (await on(tx).execute(SQL["doing"], {"workers": sorted(shift.workers)})).fetchall()
+            doing = await (await connection_of(tx).execute(SQL["doing"], {"workers": sorted(shift.workers)})).fetchall()
             orphans = shift.orphans({row[0] for row in doing})
             wanted = {"stalled_after_s": pace.stalled_after_s, "orphans": orphans}
-            freed = [row[0] for row in await (await on(tx).execute(SQL["sweep"], wanted)).fetchall()]
+            freed = [row[0] for row in await (await connection_of(tx).execute(SQL["sweep"], wanted)).fetchall()]
         async with self._database.begin() as tx:
-            lost = await (await on(tx).execute(SQL["lost_turns"], {"older_than_s": pace.lost_after_s})).fetchall()
+            lost = await (await connection_of(tx).execute(SQL["lost_turns"], {"older_than_s": pace.lost_after_s})).fetchall()
             for turn_id, conversation_id in lost:
                 await self.defer_turn(tx, turn_id, conversation_id)
         if freed:
@@ -193,15 +193,15 @@ class PostgresWork:
 
 
 @asynccontextmanager
-async def open_work(database: Database) -> AsyncIterator[PostgresWork]:
+async def open_job_queue(database: Database) -> AsyncIterator[PostgresJobQueue]:
     """Hold the job queue of a database."""
     app = new_app(procrastinate.PsycopgConnector())
     async with app.open_async(database.pool):
-        yield PostgresWork(database, app)
+        yield PostgresJobQueue(database, app)
 
 
 @contextmanager
-def queue_unavailable() -> Iterator[None]:
+def translate_queue_errors() -> Iterator[None]:
     """Attribute what the queue says of a lost connection to the store."""
     try:
         yield
@@ -221,7 +221,7 @@ async def run_until_cancelled(worker: Worker) -> None:
     except asyncio.CancelledError:
         while not running.done():
             worker.stop()  # type: ignore[no-untyped-call]  # and again: its first step forgets what it was told before
-            await asyncio.wait([running], timeout=STOP_AGAIN_S)
+            await asyncio.wait([running], timeout=STOP_REPEAT_S)
         if not running.cancelled():
             running.exception()  # of no use any more, and asyncio would report it as never seen
         raise
@@ -231,11 +231,11 @@ async def run_until_cancelled(worker: Worker) -> None:
 
 def new_app(connector: BaseConnector) -> procrastinate.App:
     app = procrastinate.App(connector=connector)
-    app.job_manager = OwnJobs(connector)
+    app.job_manager = OwnedJobManager(connector)
     return app
 
 
-class OwnJobs(manager.JobManager):
+class OwnedJobManager(manager.JobManager):
     """Ends and retries jobs only while they are this worker's own."""
 
     async def finish_job(self, job: jobs.Job, status: jobs.Status, delete_job: bool) -> None:  # noqa: ARG002, FBT001  # its signature
@@ -259,7 +259,7 @@ class OwnJobs(manager.JobManager):
             log.warning("job_was_taken_over", job_id=job.id, task=job.task_name)
 
 
-class Patience(procrastinate.BaseRetryStrategy):
+class JobRetry(procrastinate.BaseRetryStrategy):
     """Every failure is tried again: a turn counts its own attempts, and ends with an apology. Until then the same job keeps its place.
 
     With `waits_s` the pauses are these; when it is enough, the task says."""
@@ -274,18 +274,18 @@ class Patience(procrastinate.BaseRetryStrategy):
     def _wait_s(self, attempts: int) -> float:
         if self._waits_s:
             return self._waits_s[min(attempts, len(self._waits_s) - 1)]
-        return min(0.5 * 2.0 ** min(attempts, 10), LONGEST_WAIT_S)
+        return min(0.5 * 2.0 ** min(attempts, 10), MAX_WAIT_S)
 
 
 @dataclass(slots=True)
-class Shift:
+class RunningJobs:
     """What this process is working on, to tell its orphans: jobs that count as under way although their end could not be written down."""
 
     running: set[int] = field(default_factory=set)
     workers: set[int] = field(default_factory=set)
     _suspects: set[int] = field(default_factory=set)
 
-    def tracked(
+    def track(
         self, work: Callable[[UUID], Awaitable[None]], *, most_tries: int | None = None
     ) -> Callable[[JobContext, str], Awaitable[None]]:
         """Make a task of it that the shift knows about. After `most_tries` it is given up: said once, and done with."""

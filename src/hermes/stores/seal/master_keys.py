@@ -15,18 +15,18 @@ from uuid import UUID
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from hermes.stores.seal.derive import KEY_BYTES, Purpose, Secret, derive
 from hermes.stores.seal.errors import MasterKeyInvalid, MasterKeyMissing, SealBroken
+from hermes.stores.seal.key_derivation import KEY_BYTES, KeyHolder, KeyPurpose, derive
 
 VERSION = b"\x01"
 NONCE_BYTES = 12
 WRAPPED_BYTES = len(VERSION) + NONCE_BYTES + KEY_BYTES + 16
-TEXT = re.compile(r"[A-Za-z0-9_-]{43}=?")
-MAKE_ONE = "make one with: hermes keys new-master"
+KEY_PATTERN = re.compile(r"[A-Za-z0-9_-]{43}=?")
+NEW_KEY_HINT = "make one with: hermes keys new-master"
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapped:
+class WrappedKey:
     """A data key as the database holds it: 1 byte version, 12 bytes nonce, AES-256-GCM ciphertext and tag. `master` names the key."""
 
     master: str
@@ -38,7 +38,7 @@ def new_master_key() -> str:
     return base64.urlsafe_b64encode(os.urandom(KEY_BYTES)).decode()
 
 
-class MasterKeys(Secret):
+class MasterKeys(KeyHolder):
     """The first key wraps, all unwrap. The keys themselves are forgotten at once, only what is derived from them is held."""
 
     __slots__ = ("_wrapping",)
@@ -47,9 +47,9 @@ class MasterKeys(Secret):
     def parse(cls, texts: Sequence[str]) -> Self:
         """Raises MasterKeyInvalid if there is none, or if one is malformed; the message counts from 1 and shows no key."""
         if not texts:
-            raise MasterKeyInvalid(f"there is no master key; {MAKE_ONE}")
-        keys = [decode(text.strip(), place) for place, text in enumerate(texts, 1)]
-        return cls({derive(key, Purpose.NAME)[:8].hex(): AESGCM(derive(key, Purpose.WRAP)) for key in keys})
+            raise MasterKeyInvalid(f"there is no master key; {NEW_KEY_HINT}")
+        keys = [decode_master_key(text.strip(), place) for place, text in enumerate(texts, 1)]
+        return cls({derive(key, KeyPurpose.NAME)[:8].hex(): AESGCM(derive(key, KeyPurpose.WRAP)) for key in keys})
 
     def __init__(self, wrapping: Mapping[str, AESGCM]) -> None:
         self._wrapping = wrapping
@@ -64,15 +64,15 @@ class MasterKeys(Secret):
         """The names of all of them."""
         return frozenset(self._wrapping)
 
-    def wrap(self, data_key: bytes, owner: UUID) -> Wrapped:
+    def wrap(self, data_key: bytes, owner: UUID) -> WrappedKey:
         """Under the current key, for this user alone: moved to another user's row, it does not unwrap."""
         if len(data_key) != KEY_BYTES:
             raise ValueError(f"a data key has {KEY_BYTES} bytes, not {len(data_key)}")
         nonce = os.urandom(NONCE_BYTES)
         sealed = self._wrapping[self.current].encrypt(nonce, data_key, VERSION + owner.bytes)
-        return Wrapped(self.current, VERSION + nonce + sealed)
+        return WrappedKey(self.current, VERSION + nonce + sealed)
 
-    def unwrap(self, wrapped: Wrapped, owner: UUID) -> bytes:
+    def unwrap(self, wrapped: WrappedKey, owner: UUID) -> bytes:
         """Raises MasterKeyMissing if that master key is not among these, SealBroken if it was changed or is another user's."""
         wrapping, blob = self._wrapping.get(wrapped.master), wrapped.blob
         if wrapping is None:
@@ -88,11 +88,11 @@ class MasterKeys(Secret):
         return f"MasterKeys({', '.join(self._wrapping)})"
 
 
-def decode(text: str, place: int) -> bytes:
+def decode_master_key(text: str, place: int) -> bytes:
     """One spelling per key: the last character has two bits to spare, and a slip there is refused like any other."""
     # Looked at before it is decoded: the errors of a decoder hold the text, and so would every traceback after it.
-    if TEXT.fullmatch(text):
+    if KEY_PATTERN.fullmatch(text):
         key = base64.urlsafe_b64decode(text.rstrip("=") + "=")
         if base64.urlsafe_b64encode(key).decode().rstrip("=") == text.rstrip("="):
             return key
-    raise MasterKeyInvalid(f"master key {place} is not 43 or 44 characters of URL-safe base64; {MAKE_ONE}")
+    raise MasterKeyInvalid(f"master key {place} is not 43 or 44 characters of URL-safe base64; {NEW_KEY_HINT}")

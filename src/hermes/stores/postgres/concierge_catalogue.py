@@ -9,20 +9,20 @@ from typing import Any
 
 from hermes.ports.concierge import FoundProduct, FoundVenue, GeoPoint, Product, Venue, VenueQuery
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import on
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.queries import load_queries
 from hermes.tools.vocabulary import fold
 
-SQL = load("concierge_shelf")
+SQL = load_queries("concierge_shelf")
 KM_PER_DEGREE = 111.0
-WORD = re.compile(r"\w{2,}")
+WORD_PATTERN = re.compile(r"\w{2,}")
 
 
 class PostgresVenues:
     """The port Venues."""
 
     async def put(self, tx: Transaction, venues: Sequence[Venue]) -> int:
-        return await put(tx, "put_venue", [venue_row(venue) for venue in venues])
+        return await put_rows(tx, "put_venue", [venue_row(venue) for venue in venues])
 
     async def search(self, tx: Transaction, wanted: VenueQuery) -> Sequence[FoundVenue]:
         near, within = wanted.near, wanted.within_km
@@ -38,50 +38,50 @@ class PostgresVenues:
             "max_price_level": wanted.max_price_level,
             "limit": wanted.limit,
         }
-        return [FoundVenue(as_venue(found[:-2]), float(found[-2]), found[-1]) for found in await rows(tx, "search_venues", row)]
+        return [FoundVenue(as_venue(found[:-2]), float(found[-2]), found[-1]) for found in await fetch_rows(tx, "search_venues", row)]
 
     async def named(self, tx: Transaction, name: str, *, limit: int = 5) -> Sequence[Venue]:
         folded = fold(name)
         if not folded:
             return []
         row = {"id": folded.replace(" ", "-"), "name": folded, "limit": limit}
-        return [as_venue(found) for found in await rows(tx, "venues_named", row)]
+        return [as_venue(found) for found in await fetch_rows(tx, "venues_named", row)]
 
     async def areas(self, tx: Transaction) -> Mapping[str, GeoPoint]:
-        return {key: GeoPoint(latitude, longitude) for key, latitude, longitude in await rows(tx, "areas", {})}
+        return {key: GeoPoint(latitude, longitude) for key, latitude, longitude in await fetch_rows(tx, "areas", {})}
 
     async def list(self, tx: Transaction, *, area: str | None = None, limit: int = 100) -> Sequence[Venue]:
-        return [as_venue(row) for row in await rows(tx, "list_venues", {"area": fold(area) if area else None, "limit": limit})]
+        return [as_venue(row) for row in await fetch_rows(tx, "list_venues", {"area": fold(area) if area else None, "limit": limit})]
 
     async def count(self, tx: Transaction) -> int:
-        return await counted(tx, "count_venues")
+        return await count_rows(tx, "count_venues")
 
 
 class PostgresProducts:
     """The port Products."""
 
     async def put(self, tx: Transaction, products: Sequence[Product]) -> int:
-        return await put(tx, "put_product", [product_row(product) for product in products])
+        return await put_rows(tx, "put_product", [product_row(product) for product in products])
 
     async def search(
         self, tx: Transaction, words: Sequence[str], *, max_price: float | None = None, currency: str | None = None, limit: int = 20
     ) -> Sequence[FoundProduct]:
         row = {"words": [fold(word) for word in words], "max_price": max_price, "currency": currency, "limit": limit}
-        return [FoundProduct(as_product(found[:-1]), float(found[-1])) for found in await rows(tx, "search_products", row)]
+        return [FoundProduct(as_product(found[:-1]), float(found[-1])) for found in await fetch_rows(tx, "search_products", row)]
 
     async def count(self, tx: Transaction) -> int:
-        return await counted(tx, "count_products")
+        return await count_rows(tx, "count_products")
 
 
-async def rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
-    return await (await on(tx).execute(SQL[query], values)).fetchall()
+async def fetch_rows(tx: Transaction, query: str, values: dict[str, Any]) -> list[Any]:
+    return await (await connection_of(tx).execute(SQL[query], values)).fetchall()
 
 
-async def put(tx: Transaction, query: str, values: list[dict[str, Any]]) -> int:
+async def put_rows(tx: Transaction, query: str, values: list[dict[str, Any]]) -> int:
     """Put rows one after the other in one pipeline; return how many are new."""
     if not values:
         return 0
-    cursor = on(tx).cursor()
+    cursor = connection_of(tx).cursor()
     await cursor.executemany(SQL[query], values, returning=True)
     new: int = 0
     while True:
@@ -90,8 +90,8 @@ async def put(tx: Transaction, query: str, values: list[dict[str, Any]]) -> int:
             return new
 
 
-async def counted(tx: Transaction, query: str) -> int:
-    [[count]] = await rows(tx, query, {})
+async def count_rows(tx: Transaction, query: str) -> int:
+    [[count]] = await fetch_rows(tx, query, {})
     return int(count)
 
 

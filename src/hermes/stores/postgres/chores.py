@@ -6,28 +6,28 @@ from typing import Any
 
 from hermes.ports.chores import ChoreLease
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import on
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.database import connection_of
+from hermes.stores.postgres.queries import load_queries
 
-SQL = load("rota")
+SQL = load_queries("rota")
 
 
-class PostgresRota:
+class PostgresChores:
     """The port Rota."""
 
     async def take(self, tx: Transaction, chore: str, slot: int, *, lease_s: float) -> ChoreLease | None:
-        row = await (await on(tx).execute(SQL["take"], {"name": chore, "slot": slot, "lease_s": lease_s})).fetchone()
+        row = await (await connection_of(tx).execute(SQL["take"], {"name": chore, "slot": slot, "lease_s": lease_s})).fetchone()
         return None if row is None else ChoreLease(chore, slot, row[0])
 
     async def keep(self, tx: Transaction, duty: ChoreLease, *, lease_s: float) -> bool:
-        return await (await on(tx).execute(SQL["keep"], {**place(duty), "lease_s": lease_s})).fetchone() is not None
+        return await (await connection_of(tx).execute(SQL["keep"], {**lease_columns(duty), "lease_s": lease_s})).fetchone() is not None
 
     async def end(self, tx: Transaction, duty: ChoreLease) -> None:
-        await on(tx).execute(SQL["end"], place(duty))
+        await connection_of(tx).execute(SQL["end"], lease_columns(duty))
 
     async def give_back(self, tx: Transaction, duty: ChoreLease, *, pause_s: float = 0.0) -> None:
-        await on(tx).execute(SQL["give_back"], {**place(duty), "pause_s": pause_s})
+        await connection_of(tx).execute(SQL["give_back"], {**lease_columns(duty), "pause_s": pause_s})
 
 
-def place(duty: ChoreLease) -> dict[str, Any]:
+def lease_columns(duty: ChoreLease) -> dict[str, Any]:
     return {"name": duty.chore, "slot": duty.slot, "epoch": duty.epoch}

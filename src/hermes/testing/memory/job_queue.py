@@ -12,7 +12,7 @@ from hermes.ports.transactions import Transaction
 
 
 @dataclass(slots=True)
-class MemoryWork:
+class MemoryJobQueue:
     """The port Work. Nobody works on it; a test takes from `jobs` what it wants done."""
 
     jobs: list[tuple[str, UUID]] = field(default_factory=list)
@@ -35,7 +35,7 @@ class MemoryWork:
 
 
 @dataclass(slots=True)
-class Row:
+class ChoreRow:
     """A chore as the rota knows it."""
 
     epoch: int = 0
@@ -44,14 +44,14 @@ class Row:
 
 
 @dataclass(slots=True)
-class MemoryRota:
+class MemoryChores:
     """The port Rota, for several who share one process."""
 
     clock: Callable[[], float] = time.monotonic
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, ChoreRow] = field(default_factory=dict)
 
     async def take(self, _: Transaction, chore: str, slot: int, *, lease_s: float) -> ChoreLease | None:
-        row = self.rows.setdefault(chore, Row(held_until=self.clock()))
+        row = self.rows.setdefault(chore, ChoreRow(held_until=self.clock()))
         if row.done_slot >= slot or row.held_until > self.clock():
             return None
         row.epoch, row.held_until = row.epoch + 1, self.clock() + lease_s
@@ -71,6 +71,6 @@ class MemoryRota:
         if (row := self._held(duty)) is not None:
             row.held_until = self.clock() + pause_s
 
-    def _held(self, duty: ChoreLease) -> Row | None:
+    def _held(self, duty: ChoreLease) -> ChoreRow | None:
         row = self.rows.get(duty.chore)
         return row if row is not None and row.epoch == duty.epoch and row.done_slot < duty.slot else None

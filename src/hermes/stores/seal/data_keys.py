@@ -19,14 +19,14 @@ from cryptography.exceptions import InvalidTag
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from hermes.stores.seal.derive import KEY_BYTES, Purpose, Secret, derive, encoded
 from hermes.stores.seal.errors import DataKeyMissing, SealBroken
+from hermes.stores.seal.key_derivation import KEY_BYTES, KeyHolder, KeyPurpose, derive, encode_label
 
 VERSION = b"\x01"
 HEAD_BYTES = 5
-BODY_AT = HEAD_BYTES + 12
-LAST_GENERATION = 2**32 - 1
-SCOPES_READY = 256
+BODY_START = HEAD_BYTES + 12
+MAX_GENERATION = 2**32 - 1
+MAX_CACHED_KEYS = 256
 """Derived keys that one user's object keeps. Deriving one takes some 5 µs, five times as long as opening a small blob."""
 
 
@@ -35,7 +35,7 @@ def new_data_key() -> bytes:
     return os.urandom(KEY_BYTES)
 
 
-class DataKeys(Secret):
+class DataKeys(KeyHolder):
     """One user's data keys by generation: the newest seals, all open. Safe to share between threads.
 
     Sealed contents are 1 byte version, 4 bytes generation (big-endian), 12 bytes random nonce, then AES-256-GCM ciphertext and tag:
@@ -50,12 +50,12 @@ class DataKeys(Secret):
         if not generations:
             raise DataKeyMissing
         for generation, key in generations.items():
-            if not 0 <= generation <= LAST_GENERATION or len(key) != KEY_BYTES:
+            if not 0 <= generation <= MAX_GENERATION or len(key) != KEY_BYTES:
                 raise ValueError(f"generation {generation}: a generation is a uint32, and its key has {KEY_BYTES} bytes, not {len(key)}")
         self._keys = keys = {head_of(generation): generations[generation] for generation in sorted(generations, reverse=True)}
         # Caches of this object, gone with it. They close over the keys and not over self, which would be a ring for the collector.
-        self._ready = lru_cache(SCOPES_READY)(lambda scope, head: Cipher.of(keys[head], scope, head))
-        self._digest_key = lru_cache(SCOPES_READY)(lambda scope: derive(keys[min(keys)], Purpose.DIGEST, scope))
+        self._ready = lru_cache(MAX_CACHED_KEYS)(lambda scope, head: AesCipher.of(keys[head], scope, head))
+        self._digest_key = lru_cache(MAX_CACHED_KEYS)(lambda scope: derive(keys[min(keys)], KeyPurpose.DIGEST, scope))
 
     @property
     def newest(self) -> int:
@@ -77,16 +77,16 @@ class DataKeys(Secret):
             opened += self._cipher(scope, head).open_all(list(alike))
         return opened
 
-    def _cipher(self, scope: str, head: bytes) -> Cipher:
+    def _cipher(self, scope: str, head: bytes) -> AesCipher:
         # Refused here, in a frame without keys: some loggers write down the locals of every frame that an error passed.
         if head in self._keys:
             return self._ready(scope, head)
         raise DataKeyMissing(generation_of(head)) if len(head) == HEAD_BYTES and head[:1] == VERSION else SealBroken
 
-    def history(self, scope: str) -> Tokens:
+    def history(self, scope: str) -> FernetCipher:
         """The tokens of the hot history in Redis."""
-        keys = [derive(key, Purpose.HISTORY, scope) for key in self._keys.values()]
-        return Tokens(MultiFernet(Fernet(base64.urlsafe_b64encode(key)) for key in keys))
+        keys = [derive(key, KeyPurpose.HISTORY, scope) for key in self._keys.values()]
+        return FernetCipher(MultiFernet(Fernet(base64.urlsafe_b64encode(key)) for key in keys))
 
     def digest(self, scope: str, data: bytes) -> bytes:
         """HMAC-SHA256, 32 bytes: equal contents of one scope are seen to be equal, and a reader of the database cannot test guesses.
@@ -99,7 +99,7 @@ class DataKeys(Secret):
         return f"DataKeys(generations {', '.join(str(generation_of(head)) for head in self._keys)})"
 
 
-class Tokens(Secret):
+class FernetCipher(KeyHolder):
     """Fernet tokens of one scope: made with the newest generation, read with any. A token shows its length and the second it was made."""
 
     __slots__ = ("_fernet",)
@@ -114,14 +114,14 @@ class Tokens(Secret):
     def decode(self, token: bytes) -> bytes:
         """At any age. Raises SealBroken unless the token was made in this scope by this user, with a generation that is held."""
         try:
-            return self._fernet.decrypt(spelled(token))
+            return self._fernet.decrypt(check_token_spelling(token))
         except InvalidToken:
             raise SealBroken from None
 
     def rotate(self, token: bytes) -> bytes:
         """The same contents and time under the newest generation. Raises SealBroken as decode does."""
         try:
-            return self._fernet.rotate(spelled(token))
+            return self._fernet.rotate(check_token_spelling(token))
         except InvalidToken:
             raise SealBroken from None
 
@@ -129,7 +129,7 @@ class Tokens(Secret):
         return "Tokens()"
 
 
-def spelled(token: bytes) -> bytes:
+def check_token_spelling(token: bytes) -> bytes:
     """The token, if it is spelled as it was made. Fernet skips what is not base64 and ignores spare bits, so one token would have many."""
     try:
         if base64.urlsafe_b64encode(base64.urlsafe_b64decode(token)) == token:
@@ -140,7 +140,7 @@ def spelled(token: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Cipher:
+class AesCipher:
     """The key of one scope and generation, ready for use."""
 
     head: bytes
@@ -150,7 +150,7 @@ class Cipher:
     @classmethod
     def of(cls, key: bytes, scope: str, head: bytes) -> Self:
         """Head and scope are the associated data. All heads have one length, so the two cannot run into each other."""
-        return cls(head, head + encoded(scope), AESGCM(derive(key, Purpose.SEAL, scope)))
+        return cls(head, head + encode_label(scope), AESGCM(derive(key, KeyPurpose.SEAL, scope)))
 
     def seal(self, plaintext: bytes) -> bytes:
         nonce = os.urandom(12)
@@ -160,7 +160,7 @@ class Cipher:
         """Blobs with this cipher's head. Without a call of our own for each, 10,000 small ones take 10 ms instead of 17."""
         decrypt, bound = self.aes.decrypt, self.bound
         try:
-            return [decrypt(sealed[HEAD_BYTES:BODY_AT], sealed[BODY_AT:], bound) for sealed in alike]
+            return [decrypt(sealed[HEAD_BYTES:BODY_START], sealed[BODY_START:], bound) for sealed in alike]
         except (InvalidTag, ValueError):  # a ValueError is a nonce cut short
             raise SealBroken from None
 

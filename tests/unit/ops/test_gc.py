@@ -8,7 +8,7 @@ import textwrap
 
 PROGRAM = """
     import gc, weakref
-    from hermes.ops.garbage import set_aside
+    from hermes.ops.gc import set_aside
 
     class Ring:
         def __init__(self):

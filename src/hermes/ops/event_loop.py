@@ -24,16 +24,18 @@ from hermes.tasks import end_tasks
 
 log = structlog.get_logger()
 
-FRAMES = 12
+MAX_FRAMES = 12
 """The innermost frames that a report shows: enough to come from the library that hangs to our line that called it."""
 
 
 @asynccontextmanager
-async def heartbeat(alerts: Alerts, metrics: Metrics, *, blocked_after_s: float = 1.0, interval_s: float = 0.1) -> AsyncIterator[None]:
+async def watch_event_loop(
+    alerts: Alerts, metrics: Metrics, *, blocked_after_s: float = 1.0, interval_s: float = 0.1
+) -> AsyncIterator[None]:
     """Watch the running event loop as long as the block lasts.
 
     Alerts are called from the watcher's thread: the loop that is reported cannot carry the report."""
-    watch = Watch(alerts, metrics, threading.get_ident(), blocked_after_s, interval_s)
+    watch = LoopWatch(alerts, metrics, threading.get_ident(), blocked_after_s, interval_s)
     metrics.loop_lag.set_function(watch.worst_lag_s)
     beating = asyncio.create_task(watch.beat(), name="heartbeat")
     thread = threading.Thread(target=watch.look, name="hermes-loop-watch", daemon=True)
@@ -46,7 +48,7 @@ async def heartbeat(alerts: Alerts, metrics: Metrics, *, blocked_after_s: float 
         # A join would block the loop that is being watched; the thread ends by itself within one look.
 
 
-class Watch:
+class LoopWatch:
     """The stamp, and who looks at it. A float is written by one thread and read by the other, so it needs no lock."""
 
     def __init__(self, alerts: Alerts, metrics: Metrics, watched: int, blocked_after_s: float, interval_s: float) -> None:
@@ -94,7 +96,7 @@ def stack_of(thread: int) -> list[str]:
     """Where a thread is, the innermost frame last: `server.py:12 handle`. No values: they may be somebody's words."""
     frame: FrameType | None = sys._current_frames().get(thread)  # the one way to see another thread's stack
     frames: list[str] = []
-    while frame is not None and len(frames) < FRAMES:
+    while frame is not None and len(frames) < MAX_FRAMES:
         path = Path(frame.f_code.co_filename)
         frames.append(f"{path.parent.name}/{path.name}:{frame.f_lineno} {frame.f_code.co_name}")
         frame = frame.f_back

@@ -15,23 +15,23 @@ from redis.asyncio.connection import AbstractConnection
 from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError, ResponseError
 
-MOST = 128
+MAX_SCRIPTS = 128
 """Scripts in one trip: more would keep the server from others."""
 
 
-class Asked(NamedTuple):
+class ScriptCall(NamedTuple):
     script: AsyncScript
     keys: Sequence[str]
     args: Sequence[Any]
     reply: asyncio.Future[Any]
 
 
-class Batch:
+class ScriptBatch:
     """The way of scripts to one Redis."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        self._asked: list[Asked] = []
+        self._asked: list[ScriptCall] = []
         self._trip: asyncio.Task[None] | None = None
         self._is_due = False
 
@@ -39,7 +39,7 @@ class Batch:
         """Return what a script says; raise what it raises, or what the connection does."""
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Any] = loop.create_future()
-        self._asked.append(Asked(script, keys, args, reply))
+        self._asked.append(ScriptCall(script, keys, args, reply))
         if not self._is_due and self._trip is None:
             self._is_due = True
             loop.call_soon(self._leave)  # after everybody who runs in this moment has asked
@@ -47,70 +47,70 @@ class Batch:
 
     def _leave(self) -> None:
         self._is_due = False
-        taken, self._asked = self._asked[:MOST], self._asked[MOST:]
+        taken, self._asked = self._asked[:MAX_SCRIPTS], self._asked[MAX_SCRIPTS:]
         if not taken:
             return
         self._trip = asyncio.create_task(self._travel(taken))
         self._trip.add_done_callback(partial(self._back, taken))
 
-    def _back(self, taken: Sequence[Asked], trip: asyncio.Task[None]) -> None:
+    def _back(self, taken: Sequence[ScriptCall], trip: asyncio.Task[None]) -> None:
         self._trip = None
         if trip.cancelled():
-            fail(taken, ConnectionError("the trip was given up"))
+            fail_calls(taken, ConnectionError("the trip was given up"))
         if self._asked:
             self._leave()
 
-    async def _travel(self, taken: Sequence[Asked]) -> None:
+    async def _travel(self, taken: Sequence[ScriptCall]) -> None:
         try:
             replies = await self._there_and_back(taken)
         except Exception as error:  # noqa: BLE001  # whoever asked gets it
             # Whoever waits behind this trip would only wait for the same connection: all of them are told at once.
             waiting, self._asked = self._asked, []
-            fail([*taken, *waiting], error)
+            fail_calls([*taken, *waiting], error)
             return
         for asked, reply in zip(taken, replies, strict=True):
             if isinstance(reply, NoScriptError):
                 await self._alone(asked)  # the server has forgotten its scripts; this teaches it again
             elif not asked.reply.done():
-                answer(asked.reply, reply)
+                resolve_future(asked.reply, reply)
 
-    async def _there_and_back(self, taken: Sequence[Asked]) -> list[Any]:
+    async def _there_and_back(self, taken: Sequence[ScriptCall]) -> list[Any]:
         """One write, and a reply for each. On the bare connection: the client's pipeline takes twice the processor time for the same."""
         pool = self._redis.connection_pool
         connection = await pool.get_connection()  # type: ignore[no-untyped-call]
         try:
             commands = [("EVALSHA", asked.script.sha, len(asked.keys), *asked.keys, *asked.args) for asked in taken]
             await connection.send_packed_command(connection.pack_commands(commands))
-            return [await reply_on(connection) for _ in taken]
+            return [await read_reply(connection) for _ in taken]
         except BaseException:
             await connection.disconnect(nowait=True)  # what is still on its way would be taken for the answer to something else
             raise
         finally:
             await pool.release(connection)
 
-    async def _alone(self, asked: Asked) -> None:
+    async def _alone(self, asked: ScriptCall) -> None:
         try:
             reply: Any = await asked.script(keys=asked.keys, args=asked.args)
         except Exception as error:  # noqa: BLE001  # whoever asked gets it
             reply = error
         if not asked.reply.done():
-            answer(asked.reply, reply)
+            resolve_future(asked.reply, reply)
 
 
-def fail(asked: Sequence[Asked], error: Exception) -> None:
+def fail_calls(asked: Sequence[ScriptCall], error: Exception) -> None:
     for one in asked:
         if not one.reply.done():
             one.reply.set_exception(error)
 
 
-def answer(future: asyncio.Future[Any], reply: Any) -> None:
+def resolve_future(future: asyncio.Future[Any], reply: Any) -> None:
     if isinstance(reply, Exception):
         future.set_exception(reply)
     else:
         future.set_result(reply)
 
 
-async def reply_on(connection: AbstractConnection) -> Any:
+async def read_reply(connection: AbstractConnection) -> Any:
     """The next reply; an error of its script is a reply too."""
     try:
         return await connection.read_response()

@@ -20,26 +20,26 @@ from hermes.ports.clock import Clock
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.model_calls import ModelCalls
 from hermes.ports.transactions import Transactions
-from hermes.stores.redis.batch import Batch
 from hermes.stores.redis.counters import (
-    CEILING_MICRO_USD,
-    GENERATION,
+    GENERATION_KEY,
+    KILL_SWITCH_MICRO_USD,
     RECENT_S,
-    UNREACHABLE,
-    Counters,
+    REDIS_ERRORS,
+    BudgetCounters,
+    check_amount,
+    counter_ttl_s,
     global_keys,
-    is_first,
-    kept_s,
+    is_first_alert,
     midnight,
     next_day,
-    reachable,
-    whole,
+    translate_redis_errors,
 )
+from hermes.stores.redis.script_batch import ScriptBatch
 
 log = structlog.get_logger()
 
 
-class RedisSpend:
+class RedisGlobalSpend:
     """The port Spend. The latch is in SQL, read again at most every `poll_s`; the counter at its ceiling makes others look at once."""
 
     def __init__(
@@ -51,12 +51,12 @@ class RedisSpend:
         latches: KillSwitchRecords,
         alerts: Alerts,
         clock: Clock,
-        batch: Batch | None = None,
+        batch: ScriptBatch | None = None,
         poll_s: float = 1.0,
         wait_s: float = 0.25,
     ) -> None:
         """`wait_s` is how long a call waits for a counter that another process rebuilds, before it goes on without."""
-        self._counters = Counters(batch or Batch(redis), redis, wait_s)
+        self._counters = BudgetCounters(batch or ScriptBatch(redis), redis, wait_s)
         self._transactions, self._calls, self._latches = transactions, calls, latches
         self._alerts, self._clock, self._poll_s = alerts, clock, poll_s
         self._latch: KillSwitchRecord | None = None
@@ -72,14 +72,14 @@ class RedisSpend:
             raise CallsPaused(PauseReason.KILL_SWITCH, None)
         day = self._today()
         try:
-            spent, *passed = await self._counted("admit", day, [0 if cap_micro_usd is None else whole(cap_micro_usd)])
-        except (StoreUnavailable, *UNREACHABLE) as error:
+            spent, *passed = await self._run_script("admit", day, [0 if cap_micro_usd is None else check_amount(cap_micro_usd)])
+        except (StoreUnavailable, *REDIS_ERRORS) as error:
             self._see(error)
             return
         self._see(None)
         for percent in passed[1::2]:
             await self._warn(day, percent, int(spent), cap_micro_usd)
-        if int(spent) >= CEILING_MICRO_USD:
+        if int(spent) >= KILL_SWITCH_MICRO_USD:
             await self._look(not_before=time.monotonic())
             raise CallsPaused(PauseReason.KILL_SWITCH, None if self._latch else midnight(next_day(day)))
         if cap_micro_usd is not None and int(spent) >= cap_micro_usd:
@@ -87,10 +87,10 @@ class RedisSpend:
 
     async def add(self, micro_usd: int, *, day: date | None = None, call_id: UUID | None = None) -> None:
         today = self._today()
-        args = [whole(micro_usd), call_id.hex if call_id else ""]
+        args = [check_amount(micro_usd), call_id.hex if call_id else ""]
         try:
-            await self._counted("add", day or today, args)
-        except (StoreUnavailable, *UNREACHABLE) as error:
+            await self._run_script("add", day or today, args)
+        except (StoreUnavailable, *REDIS_ERRORS) as error:
             self._behind = {late for late in self._behind if late >= today - timedelta(days=1)} | {day or today}
             self._see(error)
 
@@ -102,8 +102,8 @@ class RedisSpend:
         log.warning("kill_switch_engaged", by=by, reason=reason)
         day = self._today()
         try:
-            await self._counters.run("kill", global_keys(day)[:2], [CEILING_MICRO_USD, self._kept_s(day)])
-        except UNREACHABLE as error:
+            await self._counters.run("kill", global_keys(day)[:2], [KILL_SWITCH_MICRO_USD, self._kept_s(day)])
+        except REDIS_ERRORS as error:
             log.warning("kill_switch_not_in_redis", error=type(error).__name__)  # the latch holds without it
         await self._save()
 
@@ -114,8 +114,8 @@ class RedisSpend:
         self._changes += 1
         log.warning("kill_switch_released", by=by)
         _, counter, state, *_ = global_keys(self._today())
-        with reachable():  # the lock, too: who is rebuilding right now may have read the latch before
-            await self._counters.run("forget", [GENERATION, state, counter, f"{state}:rebuild"], [])
+        with translate_redis_errors():  # the lock, too: who is rebuilding right now may have read the latch before
+            await self._counters.run("forget", [GENERATION_KEY, state, counter, f"{state}:rebuild"], [])
 
     async def kill_switch_record(self) -> KillSwitchRecord | None:
         due = time.monotonic() - self._poll_s
@@ -156,16 +156,16 @@ class RedisSpend:
                 self._latch, self._unsaved = latch, None
 
     async def _warn(self, day: date, percent: int, spent: int, cap: int | None) -> None:
-        if await is_first(self._transactions, self._calls, "platform", day.isoformat(), percent):
+        if await is_first_alert(self._transactions, self._calls, "platform", day.isoformat(), percent):
             facts = {"user_id": None, "window": "cap", "period": day.isoformat(), "percent": percent}
             self._alerts.alert("budget_threshold", **facts, spent_micro_usd=spent, cap_micro_usd=cap)
 
-    async def _counted(self, script: str, day: date, args: Sequence[Any]) -> list[Any]:
+    async def _run_script(self, script: str, day: date, args: Sequence[Any]) -> list[Any]:
         """Run a script on a day's counter, which is rebuilt first where Redis does not have it, or missed an amount of this process."""
         keys = global_keys(day)
         state = keys[2]
         if day in self._behind:
-            await self._counters.run("forget", [GENERATION, state], [])
+            await self._counters.run("forget", [GENERATION_KEY, state], [])
             self._behind.discard(day)
         return await self._counters.counted(script, keys, args, of=state, rebuild=partial(self._rebuild, day))
 
@@ -173,9 +173,9 @@ class RedisSpend:
         async with self._transactions.begin() as tx:
             found = await self._calls.on_day(tx, day, recent_s=RECENT_S)
             latch = await self._latches.engaged(tx)
-        micro_usd = CEILING_MICRO_USD if latch else found.spent.micro_usd
+        micro_usd = KILL_SWITCH_MICRO_USD if latch else found.spent.micro_usd
         ids = json.dumps([call_id.hex for call_id in found.ids])
-        args = [token, self._kept_s(day), micro_usd, CEILING_MICRO_USD, ids]
+        args = [token, self._kept_s(day), micro_usd, KILL_SWITCH_MICRO_USD, ids]
         await self._counters.run("rebuild_global", [*global_keys(day), lock], args)
         log.info("spend_rebuilt", day=day.isoformat(), micro_usd=micro_usd, calls=found.spent.calls)
 
@@ -191,4 +191,4 @@ class RedisSpend:
         return self._clock.now().astimezone(UTC).date()
 
     def _kept_s(self, day: date) -> int:
-        return kept_s(next_day(day), self._clock.now())
+        return counter_ttl_s(next_day(day), self._clock.now())

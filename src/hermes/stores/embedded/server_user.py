@@ -10,12 +10,12 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes.stores.embedded.errors import INSTEAD, PlatformUnsupported
-from hermes.stores.embedded.home import Home, hand_over
+from hermes.stores.embedded.errors import OWN_SERVERS_HINT, PlatformUnsupported
+from hermes.stores.embedded.home import Home, give_to_owner
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ServerUser:
     """A way to run a program: as ourselves, in a namespace, or as another user. The prefix executes the program in its own place."""
 
     prefix: tuple[str, ...] = ()
@@ -24,45 +24,45 @@ class Account:
         return [*self.prefix, *map(str, program)]
 
 
-OURSELVES = Account()
-NAMESPACE = Account(("unshare", "--user", "--map-user=1000", "--map-group=1000"))
+CURRENT_USER = ServerUser()
+NAMESPACE_USER = ServerUser(("unshare", "--user", "--map-user=1000", "--map-group=1000"))
 
 
-def user(uid: int, gid: int) -> Account:
+def existing_user(uid: int, gid: int) -> ServerUser:
     """An existing user, for root to become."""
-    return Account(("setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"))
+    return ServerUser(("setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"))
 
 
-def passing(account: Account) -> Account:
+def with_folder_access(account: ServerUser) -> ServerUser:
     """The same user, but closed folders are open to him: the home of root in a container, for one."""
-    return Account((*account.prefix, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"))
+    return ServerUser((*account.prefix, "--inh-caps=+dac_override", "--ambient-caps=+dac_override"))
 
 
-def choose_account(home: Home, postgres: Path, *, namespace: Account = NAMESPACE) -> Account:
+def choose_server_user(home: Home, postgres: Path, *, namespace: ServerUser = NAMESPACE_USER) -> ServerUser:
     """Ourselves, but for root: the owner of the data if that is somebody else, else a user namespace, else the user nobody.
 
     Only nobody needs a change of owner, of a `stores` folder that is still empty. Raises PlatformUnsupported if no way is left."""
     if os.geteuid() != 0:
-        return OURSELVES
+        return CURRENT_USER
     owner = home.stores.stat()
     if owner.st_uid == 0:
-        return namespace if reaches(namespace, home, postgres) else nobody(home, postgres)
-    if reaches(found := user(owner.st_uid, owner.st_gid), home, postgres):
+        return namespace if can_run(namespace, home, postgres) else hand_to_nobody(home, postgres)
+    if can_run(found := existing_user(owner.st_uid, owner.st_gid), home, postgres):
         return found
-    if is_shut(home) and reaches(passing(found), home, postgres):
-        return passing(found)
+    if is_root_only(home) and can_run(with_folder_access(found), home, postgres):
+        return with_folder_access(found)
     raise PlatformUnsupported(
-        f"{home.stores} belongs to uid {owner.st_uid}, who cannot run {postgres}; start Hermes as that user, {INSTEAD}"
+        f"{home.stores} belongs to uid {owner.st_uid}, who cannot run {postgres}; start Hermes as that user, {OWN_SERVERS_HINT}"
     )
 
 
-def is_shut(home: Home) -> bool:
+def is_root_only(home: Home) -> bool:
     """Whether root alone can come near the servers. Whoever else can talk to one that passes closed folders could read root's files."""
     found = home.path.stat()
     return found.st_uid == 0 and found.st_mode & 0o077 == 0 and home.sockets.is_relative_to(home.path)
 
 
-def reaches(account: Account, home: Home, postgres: Path) -> bool:
+def can_run(account: ServerUser, home: Home, postgres: Path) -> bool:
     """Whether that account exists here, can execute the programs and can write to the data folder. It does so, because `test -w`
     answers for the user without his capabilities."""
     deed = 'test -x "$0" && cd "$1" && : > probe && rm probe'
@@ -72,31 +72,31 @@ def reaches(account: Account, home: Home, postgres: Path) -> bool:
         return False
 
 
-def nobody(home: Home, postgres: Path) -> Account:
+def hand_to_nobody(home: Home, postgres: Path) -> ServerUser:
     """Give a fresh data folder to the user nobody, and take it back if that does not help."""
-    refused = f"PostgreSQL does not run as root, and user namespaces are refused here; start Hermes as an ordinary user, {INSTEAD}"
+    refused = f"PostgreSQL does not run as root, and user namespaces are refused here; start Hermes as an ordinary user, {OWN_SERVERS_HINT}"
     try:
         entry = pwd.getpwnam("nobody")
     except KeyError as error:
         raise PlatformUnsupported(refused) from error
     if home.postgres.exists():
         raise PlatformUnsupported(refused)
-    candidate = user(entry.pw_uid, entry.pw_gid)
+    candidate = existing_user(entry.pw_uid, entry.pw_gid)
     mode = home.path.stat().st_mode
     parts = (home.stores, home.leases, home.gate)
     os.chown(home.stores, entry.pw_uid, entry.pw_gid)
     for part in parts:
-        hand_over(part, home)
+        give_to_owner(part, home)
     if home.path.stat().st_uid == 0:
         home.path.chmod(mode | 0o011)  # to be passed through, not to be listed
-    if reaches(candidate, home, postgres):
+    if can_run(candidate, home, postgres):
         return candidate
     home.path.chmod(mode)
-    if is_shut(home) and reaches(passing(candidate), home, postgres):
-        return passing(candidate)
+    if is_root_only(home) and can_run(with_folder_access(candidate), home, postgres):
+        return with_folder_access(candidate)
     for part in parts:
         os.chown(part, 0, 0)
     raise PlatformUnsupported(
         f"PostgreSQL does not run as root, user namespaces are refused here, and the user nobody cannot reach {home.path} or {postgres}; "
-        f"set HERMES_HOME to a folder such as /var/lib/hermes, or start Hermes as an ordinary user, {INSTEAD}"
+        f"set HERMES_HOME to a folder such as /var/lib/hermes, or start Hermes as an ordinary user, {OWN_SERVERS_HINT}"
     )

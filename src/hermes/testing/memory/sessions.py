@@ -24,13 +24,13 @@ class MemoryGraphs:
 
     async def append(self, _: Transaction, session_id: UUID, head: str, entries: Sequence[GraphEntry]) -> AppendResult:
         graph = self._at(session_id, head)
-        extend(graph, entries)
+        extend_graph(graph, entries)
         return AppendResult.to(graph, len(entries))
 
     async def compact(self, _: Transaction, session_id: UUID, head: str, count: int, entries: Sequence[GraphEntry]) -> AppendResult:
         graph = self._at(session_id, head)
         graph.replace(slice(0, count), [], kind=COMPACTION)
-        extend(graph, entries)
+        extend_graph(graph, entries)
         return AppendResult.to(graph, len(entries))
 
     async def load(self, _: Transaction, session_id: UUID) -> MessageGraph:
@@ -53,7 +53,7 @@ class MemoryGraphs:
         return graph
 
 
-def extend(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
+def extend_graph(graph: MessageGraph, entries: Sequence[GraphEntry]) -> None:
     for entry in entries:
         if entry.call is not None:
             turn = graph.prepare(entry.call.tools, entry.ephemeral, entry.keep_reasoning)

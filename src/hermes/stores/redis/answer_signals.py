@@ -21,11 +21,11 @@ from hermes.tasks import end_tasks, stop_if_cancelled
 
 log = structlog.get_logger()
 
-CHANNEL = "hermes:replies"
-DOWN = (RedisError, OSError, TimeoutError)
+PUBSUB_CHANNEL = "hermes:replies"
+REDIS_ERRORS = (RedisError, OSError, TimeoutError)
 
 
-class RedisBell:
+class RedisAnswerSignal:
     """The port Bell. Rings that come between two waits are one ring."""
 
     def __init__(self) -> None:
@@ -45,28 +45,28 @@ class RedisBell:
         self._rung.set()
 
 
-class RedisReplies:
+class RedisAnswerSignals:
     """The port Replies. The first listener opens the connection; `aclose` ends it, and belongs before the client's own."""
 
     def __init__(self, client: Redis, *, announce_timeout_s: float = 1.0, idle_s: float = 5.0, longest_pause_s: float = 5.0) -> None:
         """`idle_s` is how long the connection may be silent before it is asked for a sign of life, and then before it counts as dead."""
         self._client = client
         self._announce_timeout_s, self._idle_s, self._longest_pause_s = announce_timeout_s, idle_s, longest_pause_s
-        self._bells: dict[UUID, set[RedisBell]] = {}
+        self._bells: dict[UUID, set[RedisAnswerSignal]] = {}
         self._reader: asyncio.Task[None] | None = None
 
     async def announce(self, turn_id: UUID) -> None:
         try:
             async with asyncio.timeout(self._announce_timeout_s):
-                await self._client.publish(CHANNEL, turn_id.hex)
-        except DOWN as error:
+                await self._client.publish(PUBSUB_CHANNEL, turn_id.hex)
+        except REDIS_ERRORS as error:
             log.info("reply_not_announced", turn_id=str(turn_id), error=type(error).__name__)
 
     @asynccontextmanager
-    async def listen(self, turn_id: UUID) -> AsyncIterator[RedisBell]:
+    async def listen(self, turn_id: UUID) -> AsyncIterator[RedisAnswerSignal]:
         if self._reader is None:
             self._reader = asyncio.create_task(self._read(), name="replies")
-        bell = RedisBell()
+        bell = RedisAnswerSignal()
         self._bells.setdefault(turn_id, set()).add(bell)
         try:
             yield bell
@@ -88,7 +88,7 @@ class RedisReplies:
         while True:
             try:
                 async with self._client.pubsub(ignore_subscribe_messages=False) as channel:
-                    await channel.subscribe(CHANNEL)
+                    await channel.subscribe(PUBSUB_CHANNEL)
                     stop_if_cancelled()
                     async for heard in self._messages(channel):
                         if heard["type"] == "subscribe":
@@ -99,8 +99,8 @@ class RedisReplies:
                             for turn_id in self._bells:
                                 self._strike(turn_id)
                         elif heard["type"] == "message":
-                            self._strike(as_turn_id(heard["data"]))
-            except DOWN as error:
+                            self._strike(parse_turn_id(heard["data"]))
+            except REDIS_ERRORS as error:
                 failures += 1
                 if failures == 1:
                     log.warning("replies_not_heard", error=type(error).__name__)
@@ -129,7 +129,7 @@ class RedisReplies:
             bell.strike()
 
 
-def as_turn_id(data: bytes | str) -> UUID | None:
+def parse_turn_id(data: bytes | str) -> UUID | None:
     """Read an announcement; None for what is none."""
     try:
         return UUID(data.decode() if isinstance(data, bytes) else data)

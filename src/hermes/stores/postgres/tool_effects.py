@@ -9,17 +9,17 @@ from collections.abc import Awaitable, Callable
 from hermes.ports.errors import NotFound
 from hermes.ports.tools import EffectRecord, PendingOffer, ToolUser
 from hermes.ports.transactions import Transaction
-from hermes.stores.postgres.database import on
+from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.keyring import Keyring
-from hermes.stores.postgres.queries import load
+from hermes.stores.postgres.queries import load_queries
 
-SQL = load("concierge_effects")
-ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
+SQL = load_queries("concierge_effects")
+CODE_ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Without letters and digits that look alike, so that a code survives being read aloud."""
 CODE_LENGTH = 6
 
 
-class PostgresOutcomes:
+class PostgresEffectRecords:
     """The port Outcomes. The row's key makes a second one wait for the first one's transaction, and then find it."""
 
     def __init__(self, keyring: Keyring) -> None:
@@ -28,17 +28,17 @@ class PostgresOutcomes:
     async def begin(self, tx: Transaction, user: ToolUser, index: int, name: str) -> EffectRecord:
         keys = await self._keyring.of(tx, user.user_id)
         row = {"turn_id": user.turn_id, "index": index, "user_id": user.user_id, "tool": name}
-        if await (await on(tx).execute(SQL["begin"], row)).fetchone() is not None:
+        if await (await connection_of(tx).execute(SQL["begin"], row)).fetchone() is not None:
             return EffectRecord(is_new=True, text=None)
-        known = await (await on(tx).execute(SQL["known"], row)).fetchone()
+        known = await (await connection_of(tx).execute(SQL["known"], row)).fetchone()
         if known is None:
             raise NotFound(f"turn {user.turn_id} is another user's")
-        return EffectRecord(is_new=False, text=None if known[0] is None else keys.open(scope(user, index), known[0]).decode())
+        return EffectRecord(is_new=False, text=None if known[0] is None else keys.open(seal_label(user, index), known[0]).decode())
 
     async def finish(self, tx: Transaction, user: ToolUser, index: int, text: str) -> None:
         keys = await self._keyring.of(tx, user.user_id)
-        sealed = keys.seal(scope(user, index), text.encode("utf-8", "replace"))
-        await on(tx).execute(SQL["finish"], {"turn_id": user.turn_id, "index": index, "user_id": user.user_id, "result": sealed})
+        sealed = keys.seal(seal_label(user, index), text.encode("utf-8", "replace"))
+        await connection_of(tx).execute(SQL["finish"], {"turn_id": user.turn_id, "index": index, "user_id": user.user_id, "result": sealed})
 
 
 class PostgresOffers:
@@ -53,13 +53,13 @@ class PostgresOffers:
         async def add(code: str) -> bool:
             terms = keys.seal(f"offers/{code}", json.dumps(dict(pending.terms)).encode())
             row = {"user_id": user.user_id, "code": code, "turn_id": user.turn_id, "tool": pending.tool, "terms": terms}
-            return await (await on(tx).execute(SQL["put"], {**row, "now": user.now, "valid_s": valid_s})).fetchone() is not None
+            return await (await connection_of(tx).execute(SQL["put"], {**row, "now": user.now, "valid_s": valid_s})).fetchone() is not None
 
-        return await with_new_code(add)
+        return await add_with_new_code(add)
 
     async def take(self, tx: Transaction, user: ToolUser, tool: str, code: str) -> PendingOffer:
         row = {"user_id": user.user_id, "code": code.strip().upper(), "turn_id": user.turn_id, "now": user.now}
-        found = await (await on(tx).execute(SQL["find"], row)).fetchone()
+        found = await (await connection_of(tx).execute(SQL["find"], row)).fetchone()
         if found is None or found[0] != tool:
             raise NotFound(f"there is no offer {code[:12]!r} of {tool}; make a new one by calling it without a code")
         _, terms, is_same_turn, is_taken, is_old = found
@@ -69,18 +69,18 @@ class PostgresOffers:
             raise NotFound(f"offer {code} was carried out before; do not repeat it")
         if is_old:
             raise NotFound(f"offer {code} is too old; make a new one by calling {tool} without a code")
-        await on(tx).execute(SQL["take"], row)
+        await connection_of(tx).execute(SQL["take"], row)
         keys = await self._keyring.of(tx, user.user_id)
         return PendingOffer(tool, json.loads(keys.open(f"offers/{row['code']}", terms)))
 
 
-def scope(user: ToolUser, index: int) -> str:
+def seal_label(user: ToolUser, index: int) -> str:
     return f"tools/{user.turn_id}/{index}"
 
 
-async def with_new_code(add: Callable[[str], Awaitable[bool]]) -> str:
+async def add_with_new_code(add: Callable[[str], Awaitable[bool]]) -> str:
     """Add a row under a code that this user has not had. Of 700 million codes the first is free, unless somebody has very many."""
     while True:
-        code = "".join(secrets.choice(ALPHABET) for _ in range(CODE_LENGTH))
+        code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
         if await add(code):
             return code

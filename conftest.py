@@ -13,7 +13,7 @@ from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 from typer.testing import CliRunner
 
-from hermes.cli import whole_app
+from hermes.cli import build_app
 
 ROOT = Path(__file__).parent
 
@@ -45,7 +45,7 @@ def commands_exist(example: Example) -> None:
             assert (ROOT / command).is_file(), f"no such script: {command}"
         elif command == "hermes":
             words = [word for word in arguments[:1] if not word.startswith("-")]
-            result = CliRunner().invoke(whole_app(), [*words, "--help"])
+            result = CliRunner().invoke(build_app(), [*words, "--help"])
             assert result.exit_code == 0, f"no such command: {line}\n{result.output}"
         else:
             assert command in {"", "git", "cd", "pip", "uv"}, f"the documents promise a command that nobody checks: {line}"

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hermes.app.sampling import model_on, open_ground
+from hermes.app.batch_model import make_batch_model, open_batch_services
 from hermes.config import load
 from hermes.graph import CallRecord
 from hermes.ops import logs
@@ -204,8 +204,8 @@ async def gateway(folder: Path, rollouts: int, table: list[Line]) -> None:
     script.write_text('[[rule]]\nsay = "This is what I know about it, and it is not much."\n')
     environ = {"HERMES_HOME": str(folder / "home"), "HERMES_LLM_SCRIPT": str(script)}
     async with AsyncExitStack() as stack:
-        ground = await stack.enter_async_context(open_ground(load(environ), "scripted"))
-        model = await model_on(ground, "scripted")
+        ground = await stack.enter_async_context(open_batch_services(load(environ), "scripted"))
+        model = await make_batch_model(ground, "scripted")
         await measure(folder, 200, "without tools", model, is_kept=False)  # to be warm
         table.append(("gateway + disk", "without tools", rollouts, await measure(folder, rollouts, "without tools", model, is_kept=True)))
 

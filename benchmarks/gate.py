@@ -18,7 +18,7 @@ from typing import Any
 from hermes.tools.concierge import PACK
 from hermes.tools.gate.gate import SUBSETS, Gate
 from hermes.tools.parameters import Parameters
-from hermes.tools.registry import CODE, Effect, schema_of
+from hermes.tools.registry import CODE_PARAMETER, ToolEffect, schema_of
 
 SEED = 6
 CHARACTERS_PER_TOKEN = 4
@@ -71,7 +71,7 @@ def set_tokens(name: str) -> int:
     schemas = []
     for recipe in PACK:
         if recipe.name in SUBSETS[name]:
-            parameters = Parameters((*recipe.parameters.each, CODE)) if recipe.effect is Effect.SPENDS else recipe.parameters
+            parameters = Parameters((*recipe.parameters.each, CODE_PARAMETER)) if recipe.effect is ToolEffect.SPENDS else recipe.parameters
             schemas.append(schema_of(recipe.name, recipe.description, parameters.schema))
     return round(len(json.dumps(schemas, separators=(",", ":"), ensure_ascii=False)) / CHARACTERS_PER_TOKEN) if schemas else 0
 

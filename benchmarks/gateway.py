@@ -158,7 +158,7 @@ def in_process(asked: list[str], chosen: argparse.Namespace, folder: Path, port:
     home = folder / "in-process"
     with embedded.run_servers(home) as stores:
         ours = process.ours(stores.database_url, stores.redis_url)
-        theirs = process.theirs(PEERS) if chosen.peers else []
+        theirs = process.owned_turn(PEERS) if chosen.peers else []
         if "process" in asked:
             calls = ((1, 200), (16, 400), (64, 400)) if chosen.quick else ((1, 1_000), (16, 2_000), (64, 2_000))
             plan = process.Plan(rounds=1 if chosen.quick else 3, warm_up=20 if chosen.quick else 100, calls=calls)

@@ -27,7 +27,7 @@ from uuid import uuid4
 import aiohttp
 import psycopg
 
-from hermes.app import Hermes, Parts, open_hermes
+from hermes.app import Adapters, Hermes, open_hermes
 from hermes.config import Settings, load
 from hermes.graph import MessageGraph
 from hermes.ops import logs
@@ -215,8 +215,8 @@ async def stages(settings: Settings) -> None:
     """One message after the other in one process, each port call timed."""
     spent: dict[str, list[float]] = defaultdict(list)
 
-    def timed(parts: Parts) -> Parts:
-        ports = [name for name in Parts.__dataclass_fields__ if name not in {"models", "alerts"}]
+    def timed(parts: Adapters) -> Adapters:
+        ports = [name for name in Adapters.__dataclass_fields__ if name not in {"models", "alerts"}]
         return replace(parts, **{name: Timed(getattr(parts, name), name, spent) for name in ports})
 
     async with open_hermes(settings, adjust=timed) as hermes:

@@ -30,7 +30,7 @@ import aiohttp
 from ground import at_rate, percentile, processes, until_ready
 
 from hermes.app import Hermes, open_hermes
-from hermes.cli.running import new_event_loop
+from hermes.cli.runtime import new_event_loop
 from hermes.config import Settings, load
 from hermes.ops import logs
 from hermes.ports.agents import Agent
@@ -221,7 +221,7 @@ async def teach(hermes: Hermes) -> None:
         vectors = await hermes.parts.embeddings.embed(texts)
         async with hermes.database.begin() as tx:
             await hermes.parts.memories.change(tx, user_id, [remembered(*pair) for pair in zip(texts, vectors, strict=True)], now=now)
-        await hermes.mind.souls.invalidate(user_id)
+        await hermes.user_memory.souls.invalidate(user_id)
 
 
 def remembered(text: str, vector: Any) -> FactChange:
@@ -249,7 +249,7 @@ async def mind(settings: Settings, parts: tuple[str, ...]) -> None:
             changes = [remembered(*pair) for pair in zip(some, vectors, strict=True)]
             async with hermes.database.begin() as tx:
                 await hermes.parts.memories.change(tx, user_id, changes, now=now)
-        souls, agent = hermes.mind.souls, Agent(name="hermes")
+        souls, agent = hermes.user_memory.souls, Agent(name="hermes")
 
         async def soul(text: str) -> None:
             await souls.load(user, agent, text, now=now, conversation_id=receipt.conversation_id)
@@ -268,7 +268,8 @@ async def mind(settings: Settings, parts: tuple[str, ...]) -> None:
             )
         if "recall" in parts:
             found = [
-                await clocked(lambda: hermes.mind.recall.find(user_id, f"what about {random.choice(words)}", now=now)) for _ in range(300)
+                await clocked(lambda: hermes.user_memory.recall.find(user_id, f"what about {random.choice(words)}", now=now))
+                for _ in range(300)
             ]
             row(f"recall over {FACTS} facts, with its embedding", found)
         print()

@@ -12,8 +12,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from hermes.cli import whole_app
-from hermes.config.known import known_settings
+from hermes.cli import build_app
+from hermes.config.declarations import known_settings
 from hermes.ops.metrics import Metrics
 from hermes.router.pipeline import STEP_EVENTS
 
@@ -39,7 +39,7 @@ def names() -> dict[str, set[str]]:
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
     web = [tree for path, tree in trees.items() if path.is_relative_to(SOURCE / "web")]
     return {
-        "command": set(commands(get_command(whole_app()), "hermes")),
+        "command": set(commands(get_command(build_app()), "hermes")),
         "error": {code for tree in web for code in error_codes(tree)},
         "event": {event for tree in trees.values() for event in events(tree)} | {event for event, _ in STEP_EVENTS.values()},
         "metric": {metric.name for metric in Metrics().registry.collect() if metric.name.startswith("hermes_")},

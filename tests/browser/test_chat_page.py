@@ -252,7 +252,7 @@ async def test_a_reminder_appears_by_itself_once_and_is_still_there_after_a_relo
     async with service.database.begin() as tx:
         [(user_id, turn_id)] = await (await connection_of(tx).execute("select user_id, turn_id from inbox")).fetchall()
         await service.hermes.parts.reminders.add(tx, user_id, turn_id, datetime.now(UTC), "water the plants")
-    await service.hermes.afterwards.proactive.remind(datetime.now(UTC))
+    await service.hermes.background_jobs.proactive.remind(datetime.now(UTC))
     await page.see("askForNews()")
     await page.until(f"{SAID}.length === 3")
     for _ in "again":

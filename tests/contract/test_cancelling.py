@@ -20,7 +20,7 @@ from redis.backoff import NoBackoff
 from structlog.testing import capture_logs
 
 from hermes.app import channels
-from hermes.app.channels import Lines, Pollers
+from hermes.app.channels import AccountChannels, TelegramPollers
 from hermes.channels.http_client import open_platform_client
 from hermes.channels.telegram import BotApi, TelegramChannel
 from hermes.gateway.catalogue import ModelCatalogue
@@ -99,8 +99,8 @@ async def test_what_sends_owed_charges_ends_after_one_cancellation_wherever_it_c
 async def test_what_follows_the_accounts_ends_after_one_cancellation_wherever_it_comes(
     database: Database, keyring: Keyring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channels, "FOLLOW_S", 0)
-    await ends_wherever_cancelled(lambda: Lines(PostgresChannelAccounts(keyring), database).follow(), places=60, rounds=2)
+    monkeypatch.setattr(channels, "REFRESH_S", 0)
+    await ends_wherever_cancelled(lambda: AccountChannels(PostgresChannelAccounts(keyring), database).follow(), places=60, rounds=2)
 
 
 async def test_what_follows_the_fleet_ends_after_one_cancellation_wherever_it_comes(database: Database) -> None:
@@ -112,10 +112,10 @@ async def test_what_follows_ends_when_its_connection_dies_together_with_the_canc
     database: Database, database_url: str, keyring: Keyring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A query whose connection dies while it is cancelled says that the connection died, and the cancellation is lost.
-    monkeypatch.setattr(channels, "FOLLOW_S", 0)
+    monkeypatch.setattr(channels, "REFRESH_S", 0)
     with psycopg.connect(database_url, autocommit=True) as nemesis, capture_logs() as logs:
         for _ in range(10):
-            task = asyncio.create_task(Lines(PostgresChannelAccounts(keyring), database).follow())
+            task = asyncio.create_task(AccountChannels(PostgresChannelAccounts(keyring), database).follow())
             await asyncio.sleep(0.005)
             nemesis.execute(KILL)
             async with asyncio.timeout(SOON_S):
@@ -198,7 +198,7 @@ async def test_what_polls_a_platform_ends_after_one_cancellation_wherever_it_com
     app.router.add_route("*", "/{rest:.*}", nothing_new)
     async with TestServer(app) as server, open_platform_client() as post:
         bot: Any = OneBot(str(server.make_url("/")).rstrip("/"))
-        await ends_wherever_cancelled(lambda: Pollers(bot, post, bot)._poll("bali"), places=60, rounds=2)
+        await ends_wherever_cancelled(lambda: TelegramPollers(bot, post, bot)._poll("bali"), places=60, rounds=2)
 
 
 @pytest.mark.parametrize("times", [1, 3])

@@ -28,7 +28,7 @@ from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.users import PostgresUsers
 from hermes.tools.concierge import Concierge, concierge_tools
-from hermes.tools.concierge.tables import Stocked, sample_products, sample_venues, stock
+from hermes.tools.concierge.data_files import SampleCounts, load_samples, sample_products, sample_venues
 from hermes.tools.executor import Toolbox
 from hermes.tools.gate.gate import Gate
 from hermes.turn import Platform
@@ -67,7 +67,7 @@ async def house(database: Database, keyring: Keyring, user: User) -> House:
         orders=PostgresOrders(keyring),
         notebook=MemoryNotebook(),
     )
-    await stock(database, concierge.venues, concierge.products, concierge.nutrition)
+    await load_samples(database, concierge.venues, concierge.products, concierge.nutrition)
     tools = Toolbox(
         own=concierge_tools(concierge),
         gate_=Gate(),
@@ -219,9 +219,9 @@ async def test_an_area_with_little_is_searched_around(house: House) -> None:
 async def test_the_sample_set_is_put_once_and_left_alone_where_there_is_something(house: House) -> None:
     concierge = house.concierge
     shelf = (house.database, concierge.venues, concierge.products, concierge.nutrition)
-    assert await stock(*shelf) == Stocked(0, 0, 0)
+    assert await load_samples(*shelf) == SampleCounts(0, 0, 0)
     await house.rows("delete from foods returning id")
-    assert await stock(*shelf, only_if_empty=True) == Stocked(0, 0, 152)
+    assert await load_samples(*shelf, only_if_empty=True) == SampleCounts(0, 0, 152)
     async with house.database.begin() as tx:
         assert await concierge.venues.list(tx, area="ubud", limit=1) == [next(v for v in sample_venues() if v.name == "Batu Suci Temple")]
         assert set(await concierge.venues.areas(tx)) >= {"canggu", "ubud", "bali", "jakarta", "kota tua"}

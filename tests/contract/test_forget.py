@@ -31,7 +31,7 @@ from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
 from hermes.stores.postgres.users import PostgresUsers
-from hermes.tools.concierge.tables import sample_products, sample_venues
+from hermes.tools.concierge.data_files import sample_products, sample_venues
 from hermes.turn import Platform
 from tests.contract.turns import new_claim
 from tests.unit.tools.people import somebody

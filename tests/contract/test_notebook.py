@@ -40,7 +40,7 @@ from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, Po
 from hermes.stores.postgres.sessions import PostgresSessions
 from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
 from hermes.tools.concierge import Concierge, concierge_tools
-from hermes.tools.concierge.tables import sample_venues
+from hermes.tools.concierge.data_files import sample_venues
 from hermes.tools.executor import Toolbox
 from hermes.tools.gate.gate import Gate
 from tests.unit.tools.people import later, somebody

@@ -111,7 +111,7 @@ async def test_no_address_of_somebody_who_was_forgotten_stays(database: Database
         tables = [row[0] for row in await (await connection_of(tx).execute("select relname from pg_stat_user_tables")).fetchall()]
         found = [
             table for table in tables if "4711" in str(await (await connection_of(tx).execute(f"select t::text from {table} t")).fetchall())
-        ]  # noqa: S608
+        ]
     assert found == []
 
 

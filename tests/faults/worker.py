@@ -28,9 +28,9 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from hermes.app import Hermes, Parts, open_hermes
+from hermes.app import Adapters, Hermes, open_hermes
 from hermes.app.root import Housekeeping
-from hermes.cli.running import new_event_loop, until_told
+from hermes.cli.runtime import new_event_loop, run_until_signal
 from hermes.config import load
 from hermes.ops import logs
 from hermes.ports.backends import ModelRequest
@@ -132,7 +132,7 @@ def fork(orders: Orders) -> int:
             os.dup2(source, target)
         logs.configure("json", "info", sys.stderr)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(until_told(work(orders)))
+            runner.run(run_until_signal(work(orders)))
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -157,7 +157,7 @@ async def work(orders: Orders) -> None:
     snare = Snare(orders.trap, Path(orders.sprung))
     keyring = Keyring(MasterKeys.parse([key.reveal() for key in settings.master_keys]))
 
-    def adjust(parts: Parts) -> Parts:
+    def adjust(parts: Adapters) -> Adapters:
         adjusted = replace(
             parts,
             models=Model(orders, snare),

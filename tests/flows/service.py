@@ -15,7 +15,7 @@ from hermes.app import Hermes, open_hermes
 from hermes.config import DatabaseSettings, InboxSettings, MemorySettings, Secret, Settings, WebSettings, WorkSettings
 from hermes.ports.models import Models
 from hermes.stores.postgres.database import Database
-from hermes.web.serving import serve_until_cancelled
+from hermes.web.server import serve_until_cancelled
 from tests.flows.echo import Echo
 
 

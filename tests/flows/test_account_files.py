@@ -15,7 +15,7 @@ from hermes.ports.channels import Channel
 from hermes.ports.images import FetchedMedia, ImageTooLarge, ImageUnreadable
 from tests.flows.directory import Directory
 from tests.flows.phones import Phones, open_phones
-from tests.unit.tools.pictures.model import OneAddress
+from tests.unit.tools.images.model import OneAddress
 
 BY_ID = ["telegram", "whatsapp", "whatsapp_cloud"]
 NOWHERE = "http://127.0.0.1:1"

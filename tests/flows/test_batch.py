@@ -17,8 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hermes.app import new_master_key
-from hermes.cli import whole_app
-from hermes.cli.batch_run import Stopped
+from hermes.cli import build_app
+from hermes.cli.batch_run import BatchStop
 from hermes.graph import MessageGraph
 from hermes.trajectories.verify import verify
 from tests.fakes.script import Say, ToolCall
@@ -370,7 +370,7 @@ class Desk:
 
     def batch(self, *words: object) -> tuple[int, str, str]:
         words = ("batch", "prompts.jsonl", "--run-name", "r", "--model", "toy", *words)
-        result = CliRunner().invoke(whole_app(["batch"]), [*map(str, words)])
+        result = CliRunner().invoke(build_app(["batch"]), [*map(str, words)])
         return result.exit_code, result.stdout, result.stderr
 
 
@@ -421,8 +421,8 @@ def test_bad_arguments_are_one_line_and_leave_nothing_behind(desk: Desk, words: 
 
 
 def test_a_run_that_left_rollouts_unmade_does_not_end_well(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def perform(*_: object) -> Stopped:
-        return Stopped("", 3)
+    async def perform(*_: object) -> BatchStop:
+        return BatchStop("", 3)
 
     monkeypatch.setattr("hermes.cli.batch.perform", perform)
     code, _, complaints = desk.batch("--json")

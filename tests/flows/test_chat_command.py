@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from hermes.cli.chat import printable
+from hermes.cli.chat import strip_control_characters
 from tests.flows.service import running
 
 PATIENCE_S = 60
@@ -345,4 +345,4 @@ def test_a_server_that_is_not_there_is_one_line_and_code_1(terminal: Terminal) -
     [("two\nlines\tand a tab", "two\nlines\tand a tab"), ("\x1b[2Jgone\x07\x9b", "[2Jgone"), ("👩\u200d🍳 שלום", "👩\u200d🍳 שלום")],
 )
 def test_an_answer_gives_the_terminal_no_orders(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert strip_control_characters(text) == shown

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hermes import MessageGraph
-from hermes.cli import whole_app
+from hermes.cli import build_app
 from hermes.trajectories.compress.output import OutputPaths
 from hermes.trajectories.compress.run import lock_run_folder
 from hermes.trajectories.source import find_files
@@ -32,7 +32,7 @@ metrics: {enabled: true, per_trajectory: false, output_file: numbers.json}
 
 
 def run(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(whole_app(["compress"]), ["compress", *map(str, words)], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(build_app(["compress"]), ["compress", *map(str, words)], env={"COLUMNS": "200"})
     return result.exit_code, result.stdout, result.stderr
 
 

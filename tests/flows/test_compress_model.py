@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from hermes.app import new_master_key
-from hermes.config import BackendKind, BackendSettings, DoorSettings, ModelSettings, PriceSettings, Secret, TierSettings
+from hermes.config import BackendKind, BackendSettings, CompletionsSettings, ModelSettings, PriceSettings, Secret, TierSettings
 from hermes.graph import MessageGraph
 from hermes.trajectories.verify import verify
 from tests.fakes.script import Say
@@ -206,7 +206,7 @@ async def test_sessions_out_of_the_store_become_compressed_graphs_and_the_store_
             "backends": {"gpu": BackendSettings(kind=BackendKind.VLLM, base_url=fakes.vllm.url, api_key=Secret(fakes.vllm.key))},
             "models": {"toy": ModelSettings(backend="gpu", id="toy-1", prices=(PriceSettings(input=0.0, output=0.0),))},
             "tiers": {"agents": TierSettings(chain=("toy",), day_tokens=10_000_000)},
-            "door": DoorSettings(tier="agents"),
+            "door": CompletionsSettings(tier="agents"),
         }
         async with running(database_url, redis_url, has_worker=False, more=more) as service:
             key = await service.key(trains=True)

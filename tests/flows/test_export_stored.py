@@ -17,8 +17,8 @@ from uuid import UUID
 
 import pytest
 
-from hermes.app.stored import open_stored
-from hermes.config import BackendKind, BackendSettings, DoorSettings, ModelSettings, PriceSettings, Secret, TierSettings
+from hermes.app.session_source import open_session_source
+from hermes.config import BackendKind, BackendSettings, CompletionsSettings, ModelSettings, PriceSettings, Secret, TierSettings
 from hermes.graph import MessageGraph
 from hermes.ports.sessions import SessionQuery
 from hermes.stores import embedded
@@ -99,7 +99,7 @@ async def house(database_url: str, redis_url: str, tmp_path: Path) -> AsyncItera
             "backends": {"gpu": BackendSettings(kind=BackendKind.VLLM, base_url=fakes.vllm.url, api_key=Secret(fakes.vllm.key))},
             "models": {"toy": ModelSettings(backend="gpu", id="toy-1", prices=(PriceSettings(input=0.0, output=0.0),))},
             "tiers": {"agents": TierSettings(chain=("toy",), day_tokens=10_000_000)},
-            "door": DoorSettings(tier="agents"),
+            "door": CompletionsSettings(tier="agents"),
         }
         async with running(database_url, redis_url, has_worker=False, more=more) as service:
             yield House(service, model, tmp_path)
@@ -251,7 +251,7 @@ async def test_no_transaction_stays_open_between_two_sessions_and_an_answer_mean
     key = await house.service.key(trains=True)
     one = await house.say(key, [user("one")])
     await house.say(key, [user("else")])
-    async with open_stored(house.service.hermes.settings) as stored:
+    async with open_session_source(house.service.hermes.settings) as stored:
         first, second = await stored.find(SessionQuery())
         read = [await stored.read(second)]
         open_now = "select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%%'"

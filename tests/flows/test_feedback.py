@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from hermes.app.stored import Stored
+from hermes.app.session_source import SessionSource
 from hermes.channels.telegram import ALLOWED_UPDATES
 from hermes.demo.platforms import FakePerson, open_platforms, webhook_url
 from hermes.demo.platforms import FakePlatform as Fake
@@ -68,7 +68,7 @@ class Talk:
     async def noted(self) -> dict[str, list[tuple[str, float | None]]]:
         """What an export finds: the reactions to each response, by what it said."""
         parts = self.service.hermes.parts
-        stored = Stored(self.service.database, parts.sessions, parts.graphs)
+        stored = SessionSource(self.service.database, parts.sessions, parts.graphs)
         [session_id] = await stored.find(SessionQuery(account="fake"))
         session = await stored.read(session_id)
         assert isinstance(session, ExportSession)

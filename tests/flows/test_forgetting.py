@@ -378,7 +378,7 @@ async def test_with_a_model_that_calls_the_tools_they_work_in_sixteen_languages(
 
 
 async def know(house: House, *learnt: LearnedFact) -> None:
-    await house.hermes.mind.writer.save(await house.user(), learnt, now=datetime.now(UTC))
+    await house.hermes.user_memory.writer.save(await house.user(), learnt, now=datetime.now(UTC))
 
 
 def free(text: str) -> LearnedFact:
@@ -390,7 +390,7 @@ async def dream(house: House, *texts: str) -> None:
         lines = [Dream(kind=DreamKind.INSIGHT, text=text) for text in texts]
         now = datetime.now(UTC)
         await house.hermes.parts.dreams.add(tx, await house.user(), DreamDepth.DEEP, now.date(), lines, now=now)
-    await house.hermes.mind.souls.invalidate(await house.user())
+    await house.hermes.user_memory.souls.invalidate(await house.user())
 
 
 async def test_what_names_a_forgotten_thing_goes_with_it_and_nothing_else_does(scripted: House) -> None:
@@ -480,7 +480,7 @@ async def read_by_model(house: House, text: str, *facts: dict[str, Any]) -> UUID
     async def complete(_: Any) -> str:
         return json.dumps({"facts": facts})
 
-    writer = replace(house.hermes.mind.writer, complete=complete)
+    writer = replace(house.hermes.user_memory.writer, complete=complete)
     await writer.extract_and_save(await house.user(), turn_id, text, now=datetime.now(UTC))
     return turn_id
 
@@ -515,7 +515,7 @@ async def test_a_quote_that_the_message_does_not_have_forgets_nothing(understood
 @pytest.mark.parametrize("forgets", [True, False])
 async def test_what_is_forgotten_while_a_model_dreams_of_it_is_not_told_by_the_dream(understood: House, *, forgets: bool) -> None:
     await understood.say("hello my friend")
-    ada, mind, parts, now = await understood.user(), understood.hermes.mind, understood.hermes.parts, datetime.now(UTC)
+    ada, mind, parts, now = await understood.user(), understood.hermes.user_memory, understood.hermes.parts, datetime.now(UTC)
     others = map(free, ("surfs every Sunday morning", "has a dog called Rex", "works at a bank in Ubud"))
     await know(understood, LearnedFact(text="nuts", key="allergies", origin=FactOrigin.SAID), *others)
 
@@ -602,7 +602,7 @@ async def test_a_question_is_not_noted(scripted: House) -> None:
 
 async def test_to_forget_is_safe_to_repeat_and_leaves_the_account(scripted: House) -> None:
     await scripted.say("I'm vegetarian")
-    ada, forgetting = await scripted.user(), scripted.hermes.mind.notebook.forgetting
+    ada, forgetting = await scripted.user(), scripted.hermes.user_memory.notebook.forgetting
     before = await scripted.rows("select state, tier, trains, referral_code from users where id = %s", ada)
     for known in (["diet: vegetarian"], []):
         erased = await forgetting.forget(ada, [ForgetRequest(None, "")], turn_id=None, now=datetime.now(UTC))

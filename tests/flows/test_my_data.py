@@ -11,7 +11,7 @@ from yarl import URL
 from hermes.ports.errors import UserErased
 from hermes.ports.users import UserChannel, UserState
 from hermes.turn import Platform
-from hermes.web.chat import COOKIE, visitor
+from hermes.web.chat_page import VISITOR_COOKIE, visitor_id
 from tests.flows.my_data import MONDAY, NOW, TURN, change_diet, dream, learn, user_on
 from tests.flows.service import Got, Service, got, running
 from tests.flows.test_web import error, out_of_reach
@@ -299,9 +299,9 @@ async def test_an_account_forgets_somebody_for_itself_and_the_last_one_for_good(
 
 # --- the chat page's visitor
 
-COOKIES = {name: {"Cookie": f"{COOKIE}={name * 43}"} for name in "ab"}
+COOKIES = {name: {"Cookie": f"{VISITOR_COOKIE}={name * 43}"} for name in "ab"}
 MINE, YOURS = COOKIES["a"], COOKIES["b"]
-ME, YOU = (UserChannel("web", Platform.WEB, visitor(name * 43)) for name in "ab")
+ME, YOU = (UserChannel("web", Platform.WEB, visitor_id(name * 43)) for name in "ab")
 
 
 async def enter(service: Service, cookie: Mapping[str, str]) -> None:
@@ -319,7 +319,7 @@ async def test_a_visitor_sees_and_takes_back_their_own_and_nobody_elses(service:
     assert (await delete(service, "/web/my-data/memory", MINE)).body == {"forgotten": 1}
     gone = await delete(service, "/web/my-data", MINE)
     assert gone.status == 204
-    assert gone.headers["Set-Cookie"].startswith(f'{COOKIE}=""; ')
+    assert gone.headers["Set-Cookie"].startswith(f'{VISITOR_COOKIE}=""; ')
     assert "Max-Age=0" in gone.headers["Set-Cookie"]
     assert error(await service.get("/web/my-data", MINE)) == (404, "unknown_user", None)
     assert [fact["text"] for fact in (await service.get("/web/my-data", YOURS)).body["facts"]] == ["likes coffee"]
@@ -327,7 +327,7 @@ async def test_a_visitor_sees_and_takes_back_their_own_and_nobody_elses(service:
 
 async def test_without_a_cookie_or_from_another_page_nothing_is_shown_and_nothing_taken(service: Service) -> None:
     await enter(service, MINE)
-    for cookie in ({}, {"Cookie": f"{COOKIE}=x"}, {"Cookie": f"{COOKIE}={'c' * 43}"}):
+    for cookie in ({}, {"Cookie": f"{VISITOR_COOKIE}=x"}, {"Cookie": f"{VISITOR_COOKIE}={'c' * 43}"}):
         assert error(await service.get("/web/my-data", cookie)) == (404, "unknown_user", None)
         assert error(await delete(service, "/web/my-data", cookie)) == (404, "unknown_user", None)
     foreign = {**MINE, "Origin": "https://evil.example"}

@@ -65,13 +65,13 @@ class Room:
         hermes, now = self.service.hermes, datetime.now(UTC)
         user = ToolUser(user_id, self.account, "en", "UTC", turn_id, now)
         for key, value in (("allergies", "peanuts"), ("home_area", "Kintamani"), ("safe word", "the safe word is marzipan")):
-            await hermes.mind.notebook.save(user, key, value)
+            await hermes.user_memory.notebook.save(user, key, value)
         async with self.service.database.begin() as tx:
             dreams = [Dream(kind=DreamKind.INSIGHT, text="is going through a divorce")]
             await hermes.parts.dreams.add(tx, user_id, DreamDepth.DEEP, now.date(), dreams, now=now)
             [venue, *_] = await hermes.parts.venues.named(tx, "Salt & Ember")
             await hermes.parts.bookings.add(tx, user_id, venue, now + timedelta(days=3), 2, note=BOOKED)
-        await hermes.mind.souls.invalidate(user_id)
+        await hermes.user_memory.souls.invalidate(user_id)
         return UUID(str(user_id))
 
 
@@ -320,7 +320,7 @@ async def test_what_a_person_waits_for_is_never_said_to_a_room(model: Obedient, 
         async def remind(text: str) -> None:
             async with service.database.begin() as tx:  # as one that was set in the group by a version that still offered it
                 await reminders.add(tx, user_id, turn_id, now - timedelta(minutes=1), text)
-            await service.hermes.afterwards.proactive.remind(datetime.now(UTC))
+            await service.hermes.background_jobs.proactive.remind(datetime.now(UTC))
 
         await remind("take the pills")
         assert await room.ask("select count(*) from outbox where news <> ''") == [(0,)], "she has no private chat yet"

@@ -84,7 +84,7 @@ async def test_a_conversation_remembers_who_it_is_with(service: Service) -> None
     [[request]] = await ask(service, "select max(id) from run_events where step = 'call_model' and index = 0")
     assert request is not None
     async with service.database.begin() as tx:
-        soul = await service.hermes.mind.souls.load(
+        soul = await service.hermes.user_memory.souls.load(
             await service.hermes.parts.people.get(tx, user_id),
             service.hermes.turns.services.agent_on("shop"),
             "hi",
@@ -191,8 +191,8 @@ async def test_a_reminder_is_said_when_its_time_has_come_and_stands_in_the_histo
     now = datetime.now(UTC)
     async with service.database.begin() as tx:
         await service.hermes.parts.reminders.add(tx, user_id, guest.turns[0], now, "water the plants")
-    assert await service.hermes.afterwards.proactive.remind(now) == 1
-    assert await service.hermes.afterwards.proactive.remind(now) == 0
+    assert await service.hermes.background_jobs.proactive.remind(now) == 1
+    assert await service.hermes.background_jobs.proactive.remind(now) == 0
     [news] = (await service.get("/v1/news?user=ada", headers)).body["news"]
     assert "water the plants" in news["text"]
     assert (await service.get(f"/v1/news?user=ada&after={news['id']}", headers)).body == {"news": []}

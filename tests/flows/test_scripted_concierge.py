@@ -36,7 +36,7 @@ from hermes.stores.postgres.users import PostgresUsers
 from hermes.stores.seal import MasterKeys, new_master_key
 from hermes.testing.memory import RouterHarness
 from hermes.tools.concierge import Concierge, concierge_tools
-from hermes.tools.concierge.tables import stock
+from hermes.tools.concierge.data_files import load_samples
 from hermes.tools.executor import Toolbox
 from hermes.tools.gate.gate import Gate
 from hermes.turn import Platform
@@ -132,7 +132,7 @@ async def visit(database: Database) -> Visit:
         orders=PostgresOrders(keyring),
         notebook=Notes(),
     )
-    await stock(database, concierge.venues, concierge.products, concierge.nutrition)
+    await load_samples(database, concierge.venues, concierge.products, concierge.nutrition)
     tools = Toolbox(
         own=concierge_tools(concierge),
         gate_=Gate(),

@@ -92,7 +92,7 @@ class House:
 
     async def know(self, user_id: UUID, text: str, turn_id: UUID | None = None) -> UUID:
         learnt = LearnedFact(text=text, origin=FactOrigin.SAID, source_turn=turn_id, confidence=0.9)
-        [fact] = await self.hermes.mind.writer.save(user_id, [learnt], now=datetime.now(UTC))
+        [fact] = await self.hermes.user_memory.writer.save(user_id, [learnt], now=datetime.now(UTC))
         return fact.id
 
     def memory(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hermes.app import Hermes, Parts, open_hermes
+from hermes.app import Adapters, Hermes, open_hermes
 from hermes.config import load
 from hermes.ports.errors import StoreUnavailable
 from hermes.ports.users import UserState
@@ -34,7 +34,7 @@ def environ(database_url: str, redis_url: str, tmp_path: Path) -> dict[str, str]
 
 
 @asynccontextmanager
-async def opened(environ: dict[str, str], adjust: Callable[[Parts], Parts] = lambda parts: parts) -> AsyncIterator[Hermes]:
+async def opened(environ: dict[str, str], adjust: Callable[[Adapters], Adapters] = lambda parts: parts) -> AsyncIterator[Hermes]:
     async with open_hermes(load(environ), adjust=lambda parts: adjust(replace(parts, models=Echo()))) as hermes:
         yield hermes
 

@@ -17,9 +17,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hermes.app import Hermes, Parts, open_hermes
-from hermes.cli.running import run, settings_from, start_log, until_told
-from hermes.cli.service import listening
+from hermes.app import Adapters, Hermes, open_hermes
+from hermes.cli.runtime import run, run_until_signal, settings_from, start_log
+from hermes.cli.service import open_listener
 from hermes.config import Settings
 from hermes.ports.outbox import DeliveryResult, OutboxMessage
 from hermes.ports.transactions import Transaction, Transactions
@@ -109,7 +109,7 @@ class SnaredSender:
 async def open_doomed(settings: Settings, snare: Snare) -> AsyncIterator[Hermes]:
     """A Hermes with the snare in it."""
 
-    def adjust(parts: Parts) -> Parts:
+    def adjust(parts: Adapters) -> Adapters:
         return replace(parts, **{name: Snared(getattr(parts, name), name, snare) for name in PORTS})
 
     async with open_hermes(settings, adjust=adjust) as hermes:
@@ -118,12 +118,12 @@ async def open_doomed(settings: Settings, snare: Snare) -> AsyncIterator[Hermes]
         courier = replace(hermes.outbox_delivery, transactions=transactions, senders=senders)
         turns = replace(hermes.turns, services=replace(hermes.turns.services, transactions=transactions, outbox_delivery=courier))
         intake = replace(hermes.intake, transactions=transactions)
-        hearing = replace(hermes.hearing, intake=intake)
-        yield replace(hermes, intake=intake, turns=turns, outbox_delivery=courier, hearing=hearing)
+        hearing = replace(hermes.inbound, intake=intake)
+        yield replace(hermes, intake=intake, turns=turns, outbox_delivery=courier, inbound=hearing)
 
 
 async def live(role: str, settings: Settings, snare: Snare) -> None:
-    listener = listening(settings) if role == "serve" else None
+    listener = open_listener(settings) if role == "serve" else None
     async with open_doomed(settings, snare) as hermes:
         if listener is None:
             await hermes.run_worker()
@@ -135,7 +135,7 @@ def main() -> None:
     role, place, when, nth = sys.argv[1:]
     settings = settings_from(None)
     start_log(settings)
-    run(until_told(live(role, settings, Snare(place, when == "after", int(nth)))))
+    run(run_until_signal(live(role, settings, Snare(place, when == "after", int(nth)))))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import aiohttp
 
 from hermes.demo.platforms import FakePerson
 from hermes.demo.platforms import FakePlatform as Fake
-from hermes.web.chat import COOKIE, visitor
+from hermes.web.chat_page import VISITOR_COOKIE, visitor_id
 from tests.storm.history import Received
 from tests.storm.weather import Message, Talker
 
@@ -207,7 +207,7 @@ class Visitor(Client):
 
     @property
     def chat(self) -> str:
-        return f"web/{visitor(self._cookie)}"
+        return f"web/{visitor_id(self._cookie)}"
 
     async def _send(self, message: Message) -> tuple[int | None, Any]:
         return await self._ask("POST", "/web/messages", json={"text": message.text, "id": str(uuid5(NAMESPACE_URL, message.mark))})
@@ -216,4 +216,4 @@ class Visitor(Client):
         return f"/web/messages/{turn_id}"
 
     def _headers(self) -> Mapping[str, str]:
-        return {"Cookie": f"{COOKIE}={self._cookie}"}
+        return {"Cookie": f"{VISITOR_COOKIE}={self._cookie}"}

@@ -21,7 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hermes import CallRecord, MessageGraph, __version__
-from hermes.cli import whole_app
+from hermes.cli import build_app
 from tests.unit.graph.sessions import rich_session
 
 SRC = Path(__file__).parents[2] / "src"
@@ -33,7 +33,7 @@ TIMEOUT_S = 60
 
 def hermes(*arguments: str | Path, typed: str | bytes | None = None) -> tuple[int, str, str]:
     """Run a command in this process; return its exit code, its output and its complaints."""
-    result = CliRunner(env=PLAIN).invoke(whole_app(), list(map(str, arguments)), input=typed, catch_exceptions=False)
+    result = CliRunner(env=PLAIN).invoke(build_app(), list(map(str, arguments)), input=typed, catch_exceptions=False)
     return result.exit_code, result.stdout, result.stderr
 
 

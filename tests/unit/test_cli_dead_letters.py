@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from hermes.app import Hermes, open_hermes
-from hermes.cli import whole_app
+from hermes.cli import build_app
 from hermes.config import load
 from hermes.ports.channels import SendOutcome
 from hermes.ports.outbox import DeliveryResult, OutboxState
@@ -32,7 +32,7 @@ class Console:
 
     def __call__(self, *words: object) -> Result:
         arguments = ["dead-letters", *map(str, words)]
-        return CliRunner().invoke(whole_app(arguments), arguments, env={**self.environ, "COLUMNS": "250"})
+        return CliRunner().invoke(build_app(arguments), arguments, env={**self.environ, "COLUMNS": "250"})
 
     def said(self, *words: object) -> str:
         result = self(*words)

@@ -12,7 +12,7 @@ import structlog
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hermes.cli import whole_app
+from hermes.cli import build_app
 
 SETTINGS = """
 [backends.blue]
@@ -49,7 +49,7 @@ def run(database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.M
 
     def command(*words: str, **variables: str) -> Result:
         environ = {"HERMES_HOME": str(tmp_path / "home"), "HERMES_DATABASE_URL": database_url, "HERMES_REDIS_URL": redis_url, "USER": "ada"}
-        return CliRunner().invoke(whole_app(list(words)), list(words), env={**environ, **variables})
+        return CliRunner().invoke(build_app(list(words)), list(words), env={**environ, **variables})
 
     handlers = logging.getLogger().handlers[:]
     yield command

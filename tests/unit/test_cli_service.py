@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hermes.cli import whole_app
+from hermes.cli import build_app
 from hermes.stores.seal import MasterKeys
 
 Run = Callable[..., Result]
@@ -25,7 +25,7 @@ def run(database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.M
 
     def command(*words: str, **variables: str) -> Result:
         environ = {"HERMES_HOME": str(tmp_path / "home"), "HERMES_DATABASE_URL": database_url, "HERMES_REDIS_URL": redis_url}
-        return CliRunner().invoke(whole_app(), list(words), env={**environ, "HERMES_WEB_PORT": "0", **variables})
+        return CliRunner().invoke(build_app(), list(words), env={**environ, "HERMES_WEB_PORT": "0", **variables})
 
     return command
 

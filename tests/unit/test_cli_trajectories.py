@@ -11,8 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from hermes import CallRecord, MessageGraph
-from hermes.cli import whole_app
-from hermes.cli.stored import moment_of
+from hermes.cli import build_app
+from hermes.cli.stored_sessions import parse_moment
 from hermes.trajectories.formats import FORMATS
 
 
@@ -34,7 +34,7 @@ def save_graphs(folder: Path) -> Path:
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(whole_app(), [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(build_app(), [str(argument) for argument in arguments], env={"COLUMNS": "200"})
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -110,19 +110,19 @@ def test_bad_arguments_give_one_line_and_code_2(tmp_path: Path, arguments: tuple
     ],
 )
 def test_since_names_a_moment_in_utc_unless_it_says_otherwise(text: str, moment: datetime) -> None:
-    assert moment_of(text) == moment
+    assert parse_moment(text) == moment
 
 
 @pytest.mark.parametrize(("text", "ago"), [("90m", {"minutes": 90}), ("24h", {"hours": 24}), ("7d", {"days": 7}), ("2 w", {"weeks": 2})])
 def test_since_counts_back_from_now(text: str, ago: dict[str, int]) -> None:
     before = datetime.now(UTC)
-    assert before <= moment_of(text) + timedelta(**ago) <= datetime.now(UTC)
+    assert before <= parse_moment(text) + timedelta(**ago) <= datetime.now(UTC)
 
 
 @pytest.mark.parametrize("text", ["", "h", "24", "-1h", "1.5h", "1y", "2026-13-01", "99999999999d", "0001-01-01T00:00+14:00"])
 def test_what_is_no_time_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
-        moment_of(text)
+        parse_moment(text)
     assert capsys.readouterr().err.startswith(f"hermes: --since {text!r} is no time; expected 2026-11-15, ")
 
 

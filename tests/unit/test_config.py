@@ -19,7 +19,6 @@ from hermes.config import (
     BackendKind,
     BackendSettings,
     DatabaseSettings,
-    Described,
     Environment,
     LlmSettings,
     LogFormat,
@@ -27,9 +26,10 @@ from hermes.config import (
     LogSettings,
     LongPromptSettings,
     ModelSettings,
-    Named,
+    NamedTables,
     PriceSettings,
     Secret,
+    SettingDescription,
     Settings,
     SettingsError,
     TierSettings,
@@ -40,9 +40,23 @@ from hermes.config import (
     platform_home,
     settings_page,
 )
+from hermes.config.declarations import keys_of, known_settings, sections, tables
 from hermes.config.describe import describe_table
-from hermes.config.kinds import Address, Choice, Command, Flag, Hidden, Kind, Number, Place, Refused, Server, Several, Text, kind_of
-from hermes.config.known import keys_of, known_settings, sections, tables
+from hermes.config.value_kinds import (
+    Address,
+    AddressKind,
+    ChoiceKind,
+    Command,
+    FlagKind,
+    ListKind,
+    NumberKind,
+    PathKind,
+    SecretKind,
+    TextKind,
+    ValueKind,
+    WrongKind,
+    kind_of,
+)
 from tests.test_architecture import SRC, touched_by_importing
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
@@ -192,24 +206,24 @@ def test_importing_the_settings_reads_nothing() -> None:
 
 # --- every value makes the trip
 
-VALUES: dict[type[Kind], st.SearchStrategy[Any]] = {
-    Flag: st.booleans(),
-    Text: st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters=","), min_size=1, max_size=20),
-    Server: st.from_regex(r"https?://[a-z]{1,9}\.example(:[1-9][0-9]{1,3})?(/[a-z]{1,5})?", fullmatch=True).map(Address),
-    Place: st.lists(st.from_regex(r"[a-z ]{0,5}[a-z]", fullmatch=True), max_size=3).map(lambda parts: Path("/", *parts)),
+VALUES: dict[type[ValueKind], st.SearchStrategy[Any]] = {
+    FlagKind: st.booleans(),
+    TextKind: st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters=","), min_size=1, max_size=20),
+    AddressKind: st.from_regex(r"https?://[a-z]{1,9}\.example(:[1-9][0-9]{1,3})?(/[a-z]{1,5})?", fullmatch=True).map(Address),
+    PathKind: st.lists(st.from_regex(r"[a-z ]{0,5}[a-z]", fullmatch=True), max_size=3).map(lambda parts: Path("/", *parts)),
 }
 
 
-def values_of(kind: Kind) -> st.SearchStrategy[Any]:
+def values_of(kind: ValueKind) -> st.SearchStrategy[Any]:
     """Anything that a setting of this kind can hold."""
     match kind:
-        case Hidden():
-            return VALUES[Text].map(Secret)
-        case Choice(choices):
+        case SecretKind():
+            return VALUES[TextKind].map(Secret)
+        case ChoiceKind(choices):
             return st.sampled_from(list(choices))
-        case Several(item):
+        case ListKind(item):
             return st.lists(values_of(item), min_size=1, max_size=3).map(tuple)
-        case Number(type=number, bounds=bounds):
+        case NumberKind(type=number, bounds=bounds):
             low = bounds.above if bounds.at_least is None else bounds.at_least
             whole = st.integers(low, bounds.at_most or 2**63 - 1)
             drawn = whole if number is int else st.floats(low, 1e9) | whole.map(float)
@@ -278,7 +292,7 @@ def test_a_list_of_plain_text_is_a_kind_too() -> None:
     kind = kind_of(tuple[str, ...])
     assert (kind.from_toml(["a", "b c"]), kind.from_text("a, b c,")) == (("a", "b c"), ("a", "b c"))
     assert (kind.is_secret, kind_of(tuple[Secret, ...]).is_secret) == (False, True)
-    with pytest.raises(Refused):
+    with pytest.raises(WrongKind):
         kind.from_toml(["a", 1])
 
 
@@ -633,14 +647,14 @@ month_tokens = 1_000
 def test_tables_have_the_names_that_their_owner_gives_them(tmp_path: Path) -> None:
     write(tmp_path / "hermes.toml", MODELS)
     assert load({}, cwd=tmp_path) == Settings(
-        backends=Named(
+        backends=NamedTables(
             {
                 "my-gpu": BackendSettings(kind=BackendKind.VLLM, base_url=Address("http://gpu:8000/v1"), api_key=Secret(HUSH), slots=4),
                 "claude_local": BackendSettings(command=Command(("claude", "--model", "opus")), cwd=tmp_path / "work"),
                 "local": BackendSettings(),
             }
         ),
-        models=Named(
+        models=NamedTables(
             {
                 "llama3.2": ModelSettings(
                     backend="my-gpu",
@@ -663,7 +677,7 @@ def test_tables_have_the_names_that_their_owner_gives_them(tmp_path: Path) -> No
                 ),
             }
         ),
-        tiers=Named({"gold": TierSettings(chain=("llama3.2", "claude-haiku"), day_tokens=0, month_tokens=1_000)}),
+        tiers=NamedTables({"gold": TierSettings(chain=("llama3.2", "claude-haiku"), day_tokens=0, month_tokens=1_000)}),
     )
 
 
@@ -801,7 +815,7 @@ def test_a_variable_has_the_key_and_the_address_of_a_backend(tmp_path: Path) -> 
         "HERMES_BACKENDS_SGLANG_BASE_URL": "http://other:1",
         "HERMES_BACKENDS_OLLAMA_BASE_URL": "",
     }
-    assert load(environ, cwd=tmp_path).backends == Named(
+    assert load(environ, cwd=tmp_path).backends == NamedTables(
         {
             "my-gpu": BackendSettings(kind=BackendKind.VLLM, base_url=Address("http://new:1"), api_key=Secret("k1"), slots=2),
             "sglang": BackendSettings(base_url=Address("http://other:1")),
@@ -840,7 +854,7 @@ USUAL_VARIABLES = {
 def test_the_variables_that_people_have_set_already_count_where_nothing_else_is_set(tmp_path: Path) -> None:
     assert load(USUAL_VARIABLES, cwd=tmp_path) == Settings(
         llm=LlmSettings(global_daily_budget_usd=12.5),
-        backends=Named(
+        backends=NamedTables(
             {
                 "anthropic": BackendSettings(api_key=Secret("a"), base_url=Address("https://a.example")),
                 "openai": BackendSettings(api_key=Secret("o"), base_url=Address("https://o.example/v1")),
@@ -851,7 +865,7 @@ def test_the_variables_that_people_have_set_already_count_where_nothing_else_is_
     ours = {"HERMES_BACKENDS_OPENAI_API_KEY": "ours", "HERMES_LLM_GLOBAL_DAILY_BUDGET_USD": "0"}
     assert load({**USUAL_VARIABLES, **ours}, cwd=tmp_path) == Settings(
         llm=LlmSettings(global_daily_budget_usd=0.0),
-        backends=Named(
+        backends=NamedTables(
             {
                 "anthropic": BackendSettings(api_key=Secret("file"), base_url=Address("https://file")),
                 "openai": BackendSettings(api_key=Secret("ours"), base_url=Address("https://o.example/v1")),
@@ -887,7 +901,7 @@ def test_the_example_of_the_reference_page_loads(tmp_path: Path) -> None:
         database_url=Secret("postgresql://hermes:password@db.internal/hermes"),
         web=WebSettings(host="0.0.0.0", port=8080),  # noqa: S104 nothing listens here
         log=LogSettings(format=LogFormat.JSON),
-        tiers=Named({"free": TierSettings(chain=("claude-haiku",))}),
+        tiers=NamedTables({"free": TierSettings(chain=("claude-haiku",))}),
     )
 
 
@@ -903,7 +917,7 @@ def test_every_setting_and_every_section_says_what_it_is() -> None:
 def test_a_setting_is_described_by_its_declaration() -> None:
     described = {setting.name: setting for setting in describe()}
     assert list(described) == NAMES
-    assert described["web.port"] == Described(
+    assert described["web.port"] == SettingDescription(
         name="web.port",
         env="HERMES_WEB_PORT",
         type="a whole number from 0 to 65535",

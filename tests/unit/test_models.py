@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hermes.app.home import StartRefused
-from hermes.app.models import BUILDERS, backends_from, catalogue_from, check_prices, missing, prices_from, stand_ins
+from hermes.app.models import BUILDERS, backends_from, catalogue_from, check_prices, missing_backends, prices_from, replaced_backends
 from hermes.backends import HttpClient, ScriptedBackend
 from hermes.config import BackendKind, Environment, Settings, load
 from hermes.gateway.catalogue import DEFAULT_CATALOGUE, ModelSpec, Tier
@@ -46,7 +46,7 @@ def test_with_a_key_and_nothing_else_everything_is_as_usual(tmp_path: Path) -> N
     said = settings(tmp_path, **KEY)
     assert catalogue_from(said) == DEFAULT_CATALOGUE
     assert prices_from(said).models() == Prices(LIST_PRICES).models()
-    assert (missing(said), stand_ins(said)) == ({}, {})
+    assert (missing_backends(said), replaced_backends(said)) == ({}, {})
     check_prices(catalogue_from(said), prices_from(said), TODAY)
 
 
@@ -289,7 +289,7 @@ def test_every_kind_can_be_built(tmp_path: Path) -> None:
 async def test_in_development_a_script_stands_in_for_a_backend_without_a_key_and_nobody_pays(tmp_path: Path) -> None:
     said = settings(tmp_path)
     catalogue, prices, backends = catalogue_from(said), prices_from(said), backends_from(said, HttpClient())
-    assert stand_ins(said) == missing(said) == {"anthropic": "no key"}
+    assert replaced_backends(said) == missing_backends(said) == {"anthropic": "no key"}
     assert catalogue.models["claude-haiku"] == replace(DEFAULT_CATALOGUE.models["scripted"], stands_for=HAIKU), "it has a name of its own"
     assert {name: model.backend for name, model in catalogue.models.items() if name.startswith("claude-")} == dict.fromkeys(
         ["claude-haiku", "claude-sonnet", "claude-haiku-5-5", "claude-sonnet-5-5", "claude-opus-5-5"], "scripted"
@@ -324,7 +324,7 @@ def test_written_prices_do_not_bill_a_script(tmp_path: Path) -> None:
 def test_in_production_a_backend_without_a_key_is_missing_and_nobody_stands_in(tmp_path: Path) -> None:
     said = settings(tmp_path, 'environment = "production"')
     assert said.environment is Environment.PRODUCTION
-    assert (missing(said), stand_ins(said)) == ({"anthropic": "no key"}, {})
+    assert (missing_backends(said), replaced_backends(said)) == ({"anthropic": "no key"}, {})
     assert catalogue_from(said) == DEFAULT_CATALOGUE
     assert prices_from(said).rate(HAIKU, TODAY, 0) != FREE_RATE
     assert "anthropic" not in backends_from(said, HttpClient())
@@ -333,6 +333,6 @@ def test_in_production_a_backend_without_a_key_is_missing_and_nobody_stands_in(t
 def test_openai_needs_a_key_at_its_own_address_only(tmp_path: Path) -> None:
     toml = "[models.gpt]\nbackend = 'openai'\n[backends.openai]\nbase_url = '{}'"
     at_home, elsewhere = settings(tmp_path, toml.format("https://api.openai.com/v1")), settings(tmp_path, toml.format("http://gpu:8000/v1"))
-    assert missing(at_home) == {"anthropic": "no key", "openai": "no key"}
-    assert missing(elsewhere) == {"anthropic": "no key"}
+    assert missing_backends(at_home) == {"anthropic": "no key", "openai": "no key"}
+    assert missing_backends(elsewhere) == {"anthropic": "no key"}
     assert "openai" in backends_from(elsewhere, HttpClient())

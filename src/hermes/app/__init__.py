@@ -1,9 +1,20 @@
 """The composition root: the one room that knows which adapter stands behind which port."""
 
-from hermes.app.doctor import Finding, Health, examine
+from hermes.app.adapters import Adapters
+from hermes.app.doctor import Health, HealthFinding, examine
 from hermes.app.home import StartRefused, home_of
-from hermes.app.parts import Parts
-from hermes.app.root import Hermes, open_hermes, stores
+from hermes.app.root import Hermes, open_hermes, open_stores
 from hermes.stores.seal import new_master_key
 
-__all__ = ["Finding", "Health", "Hermes", "Parts", "StartRefused", "examine", "home_of", "new_master_key", "open_hermes", "stores"]
+__all__ = [
+    "Adapters",
+    "Health",
+    "HealthFinding",
+    "Hermes",
+    "StartRefused",
+    "examine",
+    "home_of",
+    "new_master_key",
+    "open_hermes",
+    "open_stores",
+]

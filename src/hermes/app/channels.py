@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import structlog
 
+from hermes.app.adapters import Adapters
 from hermes.app.gateway import SystemClock
-from hermes.app.parts import Parts
 from hermes.channels.instagram import InstagramChannel, InstagramLogin
 from hermes.channels.meta import GRAPH_API_VERSION
 from hermes.channels.telegram import BotApi, BotProfile, TelegramChannel, profile_in, updates_in
@@ -31,15 +31,15 @@ from hermes.turn import Platform
 
 log = structlog.get_logger()
 
-POLL_S = 25
+POLL_WAIT_S = 25
 """How long Telegram is asked to wait for something new."""
-MOST_UPDATES = 100
+MAX_UPDATES = 100
 """So many it gives at once."""
-PAUSE_S = 5.0
+RETRY_PAUSE_S = 5.0
 """Before it is asked again after something went wrong."""
-FOLLOW_S = 2.0
-SETUP_S = 15.0
-SENT_TO = (Platform.TELEGRAM, Platform.WHATSAPP, Platform.INSTAGRAM)
+REFRESH_S = 2.0
+SETUP_TIMEOUT_S = 15.0
+SEND_PLATFORMS = (Platform.TELEGRAM, Platform.WHATSAPP, Platform.INSTAGRAM)
 """Platforms that answers are sent to; on the others people fetch them from us."""
 
 
@@ -55,7 +55,7 @@ def channel_from(account: ChannelAccount) -> Channel:
             case Platform.TELEGRAM:
                 return TelegramChannel(
                     account=account.account,
-                    api=BotApi(token=about["token"], **optional(about, "base_url")),
+                    api=BotApi(token=about["token"], **optional_field(about, "base_url")),
                     secret=about.get("secret", ""),
                     username=about.get("username"),
                 )
@@ -63,20 +63,20 @@ def channel_from(account: ChannelAccount) -> Channel:
                 cloud = CloudApi(
                     access_token=about["access_token"],
                     phone_number_id=about["phone_number_id"],
-                    app_secrets=several(about["app_secrets"]),
-                    verify_tokens=several(about.get("verify_tokens", "")),
+                    app_secrets=split_secrets(about["app_secrets"]),
+                    verify_tokens=split_secrets(about.get("verify_tokens", "")),
                     version=about.get("version", GRAPH_API_VERSION),
-                    **optional(about, "base_url"),
-                    media_urls=several(about.get("media_urls", "https://lookaside.fbsbx.com")),
+                    **optional_field(about, "base_url"),
+                    media_urls=split_secrets(about.get("media_urls", "https://lookaside.fbsbx.com")),
                 )
                 return WhatsAppChannel(account=account.account, provider=cloud)
             case Platform.WHATSAPP:
                 dialog = Dialog360(
                     api_key=about["api_key"],
-                    webhook_secrets=several(about["webhook_secrets"]),
+                    webhook_secrets=split_secrets(about["webhook_secrets"]),
                     secret_header=about.get("secret_header"),
                     phone_number_id=about.get("phone_number_id"),
-                    **optional(about, "base_url"),
+                    **optional_field(about, "base_url"),
                 )
                 return WhatsAppChannel(account=account.account, provider=dialog)
             case Platform.INSTAGRAM:
@@ -85,8 +85,8 @@ def channel_from(account: ChannelAccount) -> Channel:
                     instagram_id=about["instagram_id"],
                     login=InstagramLogin(about.get("login", "instagram")),
                     access_token=about["access_token"],
-                    app_secrets=several(about["app_secrets"]),
-                    verify_tokens=several(about.get("verify_tokens", "")),
+                    app_secrets=split_secrets(about["app_secrets"]),
+                    verify_tokens=split_secrets(about.get("verify_tokens", "")),
                     version=about.get("version", GRAPH_API_VERSION),
                     base_url=about.get("base_url"),
                 )
@@ -97,16 +97,16 @@ def channel_from(account: ChannelAccount) -> Channel:
     raise BadAccount(f"{account.platform} has no accounts")
 
 
-def optional(about: Mapping[str, str], name: str) -> dict[str, str]:
+def optional_field(about: Mapping[str, str], name: str) -> dict[str, str]:
     return {name: about[name]} if about.get(name) else {}
 
 
-def several(text: str) -> tuple[str, ...]:
+def split_secrets(text: str) -> tuple[str, ...]:
     """Secrets that are all right, with commas between them."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-class Lines:
+class AccountChannels:
     """The port Channels, and what else is known of each account; follows the database, which other processes may change."""
 
     def __init__(self, accounts: ChannelAccounts, transactions: Transactions) -> None:
@@ -157,13 +157,13 @@ class Lines:
     async def follow(self) -> None:
         """Read again and again, for ever."""
         while True:
-            await asyncio.sleep(FOLLOW_S)
+            await asyncio.sleep(REFRESH_S)
             await self.refresh()
             stop_if_cancelled()
 
 
 @asynccontextmanager
-async def following_lines(lines: Lines) -> AsyncIterator[None]:
+async def follow_accounts(lines: AccountChannels) -> AsyncIterator[None]:
     """Follow the accounts as long as the block lasts."""
     await lines.refresh()
     task = asyncio.create_task(lines.follow(), name="channels")
@@ -173,7 +173,9 @@ async def following_lines(lines: Lines) -> AsyncIterator[None]:
         await end_tasks(task)
 
 
-def dispatch_from(settings: DeliverySettings, parts: Parts, lines: Lines, post: PlatformClient, metrics: Metrics) -> ChannelSender:
+def channel_sender_from(
+    settings: DeliverySettings, parts: Adapters, lines: AccountChannels, post: PlatformClient, metrics: Metrics
+) -> ChannelSender:
     """What brings answers to platforms."""
     template = settings.whatsapp_template
     return ChannelSender(
@@ -192,7 +194,7 @@ def dispatch_from(settings: DeliverySettings, parts: Parts, lines: Lines, post: 
     )
 
 
-def receipts_from(parts: Parts, transactions: Transactions, metrics: Metrics) -> ReceiptHandler:
+def receipts_from(parts: Adapters, transactions: Transactions, metrics: Metrics) -> ReceiptHandler:
     """What keeps account of what platforms tell afterwards."""
     return ReceiptHandler(
         transactions=transactions,
@@ -203,7 +205,7 @@ def receipts_from(parts: Parts, transactions: Transactions, metrics: Metrics) ->
     )
 
 
-class Refusal(Exception):
+class SetupRefused(Exception):
     """A platform did not do what a set-up needs. Says why, without secrets."""
 
 
@@ -212,24 +214,29 @@ async def connect_telegram(account: ChannelAccount, post: PlatformClient, *, url
     channel = channel_from(account)
     assert isinstance(channel, TelegramChannel)  # noqa: S101  # its platform says so
     try:
-        profile = profile_in(await post.send(channel.api.me(), timeout_s=SETUP_S))
+        profile = profile_in(await post.send(channel.api.me(), timeout_s=SETUP_TIMEOUT_S))
         if profile is None:
-            raise Refusal("Telegram does not know this token; copy it again from @BotFather")
+            raise SetupRefused("Telegram does not know this token; copy it again from @BotFather")
         call = channel.api.delete_webhook() if url is None else channel.api.set_webhook(url, channel.secret)
-        reply = await post.send(call, timeout_s=SETUP_S)
+        reply = await post.send(call, timeout_s=SETUP_TIMEOUT_S)
     except (NotSent, MaybeSent) as error:
-        raise Refusal(f"Telegram cannot be reached: {error}") from None
+        raise SetupRefused(f"Telegram cannot be reached: {error}") from None
     if reply.status != 200:
-        raise Refusal(f"Telegram refused the webhook: {channel.classify(reply).detail}")
+        raise SetupRefused(f"Telegram refused the webhook: {channel.classify(reply).detail}")
     return profile
 
 
-class Pollers:
+class TelegramPollers:
     """Asks Telegram for what is new, for accounts that it cannot reach. In one process at a time: Telegram gives a conflict to a second
     one, who then waits."""
 
     def __init__(
-        self, lines: Lines, post: PlatformClient, hearing: InboundRouter, *, pause: Callable[[float], Awaitable[object]] = asyncio.sleep
+        self,
+        lines: AccountChannels,
+        post: PlatformClient,
+        hearing: InboundRouter,
+        *,
+        pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._lines, self._post, self._hearing, self._pause = lines, post, hearing, pause
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -243,32 +250,32 @@ class Pollers:
                     self._tasks.pop(name).cancel()
                 for name in wanted.keys() - self._tasks.keys():
                     self._tasks[name] = asyncio.create_task(self._poll(name), name=f"polling {name}")
-                await asyncio.sleep(FOLLOW_S)
+                await asyncio.sleep(REFRESH_S)
         finally:
             await end_tasks(*self._tasks.values())
 
     async def _poll(self, name: str) -> None:
         offset: int | None = None
-        limit = MOST_UPDATES
+        limit = MAX_UPDATES
         while True:
             channel = self._lines.get(Platform.TELEGRAM, name)
             if not isinstance(channel, TelegramChannel):
                 return
             try:
-                reply = await self._post.send(channel.api.updates(offset, wait_s=POLL_S, limit=limit), timeout_s=POLL_S + 10)
+                reply = await self._post.send(channel.api.updates(offset, wait_s=POLL_WAIT_S, limit=limit), timeout_s=POLL_WAIT_S + 10)
                 found = updates_in(reply)
                 if found is None:
                     log.warning("polling_refused", account=name, reason=channel.classify(reply).detail[:200])
-                    await self._pause(PAUSE_S)
+                    await self._pause(RETRY_PAUSE_S)
                     continue
                 for webhook in found.webhooks:
                     happenings = channel.parse(webhook, now=SystemClock().now())
                     await self._hearing.hear(channel, happenings, newcomer=self._lines.newcomer(Platform.TELEGRAM, name))
-                offset, limit = found.offset, MOST_UPDATES
+                offset, limit = found.offset, MAX_UPDATES
             except (NotSent, MaybeSent, StoreUnavailable, InboxFull) as error:
                 log.warning("polling_failed", account=name, error=type(error).__name__)
                 # An answer that was too long, or did not come to its end, would be the same again.
                 limit = max(1, limit // 10) if isinstance(error, MaybeSent) else limit
                 stop_if_cancelled()
-                await self._pause(PAUSE_S)
+                await self._pause(RETRY_PAUSE_S)
             stop_if_cancelled()

@@ -18,8 +18,8 @@ import psycopg
 from redis.exceptions import RedisError
 
 from hermes.app.home import MASTER_KEY_FILE, StartRefused, home_of, master_keys
-from hermes.app.models import backends_from, catalogue_from, check_prices, missing, prices_from, stand_in_notice, stand_ins
-from hermes.app.root import redis_client, stores
+from hermes.app.models import backends_from, catalogue_from, check_prices, missing_backends, prices_from, replaced_backends, stand_in_notice
+from hermes.app.root import open_stores, redis_client
 from hermes.backends import HttpClient
 from hermes.config import Environment, Settings
 from hermes.gateway.catalogue import DEFAULT_CATALOGUE
@@ -31,7 +31,7 @@ from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.migrate import SchemaRefused, check_server, pending_migrations
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
 
-HEALTH_S = 5.0
+HEALTH_TIMEOUT_S = 5.0
 
 
 class Health(StrEnum):
@@ -43,7 +43,7 @@ class Health(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HealthFinding:
     """One part, and what to do about it."""
 
     part: str
@@ -52,51 +52,51 @@ class Finding:
     advice: str = ""
 
 
-async def examine(settings: Settings) -> AsyncIterator[Finding]:
+async def examine(settings: Settings) -> AsyncIterator[HealthFinding]:
     """Yield a finding for each part, as soon as it is known.
 
     Starts the embedded stores for as long as it takes, and makes them if there are none; changes nothing else."""
     home = home_of(settings)
-    yield python()
-    yield folder(home)
-    yield master_key(settings, home)
-    yield web_port(settings)
+    yield check_python()
+    yield check_home(home)
+    yield check_master_key(settings, home)
+    yield check_web_port(settings)
     async with AsyncExitStack() as stack:
         try:
-            addresses = await stack.enter_async_context(stores(settings, home))
+            addresses = await stack.enter_async_context(open_stores(settings, home))
         except StartRefused as error:
-            yield Finding("stores", Health.BAD, str(error), "see docs/how-to/run.md")
+            yield HealthFinding("stores", Health.BAD, str(error), "see docs/how-to/run.md")
             return
         kind = "a server" if settings.database_url else f"embedded in {home}"
-        async for finding in postgres(addresses.database_url, kind, settings, home):
+        async for finding in check_postgres(addresses.database_url, kind, settings, home):
             yield finding
-        yield await redis(addresses.redis_url, "a server" if settings.redis_url else f"embedded in {home}", settings)
-    async for finding in models(settings):
+        yield await check_redis(addresses.redis_url, "a server" if settings.redis_url else f"embedded in {home}", settings)
+    async for finding in check_models(settings):
         yield finding
 
 
-def python() -> Finding:
-    return Finding("python", Health.GOOD, ".".join(map(str, sys.version_info[:3])))
+def check_python() -> HealthFinding:
+    return HealthFinding("python", Health.GOOD, ".".join(map(str, sys.version_info[:3])))
 
 
-def folder(home: Path) -> Finding:
+def check_home(home: Path) -> HealthFinding:
     there = next(path for path in (home, *home.parents) if path.exists())
     if not os.access(there, os.W_OK | os.X_OK):
-        return Finding("home", Health.BAD, f"{there} cannot be written", "choose another folder with HERMES_HOME")
-    return Finding("home", Health.GOOD, str(home) if there == home else f"{home} (not made yet)")
+        return HealthFinding("home", Health.BAD, f"{there} cannot be written", "choose another folder with HERMES_HOME")
+    return HealthFinding("home", Health.GOOD, str(home) if there == home else f"{home} (not made yet)")
 
 
-def master_key(settings: Settings, home: Path) -> Finding:
+def check_master_key(settings: Settings, home: Path) -> HealthFinding:
     part = "master key"
     try:
         if not settings.master_keys and settings.environment is Environment.DEVELOPMENT and not (home / MASTER_KEY_FILE).exists():
-            return Finding(part, Health.GOOD, f"will be made in {home} at the first start")
+            return HealthFinding(part, Health.GOOD, f"will be made in {home} at the first start")
         keys = MasterKeys.parse(master_keys(settings, home))
     except (StartRefused, MasterKeyInvalid) as error:
-        return Finding(part, Health.BAD, str(error), "hermes keys new-master makes one; set it as HERMES_MASTER_KEYS")
+        return HealthFinding(part, Health.BAD, str(error), "hermes keys new-master makes one; set it as HERMES_MASTER_KEYS")
     if settings.master_keys:
-        return Finding(part, Health.GOOD, f"{keys.current} of {len(settings.master_keys)}, from the settings")
-    return Finding(
+        return HealthFinding(part, Health.GOOD, f"{keys.current} of {len(settings.master_keys)}, from the settings")
+    return HealthFinding(
         part,
         Health.WARNING,
         f"{keys.current} in {home / MASTER_KEY_FILE}",
@@ -104,7 +104,7 @@ def master_key(settings: Settings, home: Path) -> Finding:
     )
 
 
-def web_port(settings: Settings) -> Finding:
+def check_web_port(settings: Settings) -> HealthFinding:
     host, port = settings.web.host, settings.web.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -112,50 +112,52 @@ def web_port(settings: Settings) -> Finding:
         try:
             probe.bind((host, port))
         except OSError as error:
-            return Finding("web", Health.WARNING, f"{host}:{port}: {error.strerror}", "Hermes runs there already, or set HERMES_WEB_PORT")
-    return Finding("web", Health.GOOD, f"{host}:{port} is free")
+            return HealthFinding(
+                "web", Health.WARNING, f"{host}:{port}: {error.strerror}", "Hermes runs there already, or set HERMES_WEB_PORT"
+            )
+    return HealthFinding("web", Health.GOOD, f"{host}:{port} is free")
 
 
-async def postgres(url: str, kind: str, settings: Settings, home: Path) -> AsyncIterator[Finding]:
+async def check_postgres(url: str, kind: str, settings: Settings, home: Path) -> AsyncIterator[HealthFinding]:
     limit_s = max(1, round(settings.database.connect_timeout_s))
     try:
         # One plain connection: the pool would try again and again, and say so in the log.
         async with await psycopg.AsyncConnection.connect(url, connect_timeout=limit_s, application_name="hermes doctor") as connection:
             await check_server(connection)
             major = connection.info.server_version // 10_000
-            yield Finding("postgres", Health.GOOD, f"PostgreSQL {major} with pgvector, {kind}")
+            yield HealthFinding("postgres", Health.GOOD, f"PostgreSQL {major} with pgvector, {kind}")
             waiting = await pending_migrations(connection)
             if waiting:
                 says = f"{len(waiting)} migrations to run, up to {waiting[-1]}"
-                yield Finding("schema", Health.WARNING, says, "they run at the next start")
+                yield HealthFinding("schema", Health.WARNING, says, "they run at the next start")
                 return
-            yield Finding("schema", Health.GOOD, "up to date")
-            async for finding in contents(connection, settings, home):
+            yield HealthFinding("schema", Health.GOOD, "up to date")
+            async for finding in check_contents(connection, settings, home):
                 yield finding
     except SchemaRefused as error:
-        yield Finding("postgres", Health.BAD, str(error), "see docs/how-to/run.md")
+        yield HealthFinding("postgres", Health.BAD, str(error), "see docs/how-to/run.md")
     except (PortError, psycopg.Error) as error:
-        yield Finding("postgres", Health.BAD, str(error).splitlines()[0], "check HERMES_DATABASE_URL and that the server runs")
+        yield HealthFinding("postgres", Health.BAD, str(error).splitlines()[0], "check HERMES_DATABASE_URL and that the server runs")
 
 
-async def contents(connection: Connection, settings: Settings, home: Path) -> AsyncIterator[Finding]:
+async def check_contents(connection: Connection, settings: Settings, home: Path) -> AsyncIterator[HealthFinding]:
     try:
         missing = await Keyring(MasterKeys.parse(master_keys(settings, home))).missing_masters(connection)
     except (StartRefused, MasterKeyInvalid):
         missing = []  # that was said before
     if missing:
         says = f"data is sealed under master keys that are not set: {', '.join(missing)}"
-        yield Finding("sealed data", Health.BAD, says, "add them to HERMES_MASTER_KEYS, behind the newest")
+        yield HealthFinding("sealed data", Health.BAD, says, "add them to HERMES_MASTER_KEYS, behind the newest")
     wrong = await PostgresCredits().audit(connection)
     if wrong:
         says = f"{len(wrong)} balances disagree with the ledger: {wrong[0]}"
-        yield Finding("credits", Health.BAD, says, "restore them from the ledger")
+        yield HealthFinding("credits", Health.BAD, says, "restore them from the ledger")
     else:
-        yield Finding("credits", Health.GOOD, "every balance agrees with its ledger")
-    yield await workers(connection)
+        yield HealthFinding("credits", Health.GOOD, "every balance agrees with its ledger")
+    yield await check_workers(connection)
 
 
-async def workers(connection: Connection) -> Finding:
+async def check_workers(connection: Connection) -> HealthFinding:
     alive = await (
         await connection.execute("select count(*) from procrastinate_workers where last_heartbeat > now() - interval '30 s'")
     ).fetchone()
@@ -163,50 +165,52 @@ async def workers(connection: Connection) -> Finding:
     dead = await (await connection.execute("select count(*) from inbox where state = 'dead'")).fetchone()
     counts = f"{waiting[0] if waiting else 0} messages wait, {dead[0] if dead else 0} were given up"
     if not alive or not alive[0]:
-        return Finding("workers", Health.WARNING, f"none is running; {counts}", "start one: hermes up, or hermes worker")
-    return Finding("workers", Health.GOOD, f"alive; {counts}")
+        return HealthFinding("workers", Health.WARNING, f"none is running; {counts}", "start one: hermes up, or hermes worker")
+    return HealthFinding("workers", Health.GOOD, f"alive; {counts}")
 
 
-async def redis(url: str, kind: str, settings: Settings) -> Finding:
+async def check_redis(url: str, kind: str, settings: Settings) -> HealthFinding:
     client = redis_client(url, settings)
     try:
         info = await client.info("server")
         name = info.get("server_name", "redis")
         version = info.get(f"{name}_version", info.get("redis_version"))
-        return Finding("redis", Health.GOOD, f"{str(name).capitalize()} {version}, {kind}")
+        return HealthFinding("redis", Health.GOOD, f"{str(name).capitalize()} {version}, {kind}")
     except (RedisError, OSError) as error:
-        return Finding("redis", Health.WARNING, f"cannot be reached: {error}", "Hermes works without it, slower; check HERMES_REDIS_URL")
+        return HealthFinding(
+            "redis", Health.WARNING, f"cannot be reached: {error}", "Hermes works without it, slower; check HERMES_REDIS_URL"
+        )
     finally:
         await client.aclose()
 
 
-async def models(settings: Settings) -> AsyncIterator[Finding]:
+async def check_models(settings: Settings) -> AsyncIterator[HealthFinding]:
     """Ask every backend that a tier's chain leads to. One that is away is bad only where a tier has no other."""
     client = HttpClient()
     try:
         catalogue, backends = catalogue_from(settings), backends_from(settings, client)
         check_prices(catalogue, prices_from(settings), datetime.now(UTC).date())
-        for name, reason in (stand_ins(settings) or missing(settings)).items():
+        for name, reason in (replaced_backends(settings) or missing_backends(settings)).items():
             if any(model.backend == name for model in DEFAULT_CATALOGUE.models.values()) or name in settings.backends:
-                says = f"{name}: {reason}" + (f"; {stand_in_notice(settings)}" if name in stand_ins(settings) else "")
-                yield Finding("models", Health.WARNING, says, f"set HERMES_BACKENDS_{name.upper().replace('-', '_')}_API_KEY")
+                says = f"{name}: {reason}" + (f"; {stand_in_notice(settings)}" if name in replaced_backends(settings) else "")
+                yield HealthFinding("models", Health.WARNING, says, f"set HERMES_BACKENDS_{name.upper().replace('-', '_')}_API_KEY")
         led_to = {catalogue.models[name].backend for tier in catalogue.tiers.values() for name in tier.chain}
         healthy = set()
         for name in sorted(led_to & backends.keys()):
-            checks = await backends[name].health_check(timeout_s=HEALTH_S)
+            checks = await backends[name].health_check(timeout_s=HEALTH_TIMEOUT_S)
             wrong = [check for check in checks if check.level is not FindingLevel.INFO]
             if not any(check.level is FindingLevel.ERROR for check in checks):
                 healthy.add(name)
             for check in wrong:
-                yield Finding("models", Health.WARNING, check.message, check.hint)
+                yield HealthFinding("models", Health.WARNING, check.message, check.hint)
             if not wrong:
-                yield Finding("models", Health.GOOD, f"{name} answers")
+                yield HealthFinding("models", Health.GOOD, f"{name} answers")
         for name, tier in catalogue.tiers.items():
             if not any(catalogue.models[model].backend in healthy for model in tier.chain):
-                yield Finding("models", Health.BAD, f"tier {name} has no model that can be asked", "see docs/how-to/models.md")
+                yield HealthFinding("models", Health.BAD, f"tier {name} has no model that can be asked", "see docs/how-to/models.md")
         for backend in backends.values():
             await backend.aclose()
     except StartRefused as error:
-        yield Finding("models", Health.BAD, str(error).splitlines()[0], "correct hermes.toml; see docs/how-to/models.md")
+        yield HealthFinding("models", Health.BAD, str(error).splitlines()[0], "correct hermes.toml; see docs/how-to/models.md")
     finally:
         await client.aclose()

@@ -38,7 +38,7 @@ class SystemClock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelParts:
+class ModelAdapters:
     """What stands behind the ports that calls of models need."""
 
     people: Users
@@ -53,7 +53,7 @@ class ModelParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class ModelServices:
     """Everything that calls models, ready."""
 
     catalogue: ModelCatalogue
@@ -64,8 +64,8 @@ class Models:
 
 @asynccontextmanager
 async def open_models(
-    settings: Settings, parts: ModelParts, transactions: Transactions, metrics: Metrics, client: HttpClient
-) -> AsyncIterator[Models]:
+    settings: Settings, parts: ModelAdapters, transactions: Transactions, metrics: Metrics, client: HttpClient
+) -> AsyncIterator[ModelServices]:
     """Open the way to the models for as long as the block lasts; at its end what was paid is written down first. Raises StartRefused."""
     catalogue, prices, clock = catalogue_from(settings), prices_from(settings), SystemClock()
     check_prices(catalogue, prices, clock.now().date())
@@ -106,12 +106,12 @@ async def open_models(
             deadline_s=settings.door.deadline_s,
         )
         await fleet.refresh()
-        await stack.enter_async_context(following(fleet))
-        yield Models(catalogue, fleet, gateway, door)
+        await stack.enter_async_context(follow_fleet(fleet))
+        yield ModelServices(catalogue, fleet, gateway, door)
 
 
 @asynccontextmanager
-async def following(fleet: Fleet) -> AsyncIterator[None]:
+async def follow_fleet(fleet: Fleet) -> AsyncIterator[None]:
     """Follow the agents' pointers, which other processes may move."""
     task = asyncio.create_task(fleet.follow(), name="fleet")
     try:

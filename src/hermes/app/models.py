@@ -55,7 +55,7 @@ from hermes.gateway.prices import EARLIEST_DAY, FREE_RATE, LIST_PRICES, Price, P
 from hermes.ports.backends import Backend, Capabilities
 from hermes.ports.models import UnknownPrice
 
-USUAL_BACKENDS: Mapping[str, BackendSettings] = {
+DEFAULT_BACKENDS: Mapping[str, BackendSettings] = {
     kind.value: BackendSettings()
     for kind in (
         BackendKind.ANTHROPIC,
@@ -69,7 +69,7 @@ USUAL_BACKENDS: Mapping[str, BackendSettings] = {
 }
 """Backends that are there without being written down: their kind says all that must be known, but for a key."""
 
-USUAL_CAPABILITIES: Mapping[BackendKind, Capabilities] = {
+DEFAULT_CAPABILITIES: Mapping[BackendKind, Capabilities] = {
     BackendKind.ANTHROPIC: CLAUDE,
     BackendKind.OLLAMA: Capabilities(tools=False),
     BackendKind.LOCAL: Capabilities(tools=False, prefill=True),
@@ -78,12 +78,12 @@ USUAL_CAPABILITIES: Mapping[BackendKind, Capabilities] = {
 }
 """What a model can do of which neither Hermes nor the settings say more."""
 
-USUAL_MAX_TOKENS = 2_048
-LOCAL_CONTEXT = 4_096
+DEFAULT_MAX_TOKENS = 2_048
+DEFAULT_LOCAL_CONTEXT_TOKENS = 4_096
 """Tokens of context that `local` has where no model says; memory grows with it."""
-STAND_IN = BackendKind.SCRIPTED.value
-LOCAL_STAND_IN = "smollm2"
-PLENTY = 1_000_000_000
+STAND_IN_MODEL = BackendKind.SCRIPTED.value
+LOCAL_STAND_IN_MODEL = "smollm2"
+UNLIMITED_TOKENS = 1_000_000_000
 """Tokens a day that nobody uses up."""
 FREE_KINDS = frozenset({BackendKind.SCRIPTED, BackendKind.LOCAL, BackendKind.CLAUDE_LOCAL, BackendKind.CODEX_LOCAL})
 """Kinds that send no bill for tokens, whatever their models are called."""
@@ -96,18 +96,21 @@ def catalogue_from(settings: Settings) -> ModelCatalogue:
     """All tiers and models. In the place of a model whose backend has a stand-in stands the stand-in, with its own id: what answers is
     recorded as itself, and clients still ask for the model that it stands for, by its name here or by its vendor's."""
     refuse_faults(settings)
-    known, tiers, stood_for = models_of(settings), tiers_of(settings), stand_ins(settings)
+    known, tiers, stood_for = models_of(settings), tiers_of(settings), replaced_backends(settings)
     waiting = {name for name, model in known.items() if model.backend in stood_for}
     # A script bills nobody, and who tries Hermes without a key is not to be stopped by the tokens of a tier.
     tiers = {
-        name: replace(tier, day_tokens=PLENTY, own_month_tokens=None) if waiting >= {*tier.chain} else tier for name, tier in tiers.items()
+        name: replace(tier, day_tokens=UNLIMITED_TOKENS, own_month_tokens=None) if waiting >= {*tier.chain} else tier
+        for name, tier in tiers.items()
     }
     if settings.llm.stand_in is StandIn.SCRIPTED:
-        instead = DEFAULT_CATALOGUE.models[STAND_IN]
+        instead = DEFAULT_CATALOGUE.models[STAND_IN_MODEL]
     else:
-        instead = known[LOCAL_STAND_IN]
+        instead = known[LOCAL_STAND_IN_MODEL]
         # A small model on this machine takes no tools; behind it the script does.
-        tiers = {name: replace(tier, chain=(*tier.chain, STAND_IN)) if waiting & {*tier.chain} else tier for name, tier in tiers.items()}
+        tiers = {
+            name: replace(tier, chain=(*tier.chain, STAND_IN_MODEL)) if waiting & {*tier.chain} else tier for name, tier in tiers.items()
+        }
     return ModelCatalogue(
         tiers, {name: replace(instead, stands_for=model.id) if name in waiting else model for name, model in known.items()}
     )
@@ -120,8 +123,10 @@ def prices_from(settings: Settings) -> Prices:
     refuse_faults(settings)
     models, all_backends = models_of(settings), backends_of(settings)
     known = Prices(LIST_PRICES).models()
-    written = {models[name].id: written_prices(models[name].id, said) for name, said in settings.models.items() if said.prices}
-    free = {model.id for model in models.values() if kind(all_backends, model.backend) in FREE_KINDS} - known.keys() - written.keys()
+    written = {models[name].id: prices_in_settings(models[name].id, said) for name, said in settings.models.items() if said.prices}
+    free = (
+        {model.id for model in models.values() if backend_kind(all_backends, model.backend) in FREE_KINDS} - known.keys() - written.keys()
+    )
     table = {**known, **written, **{model: [Price(model, EARLIEST_DAY, FREE_RATE)] for model in free}}
     return Prices(price for prices in table.values() for price in prices)
 
@@ -138,12 +143,12 @@ def backends_from(settings: Settings, client: HttpClient) -> dict[str, Backend]:
     """Every backend that can be asked, by name. The client stays the caller's."""
     catalogue, found = catalogue_from(settings), backends_of(settings)
     # A kind that this Hermes cannot build is refused where somebody chose it, and otherwise nobody misses it.
-    chosen = {name for name in found if name in settings.backends or wanted_at(name, settings, catalogue)}
-    able = [name for name in found if not reason_missing(name, found) and (kind(found, name) in BUILDERS or name in chosen)]
-    return {name: built(name, settings, catalogue, client) for name in able}
+    chosen = {name for name in found if name in settings.backends or chosen_model_ids(name, settings, catalogue)}
+    able = [name for name in found if not reason_missing(name, found) and (backend_kind(found, name) in BUILDERS or name in chosen)]
+    return {name: build_backend(name, settings, catalogue, client) for name in able}
 
 
-def missing(settings: Settings) -> dict[str, str]:
+def missing_backends(settings: Settings) -> dict[str, str]:
     """The backends that cannot be asked, by name, and why (`no key`). Only those that a model is at, or that are written down."""
     used = {model.backend for model in models_of(settings).values()}
     found = backends_of(settings)
@@ -151,12 +156,12 @@ def missing(settings: Settings) -> dict[str, str]:
     return {name: reason for name, reason in reasons.items() if reason}
 
 
-def stand_ins(settings: Settings) -> dict[str, str]:
+def replaced_backends(settings: Settings) -> dict[str, str]:
     """The backends that another answers for, by name, and why they do not themselves. None in production: there a link without its
     backend is skipped, because a made-up answer is worse than none."""
     if settings.environment is not Environment.DEVELOPMENT:
         return {}
-    return missing(settings)
+    return missing_backends(settings)
 
 
 def stand_in_notice(settings: Settings) -> str:
@@ -170,10 +175,10 @@ def stand_in_notice(settings: Settings) -> str:
 
 
 def backends_of(settings: Settings) -> dict[str, BackendSettings]:
-    return {**USUAL_BACKENDS, **settings.backends}
+    return {**DEFAULT_BACKENDS, **settings.backends}
 
 
-def kind(backends: Mapping[str, BackendSettings], name: str) -> BackendKind | None:
+def backend_kind(backends: Mapping[str, BackendSettings], name: str) -> BackendKind | None:
     return kind_of_backend(name, backends[name]) if name in backends else None
 
 
@@ -186,9 +191,9 @@ def model_of(name: str, said: ModelSettings, backends: Mapping[str, BackendSetti
     """A model that is known, with what is said otherwise; or a new one."""
     usual = DEFAULT_CATALOGUE.models.get(name)
     backend = said.backend or (usual.backend if usual else "")
-    spoken = kind(backends, backend)
+    spoken = backend_kind(backends, backend)
     if usual is None:
-        usual = ModelSpec(backend, name, USUAL_MAX_TOKENS, USUAL_CAPABILITIES.get(spoken, Capabilities()) if spoken else Capabilities())
+        usual = ModelSpec(backend, name, DEFAULT_MAX_TOKENS, DEFAULT_CAPABILITIES.get(spoken, Capabilities()) if spoken else Capabilities())
     can = {field.name: value for field in fields(Capabilities) if (value := getattr(said, field.name)) is not None}
     return ModelSpec(backend, said.id or usual.id, said.max_tokens or usual.max_tokens, replace(usual.capabilities, **can))
 
@@ -204,7 +209,7 @@ def tier_of(name: str, said: TierSettings) -> Tier:
     return Tier(usual.chain if said.chain is None else said.chain, day, month)
 
 
-def written_prices(model: str, said: ModelSettings) -> list[Price]:
+def prices_in_settings(model: str, said: ModelSettings) -> list[Price]:
     return [
         Price(model, price.since or EARLIEST_DAY, rate_of(price), (price.over.tokens, rate_of(price.over)) if price.over else None)
         for price in said.prices
@@ -228,7 +233,7 @@ def faults(settings: Settings) -> Iterator[str]:
     """What names something that is not there, or leaves out what nobody else knows; one line for each."""
     yield from model_faults(settings)
     yield from tier_faults(settings)
-    yield from twice_priced(settings)
+    yield from price_faults(settings)
 
 
 def model_faults(settings: Settings) -> Iterator[str]:
@@ -254,7 +259,7 @@ def tier_faults(settings: Settings) -> Iterator[str]:
         yield f"door.tier: there is no tier {settings.door.tier}; did you mean {nearest(settings.door.tier, tiers)}?"
 
 
-def twice_priced(settings: Settings) -> Iterator[str]:
+def price_faults(settings: Settings) -> Iterator[str]:
     """A price is found by the model's id alone, so two models of one id have one price."""
     first: dict[str, str] = {}
     models = models_of(settings)
@@ -269,7 +274,7 @@ def twice_priced(settings: Settings) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BackendSpec:
     """What is known of a backend that is to be built."""
 
     name: str
@@ -285,28 +290,28 @@ class Order:
         return self.settings.api_key.reveal() if self.settings.api_key is not None else None
 
 
-Builder = Callable[[Order], Backend]
+Builder = Callable[[BackendSpec], Backend]
 
 
-def anthropic(order: Order) -> Backend:
+def build_anthropic(order: BackendSpec) -> Backend:
     url = order.settings.base_url or ANTHROPIC_URL
     return AnthropicBackend(order.client, order.key or "", url, name=order.name, models=order.models, needs=order.needs)
 
 
-def chat_completions(dialect: Dialect) -> Builder:
-    def build(order: Order) -> Backend:
+def chat_completions_builder(dialect: Dialect) -> Builder:
+    def build(order: BackendSpec) -> Backend:
         url = order.settings.base_url or OPENAI_URL
         return OpenAICompatibleBackend(order.client, url, order.key, order.name, dialect, models=order.models, needs=order.needs)
 
     return build
 
 
-def ollama(order: Order) -> Backend:
+def build_ollama(order: BackendSpec) -> Backend:
     url = order.settings.base_url or OLLAMA_URL
     return OllamaBackend(order.client, url, name=order.name, api_key=order.key, models=order.models, needs=order.needs)
 
 
-def scripted(order: Order) -> Backend:
+def build_scripted(order: BackendSpec) -> Backend:
     try:
         script = Script.load(order.script) if order.script is not None else Script.usual()
     except BadScript as error:
@@ -314,45 +319,47 @@ def scripted(order: Order) -> Backend:
     return ScriptedBackend(script, name=order.name, models=order.models)
 
 
-def local(order: Order) -> Backend:
-    context = max((can.context for can in order.models.values() if can.context is not None), default=LOCAL_CONTEXT)
+def build_local(order: BackendSpec) -> Backend:
+    context = max((can.context for can in order.models.values() if can.context is not None), default=DEFAULT_LOCAL_CONTEXT_TOKENS)
     return LocalBackend(order.settings.model_path, name=order.name, threads=order.settings.threads, context=context)
 
 
-def claude_local(order: Order) -> Backend:
+def build_claude_local(order: BackendSpec) -> Backend:
     return ClaudeLocal(order.settings.command or ("claude",), name=order.name, cwd=order.settings.cwd, models=order.models)
 
 
-def codex_local(order: Order) -> Backend:
+def build_codex_local(order: BackendSpec) -> Backend:
     return CodexLocal(order.settings.command or ("codex",), name=order.name, cwd=order.settings.cwd, models=order.models)
 
 
 BUILDERS: Mapping[BackendKind, Builder] = {
-    BackendKind.ANTHROPIC: anthropic,
-    BackendKind.OPENAI: chat_completions(OPENAI),
-    BackendKind.VLLM: chat_completions(VLLM),
-    BackendKind.SGLANG: chat_completions(SGLANG),
-    BackendKind.LLAMA_CPP: chat_completions(LLAMA_CPP),
-    BackendKind.PLAIN: chat_completions(PLAIN),
-    BackendKind.OLLAMA: ollama,
-    BackendKind.SCRIPTED: scripted,
-    BackendKind.CLAUDE_LOCAL: claude_local,
-    BackendKind.CODEX_LOCAL: codex_local,
-    BackendKind.LOCAL: local,
+    BackendKind.ANTHROPIC: build_anthropic,
+    BackendKind.OPENAI: chat_completions_builder(OPENAI),
+    BackendKind.VLLM: chat_completions_builder(VLLM),
+    BackendKind.SGLANG: chat_completions_builder(SGLANG),
+    BackendKind.LLAMA_CPP: chat_completions_builder(LLAMA_CPP),
+    BackendKind.PLAIN: chat_completions_builder(PLAIN),
+    BackendKind.OLLAMA: build_ollama,
+    BackendKind.SCRIPTED: build_scripted,
+    BackendKind.CLAUDE_LOCAL: build_claude_local,
+    BackendKind.CODEX_LOCAL: build_codex_local,
+    BackendKind.LOCAL: build_local,
 }
 """How a backend of each kind is made."""
 
 
-def built(name: str, settings: Settings, catalogue: ModelCatalogue, client: HttpClient) -> Backend:
+def build_backend(name: str, settings: Settings, catalogue: ModelCatalogue, client: HttpClient) -> Backend:
     said = backends_of(settings)[name]
     spoken = kind_of_backend(name, said)
     if spoken is None:
         raise StartRefused(f"backends.{name}.kind is missing; expected one of {', '.join(BackendKind)}")
-    order = Order(name, said, client, catalogue.capabilities_of(name), wanted_at(name, settings, catalogue), settings.llm.script)
+    order = BackendSpec(
+        name, said, client, catalogue.capabilities_of(name), chosen_model_ids(name, settings, catalogue), settings.llm.script
+    )
     return BUILDERS[spoken](order)
 
 
-def wanted_at(backend: str, settings: Settings, catalogue: ModelCatalogue) -> tuple[str, ...]:
+def chosen_model_ids(backend: str, settings: Settings, catalogue: ModelCatalogue) -> tuple[str, ...]:
     """The ids of the models of a backend that somebody chose: for a chain, or by writing them down."""
     names = {*settings.models, *(name for tier in catalogue.tiers.values() for name in tier.chain)}
     return tuple(dict.fromkeys(model.id for name, model in catalogue.models.items() if name in names and model.backend == backend))
@@ -360,7 +367,7 @@ def wanted_at(backend: str, settings: Settings, catalogue: ModelCatalogue) -> tu
 
 def reason_missing(name: str, backends: Mapping[str, BackendSettings]) -> str:
     """Why a backend cannot be asked; nothing if it can."""
-    said, spoken = backends[name], kind(backends, name)
+    said, spoken = backends[name], backend_kind(backends, name)
     elsewhere = said.base_url is not None and urlsplit(said.base_url).hostname != urlsplit(OPENAI_URL).hostname
     if said.api_key is None and (spoken is BackendKind.ANTHROPIC or (spoken is BackendKind.OPENAI and not elsewhere)):
         return "no key"

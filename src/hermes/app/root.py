@@ -22,13 +22,13 @@ from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from hermes.app.afterwards import Afterwards, afterwards_from
-from hermes.app.answering import Answering, Mind, open_answering, services_from, warm
-from hermes.app.channels import SENT_TO, Lines, Pollers, dispatch_from, following_lines, receipts_from
-from hermes.app.compaction import compaction_from
-from hermes.app.gateway import ModelParts, Models, SystemClock, open_models
+from hermes.app.adapters import Adapters, adapters_from
+from hermes.app.background import BackgroundJobs, background_jobs_from
+from hermes.app.channels import SEND_PLATFORMS, AccountChannels, TelegramPollers, channel_sender_from, follow_accounts, receipts_from
+from hermes.app.compaction_policy import compaction_policy_from
+from hermes.app.gateway import ModelAdapters, ModelServices, SystemClock, open_models
 from hermes.app.home import StartRefused, home_of, master_keys
-from hermes.app.parts import Parts, behind_ports
+from hermes.app.router import AnswerServices, UserMemory, open_answer_services, preload, services_from
 from hermes.backends import HttpClient
 from hermes.backends.image_fetch import PublicImageFetcher
 from hermes.channels.http_client import open_platform_client
@@ -64,11 +64,11 @@ from hermes.stores.redis.budgets import RedisBudgets
 from hermes.stores.redis.script_batch import ScriptBatch
 from hermes.stores.seal import MasterKeyInvalid, MasterKeys
 from hermes.tasks import end_tasks, stop_if_cancelled
-from hermes.tools.concierge.tables import stock
+from hermes.tools.concierge.data_files import load_samples
 
 log = structlog.get_logger()
 
-HOUSEKEEPING_S = 60.0
+HOUSEKEEPING_INTERVAL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Hermes:
     """Everything, put together and ready."""
 
     settings: Settings
-    parts: Parts
+    parts: Adapters
     database: Database
     redis: Redis
     keyring: Keyring
@@ -85,14 +85,14 @@ class Hermes:
     intake: Intake
     turns: TurnRunner
     outbox_delivery: OutboxDelivery
-    mind: Mind
-    afterwards: Afterwards
+    user_memory: UserMemory
+    background_jobs: BackgroundJobs
     fleet: Fleet
     gateway: Gateway
     door: ChatCompletions
-    lines: Lines
+    lines: AccountChannels
     post: PlatformClient
-    hearing: InboundRouter
+    inbound: InboundRouter
     receipts: ReceiptHandler
 
     @property
@@ -110,7 +110,7 @@ class Hermes:
             credits=parts.credits,
             memories=parts.memories,
             dreams=parts.dreams,
-            souls=self.mind.souls,
+            souls=self.user_memory.souls,
             words=ConversationEraser(parts.sessions, parts.graphs, parts.histories),
         )
 
@@ -127,10 +127,10 @@ class Hermes:
             sweep_s=work.sweep_s,
             drain_s=work.drain_s,
         )
-        clockwork = ChoreScheduler(self.database, self.parts.rota, self.afterwards.chores)
+        clockwork = ChoreScheduler(self.database, self.parts.rota, self.background_jobs.chores)
         # A client of their own: each holds a connection for as long as nothing comes, and answers need theirs.
         async with open_platform_client(connections_per_host=0) as post:
-            polling = asyncio.create_task(Pollers(self.lines, post, self.hearing).run(), name="polling")
+            polling = asyncio.create_task(TelegramPollers(self.lines, post, self.inbound).run(), name="polling")
             try:
                 await self.work.run(self, pace, Housekeeping(self, clockwork).sweep)
             finally:
@@ -142,10 +142,10 @@ class Hermes:
         parts, tools = self.parts, self.settings.tools
         if tools.sample or (tools.sample is None and self.settings.environment is Environment.DEVELOPMENT):
             try:
-                await stock(self.database, parts.venues, parts.products, parts.nutrition, only_if_empty=True)
+                await load_samples(self.database, parts.venues, parts.products, parts.nutrition, only_if_empty=True)
             except StoreUnavailable as error:
                 log.warning("tables_not_stocked", reason=str(error))
-        await warm(parts)
+        await preload(parts)
 
     async def turn(self, turn_id: UUID) -> None:
         """Drive a turn to its end."""
@@ -157,11 +157,11 @@ class Hermes:
 
     async def news(self, conversation_id: UUID) -> None:
         """Write what Hermes said by itself into a conversation's history."""
-        await self.afterwards.proactive.record(conversation_id)
+        await self.background_jobs.proactive.record(conversation_id)
 
     async def memory(self, turn_id: UUID) -> None:
         """Learn from the message of a turn."""
-        await self.afterwards.learn_job.remember(turn_id)
+        await self.background_jobs.learn_job.remember(turn_id)
 
     async def queue_lengths(self) -> dict[str, int]:
         """How much waits where."""
@@ -197,19 +197,19 @@ class Housekeeping:
             await self._clockwork.tick(SystemClock().now())
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + HOUSEKEEPING_S
+        self._next = time.monotonic() + HOUSEKEEPING_INTERVAL_S
         async with hermes.database.begin() as tx:
             await parts.credits.expire(tx, settings.credits.reserve_ttl_s)
             await parts.promises.clean(tx)
         await hermes.receipts.tidy()
 
 
-def as_it_is(parts: Parts) -> Parts:
+def no_adjustment(parts: Adapters) -> Adapters:
     return parts
 
 
 @asynccontextmanager
-async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = as_it_is) -> AsyncIterator[Hermes]:
+async def open_hermes(settings: Settings, *, adjust: Callable[[Adapters], Adapters] = no_adjustment) -> AsyncIterator[Hermes]:
     """Put Hermes together on its stores, and take it apart again at the end of the block.
 
     Starts the embedded stores where no address is set, and brings the schema up to date. Raises StartRefused,
@@ -217,7 +217,7 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
     async with AsyncExitStack() as stack:
         pool = settings.database
         addresses, database, keyring = await stack.enter_async_context(
-            opened_database(settings, pool_min=pool.pool_min, pool_max=pool.pool_max)
+            open_database_and_keys(settings, pool_min=pool.pool_min, pool_max=pool.pool_max)
         )
         work = await stack.enter_async_context(open_job_queue(database))
         client = redis_client(addresses.redis_url, settings)
@@ -231,28 +231,28 @@ async def open_hermes(settings: Settings, *, adjust: Callable[[Parts], Parts] = 
         stack.push_async_callback(budgets.aclose)
         http = HttpClient()
         stack.push_async_callback(http.aclose)
-        web = PublicImageFetcher(max_bytes=settings.pictures.max_bytes, timeout_s=settings.pictures.timeout_s)
+        web = PublicImageFetcher(max_bytes=settings.images.max_bytes, timeout_s=settings.images.timeout_s)
         stack.push_async_callback(web.aclose)
         parts = adjust(
-            behind_ports(
+            adapters_from(
                 settings, database, keyring, client, http=http, web=web, replies=replies, alerts=alerts, budgets=budgets, batch=batch
             )
         )
-        models = await stack.enter_async_context(open_models(settings, model_parts(parts), database, metrics, http))
-        lines = Lines(parts.channel_accounts, database)
-        await stack.enter_async_context(following_lines(lines))
+        models = await stack.enter_async_context(open_models(settings, model_adapters(parts), database, metrics, http))
+        lines = AccountChannels(parts.channel_accounts, database)
+        await stack.enter_async_context(follow_accounts(lines))
         post = await stack.enter_async_context(open_platform_client(connections_per_host=settings.delivery.connections_per_host))
         files = AccountFiles(
-            channels=lines, files=post, web=parts.web, max_bytes=settings.pictures.max_bytes, timeout_s=settings.pictures.timeout_s
+            channels=lines, files=post, web=parts.web, max_bytes=settings.images.max_bytes, timeout_s=settings.images.timeout_s
         )
-        held = Held(database=database, redis=client, keyring=keyring, work=work, metrics=metrics, lines=lines, post=post)
-        answering = await stack.enter_async_context(open_answering(settings, parts, database, metrics, files))
-        hermes = assembled(settings, parts, held, models, answering)
+        held = OpenResources(database=database, redis=client, keyring=keyring, work=work, metrics=metrics, lines=lines, post=post)
+        answering = await stack.enter_async_context(open_answer_services(settings, parts, database, metrics, files))
+        hermes = assemble_hermes(settings, parts, held, models, answering)
         yield hermes
 
 
 @asynccontextmanager
-async def opened_database(
+async def open_database_and_keys(
     settings: Settings, *, pool_min: int, pool_max: int
 ) -> AsyncIterator[tuple[embedded.StoreUrls, Database, Keyring]]:
     """The addresses of the stores, the database with its schema up to date, and the keys to what is in it. Raises StartRefused."""
@@ -262,7 +262,7 @@ async def opened_database(
     except MasterKeyInvalid as error:
         raise StartRefused(str(error)) from None
     async with AsyncExitStack() as stack:
-        addresses = await stack.enter_async_context(stores(settings, home))
+        addresses = await stack.enter_async_context(open_stores(settings, home))
         try:
             await migrate(addresses.database_url, connect_timeout_s=limits.connect_timeout_s)
         except SchemaRefused as error:
@@ -276,16 +276,16 @@ async def opened_database(
                 statement_timeout_s=limits.statement_timeout_s,
             )
         )
-        await refuse_strange_keys(database, keyring)
+        await refuse_missing_master_keys(database, keyring)
         yield addresses, database, keyring
 
 
-def model_parts(parts: Parts) -> ModelParts:
-    return ModelParts(**{field.name: getattr(parts, field.name) for field in fields(ModelParts)})
+def model_adapters(parts: Adapters) -> ModelAdapters:
+    return ModelAdapters(**{field.name: getattr(parts, field.name) for field in fields(ModelAdapters)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class OpenResources:
     """What is open for as long as Hermes is."""
 
     database: Database
@@ -293,11 +293,11 @@ class Held:
     keyring: Keyring
     work: PostgresJobQueue
     metrics: Metrics
-    lines: Lines
+    lines: AccountChannels
     post: PlatformClient
 
 
-def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answering: Answering) -> Hermes:
+def assemble_hermes(settings: Settings, parts: Adapters, held: OpenResources, models: ModelServices, answering: AnswerServices) -> Hermes:
     joining = JoinWindow(album_s=settings.inbox.album_s, burst_s=settings.inbox.burst_s)
     intake = Intake(
         transactions=held.database,
@@ -309,8 +309,8 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         signup_grant=settings.credits.signup_grant,
         join_window=joining,
     )
-    dispatch = dispatch_from(settings.delivery, parts, held.lines, held.post, held.metrics)
-    courier = OutboxDelivery(held.database, parts.outbox, parts.replies, senders=dict.fromkeys(SENT_TO, dispatch))
+    dispatch = channel_sender_from(settings.delivery, parts, held.lines, held.post, held.metrics)
+    courier = OutboxDelivery(held.database, parts.outbox, parts.replies, senders=dict.fromkeys(SEND_PLATFORMS, dispatch))
     feedback = Feedback(transactions=held.database, tracking=parts.outbox.tracking, graphs=parts.graphs)
     receipts = receipts_from(parts, held.database, held.metrics)
     services = services_from(
@@ -324,7 +324,7 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         answering=answering,
         typing=TypingIndicator(channels=held.lines, post=held.post),
         metrics=held.metrics,
-        compaction=compaction_from(settings.history, models.catalogue),
+        compaction=compaction_policy_from(settings.history, models.catalogue),
     )
     turns = TurnRunner(services, TurnLimits(max_attempts=settings.inbox.max_attempts, max_age_s=settings.inbox.max_age_s), joining)
     return Hermes(
@@ -338,19 +338,19 @@ def assembled(settings: Settings, parts: Parts, held: Held, models: Models, answ
         intake,
         turns,
         courier,
-        answering.mind,
-        afterwards_from(settings, parts, services, models, mind=answering.mind, work=held.work),
+        answering.user_memory,
+        background_jobs_from(settings, parts, services, models, mind=answering.user_memory, work=held.work),
         fleet=models.fleet,
         gateway=models.gateway,
         door=models.door,
         lines=held.lines,
         post=held.post,
-        hearing=InboundRouter(intake, receipts, feedback, held.metrics),
+        inbound=InboundRouter(intake, receipts, feedback, held.metrics),
         receipts=receipts,
     )
 
 
-async def refuse_strange_keys(database: Database, keyring: Keyring) -> None:
+async def refuse_missing_master_keys(database: Database, keyring: Keyring) -> None:
     """Do not start with master keys that cannot open what is there: every message would fail, one by one."""
     async with database.begin() as tx:
         missing = await keyring.missing_masters(tx)
@@ -360,13 +360,13 @@ async def refuse_strange_keys(database: Database, keyring: Keyring) -> None:
 
 
 @asynccontextmanager
-async def stores(settings: Settings, home: Path) -> AsyncIterator[embedded.StoreUrls]:
+async def open_stores(settings: Settings, home: Path) -> AsyncIterator[embedded.StoreUrls]:
     """The addresses of both stores, as long as the block lasts; what has none in the settings is started here. Raises StartRefused."""
     check_addresses(settings)
     if settings.database_url is not None and settings.redis_url is not None:
         yield embedded.StoreUrls(settings.database_url.reveal(), settings.redis_url.reveal())
         return
-    held = await started(home)
+    held = await start_embedded_stores(home)
     try:
         yield embedded.StoreUrls(
             settings.database_url.reveal() if settings.database_url else held.stores.database_url,
@@ -376,7 +376,7 @@ async def stores(settings: Settings, home: Path) -> AsyncIterator[embedded.Store
         await asyncio.shield(asyncio.to_thread(held.release))
 
 
-async def started(home: Path) -> embedded.ServerLease:
+async def start_embedded_stores(home: Path) -> embedded.ServerLease:
     """Start the embedded stores. Whoever is told to stop meanwhile lets them come up first: a lease that nobody holds stops nothing."""
     starting = asyncio.ensure_future(asyncio.to_thread(embedded.start, home))
     try:

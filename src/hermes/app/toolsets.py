@@ -19,15 +19,15 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from hermes.app.answering import MCP, about, mind_from, toolbox_from
+from hermes.app.batch_model import BatchServices
 from hermes.app.home import StartRefused
-from hermes.app.sampling import Ground
+from hermes.app.router import MCP_MODULE, mcp_server_options, toolbox_from, user_memory_from
 from hermes.config import Environment, Settings, nearest
 from hermes.ports.tools import ToolCall as Wish
 from hermes.ports.tools import ToolUser
 from hermes.ports.users import UserState
-from hermes.tools.concierge.tables import stock
-from hermes.tools.executor import Toolbox, nothing_more
+from hermes.tools.concierge.data_files import load_samples
+from hermes.tools.executor import Toolbox, no_more_tools
 from hermes.tools.registry import Tool
 from hermes.trajectories.batch.object_import import import_object
 from hermes.trajectories.batch.python_tools import toolset_from
@@ -35,8 +35,8 @@ from hermes.trajectories.batch.tools import BatchToolCall, RolloutContext, Rollo
 from hermes.trajectories.errors import TrajectorySettingsError
 from hermes.turn import Platform
 
-CONCIERGE, SERVERS = "concierge", "mcp"
-READY_S = 15.0
+CONCIERGE_TOOLSET, MCP_TOOLSET = "concierge", "mcp"
+READY_TIMEOUT_S = 15.0
 """How long MCP servers have to come up; a rollout without the tools that it was promised would be another one."""
 
 
@@ -44,7 +44,7 @@ def python_toolsets(names: Sequence[str]) -> dict[str, Toolset]:
     """Those of the toolsets that are Python modules, by name. Raises SettingsError."""
     found: dict[str, Toolset] = {}
     for name in names:
-        if not is_ours(name):
+        if not is_builtin_toolset(name):
             try:
                 found[name] = toolset_from(name, import_object(name, "--tools"))
             except (TypeError, ValueError, NameError) as error:
@@ -52,67 +52,69 @@ def python_toolsets(names: Sequence[str]) -> dict[str, Toolset]:
     return found
 
 
-def is_ours(name: str) -> bool:
-    return name in (CONCIERGE, SERVERS) or name.startswith(f"{SERVERS}:")
+def is_builtin_toolset(name: str) -> bool:
+    return name in (CONCIERGE_TOOLSET, MCP_TOOLSET) or name.startswith(f"{MCP_TOOLSET}:")
 
 
 def refuse_unknown_servers(settings: Settings, names: Sequence[str]) -> None:
     """Raise StartRefused for an MCP server that the settings do not have."""
     for name in names:
-        if name == SERVERS and not settings.mcp:
+        if name == MCP_TOOLSET and not settings.mcp:
             raise StartRefused("--tools mcp: the settings name no MCP server; write one down as [mcp.NAME]")
-        server = name.removeprefix(f"{SERVERS}:")
-        if name.startswith(f"{SERVERS}:") and server not in settings.mcp:
+        server = name.removeprefix(f"{MCP_TOOLSET}:")
+        if name.startswith(f"{MCP_TOOLSET}:") and server not in settings.mcp:
             hint = f"did you mean {nearest(server, settings.mcp)}?" if settings.mcp else "write it down as [mcp.NAME]"
             raise StartRefused(f"--tools {name}: the settings name no such MCP server; {hint}")
 
 
 @asynccontextmanager
-async def open_toolsets(ground: Ground, names: Sequence[str], *, account: str = "batch") -> AsyncIterator[dict[str, Toolset]]:
+async def open_toolsets(ground: BatchServices, names: Sequence[str], *, account: str = "batch") -> AsyncIterator[dict[str, Toolset]]:
     """Have all toolsets ready for as long as the block lasts, by name. Raises StartRefused and SettingsError."""
     refuse_unknown_servers(ground.settings, names)
     found = python_toolsets(names)
     async with AsyncExitStack() as stack:
-        if CONCIERGE in names:
-            found[CONCIERGE] = await concierge(ground, account)
-        asked = [name for name in names if name == SERVERS or name.startswith(f"{SERVERS}:")]
+        if CONCIERGE_TOOLSET in names:
+            found[CONCIERGE_TOOLSET] = await concierge_toolset(ground, account)
+        asked = [name for name in names if name == MCP_TOOLSET or name.startswith(f"{MCP_TOOLSET}:")]
         if asked:
-            found |= await stack.enter_async_context(servers(ground, asked, account))
+            found |= await stack.enter_async_context(open_mcp_toolsets(ground, asked, account))
         yield {name: found[name] for name in names}
 
 
-async def concierge(ground: Ground, account: str) -> Toolset:
+async def concierge_toolset(ground: BatchServices, account: str) -> Toolset:
     """The concierge's tools; in development with something on their tables, as in a running Hermes."""
     settings, parts = ground.settings, ground.parts
     if settings.tools.sample or (settings.tools.sample is None and settings.environment is Environment.DEVELOPMENT):
-        await stock(ground.database, parts.venues, parts.products, parts.nutrition, only_if_empty=True)
-    return UserToolset(CONCIERGE, ground, account, empty_toolbox(ground))
+        await load_samples(ground.database, parts.venues, parts.products, parts.nutrition, only_if_empty=True)
+    return UserToolset(CONCIERGE_TOOLSET, ground, account, toolbox_without_servers(ground))
 
 
 @asynccontextmanager
-async def servers(ground: Ground, names: Sequence[str], account: str) -> AsyncIterator[dict[str, Toolset]]:
+async def open_mcp_toolsets(ground: BatchServices, names: Sequence[str], account: str) -> AsyncIterator[dict[str, Toolset]]:
     """The tools of MCP servers. Raises StartRefused for one that has none to offer in time."""
-    settings, mcp = ground.settings, import_module(MCP)
-    wanted = list(settings.mcp) if SERVERS in names else [name.removeprefix(f"{SERVERS}:") for name in names]
-    known = [mcp.McpServer(name=name, **about(settings.mcp[name])) for name in wanted]
+    settings, mcp = ground.settings, import_module(MCP_MODULE)
+    wanted = list(settings.mcp) if MCP_TOOLSET in names else [name.removeprefix(f"{MCP_TOOLSET}:") for name in names]
+    known = [mcp.McpServer(name=name, **mcp_server_options(settings.mcp[name])) for name in wanted]
     async with mcp.open_servers(known, patience=mcp.Patience(call_s=settings.tools.timeout_s)) as opened:
-        await opened.ready(within_s=READY_S)
+        await opened.ready(within_s=READY_TIMEOUT_S)
         away = [connection.server.name for connection in opened.connections if not connection.tools]
         if away:
-            raise StartRefused(f"the MCP server {away[0]} offers no tools, or did not come up within {READY_S:g} s; see [mcp.{away[0]}]")
+            raise StartRefused(
+                f"the MCP server {away[0]} offers no tools, or did not come up within {READY_TIMEOUT_S:g} s; see [mcp.{away[0]}]"
+            )
 
         def of(name: str) -> Callable[[], Sequence[Tool]]:
-            only = name.removeprefix(f"{SERVERS}:")
-            return lambda: [tool for each in opened.connections if only in (SERVERS, each.server.name) for tool in each.tools]
+            only = name.removeprefix(f"{MCP_TOOLSET}:")
+            return lambda: [tool for each in opened.connections if only in (MCP_TOOLSET, each.server.name) for tool in each.tools]
 
-        box = replace(empty_toolbox(ground), own=())
+        box = replace(toolbox_without_servers(ground), own=())
         yield {name: UserToolset(name, ground, account, replace(box, further=of(name))) for name in names}
 
 
-def empty_toolbox(ground: Ground) -> Toolbox:
+def toolbox_without_servers(ground: BatchServices) -> Toolbox:
     """The toolbox that people's messages are answered with, without servers."""
-    mind = mind_from(ground.parts, ground.database, ground.metrics)
-    return toolbox_from(ground.settings, ground.parts, ground.database, mind, nothing_more)
+    mind = user_memory_from(ground.parts, ground.database, ground.metrics)
+    return toolbox_from(ground.settings, ground.parts, ground.database, mind, no_more_tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class UserToolset:
     """Tools that work for a user."""
 
     name: str
-    ground: Ground
+    ground: BatchServices
     account: str
     box: Toolbox
 
@@ -130,7 +132,7 @@ class UserToolset:
         async with database.begin() as tx:
             user, _ = await people.find_or_create(tx, self.account, Platform.COMPLETIONS, f"rollout/{turn}", state=UserState.ACTIVE)
         try:
-            language, zone = (_text(errand.row, name, usual) for name, usual in (("language", "en"), ("timezone", "UTC")))
+            language, zone = (_text_field(errand.row, name, usual) for name, usual in (("language", "en"), ("timezone", "UTC")))
             yield UserTools(self.box, ToolUser(user.id, self.account, language, zone, turn, datetime.now(UTC)))
         finally:
             await asyncio.shield(self._forget(user.id))
@@ -154,6 +156,6 @@ class UserTools:
         return done.text
 
 
-def _text(row: Mapping[str, Any], name: str, usual: str) -> str:
+def _text_field(row: Mapping[str, Any], name: str, usual: str) -> str:
     value = row.get(name)
     return value if isinstance(value, str) and value else usual

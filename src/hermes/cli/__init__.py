@@ -10,7 +10,7 @@ import sys
 from typing import Any, NamedTuple, NoReturn
 
 
-class Part(NamedTuple):
+class CommandModule(NamedTuple):
     """Commands that live in one module and need one extra."""
 
     module: str
@@ -18,32 +18,32 @@ class Part(NamedTuple):
     extra: str
 
 
-BASE = "hermes.cli.commands"
-STAND_IN = "hermes.cli.stand_in"
-PARTS = (
-    Part("hermes.cli.trajectories", ("export", "verify", "import"), "export"),
-    Part("hermes.cli.compress", ("compress",), "export"),
-    Part("hermes.cli.service", ("up", "serve", "worker", "doctor"), "serve"),
-    Part("hermes.cli.keys", ("keys",), "serve"),
-    Part("hermes.cli.local", ("local",), "cli"),
-    Part("hermes.cli.fleet", ("fleet",), "serve"),
-    Part("hermes.cli.venues", ("venues",), "serve"),
-    Part("hermes.cli.chat", ("chat",), "serve"),
-    Part("hermes.cli.users", ("users",), "serve"),
-    Part("hermes.cli.kill_switch", ("kill-switch",), "serve"),
-    Part("hermes.cli.channels", ("channels",), "serve"),
-    Part("hermes.cli.platforms", ("platforms",), "serve"),
-    Part("hermes.cli.dead_letters", ("dead-letters",), "serve"),
-    Part("hermes.cli.batch", ("batch",), "serve"),
+BASE_MODULE = "hermes.cli.commands"
+MISSING_EXTRA_MODULE = "hermes.cli.missing_extra"
+COMMAND_MODULES = (
+    CommandModule("hermes.cli.trajectories", ("export", "verify", "import"), "export"),
+    CommandModule("hermes.cli.compress", ("compress",), "export"),
+    CommandModule("hermes.cli.service", ("up", "serve", "worker", "doctor"), "serve"),
+    CommandModule("hermes.cli.keys", ("keys",), "serve"),
+    CommandModule("hermes.cli.local", ("local",), "cli"),
+    CommandModule("hermes.cli.fleet", ("fleet",), "serve"),
+    CommandModule("hermes.cli.venues", ("venues",), "serve"),
+    CommandModule("hermes.cli.chat", ("chat",), "serve"),
+    CommandModule("hermes.cli.users", ("users",), "serve"),
+    CommandModule("hermes.cli.kill_switch", ("kill-switch",), "serve"),
+    CommandModule("hermes.cli.channels", ("channels",), "serve"),
+    CommandModule("hermes.cli.platforms", ("platforms",), "serve"),
+    CommandModule("hermes.cli.dead_letters", ("dead-letters",), "serve"),
+    CommandModule("hermes.cli.batch", ("batch",), "serve"),
 )
 
 
 def main() -> None:
     """Run the command line; exit code 2 for bad input."""
     try:
-        app = whole_app(sys.argv[1:])
+        app = build_app(sys.argv[1:])
     except ModuleNotFoundError as error:
-        _fail(f"the command line needs {foreign(error)}; install it: pip install 'hermes-graph[cli]'")
+        _fail(f"the command line needs {missing_package(error)}; install it: pip install 'hermes-graph[cli]'")
     # `hermes graph FILE | head` ends as cat does; Python's own answer is code 1, which says that the graph was altered.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -55,26 +55,26 @@ def main() -> None:
         _fail(f"cannot write the output: {error.strerror}")
 
 
-def whole_app(arguments: list[str] | None = None) -> Any:
+def build_app(arguments: list[str] | None = None) -> Any:
     """Return the command line with the commands that these arguments ask for; all of them if that is not clear, as for `--help`.
 
     Modules are loaded by name: importing the service takes a second, and drawing a graph does not need it."""
     asked = next((word for word in arguments or () if not word.startswith("-")), None)
-    base = importlib.import_module(BASE)
+    base = importlib.import_module(BASE_MODULE)
     if arguments and arguments[0] == "--version":
         return base.app
-    named = [command for part in PARTS for command in part.commands]
-    for part in PARTS:
+    named = [command for part in COMMAND_MODULES for command in part.commands]
+    for part in COMMAND_MODULES:
         if asked in {*named, *base.COMMANDS} and asked not in part.commands:
             continue
         try:
             importlib.import_module(part.module)  # its commands register themselves
         except ModuleNotFoundError as error:
-            importlib.import_module(STAND_IN).stand_in(part.commands, part.extra, foreign(error))
+            importlib.import_module(MISSING_EXTRA_MODULE).stand_in(part.commands, part.extra, missing_package(error))
     return base.app
 
 
-def foreign(error: ModuleNotFoundError) -> str:
+def missing_package(error: ModuleNotFoundError) -> str:
     """The package that is missing; a module of our own that is missing is a fault of ours, and is raised."""
     if error.name is None or error.name.split(".")[0] == "hermes":
         raise error

@@ -11,16 +11,16 @@ from typing import Annotated
 
 import typer
 
+from hermes.app.batch_model import refuse_unusable_model
 from hermes.app.home import StartRefused
 from hermes.app.models import models_of, tiers_of
-from hermes.app.sampling import refuse_missing
 from hermes.app.toolsets import python_toolsets, refuse_unknown_servers
-from hermes.cli.batch_read import folder_name, messages_in, sampling_from, text_or_file, verifier_named
-from hermes.cli.batch_run import INTERRUPTED, Order, perform
-from hermes.cli.batch_shown import counted, say_changes, say_end, show_plan, statistics_in
+from hermes.cli.batch_arguments import folder_name, load_verifier, parse_sampling, read_messages, text_or_file
+from hermes.cli.batch_output import count_phrase, say_changes, say_end, show_plan, summarise_run
+from hermes.cli.batch_run import INTERRUPTED, BatchOrder, run_batch
 from hermes.cli.commands import app
 from hermes.cli.errors import complain, fail
-from hermes.cli.running import CANNOT_RUN, Config, run, settings_from
+from hermes.cli.runtime import CANNOT_RUN, Config, run, settings_from
 from hermes.trajectories.batch.budget import MICRO_PER_USD, Budget
 from hermes.trajectories.batch.distribution import all_toolsets, read_distribution
 from hermes.trajectories.batch.item_changes import ItemChanges, changes_since, list_some, record_items
@@ -36,7 +36,7 @@ from hermes.trajectories.errors import TrajectoryError, TrajectorySettingsError
 SAMPLED, TOOLS, SCORES, PACE, RUN = "What is sampled", "Tools", "Scores", "Pace and money", "The run"
 
 
-class Keep(StrEnum):
+class KeepReasoning(StrEnum):
     """Which earlier reasoning is sent again."""
 
     NONE = "none"
@@ -44,7 +44,7 @@ class Keep(StrEnum):
     ALL = "all"
 
 
-class Changed(StrEnum):
+class ChangedRows(StrEnum):
     """What is done with rollouts of prompts that are not in the file any more as they were."""
 
     KEEP = "keep"
@@ -84,8 +84,8 @@ def batch_command(
         typer.Option(metavar="FILE", help="Messages (JSON) that stand before every prompt, and stay there.", rich_help_panel=SAMPLED),
     ] = None,
     keep_reasoning: Annotated[
-        Keep, typer.Option(help="Which earlier reasoning is sent again, where the server takes it.", rich_help_panel=SAMPLED)
-    ] = Keep.CURRENT_TURN,
+        KeepReasoning, typer.Option(help="Which earlier reasoning is sent again, where the server takes it.", rich_help_panel=SAMPLED)
+    ] = KeepReasoning.CURRENT_TURN,
     max_turns: Annotated[int, typer.Option(min=1, help="How often the model is asked in one chat.", rich_help_panel=SAMPLED)] = 10,
     prompt_field: Annotated[str, typer.Option(help="The field of a row that is the prompt.", rich_help_panel=SAMPLED)] = PROMPT_FIELD,
     tools: Annotated[
@@ -137,7 +137,7 @@ def batch_command(
         bool, typer.Option("--retry-failed", help="With --resume: make what failed once more.", rich_help_panel=RUN)
     ] = False,
     changed: Annotated[
-        Changed | None,
+        ChangedRows | None,
         typer.Option(
             help="With --resume, when rows were changed or removed: keep what was made of them, or set it aside and make it again.",
             rich_help_panel=RUN,
@@ -179,19 +179,19 @@ def batch_command(
             model=model or tiers_of(settings)[settings.door.tier].chain[0],
             seed=seed,
             is_seeded=not is_unseeded,
-            sampling=sampling_from(sampling or (), temperature=temperature, top_p=top_p),
+            sampling=parse_sampling(sampling or (), temperature=temperature, top_p=top_p),
             max_tokens=max_tokens,
             max_turns=max_turns,
             system=text_or_file("--system", system),
             ephemeral=text_or_file("--ephemeral", ephemeral),
-            prefill=messages_in(prefill) if prefill is not None else (),
+            prefill=read_messages(prefill) if prefill is not None else (),
             keep_reasoning=keep_reasoning.value,
             toolsets=found,
             subagent_depth=subagent_depth if has_subagents else 0,
             verify=verify,
         )
         items = PromptFile(prompts, prompt=prompt_field)
-        order = Order(
+        order = BatchOrder(
             settings=settings,
             recipe=recipe,
             pace=BatchPace(
@@ -207,22 +207,22 @@ def batch_command(
             rollouts=rollouts,
             limit=limit,
             account=account,
-            verifier=verifier_named(verify),
+            verifier=load_verifier(verify),
             is_stored=is_stored,
             is_quiet=is_json,
         )
         path, index = runs / folder_name(run_name), items.index()
-        _refuse(order)
+        _refuse_bad_order(order)
         if is_dry:
             show_plan(order, path, index, is_json=is_json)
             return
         with closing(RunFolder.open(path, recipe.to_dict(), may_go_on=is_resumed)) as folder:
             changes = changes_since(folder, index)
-            _settle(folder, changes, changed, is_retried=is_retried)
+            _handle_changes(folder, changes, changed, is_retried=is_retried)
             record_items(folder, index)
-            without = frozenset(changes.changed if changed is Changed.KEEP else ())
-            stopped = run(perform(order, folder, without))
-            sums = statistics_in(folder, order, stopped, pass_mark)
+            without = frozenset(changes.changed if changed is ChangedRows.KEEP else ())
+            stopped = run(run_batch(order, folder, without))
+            sums = summarise_run(folder, order, stopped, pass_mark)
             folder.write(STATISTICS, [json.dumps(sums.told, indent=2) + "\n"])
             folder.write(ITEMS, sums.item_lines)
             if has_groups:
@@ -238,32 +238,32 @@ def batch_command(
         raise typer.Exit(130 if stopped.reason == INTERRUPTED else CANNOT_RUN)
 
 
-def _refuse(order: Order) -> None:
+def _refuse_bad_order(order: BatchOrder) -> None:
     """Say what is wrong before anything is written, as far as it can be known without asking anybody."""
     names = list(order.recipe.toolsets.toolsets)
     model = order.recipe.model
-    refuse_missing(order.settings, model)
+    refuse_unusable_model(order.settings, model)
     if (names or order.recipe.subagent_depth) and not models_of(order.settings)[model].capabilities.tools:
         raise TrajectorySettingsError(f"{model} takes no tools; leave out --tools and --subagents, or choose another --model")
     refuse_unknown_servers(order.settings, names)
     python_toolsets(names)
 
 
-def _settle(folder: RunFolder, changes: ItemChanges, changed: Changed | None, *, is_retried: bool) -> None:
+def _handle_changes(folder: RunFolder, changes: ItemChanges, changed: ChangedRows | None, *, is_retried: bool) -> None:
     """Say what became of the prompts since the last time, and do what was asked for about it. Raises SettingsError if nothing was."""
     if changes.stale and changed is None:
         what = [
-            f"{counted(len(names), 'row')} {'was' if len(names) == 1 else 'were'} {word} since "
+            f"{count_phrase(len(names), 'row')} {'was' if len(names) == 1 else 'were'} {word} since "
             f"{'its' if len(names) == 1 else 'their'} rollouts were made ({list_some(names)})"
             for names, word in ((changes.changed, "changed"), (changes.removed, "removed"))
             if names
         ]
         ways = "--changed keep leaves their rollouts as they are, --changed again sets them aside and runs the rows anew"
         raise TrajectorySettingsError(f"{' and '.join(what)}; {ways}")
-    say_changes(changes, are_kept=changed is Changed.KEEP)
-    if changes.stale and changed is Changed.AGAIN:
+    say_changes(changes, are_kept=changed is ChangedRows.KEEP)
+    if changes.stale and changed is ChangedRows.AGAIN:
         gone = folder.set_aside(lambda placed: placed.entry.item in changes.stale)
-        complain(f"{counted(gone, 'rollout')} set aside (aside.jsonl)")
+        complain(f"{count_phrase(gone, 'rollout')} set aside (aside.jsonl)")
     if is_retried:
         gone = folder.set_aside(lambda placed: placed.entry.outcome in FAILED_OUTCOMES)
-        complain(f"{counted(gone, 'failed rollout')} set aside (aside.jsonl), to be made once more")
+        complain(f"{count_phrase(gone, 'failed rollout')} set aside (aside.jsonl), to be made once more")

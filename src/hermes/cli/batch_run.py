@@ -15,11 +15,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from hermes.app.sampling import GatewayModel, model_on, open_ground
-from hermes.app.shelf import StoreShelf
+from hermes.app.batch_model import GatewayModel, make_batch_model, open_batch_services
+from hermes.app.rollout_store import RolloutStore
 from hermes.app.toolsets import open_toolsets
 from hermes.cli.errors import complain
-from hermes.cli.running import start_log
+from hermes.cli.runtime import start_log
 from hermes.config import LogLevel, Settings
 from hermes.trajectories.batch.budget import MICRO_PER_USD, Budget
 from hermes.trajectories.batch.prompt_file import PromptFile
@@ -33,12 +33,12 @@ from hermes.trajectories.batch.writer import RolloutWriter
 INTERRUPTED = "interrupted"
 GRACE_S = 10.0
 """How long what is under way may take to end after Ctrl-C."""
-NEWS_S = 15.0
+PROGRESS_INTERVAL_S = 15.0
 """How often a run says where it is when nobody watches its bar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class BatchOrder:
     """What was asked for."""
 
     settings: Settings
@@ -59,7 +59,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class BatchStop:
     """How a run's work ended."""
 
     reason: str
@@ -68,7 +68,7 @@ class Stopped:
     """Rollouts that are still to be made."""
 
 
-async def perform(order: Order, folder: RunFolder, without: frozenset[str]) -> Stopped:
+async def run_batch(order: BatchOrder, folder: RunFolder, without: frozenset[str]) -> BatchStop:
     """Make the rollouts that are still to be made. Items in `without` get no new ones."""
     start_log(replace(order.settings, log=replace(order.settings.log, level=LogLevel.WARNING)))
     _say_recovered(folder)
@@ -78,16 +78,16 @@ async def perform(order: Order, folder: RunFolder, without: frozenset[str]) -> S
         order.budget.add(entry, is_finished=False)
     left = sum(1 for _ in order.jobs(folder, without))
     if not left and not order.is_stored:
-        return Stopped("", 0)
+        return BatchStop("", 0)
     recipe = order.recipe
     async with AsyncExitStack() as stack:
-        ground = await stack.enter_async_context(open_ground(order.settings, recipe.model))
-        model = await model_on(ground, recipe.model, account=order.account)
+        ground = await stack.enter_async_context(open_batch_services(order.settings, recipe.model))
+        model = await make_batch_model(ground, recipe.model, account=order.account)
         toolsets = await stack.enter_async_context(open_toolsets(ground, list(recipe.toolsets.toolsets), account=order.account))
-        pace = _paced(order, model)
+        pace = _limit_pace(order, model)
         shelves: list[RolloutOutput] = [RolloutWriter(folder)]
         if order.is_stored:
-            store = StoreShelf(ground, folder, account=order.account, user_id=model.user_id)
+            store = RolloutStore(ground, folder, account=order.account, user_id=model.user_id)
             await store.catch_up()
             shelves.append(store)
         plan = BatchPlan(
@@ -99,15 +99,15 @@ async def perform(order: Order, folder: RunFolder, without: frozenset[str]) -> S
             toolsets=toolsets,
             verifier=order.verifier,
         )
-        with progress(left, is_quiet=order.is_quiet) as bar:
+        with show_progress(left, is_quiet=order.is_quiet) as bar:
             runner = BatchRunner(plan, folder, shelves, order.budget, on_rollout=bar.advance)
-            with signals(runner, bar.say):
+            with stop_on_signals(runner, bar.say):
                 await runner.run()
-        return Stopped(runner.reason, sum(1 for _ in order.jobs(folder, without)))
+        return BatchStop(runner.reason, sum(1 for _ in order.jobs(folder, without)))
 
 
 @contextmanager
-def signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator[None]:
+def stop_on_signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator[None]:
     """Ctrl-C once: let what is under way end, for a moment. Twice: cut it off. Three times: leave."""
     loop, count = asyncio.get_running_loop(), 0
 
@@ -133,7 +133,7 @@ def signals(runner: BatchRunner, say: Callable[[str], None]) -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class Bar:
+class BatchBar:
     """How far a run is: a bar on a terminal, elsewhere a line now and then; nothing if it is to be quiet."""
 
     bar: Progress
@@ -155,7 +155,7 @@ class Bar:
         self.usd += entry.micro_usd / MICRO_PER_USD
         speed = self.tokens / max(time.monotonic() - self.began, 1e-9)
         self.bar.update(self.task, advance=1, failed=self.failed, speed=speed, usd=self.usd)
-        if self.bar.disable and not self.is_quiet and time.monotonic() - self.told > NEWS_S:
+        if self.bar.disable and not self.is_quiet and time.monotonic() - self.told > PROGRESS_INTERVAL_S:
             self.told = time.monotonic()
             news = f"{self.done:,} of {self.total:,} rollouts, {self.failed:,} failed, {speed:,.0f} tokens/s, ${self.usd:,.4f}"
             typer.echo(news, err=True)
@@ -169,7 +169,7 @@ class Bar:
 
 
 @contextmanager
-def progress(total: int, *, is_quiet: bool) -> Iterator[Bar]:
+def show_progress(total: int, *, is_quiet: bool) -> Iterator[BatchBar]:
     """Show how far a run is, for as long as the block lasts."""
     console = Console(stderr=True, quiet=is_quiet)
     columns = (
@@ -184,7 +184,7 @@ def progress(total: int, *, is_quiet: bool) -> Iterator[Bar]:
     )
     is_shown = console.is_terminal and not is_quiet
     with Progress(*columns, console=console, transient=True, disable=not is_shown, refresh_per_second=4) as bar:
-        yield Bar(bar, bar.add_task("batch", total=total, failed=0, speed=0.0, usd=0.0), total, is_quiet)
+        yield BatchBar(bar, bar.add_task("batch", total=total, failed=0, speed=0.0, usd=0.0), total, is_quiet)
 
 
 def _say_recovered(folder: RunFolder) -> None:
@@ -194,7 +194,7 @@ def _say_recovered(folder: RunFolder) -> None:
         complain("a line that was torn when the run was killed is cut off")
 
 
-def _paced(order: Order, model: GatewayModel) -> BatchPace:
+def _limit_pace(order: BatchOrder, model: GatewayModel) -> BatchPace:
     """The pace that was asked for, as far as the model keeps up with it; what does not fit is said."""
     asked, pace = order.recipe.max_tokens, order.pace
     if asked is not None and asked > model.max_tokens:

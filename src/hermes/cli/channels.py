@@ -14,11 +14,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from hermes.app import Hermes
-from hermes.app.channels import BadAccount, Refusal, channel_from, connect_telegram
-from hermes.cli.channels_waiting import show_first
+from hermes.app.channels import BadAccount, SetupRefused, channel_from, connect_telegram
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
-from hermes.cli.running import Config, run, until_told, with_hermes
+from hermes.cli.first_message import show_first_message
+from hermes.cli.runtime import Config, run, run_until_signal, with_hermes
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.ports.delivery_tracking import SentMessage
 from hermes.terminal import one_line
@@ -42,7 +42,7 @@ Wait = Annotated[
         "--wait", metavar="SECONDS", help="How long to wait for the first message, to see that it works.", show_default="120, on a terminal"
     ),
 ]
-Base = Annotated[
+BaseUrl = Annotated[
     str | None, typer.Option("--base-url", help="Another server that speaks the platform's API, such as `hermes platforms fake`.")
 ]
 
@@ -54,7 +54,7 @@ def telegram(
     token: Annotated[str | None, typer.Option(help="The bot's token; better in TELEGRAM_TOKEN, or typed when asked.")] = None,
     url: Url = None,
     is_open: Open = False,
-    base_url: Base = None,
+    base_url: BaseUrl = None,
     wait: Wait = None,
     is_json: Json = False,
     config: Config = None,
@@ -62,25 +62,27 @@ def telegram(
     """Add a bot. With --url its webhook is set; without, Hermes asks Telegram for what is new, which works on a laptop too.
 
     The token comes from @BotFather: /newbot, then copy what it says."""
-    given = secret_of("the bot's token", token, "TELEGRAM_TOKEN")
+    given = ask_secret("the bot's token", token, "TELEGRAM_TOKEN")
     about = {"token": given, "secret": secrets.token_urlsafe(32), **({"base_url": base_url} if base_url else {})}
-    account = told(name, Platform.TELEGRAM, about, is_open=is_open, is_polled=url is None)
+    account = make_account(name, Platform.TELEGRAM, about, is_open=is_open, is_polled=url is None)
 
     async def connect(hermes: Hermes) -> None:
         address = None if url is None else f"{url.rstrip('/')}/webhooks/telegram/{name}"
         try:
             profile = await connect_telegram(account, hermes.post, url=address)
-        except Refusal as error:
+        except SetupRefused as error:
             fail(str(error))
-        await keep(hermes, told(name, Platform.TELEGRAM, {**about, "username": profile.username}, is_open=is_open, is_polled=url is None))
+        await save_account(
+            hermes, make_account(name, Platform.TELEGRAM, {**about, "username": profile.username}, is_open=is_open, is_polled=url is None)
+        )
         if is_json:
             typer.echo(json.dumps({"platform": "telegram", "account": name, "username": profile.username, "is_polled": url is None}))
         else:
             how = "Hermes asks for its messages" if url is None else f"its messages come to {url}"
             typer.echo(f"@{profile.username} is connected; {how}. Write to it: https://t.me/{profile.username}")
-        await show_first(hermes, account, seconds(wait, is_json=is_json))
+        await show_first_message(hermes, account, wait_seconds(wait, is_json=is_json))
 
-    run(until_told(with_hermes(config, connect)))
+    run(run_until_signal(with_hermes(config, connect)))
 
 
 @add.command()
@@ -93,7 +95,7 @@ def whatsapp(
     access_token: Annotated[str | None, typer.Option(help="For the Cloud API; better in WHATSAPP_ACCESS_TOKEN.")] = None,
     app_secret: Annotated[str | None, typer.Option(help="For the Cloud API; better in WHATSAPP_APP_SECRET.")] = None,
     is_open: Open = False,
-    base_url: Base = None,
+    base_url: BaseUrl = None,
     wait: Wait = None,
     is_json: Json = False,
     config: Config = None,
@@ -101,17 +103,17 @@ def whatsapp(
     """Add a number: through 360dialog, or with --phone-number-id directly at Meta's Cloud API. Says what to enter where."""
     about = {"base_url": base_url} if base_url else {}
     if phone_number_id is None:
-        about["api_key"] = secret_of("360dialog's API key", api_key, "WHATSAPP_API_KEY")
+        about["api_key"] = ask_secret("360dialog's API key", api_key, "WHATSAPP_API_KEY")
         about["webhook_secrets"] = secret = secrets.token_urlsafe(32)
         address = f"{(url or 'https://YOUR-HERMES').rstrip('/')}/webhooks/whatsapp/{name}/{secret}"
         enter = f"At 360dialog, set the number's webhook to:\n\n  {address}\n\nNobody else must know it: its end is what proves a message."
     else:
         about["phone_number_id"] = phone_number_id
-        about["access_token"] = secret_of("the access token", access_token, "WHATSAPP_ACCESS_TOKEN")
-        about["app_secrets"] = secret_of("the app's secret", app_secret, "WHATSAPP_APP_SECRET")
+        about["access_token"] = ask_secret("the access token", access_token, "WHATSAPP_ACCESS_TOKEN")
+        about["app_secrets"] = ask_secret("the app's secret", app_secret, "WHATSAPP_APP_SECRET")
         about["verify_tokens"] = verify = secrets.token_urlsafe(16)
-        enter = at_meta(f"{(url or 'https://YOUR-HERMES').rstrip('/')}/webhooks/whatsapp/{name}", verify, "messages")
-    kept(told(name, Platform.WHATSAPP, about, is_open=is_open), enter, config=config, wait=wait, is_json=is_json)
+        enter = meta_instructions(f"{(url or 'https://YOUR-HERMES').rstrip('/')}/webhooks/whatsapp/{name}", verify, "messages")
+    save_and_show(make_account(name, Platform.WHATSAPP, about, is_open=is_open), enter, config=config, wait=wait, is_json=is_json)
 
 
 @add.command()
@@ -124,7 +126,7 @@ def instagram(
     access_token: Annotated[str | None, typer.Option(help="Better in INSTAGRAM_ACCESS_TOKEN, or typed when asked.")] = None,
     app_secret: Annotated[str | None, typer.Option(help="Better in INSTAGRAM_APP_SECRET, or typed when asked.")] = None,
     is_open: Open = False,
-    base_url: Base = None,
+    base_url: BaseUrl = None,
     wait: Wait = None,
     is_json: Json = False,
     config: Config = None,
@@ -134,13 +136,15 @@ def instagram(
     about = {
         "instagram_id": instagram_id,
         "login": login,
-        "access_token": secret_of("the access token", access_token, "INSTAGRAM_ACCESS_TOKEN"),
-        "app_secrets": secret_of("the app's secret", app_secret, "INSTAGRAM_APP_SECRET"),
+        "access_token": ask_secret("the access token", access_token, "INSTAGRAM_ACCESS_TOKEN"),
+        "app_secrets": ask_secret("the app's secret", app_secret, "INSTAGRAM_APP_SECRET"),
         "verify_tokens": verify,
         **({"base_url": base_url} if base_url else {}),
     }
-    enter = at_meta(f"{(url or 'https://YOUR-HERMES').rstrip('/')}/webhooks/instagram/{name}", verify, "messages, messaging_postbacks")
-    kept(told(name, Platform.INSTAGRAM, about, is_open=is_open), enter, config=config, wait=wait, is_json=is_json)
+    enter = meta_instructions(
+        f"{(url or 'https://YOUR-HERMES').rstrip('/')}/webhooks/instagram/{name}", verify, "messages, messaging_postbacks"
+    )
+    save_and_show(make_account(name, Platform.INSTAGRAM, about, is_open=is_open), enter, config=config, wait=wait, is_json=is_json)
 
 
 @channels.command("list")
@@ -153,14 +157,14 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
 
     found = run(with_hermes(config, read))
     if is_json:
-        typer.echo(json.dumps([shown(account) for account in found]))
+        typer.echo(json.dumps([account_json(account) for account in found]))
         return
     if not found:
         typer.echo("There is no account yet; the quickest is a bot: hermes channels add telegram")
         return
     table = Table("platform", "name", "messages", "newcomers", box=None, pad_edge=False)
     for account in found:
-        about = shown(account)
+        about = account_json(account)
         table.add_row(account.platform, account.account, "asked for" if account.is_polled else "webhook", about["newcomers"])
     Console().print(table)
 
@@ -181,17 +185,19 @@ def sent(
 
     found = run(with_hermes(config, read))
     if is_json:
-        typer.echo(json.dumps([as_json(each) for each in found]))
+        typer.echo(json.dumps([sent_json(each) for each in found]))
         return
     if not found:
         typer.echo("Nothing was said there yet.")
         return
     table = Table("promised", "account", "channel", "part", "how far", "since", "tries", "reason", box=None, pad_edge=False)
     for each in found:
-        about, standing = as_json(each), each.status
+        about, standing = sent_json(each), each.status
         since = f"{standing.ranked_at:%H:%M:%S}" if standing.ranked_at else ""
         where = (f"{each.platform} {each.account}", each.channel_id, str(standing.part + 1), about["how_far"])
-        table.add_row(f"{standing.promised_at:%m-%d %H:%M:%S}", *map(safe, where), since, str(standing.tries), safe(standing.reason))
+        table.add_row(
+            f"{standing.promised_at:%m-%d %H:%M:%S}", *map(escape_line, where), since, str(standing.tries), escape_line(standing.reason)
+        )
     Console().print(table)
 
 
@@ -213,12 +219,12 @@ def remove(
     typer.echo(f"{platform} {name} is removed.")
 
 
-def secret_of(what: str, given: str | None, variable: str) -> str:
+def ask_secret(what: str, given: str | None, variable: str) -> str:
     """A secret out of the option, the variable, or the terminal, where it is not shown while it is typed."""
     return (given or os.environ.get(variable) or typer.prompt(what[0].upper() + what[1:], hide_input=True)).strip()
 
 
-def told(name: str, platform: Platform, about: dict[str, str], *, is_open: bool, is_polled: bool = False) -> ChannelAccount:
+def make_account(name: str, platform: Platform, about: dict[str, str], *, is_open: bool, is_polled: bool = False) -> ChannelAccount:
     """The account as it was told; one that cannot be is refused before anything is asked of anybody."""
     account = ChannelAccount(
         platform=platform, account=name, about={**about, **({"is_open": "yes"} if is_open else {})}, is_polled=is_polled
@@ -230,28 +236,28 @@ def told(name: str, platform: Platform, about: dict[str, str], *, is_open: bool,
     return account
 
 
-def seconds(wait: float | None, *, is_json: bool) -> float:
+def wait_seconds(wait: float | None, *, is_json: bool) -> float:
     """How long to wait for the first message: as said, else only where somebody sits in front of it."""
     if wait is not None:
         return wait
     return 120.0 if not is_json and sys.stdin.isatty() and sys.stderr.isatty() else 0.0
 
 
-def kept(account: ChannelAccount, enter: str, *, config: Any, wait: float | None, is_json: bool) -> None:
+def save_and_show(account: ChannelAccount, enter: str, *, config: Any, wait: float | None, is_json: bool) -> None:
     async def put(hermes: Hermes) -> None:
-        await keep(hermes, account)
-        typer.echo(json.dumps({**shown(account), "enter": enter}) if is_json else enter)
-        await show_first(hermes, account, seconds(wait, is_json=is_json))
+        await save_account(hermes, account)
+        typer.echo(json.dumps({**account_json(account), "enter": enter}) if is_json else enter)
+        await show_first_message(hermes, account, wait_seconds(wait, is_json=is_json))
 
-    run(until_told(with_hermes(config, put)))
+    run(run_until_signal(with_hermes(config, put)))
 
 
-async def keep(hermes: Hermes, account: ChannelAccount) -> None:
+async def save_account(hermes: Hermes, account: ChannelAccount) -> None:
     async with hermes.database.begin() as tx:
         await hermes.parts.channel_accounts.put(tx, account)
 
 
-def at_meta(address: str, verify: str, fields: str) -> str:
+def meta_instructions(address: str, verify: str, fields: str) -> str:
     return (
         f"In the app's dashboard at developers.facebook.com, under Webhooks, enter:\n\n"
         f"  Callback URL   {address}\n  Verify token   {verify}\n\nand subscribe to: {fields}\n\n"
@@ -259,12 +265,12 @@ def at_meta(address: str, verify: str, fields: str) -> str:
     )
 
 
-def shown(account: ChannelAccount) -> dict[str, Any]:
+def account_json(account: ChannelAccount) -> dict[str, Any]:
     newcomers = "active" if account.about.get("is_open") == "yes" else "must sign up"
     return {"platform": account.platform, "account": account.account, "is_polled": account.is_polled, "newcomers": newcomers}
 
 
-def as_json(sent: SentMessage) -> dict[str, Any]:
+def sent_json(sent: SentMessage) -> dict[str, Any]:
     """How far something came: what the platform says of it, or else where it is with us."""
     standing = sent.status
     return {
@@ -282,5 +288,5 @@ def as_json(sent: SentMessage) -> dict[str, Any]:
     }
 
 
-def safe(text: str) -> str:
+def escape_line(text: str) -> str:
     return escape(one_line(text))

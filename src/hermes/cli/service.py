@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from hermes.app import Health, examine, open_hermes
-from hermes.app.models import stand_in_notice, stand_ins
+from hermes.app.models import replaced_backends, stand_in_notice
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
-from hermes.cli.running import CANNOT_RUN, Config, end_with_parent, run, settings_from, start_log, until_told
+from hermes.cli.runtime import CANNOT_RUN, Config, end_with_parent, run, run_until_signal, settings_from, start_log
 from hermes.cli.supervisor import supervise
 from hermes.config import Settings
 from hermes.ops.event_loop import watch_event_loop
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 
-BEHIND_THE_WEB = 5
+WORKER_NICENESS = 5
 """How much a worker stands back where web and workers share a machine: to take a message in is urgent, to answer it can wait a moment."""
 
 MARKS = {Health.GOOD: "[green]✓[/]", Health.WARNING: "[yellow]![/]", Health.BAD: "[red]✗[/]"}
@@ -54,7 +54,7 @@ def serve(*, config: Config = None, with_parent: WithParent = False) -> None:
     start_log(settings)
     if with_parent:
         end_with_parent()
-    run(until_told(_serve(settings, listening(settings))))
+    run(run_until_signal(_serve(settings, open_listener(settings))))
 
 
 @app.command()
@@ -66,8 +66,8 @@ def worker(*, config: Config = None, with_parent: WithParent = False) -> None:
     start_log(settings)
     if with_parent:
         end_with_parent()
-    stand_back(BEHIND_THE_WEB)
-    run(until_told(_work(settings)))
+    lower_priority(WORKER_NICENESS)
+    run(run_until_signal(_work(settings)))
 
 
 @app.command()
@@ -102,7 +102,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             collect_and_freeze()
             log.info("web_ready", url=url)
             typer.secho(f"Hermes is ready: {url}  (Ctrl-C stops it)", bold=True)
-            for name, reason in stand_ins(settings).items():
+            for name, reason in replaced_backends(settings).items():
                 typer.echo(f"{name}: {reason}; {stand_in_notice(settings)}")
 
         await serve_until_cancelled(hermes, listener, ready)
@@ -121,7 +121,7 @@ async def _work(settings: Settings) -> None:
             log.info("worker_drained")
 
 
-def stand_back(by: int) -> None:
+def lower_priority(by: int) -> None:
     """Let others of this machine go first."""
     os.nice(by)
     if os.getsid(0) == os.getpid():  # Linux weighs sessions against each other, and niceness only within one, if it is set up so
@@ -129,17 +129,17 @@ def stand_back(by: int) -> None:
             Path("/proc/self/autogroup").write_text(str(by), encoding="ascii")
 
 
-def listening(settings: Settings) -> socket.socket:
+def open_listener(settings: Settings) -> socket.socket:
     """Take the port before anything else is started: a port that is taken is the likeliest fault, and is known at once."""
     host, port = settings.web.host, settings.web.port
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048)
     except OSError as error:
-        fail(f"cannot listen on {host}:{port}: {reason(error)}; choose another port with HERMES_WEB_PORT")
+        fail(f"cannot listen on {host}:{port}: {os_error_text(error)}; choose another port with HERMES_WEB_PORT")
     listener.setblocking(False)  # noqa: FBT003  # its signature
     return listener
 
 
-def reason(error: OSError) -> str:
+def os_error_text(error: OSError) -> str:
     """What is wrong, in the system's words; `strerror` has more of them here than a person needs."""
     return os.strerror(error.errno) if error.errno else str(error)

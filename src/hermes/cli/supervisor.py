@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from hermes.app import home_of, stores
+from hermes.app import home_of, open_stores
 from hermes.cli.errors import BAD_INPUT
 from hermes.config import Settings
 
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 STEADY_S = 10.0
 """A child that lived so long was well; its next failure counts as the first."""
-LONGEST_PAUSE_S = 10.0
+MAX_PAUSE_S = 10.0
 GRACE_S = 5.0
 """What a child gets beyond the time that its turns may take to end."""
 
@@ -38,14 +38,14 @@ async def supervise(settings: Settings, config: Path | None) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    async with stores(settings, home_of(settings)):
-        children = [Child(role, config, stopping, killing, settings.work.drain_s + GRACE_S) for role in roles]
+    async with open_stores(settings, home_of(settings)):
+        children = [ChildProcess(role, config, stopping, killing, settings.work.drain_s + GRACE_S) for role in roles]
         codes = await asyncio.gather(*(child.keep_alive() for child in children))
     return next((code for code in codes if code), 0)
 
 
 @dataclass(slots=True)
-class Child:
+class ChildProcess:
     """One process of the tree, started again when it dies."""
 
     role: str
@@ -67,7 +67,7 @@ class Child:
                 self.stopping.set()
                 return code
             failures = 1 if time.monotonic() - began > STEADY_S else failures + 1
-            pause_s = min(0.5 * 2 ** (failures - 1), LONGEST_PAUSE_S)
+            pause_s = min(0.5 * 2 ** (failures - 1), MAX_PAUSE_S)
             log.warning("process_died", role=self.role, code=code, restarts_in_s=pause_s)
             await self._sleep(pause_s)
         return 0

@@ -15,11 +15,11 @@ from typing import Annotated, Literal, Protocol
 import typer
 from rich.console import Console
 
-from hermes.cli import foreign
+from hermes.cli import missing_package
 from hermes.cli.commands import app
-from hermes.cli.engines import LOCAL, opened_engine
+from hermes.cli.engines import LOCAL, open_engine
 from hermes.cli.errors import complain, fail
-from hermes.cli.export_shown import Bar, show_summary, watching, why_nothing
+from hermes.cli.export_output import ExportBar, show_export_bar, show_summary, why_nothing
 from hermes.trajectories.calls import SamplePolicies
 from hermes.trajectories.engines import ChunkEngine, WorkerDied
 from hermes.trajectories.engines.local import LocalEngine
@@ -33,7 +33,7 @@ from hermes.trajectories.source import ExportSession, FileSessions, find_files
 from hermes.trajectories.tokenizer import Tokenizer, load_tokenizer
 from hermes.trajectories.verify import verify
 
-STORED = "hermes.cli.stored"
+STORED_MODULE = "hermes.cli.stored_sessions"
 """Loaded by name: it needs the extra `serve` and takes a second, and graphs out of files need neither."""
 WHERE = "Where the work is done"
 OUT_OF_THE_STORE = "Out of the store of a Hermes, running or not, instead of files"
@@ -42,17 +42,17 @@ Graphs = Annotated[list[Path] | None, typer.Argument(help="Graphs as JSON or JSO
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output, and nothing else there.")]
 
 
-class Keep(StrEnum):
+class KeepSamples(StrEnum):
     ALL = "all"
     ACCEPTED = "accepted"
 
 
-class Retries(StrEnum):
+class RetrySamples(StrEnum):
     ALL = "all"
     LAST = "last"
 
 
-class Derived(StrEnum):
+class DerivedPrompts(StrEnum):
     EXCLUDE = "exclude"
     INCLUDE = "include"
 
@@ -63,9 +63,13 @@ def export_command(
     graphs: Graphs = None,
     format_: Annotated[str, typer.Option("--format", "-f", help=f"One of {', '.join(sorted(FORMATS))}.")] = "parquet",
     *,
-    keep: Annotated[Keep, typer.Option(help="accepted: leave out what an edit gave up and rejected compaction attempts.")] = Keep.ALL,
-    retries: Annotated[Retries, typer.Option(help="last: of several samples in one context train the last.")] = Retries.ALL,
-    derived: Annotated[Derived, typer.Option(help="include: also train prompts that were tokenised later (off-policy).")] = Derived.EXCLUDE,
+    keep: Annotated[
+        KeepSamples, typer.Option(help="accepted: leave out what an edit gave up and rejected compaction attempts.")
+    ] = KeepSamples.ALL,
+    retries: Annotated[RetrySamples, typer.Option(help="last: of several samples in one context train the last.")] = RetrySamples.ALL,
+    derived: Annotated[
+        DerivedPrompts, typer.Option(help="include: also train prompts that were tokenised later (off-policy).")
+    ] = DerivedPrompts.EXCLUDE,
     include_scripted: Annotated[
         bool, typer.Option("--include-scripted", help="Also train what a script answered instead of a model; for tests.")
     ] = False,
@@ -139,16 +143,16 @@ def export_command(
         fail("sessions out of the store are exported in one process; write them with --save-graphs FILE.jsonl and export that file")
     try:
         with ExitStack() as stack:
-            read: Source
+            read: ExportSource
             if is_stored:
                 read = stack.enter_context(_load_stored()(conversation or (), since, account, config))
-                sessions = stack.enter_context(_saving(read, save_graphs) if save_graphs is not None else nullcontext(read))
-                bar = stack.enter_context(watching(read, is_quiet=is_json))
+                sessions = stack.enter_context(_save_graphs(read, save_graphs) if save_graphs is not None else nullcontext(read))
+                bar = stack.enter_context(show_export_bar(read, is_quiet=is_json))
                 summary = export(sessions, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=bar.on_session)
             else:
                 read = FileSessions(find_files(graphs or ()))
-                bar = stack.enter_context(watching(read, is_quiet=is_json))
-                chosen = stack.enter_context(opened_engine(engine, workers))
+                bar = stack.enter_context(show_export_bar(read, is_quiet=is_json))
+                chosen = stack.enter_context(open_engine(engine, workers))
                 summary = _export_files(read, out, settings, tokenizer=tokenizer, engine=chosen, bar=bar)
     except TrajectoryError as error:
         fail(str(error))
@@ -249,14 +253,14 @@ def import_command(
 
 
 def _export_files(
-    read: FileSessions, out: Path, settings: ExportSettings, *, tokenizer: Path | None, engine: ChunkEngine, bar: Bar
+    read: FileSessions, out: Path, settings: ExportSettings, *, tokenizer: Path | None, engine: ChunkEngine, bar: ExportBar
 ) -> ExportSummary:
     if isinstance(engine, LocalEngine) and engine.workers == 1:
         return export(read, out, settings, FORMATS, tokenizer=_tokenizer(tokenizer), on_session=bar.on_session)
     return export_on(engine, read, out, settings, FORMATS, tokenizer=tokenizer, on_step=bar.on_step)
 
 
-class Source(Protocol):
+class ExportSource(Protocol):
     """Where the sessions of an export come from. They can be read more than once."""
 
     @property
@@ -287,31 +291,31 @@ def _refuse_contradictions(has_graphs: bool, is_stored: bool, save_graphs: Path 
         fail(f"{save_graphs} lies in {out}, which holds the export and nothing else")
 
 
-def _load_stored() -> Callable[..., AbstractContextManager[Source]]:
+def _load_stored() -> Callable[..., AbstractContextManager[ExportSource]]:
     try:
-        loaded: Callable[..., AbstractContextManager[Source]] = importlib.import_module(STORED).stored_sessions
+        loaded: Callable[..., AbstractContextManager[ExportSource]] = importlib.import_module(STORED_MODULE).stored_sessions
     except ModuleNotFoundError as error:
-        fail(f"export out of the store needs {foreign(error)}; install it: pip install 'hermes-graph[serve]'")
+        fail(f"export out of the store needs {missing_package(error)}; install it: pip install 'hermes-graph[serve]'")
     return loaded
 
 
 @contextmanager
-def _saving(source: Source, file: Path) -> Iterator[Iterable[ExportSession | SourceError]]:
+def _save_graphs(source: ExportSource, file: Path) -> Iterator[Iterable[ExportSession | SourceError]]:
     """Write the sessions to a file while they are read. It appears when the block ends well; readable for its owner alone."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     os.close(handle)
     try:
-        yield _Saving(source, Path(name))
+        yield _SavedSessions(source, Path(name))
         Path(name).rename(file)
     finally:
         Path(name).unlink(missing_ok=True)
 
 
-class _Saving:
+class _SavedSessions:
     """Sessions that are written to a file as they are read; after several readings it holds those of the last."""
 
-    def __init__(self, source: Source, file: Path) -> None:
+    def __init__(self, source: ExportSource, file: Path) -> None:
         self._source, self._file = source, file
 
     def __iter__(self) -> Iterator[ExportSession | SourceError]:

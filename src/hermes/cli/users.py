@@ -15,8 +15,8 @@ import typer
 from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
-from hermes.cli.running import Config, run, with_hermes
-from hermes.cli.users_shown import about_user, counted, print_memory, print_user, print_users
+from hermes.cli.runtime import Config, run, with_hermes
+from hermes.cli.users_output import about_user, count_phrase, print_memory, print_user, print_users
 from hermes.gateway.fleet import require_known
 from hermes.ports.credits import Balance
 from hermes.ports.errors import UserErased
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 NO_LANGUAGE = "auto"
 """What is written in place of a language for whatever the user writes in."""
-WORD = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+REASON_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 OWN_EVENTS = frozenset({"signup", "referral", "referred"})
 """What Hermes itself gives credits for, once; nobody else takes these names."""
 
@@ -70,7 +70,7 @@ def create(
 ) -> None:
     """Sign somebody up, for instance: hermes users create --tier pro --language id --active."""
     if language is not None:
-        _refuse_unspoken(language)
+        _check_language(language)
     state = UserState.ACTIVE if is_active else UserState.INVITED
 
     async def make(hermes: Hermes, tx: Transaction) -> tuple[User, Balance]:
@@ -78,7 +78,7 @@ def create(
         user = await signup_of(hermes).create(tx, NewUser(state=state, tier=tier, language=language), referred_by=referred_by)
         return user, await hermes.parts.credits.balance(tx, user.id)
 
-    user, balance = _do(config, make)
+    user, balance = _in_transaction(config, make)
     if is_json:
         typer.echo(json.dumps(about_user(user, balance)))
         return
@@ -96,7 +96,7 @@ def activate(who: Who, *, referred_by: ReferredBy = None, is_json: Json = False,
         user = await signup_of(hermes).activate(tx, before.id, referred_by=referred_by)
         return before, user, await hermes.parts.credits.balance(tx, user.id)
 
-    before, user, balance = _do(config, let_in)
+    before, user, balance = _in_transaction(config, let_in)
     if is_json:
         typer.echo(json.dumps(about_user(user, balance)))
         return
@@ -122,19 +122,19 @@ def credit(
     The ledger is only ever added to, and takes back what a turn was charged and nothing else; so there is no negative gift."""
     if not re.fullmatch(r"[1-9][0-9]{0,8}", amount):
         fail(f"{amount!r} is no number of credits; expected 1 to 999999999, because credits are given here and never taken")
-    if not WORD.fullmatch(reason) or reason in OWN_EVENTS:
+    if not REASON_PATTERN.fullmatch(reason) or reason in OWN_EVENTS:
         fail(f"{reason!r} is no reason; expected a word such as purchase, and not one of Hermes' own: {', '.join(sorted(OWN_EVENTS))}")
-    event = f"{reason}:{_text(key) if key else uuid4()}"
+    event = f"{reason}:{_check_text(key) if key else uuid4()}"
 
     async def give(hermes: Hermes, tx: Transaction) -> tuple[User, bool, Balance]:
-        user = await _present(tx, hermes, who)
+        user = await _find_present_user(tx, hermes, who)
         try:
             is_new = await hermes.parts.credits.grant(tx, user.id, int(amount), event)
         except ValueError as error:
             fail(str(error))
         return user, is_new, await hermes.parts.credits.balance(tx, user.id)
 
-    user, is_new, balance = _do(config, give)
+    user, is_new, balance = _in_transaction(config, give)
     if is_json:
         typer.echo(json.dumps({**about_user(user, balance), "event": event, "is_new": is_new}))
         return
@@ -158,7 +158,7 @@ def tier(
         await hermes.parts.people.set_tier(tx, before.id, name)
         return before, await hermes.parts.people.get(tx, before.id)
 
-    before, user = _do(config, move)
+    before, user = _in_transaction(config, move)
     if is_json:
         typer.echo(json.dumps(about_user(user)))
         return
@@ -180,7 +180,7 @@ def training(
         await hermes.parts.people.allow_training(tx, user.id, trains=word == "yes")
         return await hermes.parts.people.get(tx, user.id)
 
-    user = _do(config, note)
+    user = _in_transaction(config, note)
     if is_json:
         typer.echo(json.dumps(about_user(user)))
         return
@@ -196,14 +196,14 @@ def language(
     config: Config = None,
 ) -> None:
     """Say what a user is answered in."""
-    wanted = None if code == NO_LANGUAGE else _refuse_unspoken(code)
+    wanted = None if code == NO_LANGUAGE else _check_language(code)
 
     async def note(hermes: Hermes, tx: Transaction) -> User:
         user = await find_user(tx, hermes.parts.people, who)
         await hermes.parts.people.set_language(tx, user.id, wanted)
         return await hermes.parts.people.get(tx, user.id)
 
-    user = _do(config, note)
+    user = _in_transaction(config, note)
     if is_json:
         typer.echo(json.dumps(about_user(user)))
         return
@@ -227,11 +227,11 @@ def link(
     A stranger who wrote from there before is forgotten, unless they were ever given or charged credits: activate that one instead."""
 
     async def join(hermes: Hermes, tx: Transaction) -> tuple[User, UserChannel, LinkResult]:
-        channel = UserChannel(_text(account), Platform(require_known(platform, [*Platform], "platform")), _text(sender_id))
+        channel = UserChannel(_check_text(account), Platform(require_known(platform, [*Platform], "platform")), _check_text(sender_id))
         user = await find_user(tx, hermes.parts.people, who)
         return user, channel, await hermes.parts.people.link(tx, user.id, channel)
 
-    user, channel, linked = _do(config, join)
+    user, channel, linked = _in_transaction(config, join)
     if is_json:
         typer.echo(
             json.dumps(to_json_value({**about_user(user), "channel": str(channel), "is_new": linked.is_new, "replaced": linked.replaced}))
@@ -268,7 +268,7 @@ def list_(
         found = await hermes.parts.people.list(tx, state=state, limit=limit)
         return found, await hermes.parts.people.channels(tx, [user.id for user in found])
 
-    found, channels = _do(config, read)
+    found, channels = _in_transaction(config, read)
     if is_json:
         typer.echo(json.dumps([{**about_user(user), "channels": [str(each) for each in channels.get(user.id, ())]} for user in found]))
         return
@@ -306,14 +306,14 @@ def forget(
     async def end(hermes: Hermes) -> tuple[User, UserDataCounts]:
         # Nothing of theirs is opened: also what is damaged can be forgotten.
         async with hermes.database.begin() as tx:
-            user = await _present(tx, hermes, who)
+            user = await _find_present_user(tx, hermes, who)
             kept = await hermes.parts.people.kept(tx, user.id)
         if is_sure:
             await forget_user(user.id, hermes.my_data)
         return user, kept
 
     user, kept = _run(with_hermes(config, end))
-    what = ", ".join((counted(kept.messages, "message"), counted(kept.facts, "fact"), counted(kept.bookings, "booking")))
+    what = ", ".join((count_phrase(kept.messages, "message"), count_phrase(kept.facts, "fact"), count_phrase(kept.bookings, "booking")))
     if not is_sure:
         fail(f"nothing was deleted; {user.id} ({user.state}, {what}) is gone for good with: hermes users forget {who} --yes")
     if is_json:
@@ -329,7 +329,7 @@ def signup_of(hermes: Hermes) -> Signup:
     return Signup(people=people, credits=ledger, signup_grant=given.signup_grant, referral_reward=given.referral_reward)
 
 
-def _do(config: Path | None, act: Callable[[Hermes, Transaction], Coroutine[Any, Any, T]]) -> T:
+def _in_transaction(config: Path | None, act: Callable[[Hermes, Transaction], Coroutine[Any, Any, T]]) -> T:
     """Do something in one transaction: all of it happens, or nothing."""
 
     async def whole(hermes: Hermes) -> T:
@@ -362,7 +362,7 @@ def _run(main: Coroutine[Any, Any, T]) -> T:
     return run(told())
 
 
-async def _present(tx: Transaction, hermes: Hermes, who: str) -> User:
+async def _find_present_user(tx: Transaction, hermes: Hermes, who: str) -> User:
     """Find a user who was not deleted."""
     user = await find_user(tx, hermes.parts.people, who)
     if user.state is UserState.DELETED:
@@ -370,13 +370,13 @@ async def _present(tx: Transaction, hermes: Hermes, who: str) -> User:
     return user
 
 
-def _refuse_unspoken(code: str) -> str:
+def _check_language(code: str) -> str:
     if code not in LANGUAGES:
         fail(f"Hermes does not speak {code!r}; it speaks {' '.join(LANGUAGES)}")
     return code
 
 
-def _text(name: str) -> str:
+def _check_text(name: str) -> str:
     if not PRINTABLE_TEXT.fullmatch(name):
         fail(f"{name!r} is no name; expected text on one line")
     return name

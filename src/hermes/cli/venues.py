@@ -17,11 +17,11 @@ from rich.table import Table
 from hermes.app import Hermes
 from hermes.cli.commands import app
 from hermes.cli.errors import fail
-from hermes.cli.running import Config, run, with_hermes
+from hermes.cli.runtime import Config, run, with_hermes
 from hermes.ports.concierge import Venue
-from hermes.tools.concierge.tables import BadTable, Stocked, batches, read_venues, shipped, stock
+from hermes.tools.concierge.data_files import BadTable, SampleCounts, batches, load_samples, read_sample, read_venues
 
-LARGEST = 200_000_000
+MAX_FILE_BYTES = 200_000_000
 
 venues = typer.Typer(
     no_args_is_help=True,
@@ -46,8 +46,8 @@ def import_(
 ) -> None:
     """Bring places in from a file: all of them, or none if one makes no sense."""
     try:
-        if file.stat().st_size > LARGEST:
-            fail(f"{file} is larger than {LARGEST // 1_000_000} MB; cut it into pieces")
+        if file.stat().st_size > MAX_FILE_BYTES:
+            fail(f"{file} is larger than {MAX_FILE_BYTES // 1_000_000} MB; cut it into pieces")
         found = read_venues(file.read_text(encoding="utf-8-sig"), is_geojson=file.suffix.casefold() in {".geojson", ".json"})
     except OSError as error:
         fail(f"cannot read {file}: {error.strerror}")
@@ -117,12 +117,12 @@ def sample(
 ) -> None:
     """Bring in the sample set: made-up places in Bali and Jakarta, goods with prices, foods with what is in them. May be repeated."""
     if is_print:
-        typer.echo(shipped("venues.csv"), nl=False)
+        typer.echo(read_sample("venues.csv"), nl=False)
         return
 
-    async def fill(hermes: Hermes) -> Stocked:
+    async def fill(hermes: Hermes) -> SampleCounts:
         parts = hermes.parts
-        return await stock(hermes.database, parts.venues, parts.products, parts.nutrition)
+        return await load_samples(hermes.database, parts.venues, parts.products, parts.nutrition)
 
     new = run(with_hermes(config, fill))
     if is_json:

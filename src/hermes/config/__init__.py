@@ -6,7 +6,7 @@
 Importing this reads nothing; `load` is the only reader. The settings themselves, with their defaults and reasons, are in settings.py, and
 those of backends, models and tiers in models.py."""
 
-from hermes.config.describe import Described, describe, settings_page
+from hermes.config.describe import SettingDescription, describe, settings_page
 from hermes.config.faults import nearest
 from hermes.config.load import SettingsError, load, platform_home
 from hermes.config.models import (
@@ -19,16 +19,17 @@ from hermes.config.models import (
     TierSettings,
     kind_of_backend,
 )
-from hermes.config.named import Named
+from hermes.config.named_tables import NamedTables
 from hermes.config.secret import Secret
 from hermes.config.settings import (
     ApiSettings,
+    CompletionsSettings,
     CreditSettings,
     DatabaseSettings,
     DeliverySettings,
-    DoorSettings,
     Environment,
     HistorySettings,
+    ImageSettings,
     InboxSettings,
     LinkSettings,
     LlmSettings,
@@ -37,7 +38,6 @@ from hermes.config.settings import (
     LogSettings,
     LoopSettings,
     MemorySettings,
-    PictureSettings,
     RedisSettings,
     Settings,
     StandIn,
@@ -50,13 +50,13 @@ __all__ = [
     "ApiSettings",
     "BackendKind",
     "BackendSettings",
+    "CompletionsSettings",
     "CreditSettings",
     "DatabaseSettings",
     "DeliverySettings",
-    "Described",
-    "DoorSettings",
     "Environment",
     "HistorySettings",
+    "ImageSettings",
     "InboxSettings",
     "LinkSettings",
     "LlmSettings",
@@ -68,11 +68,11 @@ __all__ = [
     "McpSettings",
     "MemorySettings",
     "ModelSettings",
-    "Named",
-    "PictureSettings",
+    "NamedTables",
     "PriceSettings",
     "RedisSettings",
     "Secret",
+    "SettingDescription",
     "Settings",
     "SettingsError",
     "StandIn",

@@ -11,13 +11,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from hermes.config.known import Key, backend_variables, keys_of, known_settings, sections, tables
+from hermes.config.declarations import TableKey, backend_variables, keys_of, known_settings, sections, tables
 from hermes.config.models import BackendSettings
 from hermes.config.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class SettingDescription:
     """One setting as a reader sees it: `web.port`, `HERMES_WEB_PORT`, what it takes, its default as TOML writes it, what it means.
 
     Of a table that somebody names the name is NAME, and most of its settings have no variable: `models.NAME.id`."""
@@ -29,40 +29,40 @@ class Described:
     doc: str
 
 
-def describe() -> list[Described]:
+def describe() -> list[SettingDescription]:
     """Every setting, in the order of its declaration, without those of the tables that somebody names.
 
     Reads Hermes' own source: for where a person asks, not on the way to an answer."""
     docs = attribute_docstrings(inspect.getsource(sys.modules[Settings.__module__]))
     return [
-        Described(
+        SettingDescription(
             setting.name,
             setting.variable,
             setting.kind.words,
-            written(setting.default),
+            default_as_toml(setting.default),
             docs.get((setting.owner.__name__, setting.key), ""),
         )
         for setting in known_settings()
     ]
 
 
-def describe_table(place: str, owner: type[Any]) -> list[Described]:
+def describe_table(place: str, owner: type[Any]) -> list[SettingDescription]:
     """Every key of a table that somebody names, `[models.NAME]`, or of one within it, `[[models.NAME.prices]]`."""
     docs = attribute_docstrings(inspect.getsource(sys.modules[BackendSettings.__module__]))
     variables = {setting.name: setting.variable for setting in backend_variables([NAME])}
     return [
-        Described(
+        SettingDescription(
             f"{place}.{key.name}",
             variables.get(f"{place}.{key.name}", ""),
-            taken(key),
-            "required" if key.is_required else written(key.default),
+            key_type(key),
+            "required" if key.is_required else default_as_toml(key.default),
             docs.get((owner.__name__, key.name), ""),
         )
         for key in keys_of(owner).values()
     ]
 
 
-def taken(key: Key) -> str:
+def key_type(key: TableKey) -> str:
     """What a key of a table takes, in words."""
     if key.kind is not None:
         return key.kind.words_in_a_file
@@ -81,7 +81,7 @@ def attribute_docstrings(source: str) -> dict[tuple[str, str], str]:
     }
 
 
-def written(default: object) -> str:
+def default_as_toml(default: object) -> str:
     """A default as one would write it in a file; "not set" for what is left out."""
     match default:
         case None | ():
@@ -93,7 +93,7 @@ def written(default: object) -> str:
         case str() | StrEnum() | Path():
             return f'"{default}"'
         case tuple():
-            return f"[{', '.join(written(item) for item in default)}]"
+            return f"[{', '.join(default_as_toml(item) for item in default)}]"
     return str(default)
 
 
@@ -147,29 +147,29 @@ shown.
 
 def settings_page() -> str:
     """The reference page, in Markdown: a table for each section."""
-    return "\n".join([OPENING, *parts()])
+    return "\n".join([OPENING, *page_sections()])
 
 
-def parts() -> Iterator[str]:
+def page_sections() -> Iterator[str]:
     described = describe()
     top: dict[str, type[Any]] = {"": Settings}
     for section, owner in (top | sections()).items():
         heading = f"`[{section}]`" if section else "At the top of the file"
-        yield from part(heading, owner, [setting for setting in described if setting.name.rpartition(".")[0] == section])
+        yield from page_section(heading, owner, [setting for setting in described if setting.name.rpartition(".")[0] == section])
     for section, owner in tables().items():
-        yield from named_part(f"[{section}.{NAME}]", f"{section}.{NAME}", owner)
+        yield from table_sections(f"[{section}.{NAME}]", f"{section}.{NAME}", owner)
 
 
-def named_part(heading: str, place: str, owner: type[Any]) -> Iterator[str]:
+def table_sections(heading: str, place: str, owner: type[Any]) -> Iterator[str]:
     """A table that somebody names, and then the tables within it."""
-    yield from part(f"`{heading}`", owner, describe_table(place, owner))
+    yield from page_section(f"`{heading}`", owner, describe_table(place, owner))
     for key in keys_of(owner).values():
         if key.inner is not None:
             inside = f"{place}.{key.name}"
-            yield from named_part(f"[[{inside}]]" if key.is_list else f"[{inside}]", inside, key.inner)
+            yield from table_sections(f"[[{inside}]]" if key.is_list else f"[{inside}]", inside, key.inner)
 
 
-def part(heading: str, owner: type[Any], described: list[Described]) -> Iterator[str]:
+def page_section(heading: str, owner: type[Any], described: list[SettingDescription]) -> Iterator[str]:
     yield f"## {heading}\n"
     yield f"{inspect.getdoc(owner)}\n"
     yield "| setting | variable | takes | default | meaning |"

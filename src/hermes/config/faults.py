@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from hermes.config.kinds import INTEGER_LIMIT, Kind
+from hermes.config.value_kinds import INTEGER_LIMIT, ValueKind
 
-LONGEST_SHOWN = 60
+MAX_SHOWN_CHARS = 60
 
 
-def not_one(place: str, given: object, kind: Kind, words: str) -> str:
+def wrong_kind_fault(place: str, given: object, kind: ValueKind, words: str) -> str:
     """That a value is not of its kind, with the words for that; without the value where it may be a secret."""
-    return f"{place} is {in_words(given) if kind.is_secret else in_full(given)}; expected {words}"
+    return f"{place} is {value_type(given) if kind.is_secret else shown_value(given)}; expected {words}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -22,21 +22,21 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return spelled[get_close_matches(name.lower(), spelled, n=1, cutoff=0.0)[0]]
 
 
-def in_full(value: object) -> str:
+def shown_value(value: object) -> str:
     """A value as its owner wrote it, if that fits in a line."""
     match value:
         case str() if value:
-            return shortened(repr(value))
+            return shorten(repr(value))
         case bool():
             return str(value).lower()
         case int() if abs(value) >= INTEGER_LIMIT:  # Python refuses to write very long ones down
             return "a number of more than 64 bits"
         case int() | float():
             return str(value)
-    return in_words(value)
+    return value_type(value)
 
 
-def in_words(value: object) -> str:
+def value_type(value: object) -> str:
     """What sort of value it is, without the value."""
     if value == "":
         return "empty"
@@ -46,8 +46,8 @@ def in_words(value: object) -> str:
 
 def one_line(name: str) -> str:
     """A name as it is, or quoted where it holds more than names usually do: TOML allows a line break in a key."""
-    return shortened(name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else repr(name))
+    return shorten(name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else repr(name))
 
 
-def shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+def shorten(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"

@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hermes.config.faults import in_full, nearest, not_one, one_line
-from hermes.config.kinds import Place, Refused
-from hermes.config.known import BACKENDS, Known, backend_variables, known_settings, sections, tables
-from hermes.config.named import Named
+from hermes.config.declarations import BACKENDS_SECTION, DeclaredSetting, backend_variables, known_settings, sections, tables
+from hermes.config.faults import nearest, one_line, shown_value, wrong_kind_fault
+from hermes.config.named_tables import NamedTables
 from hermes.config.settings import Settings, contradictions
-from hermes.config.tables import Source, read_tables
+from hermes.config.table_reader import SettingsFile, read_tables
+from hermes.config.value_kinds import PathKind, WrongKind
 
 FILE_NAME = "hermes.toml"
 FILE_VARIABLE = "HERMES_CONFIG"
 HOME_VARIABLE = "HERMES_HOME"
 PREFIX = "HERMES_"
 
-BORROWED: Mapping[str, str] = {
+FOREIGN_VARIABLES: Mapping[str, str] = {
     "LLM_GLOBAL_DAILY_BUDGET_USD": "llm.global_daily_budget_usd",
     "ANTHROPIC_API_KEY": "backends.anthropic.api_key",
     "ANTHROPIC_BASE_URL": "backends.anthropic.base_url",
@@ -52,8 +52,8 @@ def load(environ: Mapping[str, str], *, file: Path | None = None, cwd: Path | No
     here = cwd or Path.cwd()
     home = read_variables({HOME_VARIABLE: environ.get(HOME_VARIABLE, "")}, here).values.get("home")
     written = read_file(environ, file, here, home=home)
-    variables = read_variables(environ, here, backends=written.names.get(BACKENDS, ()))
-    borrowed = read_borrowed(environ, here, but={*written.values, *variables.values})
+    variables = read_variables(environ, here, backends=written.names.get(BACKENDS_SECTION, ()))
+    borrowed = read_foreign_variables(environ, here, but={*written.values, *variables.values})
     if faults := written.faults + variables.faults + borrowed.faults:
         raise SettingsError(*faults)
     settings = assemble(borrowed.values | written.values | variables.values, written.names)
@@ -63,7 +63,7 @@ def load(environ: Mapping[str, str], *, file: Path | None = None, cwd: Path | No
 
 
 @dataclass(slots=True)
-class Reading:
+class SettingValues:
     """What one source gave: values by the names of their settings, and what is wrong with it."""
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -71,12 +71,12 @@ class Reading:
     names: dict[str, list[str]] = field(default_factory=dict)
     """The tables that have names of their own, by their section: one may be there and be empty."""
 
-    def take(self, setting: Known, read: Callable[[Any], object], given: object, place: str, folder: Path) -> None:
+    def take(self, setting: DeclaredSetting, read: Callable[[Any], object], given: object, place: str, folder: Path) -> None:
         """Keep the value of one setting, or the fault."""
         try:
             value = read(given)
-        except Refused:
-            self.faults.append(not_one(place, given, setting.kind, setting.kind.words))
+        except WrongKind:
+            self.faults.append(wrong_kind_fault(place, given, setting.kind, setting.kind.words))
         else:
             self.values[setting.name] = folder / value if isinstance(value, Path) else value
 
@@ -84,10 +84,10 @@ class Reading:
 # --- variables
 
 
-def read_variables(environ: Mapping[str, str], here: Path, *, backends: Iterable[str] = ()) -> Reading:
+def read_variables(environ: Mapping[str, str], here: Path, *, backends: Iterable[str] = ()) -> SettingValues:
     """Every variable with our prefix, in the order of their names."""
     known = {setting.variable: setting for setting in [*known_settings(), *backend_variables(backends)]}
-    reading = Reading()
+    reading = SettingValues()
     for variable in sorted(name for name in environ if name.startswith(PREFIX)):
         text = environ[variable].strip()
         if (setting := known.get(variable)) is not None:
@@ -98,11 +98,11 @@ def read_variables(environ: Mapping[str, str], here: Path, *, backends: Iterable
     return reading
 
 
-def read_borrowed(environ: Mapping[str, str], here: Path, *, but: set[str]) -> Reading:
+def read_foreign_variables(environ: Mapping[str, str], here: Path, *, but: set[str]) -> SettingValues:
     """The variables under names that are not ours, but for those whose settings are set."""
     known = {setting.name: setting for setting in [*known_settings(), *backend_variables(())]}
-    reading = Reading()
-    for variable, name in BORROWED.items():
+    reading = SettingValues()
+    for variable, name in FOREIGN_VARIABLES.items():
         if name not in but and (text := environ.get(variable, "").strip()):
             reading.take(known[name], known[name].kind.from_text, text, variable, here)
     return reading
@@ -111,30 +111,32 @@ def read_borrowed(environ: Mapping[str, str], here: Path, *, but: set[str]) -> R
 # --- the file
 
 
-def read_file(environ: Mapping[str, str], named: Path | None, here: Path, *, home: Path | None) -> Reading:
+def read_file(environ: Mapping[str, str], named: Path | None, here: Path, *, home: Path | None) -> SettingValues:
     """The file that is named, or else the first one found, or else nothing."""
     name = str(named) if named is not None else environ.get(FILE_VARIABLE, "").strip()
     try:
-        places = [here / Place().from_toml(name)] if name else usual_places(environ, here, home)
-    except Refused:
-        return Reading(faults=[f"{'the settings file' if named else FILE_VARIABLE} is {in_full(name)}; expected {Place.words}"])
+        places = [here / PathKind().from_toml(name)] if name else default_files(environ, here, home)
+    except WrongKind:
+        return SettingValues(
+            faults=[f"{'the settings file' if named else FILE_VARIABLE} is {shown_value(name)}; expected {PathKind.words}"]
+        )
     for path in places:
         title = str(path.relative_to(here) if path.is_relative_to(here) else path)
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except (FileNotFoundError, NotADirectoryError) as error:
             if name:
-                return Reading(faults=[f"{title}: cannot be read ({error.strerror})"])
+                return SettingValues(faults=[f"{title}: cannot be read ({error.strerror})"])
         except OSError as error:
-            return Reading(faults=[f"{title}: cannot be read ({error.strerror})"])
+            return SettingValues(faults=[f"{title}: cannot be read ({error.strerror})"])
         except (ValueError, RecursionError) as error:  # also for bytes that are no text, and numbers and lists beyond Python's limits
-            return Reading(faults=[f"{title}: not valid TOML: {error}"])
+            return SettingValues(faults=[f"{title}: not valid TOML: {error}"])
         else:
             return read_table(table, title, path.parent)
-    return Reading()
+    return SettingValues()
 
 
-def usual_places(environ: Mapping[str, str], here: Path, home: Path | None) -> list[Path]:
+def default_files(environ: Mapping[str, str], here: Path, home: Path | None) -> list[Path]:
     places = [here / FILE_NAME]
     with suppress(RuntimeError):  # a user without a home folder has no file there
         places.append((home or platform_home(environ)) / FILE_NAME)
@@ -152,23 +154,23 @@ def platform_home(environ: Mapping[str, str], platform: str = sys.platform) -> P
     return Path.home() / ".local" / "share" / "hermes"
 
 
-def read_table(table: Mapping[str, object], title: str, folder: Path) -> Reading:
+def read_table(table: Mapping[str, object], title: str, folder: Path) -> SettingValues:
     """A file's values."""
     known = {(setting.section, setting.key): setting for setting in known_settings()}
-    reading = Reading()
-    for section, key, value in flattened(table):
+    reading = SettingValues()
+    for section, key, value in flatten_file(table):
         if (setting := known.get((section, key))) is not None:
             reading.take(setting, setting.kind.from_toml, value, f"{title}: {setting.name}", folder)
         elif not section and key in tables():
-            read = read_tables(key, tables()[key], value, Source(title, folder, reading.faults))
+            read = read_tables(key, tables()[key], value, SettingsFile(title, folder, reading.faults))
             reading.names[key] = list(read)
             reading.values |= {f"{key}.{name}.{inner}": given for name, values in read.items() for inner, given in values.items()}
         else:
-            reading.faults.append(f"{title}: {not_a_setting(section, key, value)}")
+            reading.faults.append(f"{title}: {unknown_setting_fault(section, key, value)}")
     return reading
 
 
-def flattened(table: Mapping[str, object]) -> Iterator[tuple[str, str, object]]:
+def flatten_file(table: Mapping[str, object]) -> Iterator[tuple[str, str, object]]:
     """Section, key and value of everything in a file. An unknown section is one value, so that it is named once and not key by key."""
     for key, value in table.items():
         if key in sections() and isinstance(value, dict):
@@ -177,7 +179,7 @@ def flattened(table: Mapping[str, object]) -> Iterator[tuple[str, str, object]]:
             yield "", key, value
 
 
-def not_a_setting(section: str, key: str, value: object) -> str:
+def unknown_setting_fault(section: str, key: str, value: object) -> str:
     if not section and key in sections():
         # Its value is not shown: `database = "postgresql://…"` is an easy slip.
         return f"{key} is a section; write [{key}] above its settings"
@@ -200,9 +202,9 @@ def assemble(values: Mapping[str, Any], names: Mapping[str, Iterable[str]]) -> S
     def of(section: str) -> dict[str, Any]:
         return {name.rpartition(".")[2]: value for name, value in values.items() if name.rpartition(".")[0] == section}
 
-    def named(section: str, owner: type[Any]) -> Named[Any]:
+    def named(section: str, owner: type[Any]) -> NamedTables[Any]:
         valued = [name.rpartition(".")[0].partition(".")[2] for name in values if name.startswith(f"{section}.")]
-        return Named({name: owner(**of(f"{section}.{name}")) for name in dict.fromkeys([*names.get(section, ()), *valued])})
+        return NamedTables({name: owner(**of(f"{section}.{name}")) for name in dict.fromkeys([*names.get(section, ()), *valued])})
 
     parts: dict[str, Any] = {section: owner(**of(section)) for section, owner in sections().items()}
     parts |= {section: named(section, owner) for section, owner in tables().items()}

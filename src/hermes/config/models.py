@@ -12,8 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from hermes.config.faults import one_line
-from hermes.config.kinds import Address, Command, Count, CountOrNone, Usd
 from hermes.config.secret import Secret
+from hermes.config.value_kinds import Address, Command, Count, CountOrZero, Usd
 
 
 class BackendKind(StrEnum):
@@ -32,9 +32,9 @@ class BackendKind(StrEnum):
     CODEX_LOCAL = "codex_local"
 
 
-ONES_OWN_SERVERS = frozenset({BackendKind.VLLM, BackendKind.SGLANG, BackendKind.LLAMA_CPP, BackendKind.PLAIN})
+SELF_HOSTED_SERVERS = frozenset({BackendKind.VLLM, BackendKind.SGLANG, BackendKind.LLAMA_CPP, BackendKind.PLAIN})
 """Kinds that are wherever somebody started them: they have no usual address."""
-SERVERS = ONES_OWN_SERVERS | {BackendKind.ANTHROPIC, BackendKind.OPENAI, BackendKind.OLLAMA}
+SERVERS = SELF_HOSTED_SERVERS | {BackendKind.ANTHROPIC, BackendKind.OPENAI, BackendKind.OLLAMA}
 """Kinds that are spoken to over HTTP."""
 PROGRAMS = frozenset({BackendKind.CLAUDE_LOCAL, BackendKind.CODEX_LOCAL})
 """Kinds that are programs on this machine."""
@@ -176,10 +176,10 @@ class TierSettings:
     chain: tuple[str, ...] | None = None
     """Models in the order in which they are tried: the first that answers, answers."""
 
-    day_tokens: CountOrNone | None = None
+    day_tokens: CountOrZero | None = None
     """Tokens a day (UTC) for each user, prompts and answers together."""
 
-    month_tokens: CountOrNone | None = None
+    month_tokens: CountOrZero | None = None
     """Tokens a month for each user. Left out: 30 days' worth."""
 
 
@@ -207,7 +207,7 @@ class McpSettings:
     read. The others are not offered in groups."""
 
 
-def contradictions_of(backends: Mapping[str, BackendSettings]) -> Iterator[str]:
+def backends_contradictions(backends: Mapping[str, BackendSettings]) -> Iterator[str]:
     """What is wrong between values of backends that are each right, one line for each."""
     for name, backend in backends.items():
         yield from backend_contradictions(name, backend)
@@ -227,7 +227,7 @@ def backend_contradictions(name: str, backend: BackendSettings) -> Iterator[str]
     if name in set(BackendKind) and kind != name:
         # Whoever reads "anthropic" in a chain of attempts, or sets its key, means Anthropic.
         yield f"{place}.kind is {kind}; expected {name}, or another name for the backend"
-    if kind in ONES_OWN_SERVERS and backend.base_url is None:
+    if kind in SELF_HOSTED_SERVERS and backend.base_url is None:
         yield f"{place}.base_url is missing; expected the address of the server, such as http://host:8000/v1"
     for key, kinds in KINDS_WITH.items():
         if getattr(backend, key) is not None and kind not in kinds:
@@ -246,7 +246,7 @@ def variable_name(name: str) -> str:
     return "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in name.upper())
 
 
-def two_prices_of_a_day(models: Mapping[str, ModelSettings]) -> Iterator[str]:
+def price_contradictions(models: Mapping[str, ModelSettings]) -> Iterator[str]:
     for name, model in models.items():
         for since, count in Counter(price.since for price in model.prices).items():
             if count > 1:

@@ -12,10 +12,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from hermes.config.kinds import Address, Bounds, Count, CountOrNone, Port, Seconds, SecondsOrNone, Usd, WholeSeconds
-from hermes.config.models import BackendSettings, McpSettings, ModelSettings, TierSettings, contradictions_of, two_prices_of_a_day
-from hermes.config.named import Named
+from hermes.config.models import BackendSettings, McpSettings, ModelSettings, TierSettings, backends_contradictions, price_contradictions
+from hermes.config.named_tables import NamedTables
 from hermes.config.secret import HIDDEN, Secret
+from hermes.config.value_kinds import Address, Bounds, Count, CountOrZero, Port, Seconds, SecondsOrZero, Usd, WholeSeconds
 
 
 class Environment(StrEnum):
@@ -56,7 +56,7 @@ class WebSettings:
     """Whether the web chat page is served at `/`. Left out: in development yes, in production no, because everybody who opens the page is
     a new user with credits of their own."""
 
-    answer_timeout_s: SecondsOrNone = 60.0
+    answer_timeout_s: SecondsOrZero = 60.0
     """Seconds that `POST /v1/messages` waits for the answer before it says 202, accepted, without one. Longer than a
     model's deadline of 45 s, so that a slow answer still arrives in the same request."""
 
@@ -78,7 +78,7 @@ class WebSettings:
 class DatabaseSettings:
     """The connections of each process to PostgreSQL."""
 
-    pool_min: CountOrNone = 2
+    pool_min: CountOrZero = 2
     """Connections that are kept open while nothing happens, so that the first message after a pause does not wait for one."""
 
     pool_max: Count = 8
@@ -119,10 +119,10 @@ class InboxSettings:
     """Seconds after which a message goes to the dead letters instead of being answered, from the moment at which it was sent. A day: a
     later answer confuses more than it helps."""
 
-    album_s: SecondsOrNone = 1.0
+    album_s: SecondsOrZero = 1.0
     """Seconds that an item of an album waits for the others, so that they are answered together. Platforms send each by itself."""
 
-    burst_s: SecondsOrNone = 0.0
+    burst_s: SecondsOrZero = 0.0
     """Seconds that a message waits for more of it: what somebody writes meanwhile is answered together, for one credit. 0: every message
     has an answer of its own, at once. Telegram, WhatsApp and Instagram only."""
 
@@ -154,7 +154,7 @@ class WorkSettings:
     sweep_s: Seconds = 2.0
     """Seconds between searches for the jobs of dead workers."""
 
-    drain_s: SecondsOrNone = 30.0
+    drain_s: SecondsOrZero = 30.0
     """Seconds that a worker waits for its running turns after SIGTERM. What is not done by then is done again by another worker.
     Set the grace period of whoever stops it (Docker: 10 s) to more than this."""
 
@@ -180,10 +180,10 @@ class DeliverySettings:
     """Seconds that a receipt may take for an answer of which two tries may have arrived; what is behind it in the conversation waits. After
     that it is a dead letter, and refunded. Telegram sends no receipts, so nothing waits there."""
 
-    queue_cap: Count = 5_000
+    max_queued: Count = 5_000
     """Answers of one account that wait in the queue at most. The next one is a dead letter at once, with an alert."""
 
-    keep_dead_s: WholeSeconds = 604_800
+    dead_letter_ttl_s: WholeSeconds = 604_800
     """Seconds that dead letters are kept. A week: long enough for somebody to come back from a holiday weekend and send them again."""
 
     breaker_failures: Count = 10
@@ -233,13 +233,13 @@ class HistorySettings:
 class CreditSettings:
     """What users pay with: one credit for an answer."""
 
-    signup_grant: CountOrNone = 100
+    signup_grant: CountOrZero = 100
     """Credits that a new user starts with."""
 
-    charge_copies: bool = False
+    charge_cached: bool = False
     """Whether an answer that came out of the cache costs a credit. No model was asked for it, and nobody was paid."""
 
-    referral_reward: CountOrNone = 20
+    referral_reward: CountOrZero = 20
     """Credits for somebody whose referral code brings a new user, and for that user too; 0: none."""
 
     reserve_ttl_s: WholeSeconds = 900
@@ -295,7 +295,7 @@ class ToolSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class PictureSettings:
+class ImageSettings:
     """Pictures that come with messages."""
 
     max_bytes: Count = 3_932_160
@@ -347,7 +347,7 @@ class LlmSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class DoorSettings:
+class CompletionsSettings:
     """The door for other people's programs, `POST /v1/chat/completions`."""
 
     tier: str = "pro"
@@ -428,35 +428,35 @@ class Settings:
     links: LinkSettings = LinkSettings()
     memory: MemorySettings = MemorySettings()
     tools: ToolSettings = ToolSettings()
-    pictures: PictureSettings = PictureSettings()
+    images: ImageSettings = ImageSettings()
     llm: LlmSettings = LlmSettings()
-    door: DoorSettings = DoorSettings()
+    door: CompletionsSettings = CompletionsSettings()
     api: ApiSettings = ApiSettings()
     loop: LoopSettings = LoopSettings()
     log: LogSettings = LogSettings()
-    backends: Named[BackendSettings] = field(default_factory=Named)
-    models: Named[ModelSettings] = field(default_factory=Named)
-    tiers: Named[TierSettings] = field(default_factory=Named)
-    mcp: Named[McpSettings] = field(default_factory=Named)
+    backends: NamedTables[BackendSettings] = field(default_factory=NamedTables)
+    models: NamedTables[ModelSettings] = field(default_factory=NamedTables)
+    tiers: NamedTables[TierSettings] = field(default_factory=NamedTables)
+    mcp: NamedTables[McpSettings] = field(default_factory=NamedTables)
 
     def public(self) -> dict[str, Any]:
         """Every value, section by section, as JSON can hold it; a secret is shown as `***`."""
-        shown: dict[str, Any] = plain(self)
+        shown: dict[str, Any] = to_json_value(self)
         return shown
 
 
-def plain(value: object) -> Any:
+def to_json_value(value: object) -> Any:
     match value:
         case Secret():
             return HIDDEN
         case Path() | StrEnum() | Address() | date():
             return str(value)
         case tuple():
-            return [plain(item) for item in value]
-        case Named():
-            return {name: plain(item) for name, item in value.items()}
+            return [to_json_value(item) for item in value]
+        case NamedTables():
+            return {name: to_json_value(item) for name, item in value.items()}
         case _ if is_dataclass(value):
-            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+            return {field.name: to_json_value(getattr(value, field.name)) for field in fields(value)}
     return value
 
 
@@ -475,5 +475,5 @@ def contradictions(settings: Settings) -> Iterator[str]:
     for name, server in settings.mcp.items():
         if (server.command is None) == (server.url is None):
             yield f"mcp.{name} has {'neither' if server.command is None else 'both'} a command and a url; expected one of them"
-    yield from contradictions_of(settings.backends)
-    yield from two_prices_of_a_day(settings.models)
+    yield from backends_contradictions(settings.backends)
+    yield from price_contradictions(settings.models)

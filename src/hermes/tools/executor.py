@@ -19,22 +19,22 @@ from hermes.ports.errors import NotFound, StoreUnavailable
 from hermes.ports.tools import EffectRecord, EffectRecords, GatedTools, Offers, PendingOffer, ToolCall, ToolResult, ToolUser
 from hermes.ports.transactions import Transactions
 from hermes.tools.gate.gate import Gate
-from hermes.tools.parameters import BadArguments, parse
-from hermes.tools.registry import CODE, Effect, Errand, Tool, ToolProblem, ToolReach
+from hermes.tools.parameters import BadArguments, parse_arguments
+from hermes.tools.registry import CODE_PARAMETER, Tool, ToolContext, ToolEffect, ToolProblem, ToolReach
 
 log = structlog.get_logger()
 
 Scan = Callable[[str], object | None]
 """Says what is wrong with a text that is about to enter a prompt; None where nothing is."""
 
-Source = Callable[[], Sequence[Tool]]
+ToolSource = Callable[[], Sequence[Tool]]
 """Where further tools come from; asked each time, because a server's tools come and go."""
 
-LONGEST = 4_000
+MAX_RESULT_CHARS = 4_000
 OFFER_VALID_S = 1_800.0
 
 
-def nothing_more() -> Sequence[Tool]:
+def no_more_tools() -> Sequence[Tool]:
     """There is no further source."""
     return ()
 
@@ -49,9 +49,9 @@ class Toolbox:
     outcomes: EffectRecords
     offers: Offers
     scan: Scan
-    further: Source = nothing_more
+    further: ToolSource = no_more_tools
     timeout_s: float = 5.0
-    longest: int = LONGEST
+    longest: int = MAX_RESULT_CHARS
     is_for_room: bool = False
     """Whether several people read what comes of it: then tools for one person are neither offered nor run."""
 
@@ -87,37 +87,37 @@ class Toolbox:
     async def _carry_out(self, call: ToolCall, index: int, user: ToolUser) -> str:
         tool = self._named(call.name)
         key = f"{user.turn_id}/{index}"
-        if tool.effect is Effect.READS:
+        if tool.effect is ToolEffect.READS:
             arguments = tool.read(call.arguments)
             if tool.is_foreign:
-                return await tool.run(Errand(user, None, key), arguments)
+                return await tool.run(ToolContext(user, None, key), arguments)
             async with self.transactions.begin() as tx:
-                return await tool.run(Errand(user, tx, key), arguments)
+                return await tool.run(ToolContext(user, tx, key), arguments)
         if tool.is_foreign:
             return await self._outside(tool, call, index, user)
         async with self.transactions.begin() as tx:
             known = await self.outcomes.begin(tx, user, index, tool.name)
             if not known.is_new:
-                return first(known, tool)
-            text = await self._act(tool, call, Errand(user, tx, key))
+                return first_outcome(known, tool)
+            text = await self._act(tool, call, ToolContext(user, tx, key))
             await self.outcomes.finish(tx, user, index, text)
         return text
 
     async def _outside(self, tool: Tool, call: ToolCall, index: int, user: ToolUser) -> str:
         """A tool that our transactions do not reach: once at most, and never again on a guess."""
         async with self.transactions.begin() as tx:
-            errand = Errand(user, tx, f"{user.turn_id}/{index}")
+            errand = ToolContext(user, tx, f"{user.turn_id}/{index}")
             known = await self.outcomes.begin(tx, user, index, tool.name)
             if not known.is_new:
-                return first(known, tool)
-            code = confirmation(tool, call)
+                return first_outcome(known, tool)
+            code = confirmation_code(tool, call)
             if tool.prepare is not None and code is None:
                 text = await self._offer(tool, call, errand)
                 await self.outcomes.finish(tx, user, index, text)
                 return text
             arguments = tool.read(call.arguments) if code is None else (await self._agreed(tool, code, errand)).terms
         try:
-            text = await tool.run(Errand(user, None, errand.key), arguments)
+            text = await tool.run(ToolContext(user, None, errand.key), arguments)
         except ToolProblem as problem:
             await self._keep(user, index, tool, f"Error: {problem}")
             raise
@@ -132,24 +132,24 @@ class Toolbox:
         except StoreUnavailable:
             log.warning("tool_outcome_not_kept", tool=tool.name)
 
-    async def _act(self, tool: Tool, call: ToolCall, errand: Errand) -> str:
-        code = confirmation(tool, call)
+    async def _act(self, tool: Tool, call: ToolCall, errand: ToolContext) -> str:
+        code = confirmation_code(tool, call)
         if code is not None:
             return await tool.run(errand, (await self._agreed(tool, code, errand)).terms)
         if tool.prepare is not None:
             return await self._offer(tool, call, errand)
         return await tool.run(errand, tool.read(call.arguments))
 
-    async def _offer(self, tool: Tool, call: ToolCall, errand: Errand) -> str:
+    async def _offer(self, tool: Tool, call: ToolCall, errand: ToolContext) -> str:
         assert tool.prepare is not None  # noqa: S101  # a tool that spends
         offer = await tool.prepare(errand, tool.read(call.arguments))
         code = await self.offers.put(errand.tx, errand.user, PendingOffer(tool.name, offer.terms), valid_s=OFFER_VALID_S)
         return (
             f"{offer.text}\nNothing is ordered yet. Ask the user to confirm. When they agree in their next message, "
-            f"call {tool.name} with {CODE.name} {code} and nothing else."
+            f"call {tool.name} with {CODE_PARAMETER.name} {code} and nothing else."
         )
 
-    async def _agreed(self, tool: Tool, code: str, errand: Errand) -> PendingOffer:
+    async def _agreed(self, tool: Tool, code: str, errand: ToolContext) -> PendingOffer:
         try:
             return await self.offers.take(errand.tx, errand.user, tool.name, code)
         except NotFound as error:
@@ -185,15 +185,15 @@ class Toolbox:
         return f"{text} … (cut)" if is_cut else text
 
 
-def confirmation(tool: Tool, call: ToolCall) -> str | None:
+def confirmation_code(tool: Tool, call: ToolCall) -> str | None:
     """The code with which a call confirms an offer; None for one that asks for an offer, and for tools that make none."""
     if tool.prepare is None:
         return None
-    given = parse(call.arguments).get(CODE.name)
-    return CODE.shape.read(CODE.name, given).upper() or None if given is not None else None
+    given = parse_arguments(call.arguments).get(CODE_PARAMETER.name)
+    return CODE_PARAMETER.shape.read(CODE_PARAMETER.name, given).upper() or None if given is not None else None
 
 
-def first(known: EffectRecord, tool: Tool) -> str:
+def first_outcome(known: EffectRecord, tool: Tool) -> str:
     """What the first call of this turn and index brought."""
     if known.text is None:
         raise ToolProblem(f"{tool.name} was begun before and cut off; it may have happened, so do not repeat it and tell the user")

@@ -27,14 +27,14 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
 from hermes.tasks import end_tasks, stop_if_cancelled
-from hermes.tools.parameters import BadArguments, clean, parse
-from hermes.tools.registry import CODE, Effect, Errand, Offer, Tool, ToolProblem, ToolReach, schema_of
+from hermes.tools.parameters import BadArguments, clean_text, parse_arguments
+from hermes.tools.registry import CODE_PARAMETER, Offer, Tool, ToolContext, ToolEffect, ToolProblem, ToolReach, schema_of
 
 log = structlog.get_logger()
 
-NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
-LONGEST_NAME, LONGEST_DESCRIPTION, LONGEST_SCHEMA = 64, 600, 6_000
-MOST_PAGES = 20
+NOT_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]+")
+MAX_NAME_CHARS, MAX_DESCRIPTION_CHARS, MAX_SCHEMA_CHARS = 64, 600, 6_000
+MAX_PAGES = 20
 CLEANUP_S = 7.0
 """How long it may take to take leave of a server that is a program."""
 
@@ -64,7 +64,7 @@ class McpServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class McpTimeouts:
     """How long is waited for servers."""
 
     connect_s: float = 10.0
@@ -76,11 +76,11 @@ class Patience:
 
 
 @dataclass(slots=True)
-class Connection:
+class McpConnection:
     """One server: its tools while it is there."""
 
     server: McpServer
-    patience: Patience
+    patience: McpTimeouts
     errors: TextIO
     _client: Client | None = field(default=None, init=False)
     _served: tuple[Tool, ...] = field(default=(), init=False)
@@ -107,7 +107,7 @@ class Connection:
             except Exception as error:  # noqa: BLE001  # a server may fail in any way; it is said here, and tried again
                 wait_s = self.patience.retry_s if self._was_there else wait_s
                 stop_if_cancelled()
-                log.warning("mcp_server_lost", server=self.server.name, error=reason(error), retries_in_s=wait_s)
+                log.warning("mcp_server_lost", server=self.server.name, error=first_cause(error), retries_in_s=wait_s)
             # Jitter: the servers of a machine that comes back are not asked all at once.
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
             wait_s = min(wait_s * 2, self.patience.longest_retry_s)
@@ -136,7 +136,7 @@ class Connection:
                 self._client, self._served = None, ()
 
     async def _list(self, client: Client) -> None:
-        self._served = tuple(self._tool(tool) for tool in await listed(client) if fits(tool, self.server.name))
+        self._served = tuple(self._tool(tool) for tool in await list_all_tools(client) if fits_in_prompt(tool, self.server.name))
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
         if self.server.url is None:
@@ -148,7 +148,7 @@ class Connection:
         return streamable_http_client(self.server.url, http_client=http)
 
     def _tool(self, served: ServedTool) -> Tool:
-        name = NOT_IN_NAMES.sub("_", f"{self.server.name}_{served.name}")[:LONGEST_NAME]
+        name = NOT_NAME_CHARS.sub("_", f"{self.server.name}_{served.name}")[:MAX_NAME_CHARS]
         reads = bool(served.annotations and served.annotations.read_only_hint)
         asks = not reads and ("*" in self.server.confirm or served.name in self.server.confirm)
         is_for_rooms = served.name in self.server.shared or (reads and "*" in self.server.shared)
@@ -157,7 +157,7 @@ class Connection:
         required = tuple(parameters.get("required") or ())
 
         def read(arguments: str) -> Mapping[str, Any]:
-            given = parse(arguments)
+            given = parse_arguments(arguments)
             missing = [each for each in required if given.get(each) is None]
             if missing:
                 raise BadArguments(
@@ -165,18 +165,21 @@ class Connection:
                 )
             return {key: value for key, value in given.items() if key in known}
 
-        async def run(_: Errand, arguments: Mapping[str, Any]) -> str:
+        async def run(_: ToolContext, arguments: Mapping[str, Any]) -> str:
             return await self._call(served.name, arguments)
 
-        async def prepare(_: Errand, arguments: Mapping[str, Any]) -> Offer:
+        async def prepare(_: ToolContext, arguments: Mapping[str, Any]) -> Offer:
             return Offer(f"Offer: {name} with {json.dumps(dict(arguments), ensure_ascii=False)}", arguments)
 
         if asks:
-            parameters = {**parameters, "properties": {**parameters.get("properties", {}), CODE.name: dict(CODE.shape.schema)}}
-        description = clean(served.description or served.title or served.name)[:LONGEST_DESCRIPTION]
+            parameters = {
+                **parameters,
+                "properties": {**parameters.get("properties", {}), CODE_PARAMETER.name: dict(CODE_PARAMETER.shape.schema)},
+            }
+        description = clean_text(served.description or served.title or served.name)[:MAX_DESCRIPTION_CHARS]
         return Tool(
             name=name,
-            effect=Effect.READS if reads else Effect.SPENDS if asks else Effect.WRITES,
+            effect=ToolEffect.READS if reads else ToolEffect.SPENDS if asks else ToolEffect.WRITES,
             schema=schema_of(name, description, parameters),
             read=read,
             run=run,
@@ -193,11 +196,11 @@ class Connection:
             result = await client.call_tool(name, dict(arguments), read_timeout_seconds=self.patience.call_s)
         except MCPError as error:
             self._doubt.set()  # it may have refused this one call, or be gone; a look will tell
-            raise ToolProblem(f"{self.server.name} did not answer as it should: {clean(str(error))[:200]}") from None
+            raise ToolProblem(f"{self.server.name} did not answer as it should: {clean_text(str(error))[:200]}") from None
         except (OSError, RuntimeError):
             self._doubt.set()
             raise ToolProblem(f"the server {self.server.name} is away at the moment; tell the user to try again later") from None
-        text = said(result)
+        text = result_text(result)
         if result.is_error:
             raise ToolProblem(text[:500] or f"{name} failed without a word")
         return text or "Done; the server said nothing."
@@ -207,7 +210,7 @@ class Connection:
 class McpServers:
     """The tools of all servers that are there."""
 
-    connections: Sequence[Connection]
+    connections: Sequence[McpConnection]
 
     def tools(self) -> list[Tool]:
         """All tools, in the order of the servers and of their lists; of two with the same name, the first."""
@@ -223,13 +226,13 @@ class McpServers:
 
 
 @asynccontextmanager
-async def open_servers(servers: Sequence[McpServer], *, patience: Patience | None = None) -> AsyncIterator[McpServers]:
+async def open_servers(servers: Sequence[McpServer], *, patience: McpTimeouts | None = None) -> AsyncIterator[McpServers]:
     """Hold connections to servers as long as the block lasts. None of them can fail it: a server that is away is tried again."""
     names = [server.name for server in servers]
     if len(set(names)) != len(names):
         raise ValueError(f"two MCP servers have the same name: {', '.join(sorted(names))}")
     with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123, ASYNC230  # opening the null device does not wait
-        connections = [Connection(server, patience or Patience(), nowhere) for server in servers]
+        connections = [McpConnection(server, patience or McpTimeouts(), nowhere) for server in servers]
         tasks = [asyncio.create_task(each.keep(), name=f"mcp {each.server.name}") for each in connections]
         try:
             yield McpServers(connections)
@@ -238,11 +241,11 @@ async def open_servers(servers: Sequence[McpServer], *, patience: Patience | Non
             await end_tasks(*tasks, cleanup_s=CLEANUP_S, longest_s=2 * CLEANUP_S)
 
 
-async def listed(client: Client) -> list[ServedTool]:
+async def list_all_tools(client: Client) -> list[ServedTool]:
     """All pages of a server's list."""
     tools: list[ServedTool] = []
     cursor: str | None = None
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor, cache_mode="refresh")
         tools += page.tools
         cursor = page.next_cursor
@@ -251,15 +254,15 @@ async def listed(client: Client) -> list[ServedTool]:
     return tools
 
 
-def fits(tool: ServedTool, server: str) -> bool:
+def fits_in_prompt(tool: ServedTool, server: str) -> bool:
     """Whether a tool's description can be put into a prompt."""
     size = len(json.dumps(tool.input_schema))
-    if size > LONGEST_SCHEMA:
+    if size > MAX_SCHEMA_CHARS:
         log.warning("mcp_tool_left_out", server=server, tool=tool.name, schema_characters=size)
-    return size <= LONGEST_SCHEMA
+    return size <= MAX_SCHEMA_CHARS
 
 
-def said(result: CallToolResult) -> str:
+def result_text(result: CallToolResult) -> str:
     """The text of a result; what is no text is named."""
     parts = [block.text if block.type == "text" else f"({block.type})" for block in result.content]
     if not parts and result.structured_content is not None:
@@ -267,8 +270,8 @@ def said(result: CallToolResult) -> str:
     return "\n".join(parts)
 
 
-def reason(error: BaseException) -> str:
+def first_cause(error: BaseException) -> str:
     """The first cause of an error, on one line; the SDK raises groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return clean(f"{type(error).__name__}: {error}")[:200]
+    return clean_text(f"{type(error).__name__}: {error}")[:200]

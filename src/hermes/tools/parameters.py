@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-MAX_TEXT = 300
+MAX_TEXT_CHARS = 300
 MAX_ITEMS = 20
-MAX_ARGUMENTS = 20_000
+MAX_ARGUMENTS_CHARS = 20_000
 """The longest argument text that is looked at; a model that writes more has lost its way."""
 
 
@@ -44,7 +44,7 @@ class BadArguments(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ValueShape:
     """One kind of value: how it is described to a model, and how it is read."""
 
     schema: Mapping[str, Any]
@@ -57,7 +57,7 @@ class Parameter:
     """One argument of a tool."""
 
     name: str
-    shape: Shape
+    shape: ValueShape
     is_required: bool
 
 
@@ -90,10 +90,10 @@ def parameters_of(function: Callable[..., Any]) -> Parameters:
     return Parameters(tuple(Parameter(each.name, shape_of(hints[each.name]), each.default is inspect.Parameter.empty) for each in asked))
 
 
-def parse(arguments: str) -> dict[str, Any]:
+def parse_arguments(arguments: str) -> dict[str, Any]:
     """Read what a model wrote as arguments. An empty text is no arguments. Raises BadArguments."""
-    if len(arguments) > MAX_ARGUMENTS:
-        raise BadArguments(f"the arguments are longer than {MAX_ARGUMENTS} characters")
+    if len(arguments) > MAX_ARGUMENTS_CHARS:
+        raise BadArguments(f"the arguments are longer than {MAX_ARGUMENTS_CHARS} characters")
     try:
         given = json.loads(arguments) if arguments.strip() else {}
     except (ValueError, RecursionError):
@@ -103,20 +103,20 @@ def parse(arguments: str) -> dict[str, Any]:
     return given
 
 
-def shape_of(hint: Any) -> Shape:
+def shape_of(hint: Any) -> ValueShape:
     """The shape of an annotation. Raises TypeError for one that is not known."""
     if get_origin(hint) is Annotated:
         inner, *notes = get_args(hint)
-        return described(shape_with(inner, notes), notes)
+        return with_description(shape_with(inner, notes), notes)
     return shape_with(hint, [])
 
 
-def described(shape: Shape, notes: list[Any]) -> Shape:
+def with_description(shape: ValueShape, notes: list[Any]) -> ValueShape:
     texts = [note for note in notes if isinstance(note, str)]
-    return Shape({**shape.schema, "description": texts[0]}, shape.read) if texts else shape
+    return ValueShape({**shape.schema, "description": texts[0]}, shape.read) if texts else shape
 
 
-def shape_with(hint: Any, notes: list[Any]) -> Shape:
+def shape_with(hint: Any, notes: list[Any]) -> ValueShape:
     origin, inner = get_origin(hint), get_args(hint)
     if origin in {Union, types.UnionType}:
         [some] = [each for each in inner if each is not types.NoneType]  # one kind or nothing; a union of kinds has no clear reading
@@ -125,38 +125,38 @@ def shape_with(hint: Any, notes: list[Any]) -> Shape:
     most = next((note.length for note in notes if isinstance(note, AtMost)), None)
     match origin or hint:
         case _ if origin is Literal:
-            shape = choice(inner)
+            shape = choice_shape(inner)
         case _ if origin is list:
-            shape = many(shape_of(inner[0]), most or MAX_ITEMS)
+            shape = list_shape(shape_of(inner[0]), most or MAX_ITEMS)
         case _ if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            shape = whole(hint)
+            shape = object_shape(hint)
         case _ if hint is str:
-            shape = text(most or MAX_TEXT)
+            shape = text_shape(most or MAX_TEXT_CHARS)
         case _ if hint is int or hint is float:
-            shape = number(hint, bounds)
-        case _ if hint in PLAIN:
-            shape = PLAIN[hint]
+            shape = number_shape(hint, bounds)
+        case _ if hint in PLAIN_SHAPES:
+            shape = PLAIN_SHAPES[hint]
         case _:
             raise TypeError(f"a tool cannot take a {hint!r}")
     return shape
 
 
-def text(most: int) -> Shape:
+def text_shape(most: int) -> ValueShape:
     def read(name: str, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise BadArguments(f"{name} must be a text")
-        return clean(str(value))[:most].strip()
+        return clean_text(str(value))[:most].strip()
 
-    return Shape({"type": "string"}, read)
+    return ValueShape({"type": "string"}, read)
 
 
-def clean(value: str) -> str:
+def clean_text(value: str) -> str:
     """A text on one line, without what no keyboard writes and no database takes."""
     kept = "".join(" " if character.isspace() else character for character in value if character.isprintable() or character.isspace())
     return " ".join(kept.split())
 
 
-def number(kind: type[int | float], bounds: Between | None) -> Shape:
+def number_shape(kind: type[int | float], bounds: Between | None) -> ValueShape:
     word = "whole number" if kind is int else "number"
 
     def read(name: str, value: Any) -> int | float:
@@ -171,10 +171,10 @@ def number(kind: type[int | float], bounds: Between | None) -> Shape:
         return int(found) if kind is int else found
 
     schema: dict[str, Any] = {"type": "integer" if kind is int else "number"}
-    return Shape({**schema, "minimum": bounds.low, "maximum": bounds.high} if bounds else schema, read)
+    return ValueShape({**schema, "minimum": bounds.low, "maximum": bounds.high} if bounds else schema, read)
 
 
-def choice(options: tuple[Any, ...]) -> Shape:
+def choice_shape(options: tuple[Any, ...]) -> ValueShape:
     by_text = {str(option).casefold(): option for option in options}
 
     def read(name: str, value: Any) -> Any:
@@ -183,18 +183,18 @@ def choice(options: tuple[Any, ...]) -> Shape:
             raise BadArguments(f"{name} must be one of: {', '.join(map(str, options))}")
         return found
 
-    return Shape({"type": "string" if all(isinstance(option, str) for option in options) else "integer", "enum": list(options)}, read)
+    return ValueShape({"type": "string" if all(isinstance(option, str) for option in options) else "integer", "enum": list(options)}, read)
 
 
-def many(item: Shape, most: int) -> Shape:
+def list_shape(item: ValueShape, most: int) -> ValueShape:
     def read(name: str, value: Any) -> list[Any]:
         values = value if isinstance(value, list) else [value]
         return [item.read(name, each) for each in values[:most] if each is not None]
 
-    return Shape({"type": "array", "items": dict(item.schema)}, read)
+    return ValueShape({"type": "array", "items": dict(item.schema)}, read)
 
 
-def whole(kind: type[Any]) -> Shape:
+def object_shape(kind: type[Any]) -> ValueShape:
     """A dataclass, field by field. A plain text stands for one whose first field it is."""
     hints = get_type_hints(kind, include_extras=True)
     fields = dataclasses.fields(kind)
@@ -209,10 +209,10 @@ def whole(kind: type[Any]) -> Shape:
         except BadArguments as error:
             raise BadArguments(f"{name}: {error}") from None
 
-    return Shape(inner.schema, read)
+    return ValueShape(inner.schema, read)
 
 
-def truth(name: str, value: Any) -> bool:
+def read_bool(name: str, value: Any) -> bool:
     known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
     found = known.get(str(value).strip().casefold())
     if found is None:
@@ -220,7 +220,7 @@ def truth(name: str, value: Any) -> bool:
     return found
 
 
-def moment(kind: type[date | time | datetime], example: str) -> Callable[[str, Any], Any]:
+def time_reader(kind: type[date | time | datetime], example: str) -> Callable[[str, Any], Any]:
     def read(name: str, value: Any) -> Any:
         try:
             return kind.fromisoformat(str(value).strip())
@@ -230,9 +230,9 @@ def moment(kind: type[date | time | datetime], example: str) -> Callable[[str, A
     return read
 
 
-PLAIN: Mapping[Any, Shape] = {
-    bool: Shape({"type": "boolean"}, truth),
-    datetime: Shape({"type": "string", "format": "date-time"}, moment(datetime, "2026-01-31T19:30")),
-    date: Shape({"type": "string", "format": "date"}, moment(date, "2026-01-31")),
-    time: Shape({"type": "string", "format": "time"}, moment(time, "19:30")),
+PLAIN_SHAPES: Mapping[Any, ValueShape] = {
+    bool: ValueShape({"type": "boolean"}, read_bool),
+    datetime: ValueShape({"type": "string", "format": "date-time"}, time_reader(datetime, "2026-01-31T19:30")),
+    date: ValueShape({"type": "string", "format": "date"}, time_reader(date, "2026-01-31")),
+    time: ValueShape({"type": "string", "format": "time"}, time_reader(time, "19:30")),
 }

@@ -21,12 +21,12 @@ from typing import Any, Generic, TypeVar
 from hermes.graph.message import FrozenDict, freeze_items
 from hermes.ports.tools import ToolUser
 from hermes.ports.transactions import Transaction
-from hermes.tools.parameters import Parameter, Parameters, described, parameters_of, parse, text
+from hermes.tools.parameters import Parameter, Parameters, parameters_of, parse_arguments, text_shape, with_description
 
 S = TypeVar("S")
 
 
-class Effect(StrEnum):
+class ToolEffect(StrEnum):
     """What a tool does to the world."""
 
     READS = "reads"
@@ -47,7 +47,7 @@ class ToolReach(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class ToolContext:
     """One call under way: for whom, in which transaction, and under which key an outside party would know it again."""
 
     user: ToolUser
@@ -68,8 +68,8 @@ class ToolProblem(Exception):
     """The tool cannot do this; the message says why, and what would help, in one line for a model. Nothing was done."""
 
 
-Run = Callable[[Errand, Mapping[str, Any]], Awaitable[str]]
-Prepare = Callable[[Errand, Mapping[str, Any]], Awaitable[Offer]]
+RunTool = Callable[[ToolContext, Mapping[str, Any]], Awaitable[str]]
+PrepareOffer = Callable[[ToolContext, Mapping[str, Any]], Awaitable[Offer]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +77,14 @@ class Tool:
     """A tool, ready to be called."""
 
     name: str
-    effect: Effect
+    effect: ToolEffect
     schema: Mapping[str, Any]
     """As the gateway takes it: `{"type": "function", "function": {…}}`."""
     read: Callable[[str], Mapping[str, Any]]
     """From what the model wrote to the arguments of `run` and `prepare`; raises BadArguments."""
-    run: Run
+    run: RunTool
     """Does it. For a tool that spends: on the terms of its offer."""
-    prepare: Prepare | None = None
+    prepare: PrepareOffer | None = None
     """Makes the offer. Tools that spend have it, and no others."""
     is_foreign: bool = False
     """Works outside our transactions: cut off half-way, it may have happened."""
@@ -92,62 +92,64 @@ class Tool:
     """A tool that does not say so is for one person."""
 
 
-CODE = Parameter("confirmation_code", described(text(12), ["Only after the user agreed to an offer: its code."]), is_required=False)
+CODE_PARAMETER = Parameter(
+    "confirmation_code", with_description(text_shape(12), ["Only after the user agreed to an offer: its code."]), is_required=False
+)
 
 
 @dataclass(slots=True)
-class Recipe(Generic[S]):
+class UnboundTool(Generic[S]):
     """A tool that does not know yet whose services it uses."""
 
     name: str
     description: str
-    effect: Effect
+    effect: ToolEffect
     reach: ToolReach
     parameters: Parameters
     function: Callable[..., Awaitable[Any]]
-    _carry_out: Callable[[S, Errand, Mapping[str, Any]], Awaitable[str]] | None = field(default=None, init=False)
+    _carry_out: Callable[[S, ToolContext, Mapping[str, Any]], Awaitable[str]] | None = field(default=None, init=False)
 
-    def confirmed(self, carry_out: Callable[[S, Errand, Mapping[str, Any]], Awaitable[str]]) -> None:
+    def confirmed(self, carry_out: Callable[[S, ToolContext, Mapping[str, Any]], Awaitable[str]]) -> None:
         """Say what happens when the user has agreed."""
         self._carry_out = carry_out
 
     def of(self, services: S) -> Tool:
         """The tool, working on these services. Raises TypeError for one that spends and does not say what happens in the end."""
         function, carry_out = self.function, self._carry_out
-        if (self.effect is Effect.SPENDS) != (carry_out is not None):
+        if (self.effect is ToolEffect.SPENDS) != (carry_out is not None):
             raise TypeError(f"{self.name}: a tool that spends, and no other, has a function under @{self.name}.confirmed")
 
-        async def call(errand: Errand, arguments: Mapping[str, Any]) -> Any:
+        async def call(errand: ToolContext, arguments: Mapping[str, Any]) -> Any:
             return await function(services, errand, **arguments)
 
-        async def settle(errand: Errand, terms: Mapping[str, Any]) -> str:
+        async def settle(errand: ToolContext, terms: Mapping[str, Any]) -> str:
             return await carry_out(services, errand, terms) if carry_out else ""
 
         spends = carry_out is not None
-        parameters = Parameters((*self.parameters.each, CODE)) if spends else self.parameters
+        parameters = Parameters((*self.parameters.each, CODE_PARAMETER)) if spends else self.parameters
         return Tool(
             name=self.name,
             effect=self.effect,
             schema=schema_of(self.name, self.description, parameters.schema),
-            read=lambda arguments: self.parameters.read(parse(arguments)),
+            read=lambda arguments: self.parameters.read(parse_arguments(arguments)),
             run=settle if spends else call,
             prepare=call if spends else None,
             reach=self.reach,
         )
 
 
-def tool(effect: Effect, reach: ToolReach) -> Callable[[Callable[..., Awaitable[Any]]], Recipe[Any]]:
+def tool(effect: ToolEffect, reach: ToolReach) -> Callable[[Callable[..., Awaitable[Any]]], UnboundTool[Any]]:
     """Make a tool of a typed async function. Its docstring is what the model reads, so it says when to use it.
 
     Raises TypeError for one that changes something and says that it is for a room: what is changed is some person's."""
 
-    def make(function: Callable[..., Awaitable[Any]]) -> Recipe[Any]:
+    def make(function: Callable[..., Awaitable[Any]]) -> UnboundTool[Any]:
         description = " ".join((inspect.getdoc(function) or "").split())
         if not description:
             raise TypeError(f"{function.__name__}: a tool without a docstring is one that no model knows how to use")
-        if effect is not Effect.READS and reach is ToolReach.ROOM:
+        if effect is not ToolEffect.READS and reach is ToolReach.ROOM:
             raise TypeError(f"{function.__name__}: a tool that {effect} does so for one person, so it is not for a room")
-        return Recipe(function.__name__, description, effect, reach, parameters_of(function), function)
+        return UnboundTool(function.__name__, description, effect, reach, parameters_of(function), function)
 
     return make
 

@@ -27,14 +27,14 @@ LETTER = r"[\w\u0900-\u0963]"
 BEGINNING = rf"(?<!{LETTER})"
 TOKEN = re.compile(rf"{LETTER}+")
 INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufe0e\ufe0f]")
-LONGEST = 2_000
+MAX_READ_CHARS = 2_000
 """Of a longer message only the beginning is read for words: what somebody wants is not hidden behind two pages."""
 
 
 @lru_cache(2_048)
 def fold(text: str) -> str:
     """A text for matching: no case, no accents, no difference between letters that people mix up, single spaces, straight apostrophes."""
-    plain = unicodedata.normalize("NFKC", text[:LONGEST]).casefold().replace("’", "'").replace("ı", "i")
+    plain = unicodedata.normalize("NFKC", text[:MAX_READ_CHARS]).casefold().replace("’", "'").replace("ı", "i")
     plain = unicodedata.normalize("NFC", ACCENTS.sub("", unicodedata.normalize("NFD", plain)))
     return " ".join(INVISIBLE.sub("", plain.translate(ARABIC)).split())
 

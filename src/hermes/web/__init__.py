@@ -6,7 +6,7 @@
 Knows ports and the router's intake, no adapter. The model never runs in here."""
 
 from hermes.web.create import create_web
+from hermes.web.server import serve_until_cancelled
 from hermes.web.services import Probe, WebServices
-from hermes.web.serving import serve_until_cancelled
 
 __all__ = ["Probe", "WebServices", "create_web", "serve_until_cancelled"]

@@ -23,12 +23,12 @@ from hermes.ports.outbox import Outbox, OutboxAnswer
 from hermes.ports.transactions import Transaction, Transactions
 from hermes.turn import AgentResponse, Platform
 
-SOONEST_LOOK_S = 0.5
-LATEST_LOOK_S = 2.0
+MIN_LOOK_S = 0.5
+MAX_LOOK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class TurnAnswers:
     """The answers of turns, for those who may see them."""
 
     transactions: Transactions
@@ -43,9 +43,9 @@ class Answers:
         """Return what the turn answered; None while it runs. Raises Forgotten when there will be none, and StoreUnavailable."""
         async with self.transactions.begin() as tx:
             answer = await self._look(tx, turn_id)
-        return None if answer is None else as_response(answer)
+        return None if answer is None else response_from(answer)
 
-    async def theirs(self, turn_id: str, account: str, platform: Platform, channels: Collection[str] | None = None) -> UUID:
+    async def owned_turn(self, turn_id: str, account: str, platform: Platform, channels: Collection[str] | None = None) -> UUID:
         """Return the id of a turn in this account (and in one of these channels). Raises NotThere for any other, so that nobody learns
         that it exists."""
         try:
@@ -54,7 +54,7 @@ class Answers:
             raise NotFound from None
         async with self.transactions.begin() as tx:
             origin = await self.inbox.origin(tx, wanted)
-        if origin is None or not is_theirs(origin, account, platform, channels):
+        if origin is None or not is_in_account(origin, account, platform, channels):
             raise NotFound
         return wanted
 
@@ -68,7 +68,7 @@ class Answers:
                 waited_s = time.monotonic() - began
                 if waited_s >= timeout_s or self.closing.is_set():
                     return None
-                await bell.ring(min(pause_s(waited_s), timeout_s - waited_s))
+                await bell.ring(min(next_look_s(waited_s), timeout_s - waited_s))
 
     def stream(self, turn_id: UUID, headers: Mapping[str, str]) -> StreamingResponse:
         """Answer with the turn's events until it has ended."""
@@ -77,14 +77,14 @@ class Answers:
 
     async def events(self, turn_id: UUID) -> AsyncIterator[bytes]:
         """`accepted`, pings, and then `message` and `done`, or `error`."""
-        yield event("accepted", {"turn_id": str(turn_id)})
+        yield sse_event("accepted", {"turn_id": str(turn_id)})
         async with self.replies.listen(turn_id) as bell:
             began = pinged = time.monotonic()
             while True:
                 try:
                     response = await self._patiently(turn_id)
                 except UserErased:
-                    yield event("error", {"code": "forgotten", "message": "There will be no answer to this message."})
+                    yield sse_event("error", {"code": "forgotten", "message": "There will be no answer to this message."})
                     return
                 if response is not None:
                     break
@@ -94,9 +94,9 @@ class Answers:
                 if now - pinged >= self.ping_s:
                     yield b": ping\n\n"
                     pinged = now
-                await bell.ring(min(pause_s(now - began), pinged + self.ping_s - now))
-        yield event("message", as_json(response), identity=str(turn_id))
-        yield event("done", {"turn_id": str(turn_id)})
+                await bell.ring(min(next_look_s(now - began), pinged + self.ping_s - now))
+        yield sse_event("message", response_json(response), identity=str(turn_id))
+        yield sse_event("done", {"turn_id": str(turn_id)})
 
     async def _patiently(self, turn_id: UUID) -> AgentResponse | None:
         """Look for the answer. The message is stored, so a database that is away for a moment only means: not yet."""
@@ -122,22 +122,22 @@ class Answers:
         raise UserErased("the turn has ended without an answer, because nobody is left to read it")
 
 
-def pause_s(waited_s: float) -> float:
+def next_look_s(waited_s: float) -> float:
     """How long to trust the bell. A tenth of the wait so far: a slow turn is not looked after every half second by everybody."""
-    return min(LATEST_LOOK_S, max(SOONEST_LOOK_S, waited_s / 10))
+    return min(MAX_LOOK_S, max(MIN_LOOK_S, waited_s / 10))
 
 
-def is_theirs(origin: TurnOrigin, account: str, platform: Platform, channels: Collection[str] | None) -> bool:
+def is_in_account(origin: TurnOrigin, account: str, platform: Platform, channels: Collection[str] | None) -> bool:
     return (origin.account, origin.platform) == (account, platform) and (channels is None or origin.channel_id in channels)
 
 
-def event(name: str, data: Mapping[str, Any], identity: str | None = None) -> bytes:
+def sse_event(name: str, data: Mapping[str, Any], identity: str | None = None) -> bytes:
     """Write one server-sent event. JSON has no line breaks outside its strings' escapes, so the data is one line."""
     head = f"id: {identity}\n" if identity else ""
     return f"{head}event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
 
 
-def as_response(answer: OutboxAnswer) -> AgentResponse:
+def response_from(answer: OutboxAnswer) -> AgentResponse:
     """Read the founding fields of an interaction's provenance."""
     meta: Mapping[str, Any] = answer.meta
     return AgentResponse(
@@ -152,5 +152,5 @@ def as_response(answer: OutboxAnswer) -> AgentResponse:
     )
 
 
-def as_json(response: AgentResponse) -> dict[str, Any]:
+def response_json(response: AgentResponse) -> dict[str, Any]:
     return {**asdict(response), "turn_id": str(response.turn_id)}

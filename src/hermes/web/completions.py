@@ -24,24 +24,24 @@ from hermes.gateway.client_chats import ChatCompletions, ChatRequest, ChoicePiec
 from hermes.ops.metrics import AsgiApp, AsgiReceive, AsgiScope, AsgiSend
 from hermes.ports.backends import LOGPROBS, ChatMessage, Completion, Delta, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from hermes.ports.models import Answer, AnswerStarted
-from hermes.web.completion_errors import in_openai_words, openai_error
-from hermes.web.doorkeeper import Doorkeeper
-from hermes.web.errors import ErrorBody, Refused, refusal
-from hermes.web.limits import address_of
+from hermes.web.api_auth import ApiAuth
+from hermes.web.completion_errors import openai_error, raise_openai_errors
+from hermes.web.errors import ApiError, ErrorBody, api_error_response
+from hermes.web.rate_limit import address_of
 
 log = structlog.get_logger()
 
-CHAT = "/v1/chat/completions"
-ROUTE = SimpleNamespace(path=CHAT)
+CHAT_PATH = "/v1/chat/completions"
+COUNTED_ROUTE = SimpleNamespace(path=CHAT_PATH)
 """What requests are counted under."""
-SESSION = "X-Hermes-Session"
-LONGEST_SESSION = 255
-WATCHED_AFTER_S = 0.5
-STALLED_S = 30.0
-HALF_A_PAIR = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)
+SESSION_HEADER = "X-Hermes-Session"
+MAX_SESSION_CHARS = 255
+WATCH_AFTER_S = 0.5
+SEND_TIMEOUT_S = 30.0
+ESCAPED_SURROGATE = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)
 """A surrogate as JSON escapes it, perhaps one of two."""
 T = TypeVar("T")
-UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
@@ -50,7 +50,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     },
     **{status: {"model": ErrorBody} for status in (400, 401, 404, 413, 429, 500, 502, 503, 504)},
 }
-BODY: dict[str, Any] = {
+REQUEST_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "A request as OpenAI's chat completions take it.",
@@ -61,77 +61,81 @@ BODY: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Completions:
+class CompletionsEndpoint:
     """Completes chats over HTTP."""
 
     door: ChatCompletions
-    doorkeeper: Doorkeeper
-    most_choices: int
+    api_auth: ApiAuth
+    max_choices: int
 
     async def complete(self, request: Request) -> Response:
         """A chat is known again by the answers in it, per API key and `user`; the header `X-Hermes-Session` names it instead."""
-        with in_openai_words():
-            key = await self.doorkeeper.admit(secret_of(request), "completions", address_of(request))
-            wanted = read_request(parsed(await request.body()), most_choices=self.most_choices)
+        with raise_openai_errors():
+            key = await self.api_auth.admit(bearer_secret(request), "completions", address_of(request))
+            wanted = read_request(parse_body(await request.body()), most_choices=self.max_choices)
             guest = await self.door.end_user(key, wanted.user)
-            session = named(request.headers.get(SESSION))
+            session = check_session_name(request.headers.get(SESSION_HEADER))
             if not wanted.stream:
-                answers = await unless_gone(request, self.door.complete(wanted, guest, session))
-                return Response(json.dumps(whole(answers, wanted), allow_nan=False), headers=about(answers), media_type="application/json")
+                answers = await cancel_if_client_leaves(request, self.door.complete(wanted, guest, session))
+                return Response(
+                    json.dumps(completion_body(answers, wanted), allow_nan=False),
+                    headers=session_headers(answers),
+                    media_type="application/json",
+                )
             said = self.door.stream(wanted, guest, session)
             try:
                 # Whatever fails before the first word is an answer with a status of its own.
-                first = await unless_gone(request, anext(said))
+                first = await cancel_if_client_leaves(request, anext(said))
             except BaseException:
                 await said.aclose()
                 raise
-            return StreamingResponse(events(first, said, wanted), headers=UNBUFFERED, media_type="text/event-stream")
+            return StreamingResponse(stream_events(first, said, wanted), headers=STREAM_HEADERS, media_type="text/event-stream")
 
 
-def completion_routes(completions: Completions) -> APIRouter:
+def completion_routes(completions: CompletionsEndpoint) -> APIRouter:
     """The routes of the door."""
     routes = APIRouter(tags=["chat completions"])
-    door, doorkeeper = completions.door, completions.doorkeeper
+    door, doorkeeper = completions.door, completions.api_auth
 
-    @routes.post(CHAT, responses=RESPONSES, openapi_extra=BODY, summary="Complete a chat, as OpenAI's API does")
+    @routes.post(CHAT_PATH, responses=RESPONSES, openapi_extra=REQUEST_BODY, summary="Complete a chat, as OpenAI's API does")
     async def complete(request: Request) -> Response:
         return await completions.complete(request)
 
     @routes.get("/v1/models", summary="The models that this key may ask for")
     async def models(request: Request) -> Response:
-        with in_openai_words():
-            key = await doorkeeper.admit(secret_of(request), "completions", address_of(request))
-            return JSONResponse({"object": "list", "data": [shown(name) for name in door.models(key.tier or door.tier)]})
+        with raise_openai_errors():
+            key = await doorkeeper.admit(bearer_secret(request), "completions", address_of(request))
+            return JSONResponse({"object": "list", "data": [model_entry(name) for name in door.models(key.tier or door.tier)]})
 
     @routes.get("/v1/models/{name:path}", responses={404: {"model": ErrorBody}}, summary="One model")
     async def model(name: str, request: Request) -> Response:
-        with in_openai_words():
-            key = await doorkeeper.admit(secret_of(request), "completions", address_of(request))
+        with raise_openai_errors():
+            key = await doorkeeper.admit(bearer_secret(request), "completions", address_of(request))
             door.chain(name, key.tier or door.tier)
-            return JSONResponse(shown(name))
+            return JSONResponse(model_entry(name))
 
     return routes
 
 
-class FrontDoor:
+class CompletionsShortcut:
     """ASGI middleware that takes the short way to `complete`: the long one, through FastAPI, costs as much as the call of the model itself.
 
     Its route is there all the same, for whoever reads the description of the API."""
 
-    def __init__(self, app: AsgiApp, completions: Completions) -> None:
+    def __init__(self, app: AsgiApp, completions: CompletionsEndpoint) -> None:
         self._app, self._completions = app, completions
 
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
-        if scope["type"] != "http" or scope["path"] != CHAT or scope["method"] != "POST":
+        if scope["type"] != "http" or scope["path"] != CHAT_PATH or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
-        scope["route"] = ROUTE
+        scope["route"] = COUNTED_ROUTE
         try:
             response = await self._completions.complete(Request(scope, receive))
-        except Refused as error:
-            response = refusal(error)
+        except ApiError as error:
+            response = api_error_response(error)
         except HTTPException as error:  # the body is larger than it may be
-            response = refusal(Refused(error.status_code, "too_large", str(error.detail), kind="invalid_request_error"))
+            response = api_error_response(ApiError(error.status_code, "too_large", str(error.detail), kind="invalid_request_error"))
         if isinstance(response, StreamingResponse):
             await stream_to_reader(response, scope, receive, send)
         else:
@@ -143,13 +147,13 @@ async def stream_to_reader(response: StreamingResponse, scope: AsgiScope, receiv
     word, and its call would hold a slot for as long as TCP tries."""
 
     async def send_in_time(message: MutableMapping[str, Any]) -> None:
-        async with asyncio.timeout(STALLED_S):
+        async with asyncio.timeout(SEND_TIMEOUT_S):
             await send(message)
 
     try:
         await response(scope, receive, send_in_time)
     except TimeoutError:
-        log.warning("stream_not_read", waited_s=STALLED_S)
+        log.warning("stream_not_read", waited_s=SEND_TIMEOUT_S)
     finally:
         if isinstance(response.body_iterator, AsyncGenerator):
             await response.body_iterator.aclose()
@@ -158,13 +162,13 @@ async def stream_to_reader(response: StreamingResponse, scope: AsgiScope, receiv
 # --- requests
 
 
-def secret_of(request: Request) -> str | None:
+def bearer_secret(request: Request) -> str | None:
     """The API key that a request came with."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else None
 
 
-async def unless_gone(request: Request, answering: Awaitable[T]) -> T:
+async def cancel_if_client_leaves(request: Request, answering: Awaitable[T]) -> T:
     """Wait for an answer as long as somebody waits for it here: whoever hangs up frees the slot, and pays only for what was asked.
 
     Looked after only when it takes long, and without a task of its own until then: this is on the way of every call."""
@@ -173,16 +177,16 @@ async def unless_gone(request: Request, answering: Awaitable[T]) -> T:
     watching: list[asyncio.Task[None]] = []
 
     async def watch() -> None:
-        await left(request)
+        await wait_for_disconnect(request)
         waiting.cancel()
 
-    timer = loop.call_later(WATCHED_AFTER_S, lambda: watching.append(loop.create_task(watch())))
+    timer = loop.call_later(WATCH_AFTER_S, lambda: watching.append(loop.create_task(watch())))
     try:
         return await answering
     except asyncio.CancelledError:
         if any(watcher.done() and not watcher.cancelled() for watcher in watching):
             waiting.uncancel()
-            raise Refused(499, "client_left", "You have left.") from None
+            raise ApiError(499, "client_left", "You have left.") from None
         raise
     finally:
         timer.cancel()
@@ -190,45 +194,45 @@ async def unless_gone(request: Request, answering: Awaitable[T]) -> T:
             watcher.cancel()
 
 
-async def left(request: Request) -> None:
+async def wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def parsed(body: bytes) -> Any:
+def parse_body(body: bytes) -> Any:
     try:
-        value = json.loads(body, parse_constant=not_json)
+        value = json.loads(body, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
-        raise Refused(400, "invalid_json", "The body is not valid JSON.") from None
-    return mended(value) if HALF_A_PAIR.search(body) else value
+        raise ApiError(400, "invalid_json", "The body is not valid JSON.") from None
+    return join_surrogates(value) if ESCAPED_SURROGATE.search(body) else value
 
 
-def mended(value: Any) -> Any:
+def join_surrogates(value: Any) -> Any:
     """Text with both halves of every pair: some servers cut an emoji in two when they stream it, and clients send the halves back."""
     try:
         if isinstance(value, str):
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if isinstance(value, list):
-            return [mended(item) for item in value]
-        return {mended(name): mended(item) for name, item in value.items()} if isinstance(value, dict) else value
+            return [join_surrogates(item) for item in value]
+        return {join_surrogates(name): join_surrogates(item) for name, item in value.items()} if isinstance(value, dict) else value
     except RecursionError:
-        raise Refused(400, "invalid_json", "The body is nested too deeply.") from None
+        raise ApiError(400, "invalid_json", "The body is nested too deeply.") from None
 
 
-def not_json(_: str) -> NoReturn:
+def refuse_constant(_: str) -> NoReturn:
     raise ValueError("NaN and Infinity are not JSON")
 
 
-def named(session: str | None) -> str | None:
-    if session is None or 0 < len(session) <= LONGEST_SESSION:
+def check_session_name(session: str | None) -> str | None:
+    if session is None or 0 < len(session) <= MAX_SESSION_CHARS:
         return session
-    raise Refused(400, "invalid_session", f"{SESSION} has 1 to {LONGEST_SESSION} characters.", param=SESSION)
+    raise ApiError(400, "invalid_session", f"{SESSION_HEADER} has 1 to {MAX_SESSION_CHARS} characters.", param=SESSION_HEADER)
 
 
 # --- answers
 
 
-def whole(answers: Sequence[Answer], wanted: ChatRequest) -> dict[str, Any]:
+def completion_body(answers: Sequence[Answer], wanted: ChatRequest) -> dict[str, Any]:
     """A completion as OpenAI's API gives it. What is ours is under `hermes`."""
     first = answers[0]
     return {
@@ -246,7 +250,7 @@ def whole(answers: Sequence[Answer], wanted: ChatRequest) -> dict[str, Any]:
             for at, answer in enumerate(answers)
         ],
         "usage": usage_of([answer.completion.usage for answer in answers]),
-        "hermes": ours(answers),
+        "hermes": hermes_fields(answers),
     }
 
 
@@ -261,16 +265,16 @@ def message_of(message: ChatMessage) -> dict[str, Any]:
 
 def logprobs_of(completion: Completion) -> dict[str, Any] | None:
     entries = completion.extra.get(LOGPROBS)
-    return {"content": finite(entries), "refusal": None} if entries else None
+    return {"content": replace_infinity(entries), "refusal": None} if entries else None
 
 
-def finite(value: Any) -> Any:
+def replace_infinity(value: Any) -> Any:
     """JSON has no infinity; OpenAI says -9999 for what can not be."""
     if isinstance(value, float):
         return value if math.isfinite(value) else -9999.0
     if isinstance(value, list):
-        return [finite(item) for item in value]
-    return {name: finite(item) for name, item in value.items()} if isinstance(value, dict) else value
+        return [replace_infinity(item) for item in value]
+    return {name: replace_infinity(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def finish_of(completion: Completion) -> str:
@@ -291,7 +295,7 @@ def usage_of(usages: Sequence[Usage]) -> dict[str, Any]:
     }
 
 
-def ours(answers: Sequence[Answer]) -> dict[str, Any]:
+def hermes_fields(answers: Sequence[Answer]) -> dict[str, Any]:
     """Where it is recorded, who answered, and what it cost."""
     first = answers[0]
     return {
@@ -302,19 +306,19 @@ def ours(answers: Sequence[Answer]) -> dict[str, Any]:
     }
 
 
-def about(answers: Sequence[Answer]) -> dict[str, str]:
+def session_headers(answers: Sequence[Answer]) -> dict[str, str]:
     session_id = answers[0].session_id
-    return {"Cache-Control": "no-store", **({SESSION: str(session_id)} if session_id else {})}
+    return {"Cache-Control": "no-store", **({SESSION_HEADER: str(session_id)} if session_id else {})}
 
 
-def shown(name: str) -> dict[str, Any]:
+def model_entry(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "hermes"}
 
 
 # --- streams
 
 
-async def events(first: ChoicePiece, said: AsyncGenerator[ChoicePiece], wanted: ChatRequest) -> AsyncGenerator[bytes]:
+async def stream_events(first: ChoicePiece, said: AsyncGenerator[ChoicePiece], wanted: ChatRequest) -> AsyncGenerator[bytes]:
     """The answers as server-sent events: chunks, the usage where it was asked for, `[DONE]`.
 
     What breaks off in the middle ends with an error and without `[DONE]`, so that nobody takes half an answer for a whole one."""
@@ -327,7 +331,7 @@ async def events(first: ChoicePiece, said: AsyncGenerator[ChoicePiece], wanted: 
                 for chunk in writer.chunks(one):
                     yield chunk
         except Exception as error:  # noqa: BLE001  # there is no status any more: the error is the last event
-            yield event(openai_error(error))
+            yield sse_data(openai_error(error))
             return
     for chunk in writer.end():
         yield chunk
@@ -361,7 +365,7 @@ class ChunkWriter:
         last = []
         if self._wanted.wants_usage and answers:
             usage = usage_of([answer.completion.usage for answer in answers])
-            last.append(event({**self._head(), "choices": [], "usage": usage, "hermes": ours(answers)}))
+            last.append(sse_data({**self._head(), "choices": [], "usage": usage, "hermes": hermes_fields(answers)}))
         return [*last, b"data: [DONE]\n\n"]
 
     def _last(self, choice: int, completion: Completion) -> list[bytes]:
@@ -372,7 +376,7 @@ class ChunkWriter:
 
     def _chunk(self, choice: int, delta: Mapping[str, Any], finish: str | None = None, logprobs: Any = None) -> bytes:
         chunk = {**self._head(), "choices": [{"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": finish}]}
-        return event({**chunk, "usage": None} if self._wanted.wants_usage else chunk)
+        return sse_data({**chunk, "usage": None} if self._wanted.wants_usage else chunk)
 
     def _head(self) -> dict[str, Any]:
         return {"id": self._name, "object": "chat.completion.chunk", "created": self._created, "model": self._model}
@@ -391,5 +395,5 @@ def delta_of(delta: Delta) -> dict[str, Any]:
             return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
 
 
-def event(data: Mapping[str, Any]) -> bytes:
+def sse_data(data: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(data, separators=(",", ":")).encode() + b"\n\n"

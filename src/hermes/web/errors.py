@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from hermes.ports.errors import IdempotencyKeyReused, InboxFull, NotFound, PortError, RequestStillRunning, StoreUnavailable, UserErased
 
 
-class Problem(BaseModel):
+class ErrorDetail(BaseModel):
     """What is wrong, for a person and for a program."""
 
     message: str
@@ -30,10 +30,10 @@ class Problem(BaseModel):
 class ErrorBody(BaseModel):
     """The body of every answer that is no success."""
 
-    error: Problem
+    error: ErrorDetail
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """A request that is answered with an error of ours."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Refused(Exception):
         self.status, self.code, self.message, self.param, self.headers, self.kind = status, code, message, param, headers, kind
 
 
-TYPES = {
+TYPE_BY_STATUS = {
     401: "authentication",
     403: "permission",
     404: "not_found",
@@ -73,41 +73,41 @@ PORT_ERRORS: dict[type[PortError], tuple[int, str, str, dict[str, str]]] = {
 """What a failure behind a port means for a client. The port's own words stay inside: they may name hosts."""
 
 
-def answer_errors(web: FastAPI) -> None:
+def install_error_handlers(web: FastAPI) -> None:
     """Have every error of an app answered in the one shape."""
 
-    @web.exception_handler(Refused)
-    async def refused(_: Request, error: Refused) -> JSONResponse:
-        return refusal(error)
+    @web.exception_handler(ApiError)
+    async def refused(_: Request, error: ApiError) -> JSONResponse:
+        return api_error_response(error)
 
     @web.exception_handler(PortError)
     async def failed_behind_a_port(_: Request, error: PortError) -> JSONResponse:
         if type(error) not in PORT_ERRORS:
             raise error
         status, code, message, headers = PORT_ERRORS[type(error)]
-        return problem(status, code, message, headers=headers)
+        return error_response(status, code, message, headers=headers)
 
     @web.exception_handler(RequestValidationError)
     async def not_valid(_: Request, error: RequestValidationError) -> JSONResponse:
-        return invalid(error.errors())
+        return validation_response(error.errors())
 
     @web.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:
         status = HTTPStatus(error.status_code)
         message = str(error.detail) if error.detail != status.phrase else f"{status.phrase}."
-        return problem(status, status.phrase.lower().replace(" ", "_"), message, headers=error.headers)
+        return error_response(status, status.phrase.lower().replace(" ", "_"), message, headers=error.headers)
 
     @web.exception_handler(Exception)
     async def unexpected(_: Request, __: Exception) -> JSONResponse:
         # The server logs it; the client learns that it was not the client's fault.
-        return problem(500, "internal_error", "Something went wrong on our side.")
+        return error_response(500, "internal_error", "Something went wrong on our side.")
 
 
-def refusal(error: Refused) -> JSONResponse:
-    return problem(error.status, error.code, error.message, param=error.param, headers=error.headers, kind=error.kind)
+def api_error_response(error: ApiError) -> JSONResponse:
+    return error_response(error.status, error.code, error.message, param=error.param, headers=error.headers, kind=error.kind)
 
 
-def problem(
+def error_response(
     status: int,
     code: str,
     message: str,
@@ -116,25 +116,25 @@ def problem(
     headers: Mapping[str, str] | None = None,
     kind: str | None = None,
 ) -> JSONResponse:
-    kind = kind or TYPES.get(status, "invalid_request" if status < 500 else "server_error")
-    body = ErrorBody(error=Problem(message=message, type=kind, param=param, code=code))
+    kind = kind or TYPE_BY_STATUS.get(status, "invalid_request" if status < 500 else "server_error")
+    body = ErrorBody(error=ErrorDetail(message=message, type=kind, param=param, code=code))
     return JSONResponse(body.model_dump(), status, dict(headers or {}))
 
 
-def invalid(errors: Sequence[Any]) -> JSONResponse:
+def validation_response(errors: Sequence[Any]) -> JSONResponse:
     """Name the field that is wrong; the values that were sent are not repeated."""
     first = errors[0]
     if first["type"] == "json_invalid":
-        return problem(400, "invalid_json", f"The body is not valid JSON: {first['ctx']['error']} at character {first['loc'][-1]}.")
+        return error_response(400, "invalid_json", f"The body is not valid JSON: {first['ctx']['error']} at character {first['loc'][-1]}.")
     place, *path = first["loc"]
     param = ".".join(str(part) for part in path) or str(place)
-    message = f"unknown field{nearest(param)}" if first["type"] == "extra_forbidden" else first["msg"]
-    return problem(422, first["type"], f"{param}: {message}", param=param)
+    message = f"unknown field{suggest_field(param)}" if first["type"] == "extra_forbidden" else first["msg"]
+    return error_response(422, first["type"], f"{param}: {message}", param=param)
 
 
-FIELDS = ("text", "user", "channel", "shared", "stream", "media_url", "media_type", "id")
+MESSAGE_FIELDS = ("text", "user", "channel", "shared", "stream", "media_url", "media_type", "id")
 
 
-def nearest(unknown: str) -> str:
-    near = get_close_matches(unknown, FIELDS, n=1)
+def suggest_field(unknown: str) -> str:
+    near = get_close_matches(unknown, MESSAGE_FIELDS, n=1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -16,12 +16,12 @@ from hermes.ports.errors import RequestStillRunning
 from hermes.ports.users import UserState
 from hermes.router.intake import IdempotencyKey
 from hermes.turn import AgentResponse, Envelope, MessageEvent, Platform
-from hermes.web.answers import Answers
-from hermes.web.doorkeeper import Doorkeeper, within
-from hermes.web.errors import ErrorBody, Refused
-from hermes.web.limits import Limit, address_of
-from hermes.web.requests import answered, json_only, resumed
+from hermes.web.answers import TurnAnswers
+from hermes.web.api_auth import ApiAuth, allowed_channel
+from hermes.web.errors import ApiError, ErrorBody
+from hermes.web.rate_limit import RateLimit, address_of
 from hermes.web.services import WebServices
+from hermes.web.turn_responses import json_only, resume_events, turn_response
 
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """A name that can be stored, shown and logged: no control characters."""
@@ -45,7 +45,7 @@ class NewMessage(BaseModel):
     media_type: str | None = Field(None, max_length=127, pattern=r"^[\w.+-]+/[\w.+-]+$")
 
 
-class Reply(BaseModel):
+class MessageReply(BaseModel):
     """The answer, with its price."""
 
     turn_id: UUID
@@ -58,17 +58,17 @@ class Reply(BaseModel):
     cache_hit: bool
 
 
-class Running(BaseModel):
+class RunningTurn(BaseModel):
     """The message is stored, and its answer is on the way."""
 
     turn_id: UUID
     status: str = "running"
 
 
-STREAMED: dict[str, Any] = {"application/json": {}, "text/event-stream": {"schema": {"type": "string"}}}
+STREAM_CONTENT: dict[str, Any] = {"application/json": {}, "text/event-stream": {"schema": {"type": "string"}}}
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"model": Reply, "description": "The answer."},
-    202: {"model": Running, "description": "It runs; `Location` says where the answer will be."},
+    200: {"model": MessageReply, "description": "The answer."},
+    202: {"model": RunningTurn, "description": "It runs; `Location` says where the answer will be."},
     **{status: {"model": ErrorBody} for status in (400, 401, 403, 404, 409, 410, 413, 415, 422, 429, 503)},
 }
 
@@ -76,11 +76,11 @@ bearer = HTTPBearer(auto_error=False, description="An API key, `hk_…`.")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 
 
-def message_routes(services: WebServices, answers: Answers, doorkeeper: Doorkeeper) -> APIRouter:
+def message_routes(services: WebServices, answers: TurnAnswers, doorkeeper: ApiAuth) -> APIRouter:
     """The routes of `/v1/messages`."""
     routes = APIRouter(tags=["messages"])
 
-    limit = Limit(services.api_settings.per_minute)
+    limit = RateLimit(services.api_settings.per_minute)
 
     async def who(request: Request, credentials: Credentials) -> ApiKey:
         return await doorkeeper.admit(credentials.credentials if credentials else None, "messages", address_of(request))
@@ -95,13 +95,13 @@ def message_routes(services: WebServices, answers: Answers, doorkeeper: Doorkeep
     ) -> Response:
         """With an `Idempotency-Key` a repeated request gets the first one's answer, for a day; without, every request is a new message."""
         if not body.text and body.media_url is None:
-            raise Refused(422, "missing", "There is neither a text nor a media_url.", param="text")
-        within(key, body.channel or body.user)
+            raise ApiError(422, "missing", "There is neither a text nor a media_url.", param="text")
+        allowed_channel(key, body.channel or body.user)
         limit.admit(str(key.id))
         promise = None
         if idempotency_key is not None and credentials is not None:
             promise = IdempotencyKey(key.id, idempotency_key, body_digest(body, credentials.credentials))
-        receipt = await services.intake.accept(envelope(body, key), newcomer=UserState.ACTIVE, trains=key.trains, promise=promise)
+        receipt = await services.intake.accept(message_envelope(body, key), newcomer=UserState.ACTIVE, trains=key.trains, promise=promise)
         headers: dict[str, str] = {}
         response: AgentResponse | None = None
         if not receipt.is_new:
@@ -115,22 +115,22 @@ def message_routes(services: WebServices, answers: Answers, doorkeeper: Doorkeep
             headers["Preference-Applied"] = "respond-async"
         elif response is None:
             response = await answers.wait(receipt.turn_id, services.settings.answer_timeout_s)
-        return answered(receipt.turn_id, response, headers, "/v1")
+        return turn_response(receipt.turn_id, response, headers, "/v1")
 
     @routes.get("/v1/messages/{turn_id}", responses=RESPONSES, summary="The answer to a message")
     async def look(turn_id: str, key: Annotated[ApiKey, Depends(who)]) -> Response:
-        found = await answers.theirs(turn_id, key.account, Platform.REST, key.channels)
-        return answered(found, await answers.now(found), {}, "/v1")
+        found = await answers.owned_turn(turn_id, key.account, Platform.REST, key.channels)
+        return turn_response(found, await answers.now(found), {}, "/v1")
 
-    @routes.get("/v1/messages/{turn_id}/events", responses={200: {"content": STREAMED}}, summary="The answer to a message, as events")
+    @routes.get("/v1/messages/{turn_id}/events", responses={200: {"content": STREAM_CONTENT}}, summary="The answer to a message, as events")
     async def follow(turn_id: str, request: Request, key: Annotated[ApiKey, Depends(who)]) -> Response:
-        found = await answers.theirs(turn_id, key.account, Platform.REST, key.channels)
-        return resumed(answers, found, request)
+        found = await answers.owned_turn(turn_id, key.account, Platform.REST, key.channels)
+        return resume_events(answers, found, request)
 
     return routes
 
 
-def envelope(body: NewMessage, key: ApiKey) -> Envelope:
+def message_envelope(body: NewMessage, key: ApiKey) -> Envelope:
     return Envelope(
         event=MessageEvent(
             platform=Platform.REST, sender_id=body.user, text=body.text, media_url=body.media_url, media_type=body.media_type

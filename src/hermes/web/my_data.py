@@ -23,17 +23,17 @@ from hermes.ports.users import User, UserChannel
 from hermes.soul.erasure import ErasureIncomplete
 from hermes.soul.my_data import MyDataStores, data_as_json, forget_fact, forget_memory, forget_user_at, limiting_account, my_data
 from hermes.turn import Platform
-from hermes.web.chat import ACCOUNT, COOKIE, is_cookie, own_page_only, visitor
-from hermes.web.doorkeeper import Doorkeeper
-from hermes.web.errors import ErrorBody, Refused
-from hermes.web.limits import address_of
+from hermes.web.api_auth import ApiAuth
+from hermes.web.chat_page import VISITOR_COOKIE, WEB_ACCOUNT, is_cookie, own_page_only, visitor_id
+from hermes.web.errors import ApiError, ErrorBody
 from hermes.web.messages import Credentials
+from hermes.web.rate_limit import address_of
 
 Name = Annotated[str, Path(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$", description="Who, as you call them.")]
 FactId = Annotated[UUID, Path(description="The `id` of a fact in their data.")]
 
 
-class Fact(BaseModel):
+class FactView(BaseModel):
     """Something that is known, with where it comes from. A fact is superseded, never overwritten."""
 
     id: UUID
@@ -48,7 +48,7 @@ class Fact(BaseModel):
     superseded_by: UUID | None
 
 
-class Data(BaseModel):
+class UserDataView(BaseModel):
     """All that is kept of a user; of one who writes to other accounts too, what they said to this one."""
 
     id: UUID
@@ -61,19 +61,19 @@ class Data(BaseModel):
     credits: dict[str, int] = Field(description="`available` and `reserved`.")
     channels: list[dict[str, str]] = Field(description="Where they write from, in this account.")
     kept: dict[str, int] = Field(description="How much else there is, by kind.")
-    facts: list[Fact] = Field(description="Everything that is or was known, oldest first.")
+    facts: list[FactView] = Field(description="Everything that is or was known, oldest first.")
     dreams: list[dict[str, Any]] = Field(
         description="What Hermes concludes from it, and would like to know; from all of it, so not in part."
     )
 
 
-class Forgot(BaseModel):
+class ForgottenFacts(BaseModel):
     """How many facts are gone."""
 
     forgotten: int
 
 
-class ForgottenHere(BaseModel):
+class ForgottenInAccount(BaseModel):
     """Somebody is gone from this account, and writes to others still."""
 
     forgotten: Literal["account"]
@@ -82,42 +82,42 @@ class ForgottenHere(BaseModel):
 RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 404, 422, 429, 503)}
 
 
-def user_data_routes(parts: MyDataStores, doorkeeper: Doorkeeper) -> APIRouter:
+def user_data_routes(parts: MyDataStores, doorkeeper: ApiAuth) -> APIRouter:
     """`/v1/users/{user}`: for programs, the users of their own account."""
-    routes = APIRouter(tags=["my data"], route_class=AsItWasSent, responses=RESPONSES)
+    routes = APIRouter(tags=["my data"], route_class=RawPathRoute, responses=RESPONSES)
 
     async def who(request: Request, credentials: Credentials) -> ApiKey:
         key = await doorkeeper.admit(credentials.credentials if credentials else None, "users", address_of(request))
         if key.channels is not None:
-            raise Refused(403, "wrong_channel", "What is kept of a user goes beyond the channels of this API key.")
+            raise ApiError(403, "wrong_channel", "What is kept of a user goes beyond the channels of this API key.")
         return key
 
     async def theirs(user: Name, key: Annotated[ApiKey, Depends(who)]) -> User:
-        return await found(UserChannel(key.account, Platform.REST, user), parts)
+        return await find_channel_user(UserChannel(key.account, Platform.REST, user), parts)
 
     Key = Annotated[ApiKey, Depends(who)]  # noqa: N806  # a type
     Theirs = Annotated[User, Depends(theirs)]  # noqa: N806  # a type
 
-    @routes.get("/v1/users/{user}/data", responses={200: {"model": Data}}, summary="All that is kept of a user")
+    @routes.get("/v1/users/{user}/data", responses={200: {"model": UserDataView}}, summary="All that is kept of a user")
     async def show(known: Theirs, key: Key) -> Response:
-        return await shown(known, key.account, parts)
+        return await user_data_response(known, key.account, parts)
 
-    @routes.delete("/v1/users/{user}/memory", responses={200: {"model": Forgot}}, summary="Forget all that is known of a user")
+    @routes.delete("/v1/users/{user}/memory", responses={200: {"model": ForgottenFacts}}, summary="Forget all that is known of a user")
     async def empty(known: Theirs, key: Key) -> Response:
         """Facts and dreams are gone for good; the user stays, with credits, and the next message begins a new conversation. Of one who
         writes to other accounts too, what was learnt in this one."""
-        return await emptied(known, key.account, parts)
+        return await forget_memory_response(known, key.account, parts)
 
     @routes.delete("/v1/users/{user}/memory/{fact_id}", status_code=204, summary="Forget one fact")
     async def drop(fact_id: FactId, known: Theirs, key: Key) -> Response:
-        return await dropped(known, fact_id, key.account, parts)
+        return await forget_fact_response(known, fact_id, key.account, parts)
 
-    @routes.delete("/v1/users/{user}", status_code=204, responses={200: {"model": ForgottenHere}}, summary="Forget a user")
+    @routes.delete("/v1/users/{user}", status_code=204, responses={200: {"model": ForgottenInAccount}}, summary="Forget a user")
     async def forget(known: Theirs, key: Key) -> Response:
         """Their key is discarded, and what it sealed can never be read again. Whoever writes under that name later is somebody new.
 
         Somebody who writes to other accounts too is forgotten in this one alone, and the answer says so, with 200."""
-        return await forgotten(known, key.account, parts)
+        return await forget_user_response(known, key.account, parts)
 
     return routes
 
@@ -128,33 +128,33 @@ def visitor_data_routes(parts: MyDataStores) -> APIRouter:
 
     async def myself(hermes_visitor: Annotated[str | None, Cookie()] = None) -> User:
         if hermes_visitor is None or not is_cookie(hermes_visitor):
-            raise nobody()
-        return await found(UserChannel(ACCOUNT, Platform.WEB, visitor(hermes_visitor)), parts)
+            raise unknown_user()
+        return await find_channel_user(UserChannel(WEB_ACCOUNT, Platform.WEB, visitor_id(hermes_visitor)), parts)
 
     Myself = Annotated[User, Depends(myself)]  # noqa: N806  # a type
 
     @routes.get("/web/my-data")
     async def show(me: Myself) -> Response:
-        return await shown(me, ACCOUNT, parts)
+        return await user_data_response(me, WEB_ACCOUNT, parts)
 
     @routes.delete("/web/my-data/memory")
     async def empty(me: Myself) -> Response:
-        return await emptied(me, ACCOUNT, parts)
+        return await forget_memory_response(me, WEB_ACCOUNT, parts)
 
     @routes.delete("/web/my-data/memory/{fact_id}")
     async def drop(fact_id: FactId, me: Myself) -> Response:
-        return await dropped(me, fact_id, ACCOUNT, parts)
+        return await forget_fact_response(me, fact_id, WEB_ACCOUNT, parts)
 
     @routes.delete("/web/my-data")
     async def forget(me: Myself, request: Request) -> Response:
-        response = await forgotten(me, ACCOUNT, parts)
-        response.delete_cookie(COOKIE, path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict")
+        response = await forget_user_response(me, WEB_ACCOUNT, parts)
+        response.delete_cookie(VISITOR_COOKIE, path="/", secure=request.url.scheme == "https", httponly=True, samesite="strict")
         return response
 
     return routes
 
 
-class AsItWasSent(APIRoute):
+class RawPathRoute(APIRoute):
     """A route that reads the path before it is decoded, so that a name may hold a slash: `team%2Falice` is one name."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -166,55 +166,55 @@ class AsItWasSent(APIRoute):
         return match, {**child, "path_params": decoded} if child else child
 
 
-async def found(channel: UserChannel, parts: MyDataStores) -> User:
-    with there():
+async def find_channel_user(channel: UserChannel, parts: MyDataStores) -> User:
+    with translate_errors():
         async with parts.transactions.begin() as tx:
             user = await parts.people.find(tx, channel)
     if user is None:
-        raise nobody()
+        raise unknown_user()
     return user
 
 
-async def shown(user: User, account: str, parts: MyDataStores) -> Response:
-    with there():
+async def user_data_response(user: User, account: str, parts: MyDataStores) -> Response:
+    with translate_errors():
         data = await my_data(user.id, parts, account=account)
     return JSONResponse(data_as_json(data, account=account), headers={"Cache-Control": "no-store"})
 
 
-async def emptied(user: User, account: str, parts: MyDataStores) -> Response:
-    with there():
-        count = await forget_memory(user.id, **memory_of(parts), account=await limiting_account(user.id, account, parts))
+async def forget_memory_response(user: User, account: str, parts: MyDataStores) -> Response:
+    with translate_errors():
+        count = await forget_memory(user.id, **memory_services(parts), account=await limiting_account(user.id, account, parts))
     return JSONResponse({"forgotten": count}, headers={"Cache-Control": "no-store"})
 
 
-async def dropped(user: User, fact_id: UUID, account: str, parts: MyDataStores) -> Response:
-    with there():
-        was_there = await forget_fact(user.id, fact_id, **memory_of(parts), account=await limiting_account(user.id, account, parts))
+async def forget_fact_response(user: User, fact_id: UUID, account: str, parts: MyDataStores) -> Response:
+    with translate_errors():
+        was_there = await forget_fact(user.id, fact_id, **memory_services(parts), account=await limiting_account(user.id, account, parts))
     if not was_there:
-        raise Refused(404, "unknown_fact", "There is no such fact.")
+        raise ApiError(404, "unknown_fact", "There is no such fact.")
     return Response(status_code=204)
 
 
-async def forgotten(user: User, account: str, parts: MyDataStores) -> Response:
-    with there():
+async def forget_user_response(user: User, account: str, parts: MyDataStores) -> Response:
+    with translate_errors():
         is_gone = await forget_user_at(user.id, account, parts)
     return Response(status_code=204) if is_gone else JSONResponse({"forgotten": "account"}, headers={"Cache-Control": "no-store"})
 
 
-def memory_of(parts: MyDataStores) -> dict[str, Any]:
+def memory_services(parts: MyDataStores) -> dict[str, Any]:
     return {"transactions": parts.transactions, "memories": parts.memories, "souls": parts.souls, "words": parts.words}
 
 
 @contextmanager
-def there() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Say what a failure means here: somebody who was deleted meanwhile is nobody, and a store that is away may be asked again."""
     try:
         yield
     except (NotFound, UserErased):
-        raise nobody() from None
+        raise unknown_user() from None
     except (StoreUnavailable, StaleHead, ErasureIncomplete):
-        raise Refused(503, "store_unavailable", "The data cannot be reached; try it again.", headers={"Retry-After": "1"}) from None
+        raise ApiError(503, "store_unavailable", "The data cannot be reached; try it again.", headers={"Retry-After": "1"}) from None
 
 
-def nobody() -> Refused:
-    return Refused(404, "unknown_user", "There is no such user.")
+def unknown_user() -> ApiError:
+    return ApiError(404, "unknown_user", "There is no such user.")

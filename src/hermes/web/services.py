@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from hermes.app.channels import Lines
-from hermes.config import ApiSettings, DoorSettings, WebSettings
+from hermes.app.channels import AccountChannels
+from hermes.config import ApiSettings, CompletionsSettings, WebSettings
 from hermes.gateway.client_chats import ChatCompletions
 from hermes.ops.metrics import Metrics
 from hermes.ports.answer_signals import AnswerSignals
@@ -36,7 +36,7 @@ class WebServices:
     door: ChatCompletions
     metrics: Metrics
     settings: WebSettings
-    door_settings: DoorSettings
+    completions_settings: CompletionsSettings
     api_settings: ApiSettings
     probes: Mapping[str, Probe]
     """The parts that `/ready` asks, by name."""
@@ -46,9 +46,9 @@ class WebServices:
     """Whether the chat page is served."""
     my_data: MyDataStores | None = None
     """Where users see and take back what is kept of them; None: there are no such routes."""
-    lines: Lines | None = None
+    lines: AccountChannels | None = None
     """The accounts at platforms whose webhooks are taken in; None, or no `hearing`: there are no such routes."""
-    hearing: InboundRouter | None = None
+    inbound: InboundRouter | None = None
     """Where what a webhook holds is taken to."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by whoever runs the server when it is about to stop."""

@@ -14,31 +14,31 @@ import structlog
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import PlainTextResponse, Response
 
-from hermes.app.channels import Lines
+from hermes.app.channels import AccountChannels
 from hermes.app.gateway import SystemClock
 from hermes.ports.channels import Channel, Ignored, InboundEvent, SharesWebhook, Webhook, WebhookNotAuthentic
 from hermes.ports.errors import InboxFull, StoreUnavailable
 from hermes.router.inbound import InboundRouter
 from hermes.turn import Platform
-from hermes.web.errors import Refused
-from hermes.web.limits import Limit, address_of
+from hermes.web.errors import ApiError
+from hermes.web.rate_limit import RateLimit, address_of
 
 log = structlog.get_logger()
 
 Account = Annotated[str, Path(min_length=1, max_length=128)]
-RETRY_S = "5"
-WEBHOOK_BYTES = 4_000_000
+RETRY_AFTER_S = "5"
+MAX_WEBHOOK_BYTES = 4_000_000
 """The largest that a platform sends is 3 MB."""
 
 
-def webhook_routes(lines: Lines, hearing: InboundRouter, guesses: Limit) -> APIRouter:
+def webhook_routes(lines: AccountChannels, hearing: InboundRouter, guesses: RateLimit) -> APIRouter:
     """The addresses that platforms are given. `guesses` is how often an address is told that it is not authentic."""
     routes = APIRouter(tags=["webhooks"], include_in_schema=False)
 
     def known(platform: str, account: str) -> Channel:
         found = lines.get(Platform(platform), account) if platform in set(Platform) else None
         if found is None:
-            raise Refused(404, "not_found", "There is no such account.")
+            raise ApiError(404, "not_found", "There is no such account.")
         return found
 
     @routes.get("/webhooks/{platform}/{account}")
@@ -62,19 +62,21 @@ def webhook_routes(lines: Lines, hearing: InboundRouter, guesses: Limit) -> APIR
             log.warning("webhook_refused", platform=platform, account=account)
             return PlainTextResponse("", 403)
         is_full = False
-        for meant, happenings in by_account(channel, webhook, lines, now=SystemClock().now()):
+        for meant, happenings in events_by_account(channel, webhook, lines, now=SystemClock().now()):
             try:
                 await hearing.hear(meant, happenings, newcomer=lines.newcomer(meant.platform, meant.account))
             except InboxFull:
                 is_full = True  # of this account; the others take what is theirs all the same
             except StoreUnavailable:
-                return to_be_sent_again()
-        return to_be_sent_again() if is_full else PlainTextResponse("")
+                return retry_response()
+        return retry_response() if is_full else PlainTextResponse("")
 
     return routes
 
 
-def by_account(channel: Channel, webhook: Webhook, lines: Lines, *, now: datetime) -> list[tuple[Channel, Sequence[InboundEvent]]]:
+def events_by_account(
+    channel: Channel, webhook: Webhook, lines: AccountChannels, *, now: datetime
+) -> list[tuple[Channel, Sequence[InboundEvent]]]:
     """What a webhook holds, for each account: for the one whose URL it came to, then for others of the same app that it names.
 
     `channel` has verified it. Another account gets what names it only if it verifies the webhook as well: the signature of one app brings
@@ -98,5 +100,5 @@ def is_authentic(channel: Channel, webhook: Webhook) -> bool:
     return True
 
 
-def to_be_sent_again() -> Response:
-    return PlainTextResponse("", 503, {"Retry-After": RETRY_S})
+def retry_response() -> Response:
+    return PlainTextResponse("", 503, {"Retry-After": RETRY_AFTER_S})

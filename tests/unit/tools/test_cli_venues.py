@@ -10,10 +10,10 @@ import structlog
 from click.testing import Result
 from typer.testing import CliRunner
 
-from hermes.cli import PARTS, whole_app
+from hermes.cli import COMMAND_MODULES, build_app
 
 pytestmark = pytest.mark.skipif(
-    not any("venues" in part.commands for part in PARTS), reason="the command is not among the parts of the command line yet"
+    not any("venues" in part.commands for part in COMMAND_MODULES), reason="the command is not among the parts of the command line yet"
 )
 
 Run = Callable[..., Result]
@@ -26,7 +26,7 @@ def run(database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.M
 
     def command(*words: str) -> Result:
         environ = {"HERMES_HOME": str(tmp_path / "home"), "HERMES_DATABASE_URL": database_url, "HERMES_REDIS_URL": redis_url}
-        return CliRunner().invoke(whole_app(list(words)), list(words), env=environ)
+        return CliRunner().invoke(build_app(list(words)), list(words), env=environ)
 
     handlers = logging.getLogger().handlers[:]
     yield command

@@ -8,11 +8,11 @@ from datetime import datetime
 import pytest
 
 from hermes.ports.concierge import Card, GeoPoint, Trip, Venue
+from hermes.tools.concierge.data_files import BadTable, read_venues, sample_foods, sample_products, sample_venues
 from hermes.tools.concierge.hours import parse_hours
-from hermes.tools.concierge.offline import Courier, PlainCards, Taxi, distance_km
-from hermes.tools.concierge.places import CATEGORIES, TAGS
-from hermes.tools.concierge.tables import BadTable, read_venues, sample_foods, sample_products, sample_venues
-from hermes.tools.concierge.venues import understood
+from hermes.tools.concierge.offline import EstimatedDeliveries, EstimatedRides, PlainCards, distance_km
+from hermes.tools.concierge.place_words import CATEGORIES, TAGS
+from hermes.tools.concierge.venues import parse_query
 from hermes.tools.vocabulary import LANGUAGES, Lexicon, fold
 
 CANGGU, UBUD = GeoPoint(-8.65, 115.13), GeoPoint(-8.51, 115.26)
@@ -69,12 +69,12 @@ FOUNDING = {
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_founding_wish_is_understood_in_every_language(language: str) -> None:
-    wanted = understood(FOUNDING[language], AREAS)
+    wanted = parse_query(FOUNDING[language], AREAS)
     assert (wanted.area, wanted.tags, wanted.categories) == ("canggu", ("sunset",), ("bar", "beach_club"))
 
 
 def test_what_is_no_category_is_looked_for_as_words() -> None:
-    wanted = understood("Find me a quiet café with Kintamani beans in Ubud", AREAS)
+    wanted = parse_query("Find me a quiet café with Kintamani beans in Ubud", AREAS)
     assert (wanted.categories, wanted.tags, wanted.area, wanted.words) == (("cafe",), ("quiet",), "ubud", ("quiet", "kintamani", "beans"))
 
 
@@ -100,13 +100,13 @@ def test_folding_makes_one_of_what_people_mix_up() -> None:
 async def test_the_same_trip_costs_the_same_and_is_said_to_be_an_estimate() -> None:
     trip = Trip(origin="Canggu", destination="Ubud", start=CANGGU, end=UBUD)
     assert round(distance_km(CANGGU, UBUD), 1) == 21.1
-    bike, car = await Taxi().quotes(trip)
+    bike, car = await EstimatedRides().quotes(trip)
     assert (bike.service, bike.price, bike.minutes, bike.km, bike.is_estimate) == ("bike", 76_000.0, 68, 28.5, True)
     assert (car.service, car.price, car.currency) == ("car", 166_000.0, "IDR")
-    assert await Taxi().quotes(trip) == [bike, car]
-    [courier] = await Courier().quotes(trip, items="cake")
+    assert await EstimatedRides().quotes(trip) == [bike, car]
+    [courier] = await EstimatedDeliveries().quotes(trip, items="cake")
     assert (courier.price, courier.minutes) == (88_000.0, 86)
-    first, again = await Taxi().order(trip, bike, key="a"), await Taxi().order(trip, bike, key="a")
+    first, again = await EstimatedRides().order(trip, bike, key="a"), await EstimatedRides().order(trip, bike, key="a")
     assert first == again
     assert not first.is_taken
 

@@ -14,9 +14,9 @@ from hermes.ports.tools import GatedTools, ToolCall, Tools, ToolUser
 from hermes.tools.concierge import PACK
 from hermes.tools.executor import Toolbox
 from hermes.tools.gate.gate import Gate
-from hermes.tools.none import NoTools
+from hermes.tools.no_tools import NoTools
 from hermes.tools.parameters import Between
-from hermes.tools.registry import Effect, Errand, Offer, Recipe, Tool, ToolProblem, ToolReach, tool
+from hermes.tools.registry import Offer, Tool, ToolContext, ToolEffect, ToolProblem, ToolReach, UnboundTool, tool
 from tests.unit.tools.people import MemoryOffers, MemoryOutcomes, MemoryTransactions, later, somebody
 
 
@@ -27,14 +27,14 @@ class Shop:
     done: list[str] = field(default_factory=list)
 
 
-@tool(Effect.READS, ToolReach.PERSON)
-async def look(shop: Shop, errand: Errand, *, what: Annotated[str, "What."] = "shelf") -> str:
+@tool(ToolEffect.READS, ToolReach.PERSON)
+async def look(shop: Shop, errand: ToolContext, *, what: Annotated[str, "What."] = "shelf") -> str:
     """Look at something."""
     return f"saw {what}"
 
 
-@tool(Effect.WRITES, ToolReach.PERSON)
-async def put(shop: Shop, errand: Errand, *, what: str, count: Annotated[int, Between(1, 9)] = 1) -> str:
+@tool(ToolEffect.WRITES, ToolReach.PERSON)
+async def put(shop: Shop, errand: ToolContext, *, what: str, count: Annotated[int, Between(1, 9)] = 1) -> str:
     """Put something."""
     shop.done.append(f"{count} {what}")
     if what == "nothing":
@@ -42,38 +42,38 @@ async def put(shop: Shop, errand: Errand, *, what: str, count: Annotated[int, Be
     return f"put {count} {what} as {len(shop.done)}"
 
 
-@tool(Effect.SPENDS, ToolReach.PERSON)
-async def order(shop: Shop, errand: Errand, *, what: str) -> Offer:
+@tool(ToolEffect.SPENDS, ToolReach.PERSON)
+async def order(shop: Shop, errand: ToolContext, *, what: str) -> Offer:
     """Order something."""
     return Offer(f"{what} for 5", {"what": what, "price": 5})
 
 
 @order.confirmed
-async def _order(shop: Shop, errand: Errand, terms: Mapping[str, Any]) -> str:
+async def _order(shop: Shop, errand: ToolContext, terms: Mapping[str, Any]) -> str:
     shop.done.append(f"ordered {terms['what']} for {terms['price']} under {errand.key}")
     return f"ordered {terms['what']}"
 
 
-@tool(Effect.READS, ToolReach.PERSON)
-async def hang(shop: Shop, errand: Errand) -> str:
+@tool(ToolEffect.READS, ToolReach.PERSON)
+async def hang(shop: Shop, errand: ToolContext) -> str:
     """Never end."""
     await asyncio.Event().wait()
     return ""
 
 
-@tool(Effect.READS, ToolReach.PERSON)
-async def break_(shop: Shop, errand: Errand, *, store: bool = False) -> str:
+@tool(ToolEffect.READS, ToolReach.PERSON)
+async def break_(shop: Shop, errand: ToolContext, *, store: bool = False) -> str:
     """Break."""
     raise StoreUnavailable if store else ZeroDivisionError("the secret of the user")
 
 
-@tool(Effect.READS, ToolReach.PERSON)
-async def shout(shop: Shop, errand: Errand, *, text: str) -> str:
+@tool(ToolEffect.READS, ToolReach.PERSON)
+async def shout(shop: Shop, errand: ToolContext, *, text: str) -> str:
     """Say it in lines."""
     return text.replace("/", "\n")
 
 
-RECIPES: Sequence[Recipe[Shop]] = (look, put, order, hang, break_, shout)
+RECIPES: Sequence[UnboundTool[Shop]] = (look, put, order, hang, break_, shout)
 
 
 def orders_about(text: str) -> object | None:
@@ -185,11 +185,11 @@ async def test_lines_that_give_orders_do_not_reach_the_model() -> None:
     assert await ask(tools, user, "shout", text="y" * 120) == ("y" * 100 + " … (cut)", False)
 
 
-def foreign(shop: Shop, effect: Effect = Effect.WRITES) -> Tool:
+def foreign(shop: Shop, effect: ToolEffect = ToolEffect.WRITES) -> Tool:
     """A tool beyond our transactions, which fails on cue."""
     made = put.of(shop)
 
-    async def run(errand: Errand, arguments: Mapping[str, Any]) -> str:
+    async def run(errand: ToolContext, arguments: Mapping[str, Any]) -> str:
         shop.done.append(f"outside {arguments['what']}")
         if arguments["what"] == "bomb":
             raise ZeroDivisionError
@@ -197,10 +197,10 @@ def foreign(shop: Shop, effect: Effect = Effect.WRITES) -> Tool:
             raise ToolProblem("not today")
         return f"did {arguments['what']}"
 
-    async def prepare(errand: Errand, arguments: Mapping[str, Any]) -> Offer:
+    async def prepare(errand: ToolContext, arguments: Mapping[str, Any]) -> Offer:
         return Offer("would do it", arguments)
 
-    return replace(made, name="far", effect=effect, run=run, is_foreign=True, prepare=prepare if effect is Effect.SPENDS else None)
+    return replace(made, name="far", effect=effect, run=run, is_foreign=True, prepare=prepare if effect is ToolEffect.SPENDS else None)
 
 
 async def test_a_foreign_change_that_was_cut_off_is_not_repeated_on_a_guess() -> None:
@@ -217,7 +217,7 @@ async def test_a_foreign_change_that_was_cut_off_is_not_repeated_on_a_guess() ->
 
 async def test_a_foreign_tool_can_ask_for_confirmation_too() -> None:
     shop, user = Shop(), somebody()
-    tools = replace(toolbox(shop, foreign(shop, Effect.SPENDS)), longest=1_000)
+    tools = replace(toolbox(shop, foreign(shop, ToolEffect.SPENDS)), longest=1_000)
     assert (await ask(tools, user, "far", what="it"))[0].startswith("would do it\nNothing is ordered yet")
     assert shop.done == []
     assert await ask(tools, later(user), "far", confirmation_code="CODE01") == ("did it", False)
@@ -241,8 +241,8 @@ def test_a_message_gets_our_tools_in_their_order_and_then_the_others() -> None:
 
 
 def test_a_tool_that_spends_says_what_happens_in_the_end() -> None:
-    @tool(Effect.SPENDS, ToolReach.PERSON)
-    async def buy(shop: Shop, errand: Errand) -> Offer:
+    @tool(ToolEffect.SPENDS, ToolReach.PERSON)
+    async def buy(shop: Shop, errand: ToolContext) -> Offer:
         """Buy."""
         return Offer("", {})
 
@@ -250,8 +250,8 @@ def test_a_tool_that_spends_says_what_happens_in_the_end() -> None:
         buy.of(Shop())
     with pytest.raises(TypeError, match="docstring"):
 
-        @tool(Effect.READS, ToolReach.PERSON)
-        async def silent(shop: Shop, errand: Errand) -> str:
+        @tool(ToolEffect.READS, ToolReach.PERSON)
+        async def silent(shop: Shop, errand: ToolContext) -> str:
             return ""
 
 
@@ -276,8 +276,8 @@ async def test_no_more_of_a_result_is_looked_at_than_a_model_is_shown() -> None:
     assert max(map(len, looked_at)) == 100
 
 
-@tool(Effect.READS, ToolReach.ROOM)
-async def read_aloud(shop: Shop, errand: Errand) -> str:
+@tool(ToolEffect.READS, ToolReach.ROOM)
+async def read_aloud(shop: Shop, errand: ToolContext) -> str:
     """Read what hangs on the wall."""
     return "no smoking"
 
@@ -300,11 +300,11 @@ async def test_in_a_room_only_tools_that_are_for_a_room_are_offered_and_run() ->
 
 
 def test_a_tool_that_changes_something_is_for_one_person() -> None:
-    for effect in (Effect.WRITES, Effect.SPENDS):
+    for effect in (ToolEffect.WRITES, ToolEffect.SPENDS):
         with pytest.raises(TypeError, match="for one person"):
 
             @tool(effect, ToolReach.ROOM)
-            async def paint(shop: Shop, errand: Errand) -> str:
+            async def paint(shop: Shop, errand: ToolContext) -> str:
                 """Paint the wall."""
                 return ""
 

@@ -4,7 +4,7 @@
 import pytest
 
 from hermes.tools.concierge import PACK
-from hermes.tools.gate.gate import FIRST, LAST, SUBSETS, Gate
+from hermes.tools.gate.gate import FIRST_CHARS, LAST_CHARS, SUBSETS, Gate
 from hermes.tools.gate.smalltalk import WORDS as SMALL_TALK
 from hermes.tools.gate.words import WORDS
 from hermes.tools.vocabulary import LANGUAGES, Lexicon
@@ -219,4 +219,4 @@ def test_no_more_of_a_long_message_is_compared_with_any_word(monkeypatch: pytest
     monkeypatch.setattr(Lexicon, "is_in", noted)
     choose("1 " * 50_000)
     assert len(compared) == 5
-    assert max(compared) <= FIRST + LAST + 1
+    assert max(compared) <= FIRST_CHARS + LAST_CHARS + 1

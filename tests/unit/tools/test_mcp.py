@@ -16,11 +16,11 @@ import pytest
 from hermes.ports.tools import ToolCall, ToolUser
 from hermes.tools.executor import Toolbox
 from hermes.tools.gate.gate import Gate
-from hermes.tools.mcp import McpServer, McpServers, Patience, open_servers
+from hermes.tools.mcp import McpServer, McpServers, McpTimeouts, open_servers
 from tests.unit.tools.people import MemoryOffers, MemoryOutcomes, MemoryTransactions, later, somebody
 
 SERVER = (sys.executable, str(Path(__file__).with_name("mcp_server.py")))
-QUICK = Patience(connect_s=20.0, retry_s=0.1, ping_s=0.3, call_s=20.0)
+QUICK = McpTimeouts(connect_s=20.0, retry_s=0.1, ping_s=0.3, call_s=20.0)
 """Looks after a connection often, and gives a busy machine time to answer."""
 NAMES = ["small_add", "small_note", "small_pay", "small_fail", "small_sleep", "small_die", "small_environment"]
 
@@ -32,7 +32,7 @@ def notes(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def boxed(*servers: McpServer, patience: Patience = QUICK) -> AsyncIterator[tuple[Toolbox, McpServers]]:
+async def boxed(*servers: McpServer, patience: McpTimeouts = QUICK) -> AsyncIterator[tuple[Toolbox, McpServers]]:
     effects = MemoryTransactions()
     async with open_servers(servers, patience=patience) as source:
         yield (

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from hermes.tools.parameters import MAX_ARGUMENTS, AtMost, BadArguments, Between, parameters_of, parse
+from hermes.tools.parameters import MAX_ARGUMENTS_CHARS, AtMost, BadArguments, Between, parameters_of, parse_arguments
 
 
 @dataclass(frozen=True)
@@ -114,14 +114,14 @@ def test_what_makes_no_sense_is_said_in_one_line(given: dict[str, Any], fault: s
     assert str(error.value) == fault
 
 
-@pytest.mark.parametrize("text", ['{"a": ', "[1]", '"a"', "[" * 10_000, " " * (MAX_ARGUMENTS + 1)])
+@pytest.mark.parametrize("text", ['{"a": ', "[1]", '"a"', "[" * 10_000, " " * (MAX_ARGUMENTS_CHARS + 1)])
 def test_arguments_that_are_no_object_are_refused(text: str) -> None:
     with pytest.raises(BadArguments):
-        parse(text)
+        parse_arguments(text)
 
 
 def test_no_arguments_are_an_empty_object() -> None:
-    assert (parse(""), parse(" {} "), parse(json.dumps({"a": 1}))) == ({}, {}, {"a": 1})
+    assert (parse_arguments(""), parse_arguments(" {} "), parse_arguments(json.dumps({"a": 1}))) == ({}, {}, {"a": 1})
 
 
 def test_a_kind_that_is_not_known_is_a_fault_of_the_program() -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hermes.cli import whole_app
+from hermes.cli import build_app
 from hermes.trajectories.engines.local import MIN_PARALLEL_CHUNKS
 from tests.unit.trajectories.shared_work import GRAPHS, chat_with, write
 
 
 def run(*words: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(whole_app(["export"]), ["export", *map(str, words)], env={"COLUMNS": "300"})
+    result = CliRunner().invoke(build_app(["export"]), ["export", *map(str, words)], env={"COLUMNS": "300"})
     return result.exit_code, result.stdout, result.stderr
 
 

@@ -9,23 +9,23 @@ from typing import Annotated, Any, Literal
 
 from hermes.ports.concierge import Booking, BookingState, Venue
 from hermes.ports.errors import NotFound
-from hermes.tools.concierge.desk import Concierge, spoken, zone
 from hermes.tools.concierge.hours import parse_hours
+from hermes.tools.concierge.services import Concierge, format_time, zone_named
 from hermes.tools.parameters import AtMost, Between
-from hermes.tools.registry import Effect, Errand, Offer, ToolProblem, ToolReach, tool
+from hermes.tools.registry import Offer, ToolContext, ToolEffect, ToolProblem, ToolReach, tool
 
-FARTHEST = timedelta(days=366)
-LEAST_TIMES = 3
+MAX_AHEAD = timedelta(days=366)
+MIN_HABIT_TIMES = 3
 """How often something must have been booked to count as a habit."""
-LATEST = 10
+MAX_HABIT_BOOKINGS = 10
 """The bookings that habits are read from."""
 Code = Annotated[str, "The booking's code.", AtMost(12)]
 
 
-@tool(Effect.SPENDS, ToolReach.PERSON)
+@tool(ToolEffect.SPENDS, ToolReach.PERSON)
 async def create_booking(
     concierge: Concierge,
-    errand: Errand,
+    errand: ToolContext,
     *,
     venue: Annotated[str, "Name or [id] from venue_search."],
     day: Annotated[date, "YYYY-MM-DD."],
@@ -35,82 +35,82 @@ async def create_booking(
     note: Annotated[str, "Wishes for the venue.", AtMost(200)] = "",
 ) -> Offer:
     """Book a table or a treatment. The first call only makes an offer, for the user to confirm."""
-    place = await one_venue(concierge, errand, venue)
-    when = datetime.combine(day, at.replace(tzinfo=None), zone(place.timezone))
+    place = await find_venue(concierge, errand, venue)
+    when = datetime.combine(day, at.replace(tzinfo=None), zone_named(place.timezone))
     now = errand.user.now
     if when <= now:
-        raise ToolProblem(f"{spoken(when)} is in the past; it is {spoken(now.astimezone(when.tzinfo))} there now")
-    if when - now > FARTHEST:
+        raise ToolProblem(f"{format_time(when)} is in the past; it is {format_time(now.astimezone(when.tzinfo))} there now")
+    if when - now > MAX_AHEAD:
         raise ToolProblem("bookings are taken for up to one year ahead")
     hours = parse_hours(place.hours)
     if hours is not None and not hours.is_open(when):
-        raise ToolProblem(f"{place.name} is closed at {spoken(when)}; its hours: {place.hours}")
-    text = f"Offer: {place.name} in {place.area}, {spoken(when)}, {people(party_size)}" + (f", name {name}" if name else "")
+        raise ToolProblem(f"{place.name} is closed at {format_time(when)}; its hours: {place.hours}")
+    text = f"Offer: {place.name} in {place.area}, {format_time(when)}, {people_phrase(party_size)}" + (f", name {name}" if name else "")
     return Offer(text, {"venue": place.id, "at": when.isoformat(), "party_size": party_size, "name": name, "note": note})
 
 
 @create_booking.confirmed
-async def _book(concierge: Concierge, errand: Errand, terms: Mapping[str, Any]) -> str:
-    place = await one_venue(concierge, errand, terms["venue"])
-    at = datetime.fromisoformat(terms["at"]).astimezone(zone(place.timezone))
+async def _book(concierge: Concierge, errand: ToolContext, terms: Mapping[str, Any]) -> str:
+    place = await find_venue(concierge, errand, terms["venue"])
+    at = datetime.fromisoformat(terms["at"]).astimezone(zone_named(place.timezone))
     if at <= errand.user.now:
         raise ToolProblem("the time of this offer has passed; offer another one")
     booking = await concierge.bookings.add(
         errand.tx, errand.user.user_id, place, at, terms["party_size"], name=terms["name"], note=terms["note"]
     )
-    await observe(concierge, errand)
+    await record_habits(concierge, errand)
     call = f" Phone of the venue: {place.phone}." if place.phone else ""
-    return f"Booking requested: {line(booking)}. The venue has not confirmed yet.{call}"
+    return f"Booking requested: {booking_line(booking)}. The venue has not confirmed yet.{call}"
 
 
-@tool(Effect.READS, ToolReach.PERSON)
-async def check_booking(concierge: Concierge, errand: Errand, *, code: Code) -> str:
+@tool(ToolEffect.READS, ToolReach.PERSON)
+async def check_booking(concierge: Concierge, errand: ToolContext, *, code: Code) -> str:
     """Say how a booking stands."""
-    return line(await known(concierge, errand, code))
+    return booking_line(await find_booking(concierge, errand, code))
 
 
-@tool(Effect.WRITES, ToolReach.PERSON)
-async def cancel_booking(concierge: Concierge, errand: Errand, *, code: Code) -> str:
+@tool(ToolEffect.WRITES, ToolReach.PERSON)
+async def cancel_booking(concierge: Concierge, errand: ToolContext, *, code: Code) -> str:
     """Cancel a booking, after the user said so."""
-    booking = await known(concierge, errand, code)
+    booking = await find_booking(concierge, errand, code)
     if booking.state is BookingState.CANCELLED:
-        return f"It was cancelled before: {line(booking)}"
+        return f"It was cancelled before: {booking_line(booking)}"
     if booking.at <= errand.user.now:
-        raise ToolProblem(f"{spoken(booking.at)} has passed, so there is nothing to cancel")
+        raise ToolProblem(f"{format_time(booking.at)} has passed, so there is nothing to cancel")
     cancelled = await concierge.bookings.settle(errand.tx, errand.user.user_id, booking.code, BookingState.CANCELLED)
-    await observe(concierge, errand)
-    return f"Cancelled: {line(cancelled)}"
+    await record_habits(concierge, errand)
+    return f"Cancelled: {booking_line(cancelled)}"
 
 
-@tool(Effect.READS, ToolReach.PERSON)
+@tool(ToolEffect.READS, ToolReach.PERSON)
 async def get_user_bookings(
-    concierge: Concierge, errand: Errand, *, which: Annotated[Literal["upcoming", "all"], "Which ones."] = "upcoming"
+    concierge: Concierge, errand: ToolContext, *, which: Annotated[Literal["upcoming", "all"], "Which ones."] = "upcoming"
 ) -> str:
     """List the user's bookings with their codes."""
     since = errand.user.now if which == "upcoming" else None
     found = await concierge.bookings.of(errand.tx, errand.user.user_id, since=since)
     bookings = [booking for booking in found if since is None or booking.state is not BookingState.CANCELLED]
-    return "\n".join(f"- {line(booking)}" for booking in bookings) or f"The user has no {'upcoming ' if since else ''}bookings."
+    return "\n".join(f"- {booking_line(booking)}" for booking in bookings) or f"The user has no {'upcoming ' if since else ''}bookings."
 
 
-@tool(Effect.WRITES, ToolReach.PERSON)
+@tool(ToolEffect.WRITES, ToolReach.PERSON)
 async def rate_booking(
     concierge: Concierge,
-    errand: Errand,
+    errand: ToolContext,
     *,
     code: Code,
     rating: Annotated[int, "1 bad to 5 great.", Between(1, 5)],
     comment: Annotated[str, "What the user said about it.", AtMost(200)] = "",
 ) -> str:
     """Keep how the user liked a visit."""
-    booking = await known(concierge, errand, code)
+    booking = await find_booking(concierge, errand, code)
     if booking.at > errand.user.now:
-        raise ToolProblem(f"this booking is for {spoken(booking.at)}, which is still to come")
+        raise ToolProblem(f"this booking is for {format_time(booking.at)}, which is still to come")
     rated = await concierge.bookings.rate(errand.tx, errand.user.user_id, booking.code, rating, comment)
     return f"Rated {rating}/5: {rated.venue.name}."
 
 
-async def one_venue(concierge: Concierge, errand: Errand, name: str) -> Venue:
+async def find_venue(concierge: Concierge, errand: ToolContext, name: str) -> Venue:
     """The place that is meant. Raises ToolProblem when it is not clear which."""
     wanted = name.strip(" []")
     found = await concierge.venues.named(errand.tx, wanted)
@@ -122,26 +122,26 @@ async def one_venue(concierge: Concierge, errand: Errand, name: str) -> Venue:
     raise ToolProblem(f"several venues fit: {', '.join(f'{venue.name} [{venue.id}]' for venue in found)}; use an [id]")
 
 
-async def known(concierge: Concierge, errand: Errand, code: str) -> Booking:
+async def find_booking(concierge: Concierge, errand: ToolContext, code: str) -> Booking:
     try:
         return await concierge.bookings.get(errand.tx, errand.user.user_id, code.strip(" []").upper())
     except NotFound:
         raise ToolProblem(f"the user has no booking {code[:12]!r}; get_user_bookings lists them") from None
 
 
-async def observe(concierge: Concierge, errand: Errand) -> None:
+async def record_habits(concierge: Concierge, errand: ToolContext) -> None:
     """Let what the user's bookings say be known, as part of what changed them."""
-    bookings = await concierge.bookings.of(errand.tx, errand.user.user_id, limit=LATEST)
-    await concierge.notebook.observe(errand.tx, errand.user, observed(bookings))
+    bookings = await concierge.bookings.of(errand.tx, errand.user.user_id, limit=MAX_HABIT_BOOKINGS)
+    await concierge.notebook.observe(errand.tx, errand.user, habits_in(bookings))
 
 
-def observed(bookings: Sequence[Booking]) -> dict[str, str]:
+def habits_in(bookings: Sequence[Booking]) -> dict[str, str]:
     """What bookings say of whoever made them: the latest one that stands, and what most of them have in common."""
     standing = [booking for booking in bookings if booking.state is not BookingState.CANCELLED]
     facts = {"last_booking": summary(last)} if (last := next(iter([*standing, *bookings]), None)) else {}
     for key, value_of in HABITS.items():
         [(value, times)] = Counter(map(value_of, standing)).most_common(1) or [("", 0)]
-        if times >= LEAST_TIMES and 2 * times > len(standing):
+        if times >= MIN_HABIT_TIMES and 2 * times > len(standing):
             facts[key] = value
     return facts
 
@@ -159,16 +159,16 @@ def summary(booking: Booking) -> str:
     """A booking as it is remembered: without its code and without the user's own words."""
     where = f"{booking.venue.name} in {booking.venue.area}"
     state = ", cancelled" if booking.state is BookingState.CANCELLED else ""
-    return f"{where}, {spoken(booking.at)}, {people(booking.party_size)}{state}"
+    return f"{where}, {format_time(booking.at)}, {people_phrase(booking.party_size)}{state}"
 
 
-def people(count: int) -> str:
+def people_phrase(count: int) -> str:
     return f"{count} people" if count > 1 else "1 person"
 
 
-def line(booking: Booking) -> str:
+def booking_line(booking: Booking) -> str:
     """A booking on one line, its code first."""
     rated = f", rated {booking.rating}/5" if booking.rating else ""
     note = f", note: {booking.note}" if booking.note else ""
     where = f"{booking.venue.name} in {booking.venue.area}"
-    return f"{booking.code}: {where}, {spoken(booking.at)}, {people(booking.party_size)}, {booking.state}{rated}{note}"
+    return f"{booking.code}: {where}, {format_time(booking.at)}, {people_phrase(booking.party_size)}, {booking.state}{rated}{note}"

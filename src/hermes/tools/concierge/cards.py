@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Annotated
 
 from hermes.ports.concierge import Card, OrderKind
-from hermes.tools.concierge.desk import Concierge
+from hermes.tools.concierge.services import Concierge
 from hermes.tools.parameters import AtMost
-from hermes.tools.registry import Effect, Errand, ToolReach, tool
+from hermes.tools.registry import ToolContext, ToolEffect, ToolReach, tool
 
 
-@tool(Effect.WRITES, ToolReach.PERSON)
+@tool(ToolEffect.WRITES, ToolReach.PERSON)
 async def generate_card(
     concierge: Concierge,
-    errand: Errand,
+    errand: ToolContext,
     *,
     title: Annotated[str, "Its headline.", AtMost(60)],
     message: Annotated[str, "What it says.", AtMost(300)],

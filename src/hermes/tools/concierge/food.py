@@ -8,12 +8,12 @@ from datetime import datetime, time, timedelta
 from typing import Annotated, Literal
 
 from hermes.ports.concierge import Food, MealItem
-from hermes.tools.concierge.desk import Concierge, zone
+from hermes.tools.concierge.services import Concierge, zone_named
 from hermes.tools.parameters import AtMost, Between
-from hermes.tools.registry import Effect, Errand, ToolProblem, ToolReach, tool
+from hermes.tools.registry import ToolContext, ToolEffect, ToolProblem, ToolReach, tool
 
 DAYS = {"today": 1, "week": 7, "month": 30}
-GUESSED = " (estimate)"
+ESTIMATE_SUFFIX = " (estimate)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class Portion:
     kcal: Annotated[float | None, "Your own estimate, for food that a table may not have.", Between(0, 20_000)] = None
 
 
-@tool(Effect.WRITES, ToolReach.PERSON)
+@tool(ToolEffect.WRITES, ToolReach.PERSON)
 async def calorie_scan(
     concierge: Concierge,
-    errand: Errand,
+    errand: ToolContext,
     *,
     items: Annotated[list[Portion], "What is on the plate; one usual serving where no amount is known."],
     log: Annotated[bool, "Whether the user ate it; false for a mere question."] = True,
@@ -42,9 +42,9 @@ async def calorie_scan(
     for item in items:
         food = await concierge.nutrition.find(errand.tx, item.food)
         if food is not None:
-            eaten.append(portion(food, item, now))
+            eaten.append(known_food(food, item, now))
         elif item.kcal is not None:
-            eaten.append(guess(item, item.kcal, now))
+            eaten.append(estimated_food(item, item.kcal, now))
         else:
             unknown.append(item.food)
     if not eaten:
@@ -56,18 +56,18 @@ async def calorie_scan(
         lines.append(f"Together: {totals(eaten)}")
     else:
         lines[0] = f"- {amount(eaten[0])}: {totals(eaten)}"
-    if any(each.food.endswith(GUESSED) for each in eaten):
+    if any(each.food.endswith(ESTIMATE_SUFFIX) for each in eaten):
         lines.append("Of an estimate only the calories are counted.")
     lines += [f"Not in the food table: {', '.join(unknown)}"] if unknown else []
     return "\n".join([*lines, "Kept in the diary." if log else "Not kept in the diary."])
 
 
-@tool(Effect.READS, ToolReach.PERSON)
+@tool(ToolEffect.READS, ToolReach.PERSON)
 async def get_nutrition_summary(
-    concierge: Concierge, errand: Errand, *, period: Annotated[Literal["today", "week", "month"], "How far back."] = "today"
+    concierge: Concierge, errand: ToolContext, *, period: Annotated[Literal["today", "week", "month"], "How far back."] = "today"
 ) -> str:
     """Sum up what the user ate according to their diary."""
-    local = errand.user.now.astimezone(zone(errand.user.timezone))
+    local = errand.user.now.astimezone(zone_named(errand.user.timezone))
     midnight = datetime.combine(local.date(), time(), local.tzinfo)
     since = midnight - timedelta(days=DAYS[period] - 1)
     eaten = await concierge.nutrition.meal_items(errand.tx, errand.user.user_id, since, midnight + timedelta(days=1))
@@ -78,7 +78,7 @@ async def get_nutrition_summary(
     return f"{len(eaten)} entries, {period}: {totals(eaten)}.{average} Last: {', '.join(each.food for each in eaten[-5:])}."
 
 
-def portion(food: Food, item: Portion, at: datetime) -> MealItem:
+def known_food(food: Food, item: Portion, at: datetime) -> MealItem:
     """What an amount of a food holds."""
     grams = item.grams or food.serving_g * (item.servings or 1.0)
     share = grams / 100
@@ -94,10 +94,10 @@ def portion(food: Food, item: Portion, at: datetime) -> MealItem:
     )
 
 
-def guess(item: Portion, kcal: float, at: datetime) -> MealItem:
+def estimated_food(item: Portion, kcal: float, at: datetime) -> MealItem:
     """What somebody says of a food that the table does not have; the diary says that it was a guess."""
     nothing = {"protein_g": 0.0, "fat_g": 0.0, "carbs_g": 0.0, "fibre_g": 0.0}
-    return MealItem(food=f"{item.food}{GUESSED}", grams=item.grams or 0.0, kcal=round(kcal, 1), at=at, **nothing)
+    return MealItem(food=f"{item.food}{ESTIMATE_SUFFIX}", grams=item.grams or 0.0, kcal=round(kcal, 1), at=at, **nothing)
 
 
 def amount(eaten: MealItem) -> str:

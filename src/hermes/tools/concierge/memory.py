@@ -5,32 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from hermes.tools.concierge.desk import Concierge
+from hermes.tools.concierge.services import Concierge
 from hermes.tools.parameters import AtMost
-from hermes.tools.registry import Effect, Errand, Recipe, Tool, ToolProblem, ToolReach, tool
+from hermes.tools.registry import Tool, ToolContext, ToolEffect, ToolProblem, ToolReach, UnboundTool, tool
 
 NOTHING_KNOWN = "Nothing is known about that."
 
 
 @dataclass(slots=True)
-class Outside(Recipe[Concierge]):
+class OwnTransactionTool(UnboundTool[Concierge]):
     """A tool that the executor runs without a transaction, because its service opens some of its own.
 
     Inside one it would hold a connection while it waits for a second; a pool whose connections are all held so stands still."""
 
     def of(self, services: Concierge) -> Tool:
-        return replace(Recipe.of(self, services), is_foreign=True)
+        return replace(UnboundTool.of(self, services), is_foreign=True)
 
 
-def outside(recipe: Recipe[Concierge]) -> Outside:
-    return Outside(recipe.name, recipe.description, recipe.effect, recipe.reach, recipe.parameters, recipe.function)
+def with_own_transactions(recipe: UnboundTool[Concierge]) -> OwnTransactionTool:
+    return OwnTransactionTool(recipe.name, recipe.description, recipe.effect, recipe.reach, recipe.parameters, recipe.function)
 
 
-@outside
-@tool(Effect.WRITES, ToolReach.PERSON)
+@with_own_transactions
+@tool(ToolEffect.WRITES, ToolReach.PERSON)
 async def save_preference(
     concierge: Concierge,
-    errand: Errand,
+    errand: ToolContext,
     *,
     key: Annotated[str, "What it is about: diet, allergies, home_area, budget_level, favorite_category, ...", AtMost(50)],
     value: Annotated[str, "The preference.", AtMost(200)],
@@ -49,11 +49,11 @@ async def save_preference(
     return f"Updated: {key} is {value}, no longer {change.before}." if is_replaced else f"Remembered: {key} is {value}."
 
 
-@outside
-@tool(Effect.WRITES, ToolReach.PERSON)
+@with_own_transactions
+@tool(ToolEffect.WRITES, ToolReach.PERSON)
 async def forget_memory(
     concierge: Concierge,
-    errand: Errand,
+    errand: ToolContext,
     *,
     what: Annotated[str, "What to forget: a key such as allergies, or the user's words for it.", AtMost(200)] = "",
     everything: Annotated[bool, "True only if the user asks to forget all that is known about them."] = False,
@@ -69,9 +69,9 @@ async def forget_memory(
     return f"Forgotten: what was said about {what}." if erased.was_said else NOTHING_KNOWN
 
 
-@outside
-@tool(Effect.READS, ToolReach.PERSON)
-async def recall_memory(concierge: Concierge, errand: Errand, *, query: Annotated[str, "What to look for."]) -> str:
+@with_own_transactions
+@tool(ToolEffect.READS, ToolReach.PERSON)
+async def recall_memory(concierge: Concierge, errand: ToolContext, *, query: Annotated[str, "What to look for."]) -> str:
     """Look up what the user told in earlier conversations."""
     found = await concierge.notebook.search(errand.user, query)
     return "\n".join(f"- {each}" for each in found[:10]) or NOTHING_KNOWN

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 from hermes.ports.concierge import Card, DrawnCard, GeoPoint, PlacedOrder, Quote, Trip
 
 EARTH_KM = 6_371.0
-ROAD = 1.35
+ROAD_FACTOR = 1.35
 """How much longer a road is than the straight line, on an island with few of them."""
 
 
@@ -43,11 +43,11 @@ class Fare:
 
 
 RIDES: Mapping[str, Fare] = {"bike": Fare(4_000, 2_500, 12_000, 28), "car": Fare(9_000, 5_500, 25_000, 24)}
-COURIERS: Mapping[str, Fare] = {"courier": Fare(8_000, 2_800, 15_000, 26)}
+DELIVERIES: Mapping[str, Fare] = {"courier": Fare(8_000, 2_800, 15_000, 26)}
 
 
 @dataclass(frozen=True, slots=True)
-class Estimated:
+class EstimatedTransport:
     """Transport that is computed and never comes."""
 
     provider: str
@@ -55,7 +55,7 @@ class Estimated:
     wait_minutes: int
 
     async def quotes(self, trip: Trip, *, items: str = "") -> Sequence[Quote]:  # noqa: ARG002  # a real courier asks what it carries
-        km = distance_km(trip.start, trip.end) * ROAD
+        km = distance_km(trip.start, trip.end) * ROAD_FACTOR
         each = (fare.quote(service, self.provider, km, wait_minutes=self.wait_minutes) for service, fare in self.fares.items())
         return sorted(each, key=lambda quote: quote.price)
 
@@ -64,7 +64,7 @@ class Estimated:
 
 
 @dataclass(frozen=True, slots=True)
-class Taxi(Estimated):
+class EstimatedRides(EstimatedTransport):
     """Rides by motorbike and by car, at fares as they are usual in Indonesia."""
 
     provider: str = "estimate"
@@ -73,11 +73,11 @@ class Taxi(Estimated):
 
 
 @dataclass(frozen=True, slots=True)
-class Courier(Estimated):
+class EstimatedDeliveries(EstimatedTransport):
     """Deliveries by motorbike."""
 
     provider: str = "estimate"
-    fares: Mapping[str, Fare] = field(default_factory=lambda: COURIERS)
+    fares: Mapping[str, Fare] = field(default_factory=lambda: DELIVERIES)
     wait_minutes: int = 20
 
 

@@ -7,23 +7,23 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from hermes.ports.concierge import GeoPoint, OrderKind, PlacedOrder, Quote, Trip
-from hermes.tools.concierge.desk import Concierge
-from hermes.tools.concierge.goods import money
 from hermes.tools.concierge.offline import distance_km
-from hermes.tools.concierge.venues import place
+from hermes.tools.concierge.products import money
+from hermes.tools.concierge.services import Concierge
+from hermes.tools.concierge.venues import locate
 from hermes.tools.parameters import AtMost
-from hermes.tools.registry import Effect, Errand, Offer, ToolProblem, ToolReach, tool
+from hermes.tools.registry import Offer, ToolContext, ToolEffect, ToolProblem, ToolReach, tool
 
-FARTHEST_KM = 150.0
+MAX_TRIP_KM = 150.0
 From = Annotated[str, "Area, venue, address or 'latitude,longitude'.", AtMost(120)]
 To = Annotated[str, "Likewise.", AtMost(120)]
 Items = Annotated[str, "What is carried.", AtMost(200)]
 
 
-@tool(Effect.SPENDS, ToolReach.PERSON)
+@tool(ToolEffect.SPENDS, ToolReach.PERSON)
 async def get_ride(
     concierge: Concierge,
-    errand: Errand,
+    errand: ToolContext,
     *,
     pickup: From,
     dropoff: To,
@@ -34,57 +34,57 @@ async def get_ride(
     quotes = [quote for quote in await concierge.rides.quotes(trip) if service is None or quote.service == service]
     if not quotes:
         raise ToolProblem("no ride of that kind is to be had; try another service")
-    options = "; ".join(said(quote) for quote in quotes)
+    options = "; ".join(quote_text(quote) for quote in quotes)
     chosen = quotes[0]
-    text = f"Ride from {pickup} to {dropoff}, {chosen.km:.1f} km by road: {options}.{hint(chosen)} The offer is for the {chosen.service}."
+    text = f"Ride from {pickup} to {dropoff}, {chosen.km:.1f} km by road: {options}.{estimate_hint(chosen)} The offer is for the {chosen.service}."
     return Offer(text, {"trip": trip_terms(trip), "quote": asdict(chosen)})
 
 
 @get_ride.confirmed
-async def _ride(concierge: Concierge, errand: Errand, terms: Mapping[str, Any]) -> str:
-    trip, quote = agreed(terms)
+async def _ride(concierge: Concierge, errand: ToolContext, terms: Mapping[str, Any]) -> str:
+    trip, quote = agreed_terms(terms)
     placed = await concierge.rides.order(trip, quote, key=errand.key)
-    return await noted(concierge, errand, OrderKind.RIDE, trip=trip, quote=quote, placed=placed)
+    return await save_order(concierge, errand, OrderKind.RIDE, trip=trip, quote=quote, placed=placed)
 
 
-@tool(Effect.READS, ToolReach.ROOM)
-async def get_delivery_quote(concierge: Concierge, errand: Errand, *, pickup: From, dropoff: To, items: Items = "") -> str:
+@tool(ToolEffect.READS, ToolReach.ROOM)
+async def get_delivery_quote(concierge: Concierge, errand: ToolContext, *, pickup: From, dropoff: To, items: Items = "") -> str:
     """Say what it costs to have something delivered. Orders nothing."""
     trip = await trip_of(concierge, errand, pickup, dropoff)
     quotes = await concierge.deliveries.quotes(trip, items=items)
     if not quotes:
         return "Nobody delivers there at the moment."
-    return f"Delivery from {pickup} to {dropoff}, {quotes[0].km:.1f} km: {'; '.join(map(said, quotes))}.{hint(quotes[0])}"
+    return f"Delivery from {pickup} to {dropoff}, {quotes[0].km:.1f} km: {'; '.join(map(quote_text, quotes))}.{estimate_hint(quotes[0])}"
 
 
-@tool(Effect.SPENDS, ToolReach.PERSON)
-async def book_delivery(concierge: Concierge, errand: Errand, *, pickup: From, dropoff: To, items: Items) -> Offer:
+@tool(ToolEffect.SPENDS, ToolReach.PERSON)
+async def book_delivery(concierge: Concierge, errand: ToolContext, *, pickup: From, dropoff: To, items: Items) -> Offer:
     """Have something fetched and delivered. The first call only makes an offer, for the user to confirm."""
     trip = await trip_of(concierge, errand, pickup, dropoff)
     quotes = await concierge.deliveries.quotes(trip, items=items)
     if not quotes:
         raise ToolProblem("nobody delivers there at the moment")
-    text = f"Offer: {items}, from {pickup} to {dropoff}, {said(quotes[0])}.{hint(quotes[0])}"
+    text = f"Offer: {items}, from {pickup} to {dropoff}, {quote_text(quotes[0])}.{estimate_hint(quotes[0])}"
     return Offer(text, {"trip": trip_terms(trip), "quote": asdict(quotes[0]), "items": items})
 
 
 @book_delivery.confirmed
-async def _deliver(concierge: Concierge, errand: Errand, terms: Mapping[str, Any]) -> str:
-    trip, quote = agreed(terms)
+async def _deliver(concierge: Concierge, errand: ToolContext, terms: Mapping[str, Any]) -> str:
+    trip, quote = agreed_terms(terms)
     placed = await concierge.deliveries.order(trip, quote, items=terms["items"], key=errand.key)
-    return await noted(concierge, errand, OrderKind.DELIVERY, trip=trip, quote=quote, placed=placed, items=terms["items"])
+    return await save_order(concierge, errand, OrderKind.DELIVERY, trip=trip, quote=quote, placed=placed, items=terms["items"])
 
 
-async def trip_of(concierge: Concierge, errand: Errand, pickup: str, dropoff: str) -> Trip:
-    start, end = await place(concierge, errand, pickup), await place(concierge, errand, dropoff)
+async def trip_of(concierge: Concierge, errand: ToolContext, pickup: str, dropoff: str) -> Trip:
+    start, end = await locate(concierge, errand, pickup), await locate(concierge, errand, dropoff)
     km = distance_km(start, end)
-    if km > FARTHEST_KM:
+    if km > MAX_TRIP_KM:
         raise ToolProblem(f"that is {km:.0f} km, farther than anybody drives; check both places with the user")
     return Trip(origin=pickup, destination=dropoff, start=start, end=end)
 
 
-async def noted(
-    concierge: Concierge, errand: Errand, kind: OrderKind, *, trip: Trip, quote: Quote, placed: PlacedOrder, items: str = ""
+async def save_order(
+    concierge: Concierge, errand: ToolContext, kind: OrderKind, *, trip: Trip, quote: Quote, placed: PlacedOrder, items: str = ""
 ) -> str:
     """Keep an order, and say honestly whether somebody will come."""
     order = await concierge.orders.add(
@@ -97,7 +97,7 @@ async def noted(
         currency=quote.currency,
         details={"from": trip.origin, "to": trip.destination, "items": items, "service": quote.service, "is_taken": placed.is_taken},
     )
-    what = f"{order.code}: {kind} from {trip.origin} to {trip.destination}, {said(quote)}"
+    what = f"{order.code}: {kind} from {trip.origin} to {trip.destination}, {quote_text(quote)}"
     if placed.is_taken:
         return f"Ordered {what}, reference {placed.reference}."
     return f"Noted as a request {what}. Nobody is on the way: no {kind} company is connected here, so tell the user to arrange it."
@@ -107,16 +107,16 @@ def trip_terms(trip: Trip) -> dict[str, Any]:
     return asdict(trip)
 
 
-def agreed(terms: Mapping[str, Any]) -> tuple[Trip, Quote]:
+def agreed_terms(terms: Mapping[str, Any]) -> tuple[Trip, Quote]:
     """The trip and its price as they were offered."""
     trip = terms["trip"]
     start, end = GeoPoint(**trip["start"]), GeoPoint(**trip["end"])
     return Trip(origin=trip["origin"], destination=trip["destination"], start=start, end=end), Quote(**terms["quote"])
 
 
-def said(quote: Quote) -> str:
+def quote_text(quote: Quote) -> str:
     return f"{quote.service} {money(quote.price, quote.currency)}, about {quote.minutes} min"
 
 
-def hint(quote: Quote) -> str:
+def estimate_hint(quote: Quote) -> str:
     return " These are estimates from the distance, not a provider's prices." if quote.is_estimate else ""

@@ -9,26 +9,26 @@ from datetime import datetime
 from typing import Annotated
 
 from hermes.ports.concierge import FoundVenue, GeoPoint, Venue, VenueQuery
-from hermes.tools.concierge.desk import Concierge, zone
 from hermes.tools.concierge.hours import parse_hours
-from hermes.tools.concierge.places import AREA_WORDS, CATEGORY_WORDS, EMPTY, TAG_WORDS
+from hermes.tools.concierge.place_words import AREA_WORDS, CATEGORY_WORDS, FILLER_WORDS, TAG_WORDS
+from hermes.tools.concierge.services import Concierge, zone_named
 from hermes.tools.parameters import Between
-from hermes.tools.registry import Effect, Errand, ToolProblem, ToolReach, tool
+from hermes.tools.registry import ToolContext, ToolEffect, ToolProblem, ToolReach, tool
 from hermes.tools.vocabulary import Lexicon, fold
 
 NEARBY_KM = 6.0
 """How far beyond an area a search goes when the area itself has little."""
-ENOUGH = 2
+MIN_FOUND = 2
 COORDINATES = re.compile(r"^\s*(-?\d{1,2}(?:\.\d+)?)\s*[,; ]\s*(-?\d{1,3}(?:\.\d+)?)\s*$")
 WORD = re.compile(r"\w{2,}")
 SIMILAR: Mapping[str, tuple[str, ...]] = {"bar": ("bar", "beach_club"), "club": ("club", "beach_club"), "beach_club": ("beach_club",)}
 """Where people who ask for one thing are glad to be shown another: most sunset bars of Bali call themselves beach clubs."""
 
 
-@tool(Effect.READS, ToolReach.ROOM)
+@tool(ToolEffect.READS, ToolReach.ROOM)
 async def venue_search(
     concierge: Concierge,
-    errand: Errand,
+    errand: ToolContext,
     *,
     query: Annotated[str, "What the user wants, in their own words and language."],
     area: Annotated[str | None, "Area or city, if the user named one."] = None,
@@ -39,23 +39,23 @@ async def venue_search(
 ) -> str:
     """Find bars, restaurants, cafes, beach clubs, spas, hotels and sights, with opening hours, prices and distance."""
     areas = await concierge.venues.areas(errand.tx)
-    wanted = understood(query, areas)
+    wanted = parse_query(query, areas)
     if area:
-        wanted = replace(wanted, area=understood(area, areas).area or fold(area))
+        wanted = replace(wanted, area=parse_query(area, areas).area or fold(area))
     if near:
-        wanted = replace(wanted, near=await place(concierge, errand, near), area=wanted.area if area else None)
+        wanted = replace(wanted, near=await locate(concierge, errand, near), area=wanted.area if area else None)
     wanted = replace(wanted, max_price_level=max_price)
-    found = await searched(concierge, errand, wanted, areas)
+    found = await search_with_nearby(concierge, errand, wanted, areas)
     if open_now:
         found = [each for each in found if is_open(each.venue, errand.user.now) is not False]
-    shown = best(found, wanted)[:limit]
+    shown = fitting_venues(found, wanted)[:limit]
     if not shown:
         known = ", ".join(sorted(name.title() for name in areas)) or "none yet"
         return f"No place fits. Areas with places: {known}. Suggest another area or fewer wishes."
-    return "\n".join(line(each, errand.user.now) for each in shown)
+    return "\n".join(venue_line(each, errand.user.now) for each in shown)
 
 
-def understood(query: str, areas: Mapping[str, GeoPoint]) -> VenueQuery:
+def parse_query(query: str, areas: Mapping[str, GeoPoint]) -> VenueQuery:
     """Read a wish in any of the languages: categories, what it should be like, the area, and what is left as plain words.
 
     "find me a sunset bar in Canggu" is the categories bar and beach club, the tag sunset, the area canggu, and no further word."""
@@ -66,31 +66,33 @@ def understood(query: str, areas: Mapping[str, GeoPoint]) -> VenueQuery:
     categories = [category for category, lexicon in CATEGORY_WORDS.items() if lexicon.is_in(rest)]
     tags = tuple(tag for tag, lexicon in TAG_WORDS.items() if lexicon.is_in(rest))
     # The words of a tag stay: "lobster" is seafood, and a place that says lobster is meant before another one.
-    for lexicon in (*CATEGORY_WORDS.values(), EMPTY):
+    for lexicon in (*CATEGORY_WORDS.values(), FILLER_WORDS):
         rest = lexicon.without(rest)
     words = tuple(dict.fromkeys(word for word in WORD.findall(rest) if not word.isdigit()))[:8]
     wider = dict.fromkeys(each for category in categories for each in SIMILAR.get(category, (category,)))
     return VenueQuery(words=words, categories=tuple(wider), tags=tags, area=area)
 
 
-async def searched(concierge: Concierge, errand: Errand, wanted: VenueQuery, areas: Mapping[str, GeoPoint]) -> Sequence[FoundVenue]:
+async def search_with_nearby(
+    concierge: Concierge, errand: ToolContext, wanted: VenueQuery, areas: Mapping[str, GeoPoint]
+) -> Sequence[FoundVenue]:
     """Search, and look around the area where the area itself has little."""
     found = await concierge.venues.search(errand.tx, wanted)
     middle = areas.get(wanted.area or "")
-    if len(found) >= ENOUGH or wanted.near is not None or middle is None:
+    if len(found) >= MIN_FOUND or wanted.near is not None or middle is None:
         return found
     around = replace(wanted, area=None, near=middle, within_km=NEARBY_KM)
     known = {each.venue.id for each in found}
     return [*found, *(each for each in await concierge.venues.search(errand.tx, around) if each.venue.id not in known)]
 
 
-def best(found: Sequence[FoundVenue], wanted: VenueQuery) -> Sequence[FoundVenue]:
+def fitting_venues(found: Sequence[FoundVenue], wanted: VenueQuery) -> Sequence[FoundVenue]:
     """Leave out what has nothing of the tags and words that were asked for, if anything has."""
     fitting = [each for each in found if each.score > 0]
     return fitting if fitting and (wanted.tags or wanted.words) else found
 
 
-async def place(concierge: Concierge, errand: Errand, text: str) -> GeoPoint:
+async def locate(concierge: Concierge, errand: ToolContext, text: str) -> GeoPoint:
     """Where a place is: coordinates, a venue, or an area. Raises ToolProblem."""
     given = COORDINATES.match(text)
     if given:
@@ -134,14 +136,14 @@ LANDMARKS: Mapping[str, GeoPoint] = {
 def is_open(venue: Venue, now: datetime) -> bool | None:
     """Whether a place is open; None where nobody knows."""
     hours = parse_hours(venue.hours)
-    return None if hours is None else hours.is_open(now.astimezone(zone(venue.timezone)))
+    return None if hours is None else hours.is_open(now.astimezone(zone_named(venue.timezone)))
 
 
-def line(found: FoundVenue, now: datetime) -> str:
+def venue_line(found: FoundVenue, now: datetime) -> str:
     """A place on one line, its id first, because that is how a booking names it."""
     venue = found.venue
     hours = parse_hours(venue.hours)
-    until = hours.open_until(now.astimezone(zone(venue.timezone))) if hours else None
+    until = hours.open_until(now.astimezone(zone_named(venue.timezone))) if hours else None
     state = "" if hours is None else f"open now until {until}" if until else f"closed now ({venue.hours})"
     parts = (
         f"{venue.name} [{venue.id}]: {venue.category.replace('_', ' ')} in {venue.area}, {venue.city}",

@@ -36,7 +36,7 @@ BOOKING_TOOLS = (
     "forget_memory",
 )
 FOOD_TOOLS = ("venue_search", "calorie_scan", "get_nutrition_summary", "save_preference", "recall_memory", "forget_memory")
-REST = (
+OTHER_TOOLS = (
     "dupe_search",
     "set_price_watcher",
     "get_delivery_quote",
@@ -49,12 +49,12 @@ SUBSETS: Mapping[str, frozenset[str]] = {
     "venue": frozenset(VENUE_TOOLS),
     "food": frozenset(FOOD_TOOLS),
     "booking": frozenset(BOOKING_TOOLS),
-    "full": frozenset({*VENUE_TOOLS, *FOOD_TOOLS, *BOOKING_TOOLS, *REST}),
+    "full": frozenset({*VENUE_TOOLS, *FOOD_TOOLS, *BOOKING_TOOLS, *OTHER_TOOLS}),
 }
 
-CODE = re.compile(r"\b[2-9A-HJKMNP-TV-Z]{6}\b")
+CODE_PATTERN = re.compile(r"\b[2-9A-HJKMNP-TV-Z]{6}\b")
 """What the code of a booking or an offer looks like."""
-FIRST, LAST = 700, 300
+FIRST_CHARS, LAST_CHARS = 700, 300
 """Characters of a long message that are read: a wish stands before or behind what is pasted, and the words are hundreds to look for."""
 
 
@@ -66,7 +66,7 @@ class Gate:
 
     def choose(self, text: str, *, language: str, warm: str | None, has_tool_history: bool) -> str:
         """The name of the set that goes with a message. See `Tools.gate` for what the arguments mean."""
-        wanted = needed(text, language=language)
+        wanted = smallest_set(text, language=language)
         if wanted == "none" and has_tool_history:
             # "Yes" after an offer is an order, and "thanks" after a search still has the search in its history.
             wanted = warm if warm not in {None, "none"} and warm in self.subsets else "full"
@@ -80,11 +80,11 @@ class Gate:
         return self.subsets.get(name, self.subsets["full"])
 
 
-def needed(text: str, *, language: str) -> str:
+def smallest_set(text: str, *, language: str) -> str:
     """The smallest set that surely has what a message needs."""
-    text = text if len(text) <= FIRST + LAST else f"{text[:FIRST]}\n{text[-LAST:]}"
+    text = text if len(text) <= FIRST_CHARS + LAST_CHARS else f"{text[:FIRST_CHARS]}\n{text[-LAST_CHARS:]}"
     folded = fold(text)
-    if OTHER.is_in(folded) or CODE.search(text):
+    if OTHER.is_in(folded) or CODE_PATTERN.search(text):
         return "full"
     has_food, has_meals, has_venue = FOOD.is_in(folded), MEALS.is_in(folded), VENUE.is_in(folded)
     if BOOKING.is_in(folded):

@@ -11,16 +11,16 @@ import re
 from hermes.tools.vocabulary import GLUED, Lexicon, read_words, words_of
 
 WORDS = read_words(__package__, "smalltalk.toml")
-LONGEST, LONGEST_WORDS, LONGEST_GLUED = 300, 16, 40
+MAX_CHARS, MAX_TOPIC_WORDS, MAX_GLUED_CHARS = 300, 16, 40
 """Characters of the longest small talk; words, and characters of a script that glues them, of a question about Hermes itself."""
-SAYS_SOMETHING = re.compile(r"[^\W_]")
+LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 LAUGH = re.compile(
     r"(?<!\w)(?:(?:ha|he|hi|ah|ja|je|xa|ха|хе){2,}h?|l+o+l+|lmao|rofl|(?:wk){2,}|k{3,}|5{3,}|mdr|x+d+)(?!\w)"
     r"|[ㅋㅎ\u110f\u1112]{2,}|哈{2,}|w{3,}|笑+|草+|ههه+"
 )
 
 PHRASES, TOPICS = Lexicon(words_of(WORDS["phrases"])), Lexicon(words_of(WORDS["topics"]))
-SMALL = {
+SMALL_WORDS = {
     language: Lexicon([*words_of({"": fillers}), *words_of({"": WORDS["phrases"][language]})])
     for language, fillers in WORDS["fillers"].items()
 }
@@ -29,9 +29,9 @@ SMALL = {
 
 def is_small_talk(folded: str, language: str) -> bool:
     """Whether a folded message is small talk and nothing else. `language` is tried first; a greeting in another one is understood, too."""
-    if not SAYS_SOMETHING.search(folded):
+    if not LETTER_OR_DIGIT.search(folded):
         return True  # an emoji, a full stop
-    if len(folded) > LONGEST:
+    if len(folded) > MAX_CHARS:
         return False
     return is_covered(folded, language) or (is_short(folded) and TOPICS.is_in(folded))
 
@@ -39,13 +39,13 @@ def is_small_talk(folded: str, language: str) -> bool:
 def is_covered(folded: str, language: str) -> bool:
     """Whether nothing is left of a message without greetings, thanks, yes, no, and the small words around them."""
     plain = LAUGH.sub(" ", folded)
-    if not SAYS_SOMETHING.search(plain):
+    if not LETTER_OR_DIGIT.search(plain):
         return True
     if not PHRASES.is_in(plain):
         return False
-    own = SMALL.get(language, SMALL["en"])
-    return not SAYS_SOMETHING.search(own.without(plain)) or not SAYS_SOMETHING.search(SMALL["en"].without(own.without(plain)))
+    own = SMALL_WORDS.get(language, SMALL_WORDS["en"])
+    return not LETTER_OR_DIGIT.search(own.without(plain)) or not LETTER_OR_DIGIT.search(SMALL_WORDS["en"].without(own.without(plain)))
 
 
 def is_short(folded: str) -> bool:
-    return len(folded) <= LONGEST_GLUED if GLUED.search(folded) else len(folded.split()) <= LONGEST_WORDS
+    return len(folded) <= MAX_GLUED_CHARS if GLUED.search(folded) else len(folded.split()) <= MAX_TOPIC_WORDS

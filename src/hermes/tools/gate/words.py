@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes.tools.concierge.places import AREA_NAMES, CATEGORIES, TAGS
+from hermes.tools.concierge.place_words import AREA_NAMES, CATEGORIES, TAGS
 from hermes.tools.vocabulary import Lexicon, fold, read_words, words_of
 
 WORDS = read_words(__package__, "words.toml")

@@ -12,7 +12,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from hermes.cli import whole_app
+from hermes.cli import build_app
 
 PATIENCE_S = 30
 
@@ -66,6 +66,6 @@ def test_for_people_it_is_a_list_with_the_page_first() -> None:
 def test_a_port_that_is_taken_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        result = CliRunner().invoke(whole_app(["platforms"]), ["platforms", "fake", "--port", str(port)])
+        result = CliRunner().invoke(build_app(["platforms"]), ["platforms", "fake", "--port", str(port)])
     assert result.exit_code == 2
     assert result.stderr == f"hermes: cannot listen on 127.0.0.1:{port}: Address already in use; choose another port with --port\n"

@@ -1,0 +1,205 @@
+"""What stands behind each port: PostgreSQL, Redis, a model for vectors, the fetcher of pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+
+from hermes.app.gateway import SystemClock
+from hermes.backends import HttpClient
+from hermes.backends.http_client import TransportError
+from hermes.backends.image_fetch import PublicImageFetcher
+from hermes.config import DeliverySettings, Settings
+from hermes.delivery.breaker import BreakerLimits
+from hermes.ops.alerts import LogAlerts
+from hermes.ports.agents import Agents
+from hermes.ports.alerts import Alerts
+from hermes.ports.answer_signals import AnswerSignals
+from hermes.ports.api_keys import ApiKeys, IdempotencyKeys
+from hermes.ports.breakers import Breakers
+from hermes.ports.budgets import Budgets, GlobalSpend
+from hermes.ports.cache import AnswerCache
+from hermes.ports.channel_accounts import ChannelAccounts
+from hermes.ports.chores import Chores
+from hermes.ports.client_chats import ClientChats
+from hermes.ports.concierge import Bookings, Nutrition, Orders, PriceWatchers, Products, Reminders, Venues
+from hermes.ports.credits import Credits
+from hermes.ports.embeddings import Embeddings
+from hermes.ports.graphs import Graphs
+from hermes.ports.histories import Histories
+from hermes.ports.images import MediaFetcher
+from hermes.ports.inbox import Inbox
+from hermes.ports.interactions import Interactions
+from hermes.ports.journal import Journal
+from hermes.ports.memories import Dreams, Memories
+from hermes.ports.model_calls import ModelCalls
+from hermes.ports.models import Models
+from hermes.ports.outbox import Outbox
+from hermes.ports.sessions import Sessions
+from hermes.ports.souls import PastMessages, SoulCache
+from hermes.ports.tools import EffectRecords, Offers
+from hermes.ports.users import Users
+from hermes.stores.embeddings import ApiEmbeddings, local_embeddings
+from hermes.stores.postgres.agents import PostgresAgents
+from hermes.stores.postgres.api_keys import PostgresApiKeys, PostgresIdempotencyKeys
+from hermes.stores.postgres.channel_accounts import PostgresChannelAccounts
+from hermes.stores.postgres.chores import PostgresChores
+from hermes.stores.postgres.client_chats import PostgresClientChats
+from hermes.stores.postgres.concierge_catalogue import PostgresProducts, PostgresVenues
+from hermes.stores.postgres.concierge_records import (
+    PostgresBookings,
+    PostgresNutrition,
+    PostgresOrders,
+    PostgresPriceWatchers,
+    PostgresReminders,
+)
+from hermes.stores.postgres.credits import PostgresCredits
+from hermes.stores.postgres.database import Database
+from hermes.stores.postgres.graphs import PostgresGraphs
+from hermes.stores.postgres.inbox import PostgresInbox
+from hermes.stores.postgres.journal import PostgresJournal
+from hermes.stores.postgres.keyring import Keyring
+from hermes.stores.postgres.memories import PostgresDreams, PostgresMemories, PostgresPastMessages
+from hermes.stores.postgres.model_calls import PostgresKillSwitchRecords, PostgresModelCalls
+from hermes.stores.postgres.outbox import PostgresInteractions, PostgresOutbox
+from hermes.stores.postgres.sessions import PostgresSessions
+from hermes.stores.postgres.tool_effects import PostgresEffectRecords, PostgresOffers
+from hermes.stores.postgres.users import PostgresUsers
+from hermes.stores.redis.answer_signals import RedisAnswerSignals
+from hermes.stores.redis.breakers import RedisBreakers
+from hermes.stores.redis.budgets import RedisBudgets
+from hermes.stores.redis.cache import RedisAnswerCache
+from hermes.stores.redis.global_spend import RedisGlobalSpend
+from hermes.stores.redis.histories import RedisHistories
+from hermes.stores.redis.script_batch import ScriptBatch
+from hermes.stores.redis.soul_cache import RedisSoulCache
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """What stands behind each port. A test, or an operator with stores of their own, replaces what they like."""
+
+    people: Users
+    credits: Credits
+    inbox: Inbox
+    sessions: Sessions
+    graphs: Graphs
+    histories: Histories
+    journal: Journal
+    outbox: Outbox
+    interactions: Interactions
+    api_keys: ApiKeys
+    promises: IdempotencyKeys
+    replies: AnswerSignals
+    alerts: Alerts
+    chats: ClientChats
+    agents: Agents
+    calls: ModelCalls
+    budgets: Budgets
+    spend: GlobalSpend
+    cache: AnswerCache
+    venues: Venues
+    products: Products
+    nutrition: Nutrition
+    bookings: Bookings
+    reminders: Reminders
+    watchers: PriceWatchers
+    orders: Orders
+    outcomes: EffectRecords
+    offers: Offers
+    memories: Memories
+    dreams: Dreams
+    past_messages: PastMessages
+    bases: SoulCache
+    embeddings: Embeddings
+    rota: Chores
+    breakers: Breakers
+    channel_accounts: ChannelAccounts
+    web: MediaFetcher
+    models: Models | None = None
+    """Who answers in turns; None: the gateway, with the models of the settings."""
+
+
+def adapters_from(
+    settings: Settings,
+    database: Database,
+    keyring: Keyring,
+    client: Redis,
+    *,
+    http: HttpClient,
+    web: PublicImageFetcher,
+    replies: RedisAnswerSignals,
+    alerts: LogAlerts,
+    budgets: RedisBudgets,
+    batch: ScriptBatch,
+) -> Adapters:
+    graphs, calls = PostgresGraphs(keyring), PostgresModelCalls()
+    history, delivery = settings.history, settings.delivery
+    return Adapters(
+        people=PostgresUsers(keyring),
+        credits=PostgresCredits(),
+        inbox=PostgresInbox(keyring, cap=settings.inbox.cap),
+        sessions=PostgresSessions(keyring, idle_s=history.idle_s),
+        graphs=graphs,
+        histories=RedisHistories(client, database, graphs, keyring, ttl_s=history.hot_ttl_s, keep_messages=history.hot_messages),
+        journal=PostgresJournal(keyring),
+        outbox=PostgresOutbox(keyring, cut_off_s=delivery.cut_off_s, cap=delivery.max_queued, keep_dead_s=delivery.dead_letter_ttl_s),
+        interactions=PostgresInteractions(),
+        api_keys=PostgresApiKeys(),
+        promises=PostgresIdempotencyKeys(ttl_s=settings.api.idempotency_ttl_s),
+        replies=replies,
+        alerts=alerts,
+        chats=PostgresClientChats(database, keyring),
+        agents=PostgresAgents(),
+        calls=calls,
+        budgets=budgets,
+        spend=RedisGlobalSpend(
+            client, database, calls, latches=PostgresKillSwitchRecords(), alerts=alerts, clock=SystemClock(), batch=batch
+        ),
+        cache=RedisAnswerCache(client, database, keyring, ttl_s=settings.llm.cache_ttl_s),
+        venues=PostgresVenues(),
+        products=PostgresProducts(),
+        nutrition=PostgresNutrition(keyring),
+        bookings=PostgresBookings(keyring),
+        reminders=PostgresReminders(keyring),
+        watchers=PostgresPriceWatchers(),
+        orders=PostgresOrders(keyring),
+        outcomes=PostgresEffectRecords(keyring),
+        offers=PostgresOffers(keyring),
+        memories=PostgresMemories(keyring),
+        dreams=PostgresDreams(keyring),
+        past_messages=PostgresPastMessages(keyring, idle_s=history.idle_s),
+        bases=RedisSoulCache(client, database, keyring),
+        embeddings=embeddings_from(settings, http),
+        rota=PostgresChores(),
+        breakers=RedisBreakers(client, SystemClock(), breaker_limits(delivery)),
+        channel_accounts=PostgresChannelAccounts(keyring),
+        web=web,
+    )
+
+
+def breaker_limits(delivery: DeliverySettings) -> BreakerLimits:
+    return BreakerLimits(
+        failures=delivery.breaker_failures,
+        within_s=delivery.breaker_within_s,
+        open_s=delivery.breaker_open_s,
+        probe_s=3 * delivery.timeout_s,
+        stop_s=delivery.stop_s,
+    )
+
+
+def embeddings_from(settings: Settings, http: HttpClient) -> Embeddings:
+    """The API of the settings, or the model on this machine."""
+    memory = settings.memory
+    if memory.embeddings_url is None:
+        return local_embeddings()
+    key = memory.embeddings_key.reveal() if memory.embeddings_key else ""
+    return ApiEmbeddings(
+        http,
+        loses_with=TransportError,
+        address=memory.embeddings_url,
+        name=memory.embeddings_model,
+        dimension=memory.embeddings_dimension,
+        key=key,
+    )

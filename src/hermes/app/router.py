@@ -1,0 +1,230 @@
+"""Put together what answers a message: the soul and its memory, the tools, and around them the ten steps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from hermes.app.adapters import Adapters
+from hermes.app.gateway import SystemClock
+from hermes.config import McpSettings, Settings
+from hermes.delivery.typing_indicator import TypingIndicator
+from hermes.gateway.fleet import Fleet
+from hermes.ops.metrics import Metrics
+from hermes.ports.agents import DEFAULT_AGENT, Agent
+from hermes.ports.embeddings import EmbeddingsUnavailable
+from hermes.ports.images import MediaFetcher
+from hermes.ports.inbox import Claim
+from hermes.ports.job_queue import JobQueue
+from hermes.ports.models import Models
+from hermes.ports.transactions import Transaction, Transactions
+from hermes.router.compaction_policy import CompactionPolicy
+from hermes.router.outbox_delivery import OutboxDelivery
+from hermes.router.services import Links, Services
+from hermes.router.steps.run_tools import MAX_TOOL_CALLS
+from hermes.soul import language, sanitize
+from hermes.soul.erasure import ConversationEraser
+from hermes.soul.extract import MemoryWriter
+from hermes.soul.forgetting import MemoryEraser
+from hermes.soul.language import UserLanguages
+from hermes.soul.loader import SoulLoader
+from hermes.soul.memory_model import NO_ANSWER_ERRORS
+from hermes.soul.notebook import MemoryNotebook
+from hermes.soul.recall import Recall
+from hermes.soul.sanitize import sanitize_memory_value, scan
+from hermes.soul.trivial import is_trivial
+from hermes.tools.concierge import Concierge, concierge_tools
+from hermes.tools.executor import Toolbox, ToolSource, no_more_tools
+from hermes.tools.gate.gate import Gate
+from hermes.tools.images import MessageImages
+
+MCP_MODULE = "hermes.tools.mcp"
+"""A plugin: its SDK takes most of a second to load, and few have a server."""
+
+
+EXTRA_WAIT_S = 30.0
+"""More than the gateway's own deadlines add up to."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserMemory:
+    """What Hermes knows of its users, and what learns it."""
+
+    souls: SoulLoader
+    recall: Recall
+    writer: MemoryWriter
+    notebook: MemoryNotebook
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerServices:
+    """What a message is answered with, beside a model."""
+
+    user_memory: UserMemory
+    tools: Toolbox
+    images: MessageImages
+
+
+@asynccontextmanager
+async def open_answer_services(
+    settings: Settings, parts: Adapters, transactions: Transactions, metrics: Metrics, web: MediaFetcher
+) -> AsyncIterator[AnswerServices]:
+    """Open soul and tools for as long as the block lasts."""
+    mind = user_memory_from(parts, transactions, metrics)
+    async with open_mcp_tools(settings) as further:
+        pictures = MessageImages(web=web, scan=scan, max_bytes=settings.images.max_bytes, max_side=settings.images.max_side)
+        yield AnswerServices(mind, toolbox_from(settings, parts, transactions, mind, further), pictures)
+
+
+def user_memory_from(parts: Adapters, transactions: Transactions, metrics: Metrics) -> UserMemory:
+    recall = Recall(
+        transactions,
+        parts.memories,
+        parts.embeddings,
+        is_trivial=is_trivial,
+        count_skipped=metrics.recall_skipped.inc,
+    )
+    souls = SoulLoader(
+        transactions=transactions,
+        memories=parts.memories,
+        dreams=parts.dreams,
+        past=parts.past_messages,
+        bases=parts.bases,
+        recall=recall,
+        alerts=parts.alerts,
+        sanitize=sanitize_memory_value,
+    )
+    words = ConversationEraser(parts.sessions, parts.graphs, parts.histories)
+    forgetting = MemoryEraser(
+        transactions=transactions,
+        memories=parts.memories,
+        dreams=parts.dreams,
+        embeddings=parts.embeddings,
+        souls=souls,
+        past=parts.past_messages,
+        words=words,
+    )
+    writer = MemoryWriter(
+        transactions=transactions,
+        memories=parts.memories,
+        embeddings=parts.embeddings,
+        souls=souls,
+        sanitize=sanitize_memory_value,
+        is_trivial=is_trivial,
+        fails_with=NO_ANSWER_ERRORS,
+        forgetting=forgetting,
+    )
+    return UserMemory(souls, recall, writer, MemoryNotebook(writer, recall, forgetting))
+
+
+def toolbox_from(settings: Settings, parts: Adapters, transactions: Transactions, mind: UserMemory, further: ToolSource) -> Toolbox:
+    concierge = Concierge(
+        venues=parts.venues,
+        bookings=parts.bookings,
+        reminders=parts.reminders,
+        products=parts.products,
+        watchers=parts.watchers,
+        nutrition=parts.nutrition,
+        orders=parts.orders,
+        notebook=mind.notebook,
+    )
+    return Toolbox(
+        own=concierge_tools(concierge),
+        gate_=Gate(),
+        transactions=transactions,
+        outcomes=parts.outcomes,
+        offers=parts.offers,
+        scan=scan,
+        further=further,
+        timeout_s=settings.tools.timeout_s,
+    )
+
+
+@asynccontextmanager
+async def open_mcp_tools(settings: Settings) -> AsyncIterator[ToolSource]:
+    """The tools of the MCP servers, for as long as the block lasts."""
+    if not settings.mcp:
+        yield no_more_tools
+        return
+    mcp = import_module(MCP_MODULE)
+    servers = [mcp.McpServer(name=name, **mcp_server_options(server)) for name, server in settings.mcp.items()]
+    async with mcp.open_servers(servers, patience=mcp.Patience(call_s=settings.tools.timeout_s)) as opened:
+        yield opened.tools
+
+
+def mcp_server_options(server: McpSettings) -> dict[str, Any]:
+    return {
+        "command": tuple(server.command or ()),
+        "url": server.url,
+        "env": {name: os.environ[name] for name in server.environment if name in os.environ},
+        "headers": {"Authorization": f"Bearer {server.api_key.reveal()}"} if server.api_key else {},
+        "confirm": server.confirm,
+        "shared": server.shared,
+    }
+
+
+def services_from(
+    settings: Settings,
+    parts: Adapters,
+    *,
+    transactions: Transactions,
+    work: JobQueue,
+    courier: OutboxDelivery,
+    fleet: Fleet,
+    models: Models,
+    answering: AnswerServices,
+    typing: TypingIndicator,
+    metrics: Metrics,
+    compaction: CompactionPolicy | None = None,
+) -> Services:
+    """Everything around the ten steps."""
+
+    async def learn(tx: Transaction, claim: Claim) -> None:
+        text = claim.envelope.event.text
+        if not claim.envelope.is_shared and text.strip() and not is_trivial(text):
+            await work.defer_memory(tx, claim.turn_id, claim.user_id)
+
+    llm, links = settings.llm, settings.links
+    model_s = llm.deadline_s + llm.slot_wait_s + EXTRA_WAIT_S
+    return Services(
+        transactions=transactions,
+        people=parts.people,
+        credits=parts.credits,
+        inbox=parts.inbox,
+        sessions=parts.sessions,
+        histories=parts.histories,
+        graphs=parts.graphs,
+        journal=parts.journal,
+        interactions=parts.interactions,
+        outbox_delivery=courier,
+        souls=answering.user_memory.souls,
+        images=answering.images,
+        tools=answering.tools,
+        models=models,
+        alerts=parts.alerts,
+        clock=SystemClock(),
+        agent_on=lambda account: fleet.agents.get(fleet.agent_on(account), Agent(name=DEFAULT_AGENT)),
+        languages=UserLanguages(),
+        meter=metrics,
+        learn=learn,
+        model_s=model_s,
+        tools_s=model_s + MAX_TOOL_CALLS * settings.tools.timeout_s,
+        typing=typing.shown,
+        compaction=compaction,
+        per_minute=settings.inbox.per_minute,
+        charges_copies=settings.credits.charge_cached,
+        links=Links(links.signup, links.activation, links.upgrade, settings.credits.referral_reward or None),
+    )
+
+
+async def preload(parts: Adapters) -> None:
+    """Load what the first message would wait for: vocabularies, and the model for vectors."""
+    await asyncio.to_thread(language.load_language_model)
+    await asyncio.to_thread(sanitize.load_word_lists)
+    with suppress(EmbeddingsUnavailable):
+        await parts.embeddings.embed(["hello"])

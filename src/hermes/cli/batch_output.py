@@ -1,0 +1,183 @@
+"""What `hermes batch` says: what it would do, what became of the prompts, what a run came to."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hermes.app.models import models_of, prices_from
+from hermes.cli.batch_run import INTERRUPTED, BatchOrder, BatchStop
+from hermes.cli.errors import complain
+from hermes.graph import MessageGraph
+from hermes.ports.backends import Usage
+from hermes.trajectories.batch.item_changes import ItemChanges, list_some
+from hermes.trajectories.batch.run_files import RUN
+from hermes.trajectories.batch.run_folder import RunFolder
+from hermes.trajectories.batch.statistics import statistics_of
+
+CHARACTERS_PER_TOKEN = 4
+MAX_SHOWN_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSummary:
+    """A run summed up."""
+
+    told: dict[str, Any]
+    item_lines: Iterable[str]
+
+
+def summarise_run(folder: RunFolder, order: BatchOrder, stopped: BatchStop, pass_mark: float) -> BatchSummary:
+    """Sum the whole run up."""
+    entries = (placed.entry for placed in folder.placed())
+    sums = statistics_of(entries, folder.entries_aside(), pass_mark=pass_mark)
+    told = {
+        "run": folder.path.name,
+        "id": folder.run_id,
+        "model": order.recipe.model,
+        "planned": sums.rollouts + stopped.left,
+        **sums.to_dict(),
+        "left": stopped.left,
+        "stopped": stopped.reason,
+        "updated_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "recipe": order.recipe.to_dict(),
+    }
+    return BatchSummary(told, sums.item_lines())
+
+
+def count_phrase(count: int, thing: str) -> str:
+    """So many things, in words: `1 row`, `2,000 rows`."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def say_changes(changes: ItemChanges, *, are_kept: bool) -> None:
+    """Say what became of the prompts since the run was last worked on."""
+    if changes.new:
+        complain(f"{count_phrase(len(changes.new), 'new row')} since the last time, to be run too ({list_some(changes.new)})")
+    if changes.changed:
+        what = "kept as made, and nothing is added" if are_kept else "to be run again"
+        complain(f"{count_phrase(len(changes.changed), 'changed row')}, {what} ({list_some(changes.changed)})")
+    if changes.removed:
+        what = "its rollouts stay" if are_kept else "its rollouts are set aside"
+        complain(f"{count_phrase(len(changes.removed), 'row')} not in the file any more, {what} ({list_some(changes.removed)})")
+
+
+def say_end(path: Path, told: Mapping[str, Any], *, is_quiet: bool, export: Path) -> None:
+    """Say what a run came to, and how to go on."""
+    if not is_quiet:
+        Console().print(_table(path, told))
+    failed = told["failed"]
+    if failed:
+        complain(
+            f"{count_phrase(failed, 'rollout')} failed: kept, and why is in rollouts.jsonl. Make them once more: --resume --retry-failed"
+        )
+    if told["rewards"]["verify_errors"]:
+        count = count_phrase(told["rewards"]["verify_errors"], "rollout")
+        complain(f"{count} without a reward, because the verifier failed: see verify_error in rollouts.jsonl")
+    reason, left = told["stopped"], told["left"]
+    if reason:
+        why = "the run was stopped" if reason == INTERRUPTED else f"the run stopped: {reason}"
+        complain(f"{why}; {told['rollouts']:,} rollouts are done, {left:,} are left. Go on: {_resume_command()}")
+    elif left:
+        complain(
+            f"{count_phrase(left, 'rollout')} {'was' if left == 1 else 'were'} not made, for no reason that is known. Go on: {_resume_command()}"
+        )
+    elif not is_quiet:
+        typer.secho(f"Export it: hermes export {shlex.quote(str(export))} --out rows", fg="bright_black")
+
+
+def _resume_command() -> str:
+    """The command that was typed, as one that goes on."""
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    return " ".join(shlex.quote(word) for word in ("hermes", *words, "--resume"))
+
+
+def _table(path: Path, told: Mapping[str, Any]) -> Table:
+    table = Table(title=str(path), title_justify="left", show_header=False, box=None, padding=(0, 2))
+    tokens, cost, turns = told["tokens"], told["cost_usd"], told["turns"]
+    rows = [
+        ("rollouts", f"{told['rollouts']:,} of {told['planned']:,}, for {told['items']:,} prompts"),
+        *((f"  {name}", f"{count:,}") for name, count in told["outcomes"].items()),
+        ("turns", f"{turns.get('mean', 0):g} on average, {turns.get('max', 0):g} at most"),
+        ("tokens", f"{tokens['total']:,}  ({tokens['prompt']:,} in prompts, {tokens['completion']:,} sampled)"),
+        ("cost", f"${cost['total']:,.4f}"),
+        *((f"tool {name}", f"{line['calls']:,} calls, {line['success_rate']:.0%} done") for name, line in told["tools"].items()),
+    ]
+    rewards = told["rewards"]
+    if rewards["scored"]:
+        at = ", ".join(f"pass@{k} {share:.1%}" for k, share in rewards["pass_at"].items())
+        rows.append(("reward", f"{rewards['mean']:g} on average over {rewards['scored']:,}; {at}"))
+    if told["aside"]["rollouts"]:
+        rows.append(("set aside", f"{told['aside']['rollouts']:,} rollouts, {told['aside']['tokens']:,} tokens"))
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def show_plan(order: BatchOrder, path: Path, index: Mapping[str, str], *, is_json: bool) -> None:
+    """Say what would be done."""
+    recipe, folder = order.recipe, RunFolder.peek(path)
+    jobs = list(order.jobs(folder, frozenset()))
+    drawn = Counter(" + ".join(recipe.toolsets.draw(recipe.seed, item.id)) or "no tools" for item in islice(order.items, order.limit))
+    characters = sum(len(json.dumps(list(map(dict, recipe.messages(job.item))))) + len(recipe.ephemeral or "") for job in jobs)
+    prompt = characters // CHARACTERS_PER_TOKEN
+    told: dict[str, Any] = {
+        "run": str(path),
+        "exists": (path / RUN).exists(),
+        "model": recipe.model,
+        "items": min(len(index), order.limit or len(index)),
+        "rollouts": {"done": len(folder.done), "to_do": len(jobs)},
+        "toolsets": dict(drawn.most_common()),
+        "estimate": {"prompt_tokens": prompt, **_cost_range(order, prompt, len(jobs))},
+        "first_request": _first_request(order, jobs),
+    }
+    if is_json:
+        typer.echo(json.dumps(told))
+        return
+    table = Table(title=f"{path} (dry run: nothing is asked, nothing is written)", title_justify="left", show_header=False, box=None)
+    estimate = told["estimate"]
+    for name, value in (
+        ("model", recipe.model),
+        ("prompts", f"{told['items']:,}"),
+        ("rollouts", f"{len(jobs):,} to do, {len(folder.done):,} done"),
+        *((f"  with {tools}", f"{count:,} prompts") for tools, count in told["toolsets"].items()),
+        ("first turns", f"about {prompt:,} tokens of prompts; tools and further turns come on top"),
+        ("  cost", f"${estimate['least_usd']:,.4f}, and up to ${estimate['most_usd']:,.4f} with answers of the greatest length"),
+    ):
+        table.add_row(name, value)
+    console = Console()
+    console.print(table)
+    for message in told["first_request"]:
+        text = message.get("content")
+        shown = text if isinstance(text, str) else json.dumps(text)
+        console.print(f"[bold]{message['role']}[/]  ", end="")
+        console.print(shown[:MAX_SHOWN_CHARS] + ("…" if len(shown) > MAX_SHOWN_CHARS else ""), markup=False, highlight=False)
+    if told["exists"]:
+        complain("the run exists; go on with it: --resume")
+
+
+def _first_request(order: BatchOrder, jobs: list[Any]) -> list[Any]:
+    if not jobs:
+        return []
+    return MessageGraph(order.recipe.messages(jobs[0].item)).context(ephemeral=order.recipe.ephemeral)
+
+
+def _cost_range(order: BatchOrder, prompt: int, rollouts: int) -> dict[str, float]:
+    """What the first turns cost at least and at most, at today's prices."""
+    model = models_of(order.settings)[order.recipe.model]
+    rate = prices_from(order.settings).rate(model.id, datetime.now(UTC).date(), 0)
+    most = min(order.recipe.max_tokens or model.max_tokens, model.max_tokens) * rollouts
+    least, greatest = (rate.cost(Usage(tokens_in=prompt, tokens_out=out)) / 1e6 for out in (0, most))
+    return {"least_usd": least, "most_usd": greatest}

@@ -1,0 +1,97 @@
+"""Sessions out of the store, for `hermes export`. Loaded only when somebody asks for them: it needs the extra `serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+import typer
+
+from hermes.app.home import StartRefused
+from hermes.app.session_source import SessionSource, open_session_source
+from hermes.cli.errors import complain, fail
+from hermes.cli.runtime import CANNOT_RUN, new_event_loop, settings_from, start_log
+from hermes.ports.errors import NotFound, PortError, UserErased
+from hermes.ports.sessions import SessionQuery
+from hermes.trajectories.errors import SourceError
+from hermes.trajectories.source import ExportSession
+
+AGO_PATTERN = re.compile(r"(\d+)\s*([mhdw])")
+UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class StoredSessions:
+    """The sessions that were found, read one at a time and as often as one likes; each reading shows them as they are then.
+
+    The event loop runs only while one is read: what is done with sessions (rows, files) waits for nobody."""
+
+    def __init__(self, runner: asyncio.Runner, stored: SessionSource, found: Sequence[UUID]) -> None:
+        self._runner, self._stored, self._found = runner, stored, found
+        self.forgotten = 0
+        """How many sessions the last reading left out, because the people were deleted for whom they are sealed."""
+
+    @property
+    def size(self) -> int:
+        return len(self._found) - self.forgotten
+
+    def __iter__(self) -> Iterator[ExportSession | SourceError]:
+        self.forgotten = 0
+        for session_id in self._found:
+            try:
+                session = self._runner.run(self._stored.read(session_id))
+            except (UserErased, NotFound):
+                self.forgotten += 1
+                continue
+            yield session
+
+
+@contextmanager
+def stored_sessions(names: Sequence[str], since: str | None, account: str | None, config: Path | None) -> Iterator[StoredSessions]:
+    """Find sessions in the store that the settings name, and hold it open as long as the block lasts.
+
+    Bad arguments (a time, a name, a setting) are one line and exit code 2, before the block begins; a store that fails is code 1."""
+    wanted = SessionQuery(
+        names=tuple(map(_check_text, names)),
+        since=None if since is None else parse_moment(since),
+        account=None if account is None else _check_text(account),
+    )
+    settings = settings_from(config)
+    start_log(settings)  # on standard error; standard output is the summary's
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            stack = AsyncExitStack()
+            stored = runner.run(stack.enter_async_context(open_session_source(settings)))
+            try:
+                yield StoredSessions(runner, stored, runner.run(stored.find(wanted)))
+            finally:
+                runner.run(stack.aclose())
+    except (NotFound, StartRefused) as error:
+        fail(str(error))
+    except PortError as error:
+        complain(str(error))
+        raise typer.Exit(CANNOT_RUN) from None
+
+
+def _check_text(name: str) -> str:
+    """Return a name as it is; bytes that are no text name nothing."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        fail(f"there is no conversation, session or account {name!r}")
+    return name
+
+
+def parse_moment(text: str) -> datetime:
+    """Read a moment, `2026-11-15T12:00` (UTC unless it says otherwise), or a stretch of time that ends now, `24h`."""
+    try:
+        if ago := AGO_PATTERN.fullmatch(text.strip()):
+            return datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
+        moment = datetime.fromisoformat(text.strip())
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        fail(f"--since {text!r} is no time; expected 2026-11-15, 2026-11-15T12:00 (UTC unless it says otherwise), or 90m, 24h, 7d, 2w")

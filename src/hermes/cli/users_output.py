@@ -1,0 +1,103 @@
+"""How `hermes users` shows people: as tables for those who read, as JSON for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hermes.ports.credits import Balance
+from hermes.ports.memories import Dream, DreamKind, DreamReview, Fact, FactOrigin
+from hermes.ports.users import User, UserChannel
+from hermes.soul.my_data import MyData, MyMemory, to_json_value
+from hermes.terminal import one_line
+
+ORIGIN_WORDS = {FactOrigin.SAID: "said", FactOrigin.RULE: "said", FactOrigin.TOOL: "by a tool", FactOrigin.SYSTEM: "by Hermes"}
+TOOL_RECORDS = ("bookings", "reminders", "price_watchers", "meals", "orders")
+
+
+def print_user(data: MyData, known: Mapping[str, int]) -> None:
+    """Everything about one user, a line each; of what is known, how much."""
+    user, kept = data.user, data.kept
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in (
+        ("id", str(user.id)),
+        ("state", user.state),
+        ("tier", user.tier),
+        ("language", user.language or "what they write in"),
+        ("credits", f"{data.balance.available} available, {data.balance.reserved} reserved"),
+        ("channels", "\n".join(one_line(str(each)) for each in data.channels) or "none; link one: hermes users link"),
+        ("referral code", user.referral_code),
+        ("referred by", str(user.referred_by or "nobody")),
+        ("trains", "yes" if user.trains else "no"),
+        ("since", f"{user.created_at:%Y-%m-%d %H:%M}" if user.created_at else ""),
+        (
+            "known",
+            f"{count_phrase(known['facts'], 'fact')}, {known['superseded']} before, {count_phrase(known['dreams'], 'line')} of dreams",
+        ),
+        ("kept", f"{count_phrase(kept.messages, 'message')} in {count_phrase(kept.conversations, 'conversation')}"),
+        ("", ", ".join(count_phrase(getattr(kept, name), name.replace("_", " ").removesuffix("s")) for name in TOOL_RECORDS)),
+    ):
+        table.add_row(name, escape(value))
+    Console().print(table)
+
+
+def print_users(found: Sequence[User], channels: Mapping[UUID, Sequence[UserChannel]]) -> None:
+    """A line for each user, with where they write from."""
+    table = Table("id", "state", "tier", "language", "code", "since", "writes from", box=None, pad_edge=False)
+    for user in found:
+        since = f"{user.created_at:%Y-%m-%d %H:%M}" if user.created_at else ""
+        where = "\n".join(one_line(str(each)) for each in channels.get(user.id, ()))
+        table.add_row(str(user.id), user.state, escape(user.tier), user.language or "", user.referral_code, since, escape(where))
+    Console().print(table)
+
+
+def print_memory(memory: MyMemory) -> None:
+    """A line for each fact and each line of a dream."""
+    table = Table("since", "key", "what", "how", "confidence", "state", "turn", "id", box=None, pad_edge=False)
+    for fact in memory.facts:
+        source = str(fact.source_turn) if fact.source_turn else ""
+        known = (
+            fact.key or "",
+            one_line(fact.text),
+            ORIGIN_WORDS[fact.origin],
+            f"{fact.confidence:.0%}",
+            _state(fact),
+            source,
+            str(fact.id),
+        )
+        table.add_row(f"{fact.valid_from:%Y-%m-%d %H:%M}", *map(escape, known))
+    for dream in memory.dreams:
+        known = (dream.key or "", one_line(dream.text), f"{dream.depth} dream", "", _review(dream), "", str(dream.id))
+        table.add_row(f"{dream.period or ''}", *map(escape, known))
+    Console().print(table)
+
+
+def about_user(user: User, balance: Balance | None = None) -> dict[str, Any]:
+    """A user as JSON can hold them, with their credits where those were read."""
+    about = {"id": user.id, "state": user.state, "tier": user.tier, "language": user.language, "referral_code": user.referral_code}
+    known = {**about, "referred_by": user.referred_by, "created_at": user.created_at}
+    if balance is not None:
+        known["credits"] = {"available": balance.available, "reserved": balance.reserved}
+    shown: dict[str, Any] = to_json_value(known)
+    return shown
+
+
+def count_phrase(number: int, name: str) -> str:
+    """`1 message`, `2 messages`."""
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
+
+
+def _state(fact: Fact) -> str:
+    if fact.superseded_at is not None:
+        return f"until {fact.superseded_at:%Y-%m-%d}"
+    return f"until {fact.expires_at:%Y-%m-%d}" if fact.expires_at else "true"
+
+
+def _review(dream: Dream) -> str:
+    said = "would like to know" if dream.kind is DreamKind.GAP else "concluded"
+    return said if dream.review is DreamReview.ACCEPTED else f"rejected: {dream.reason}"

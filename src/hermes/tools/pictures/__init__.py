@@ -1,9 +1,0 @@
-"""Pictures that come with messages: what they are, what they are for, and how a model is shown them.
-
-pictures  the port Images: fetched, checked, shown, with what the model is to do
-captions  what somebody wants of a picture, by their own words in sixteen languages
-headers   what a picture is, by its own bytes"""
-
-from hermes.tools.pictures.pictures import MAX_BYTES, Pictures
-
-__all__ = ["MAX_BYTES", "Pictures"]

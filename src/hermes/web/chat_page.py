@@ -1,0 +1,163 @@
+"""The chat page, and the door behind it: a channel like any other, whose senders are browsers.
+
+A visitor is a random cookie of 32 bytes. What is stored is its digest, so whoever reads the database cannot speak as the visitor. The
+page asks for the cookie before it sends its first message, so that a message whose receipt was lost is sent again by the same visitor. It
+does not come with the page itself: it is `SameSite=Strict`, so a browser that comes over a link from elsewhere asks for the page without
+it, and would be made a stranger to itself."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+from importlib import resources
+from typing import Annotated
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from fastapi import APIRouter, Cookie, Depends, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from hermes.ports.errors import NotFound
+from hermes.ports.users import UserState
+from hermes.router.intake import Intake
+from hermes.turn import Envelope, MessageEvent, Platform
+from hermes.web.answers import TurnAnswers
+from hermes.web.errors import ApiError
+from hermes.web.rate_limit import RateLimit, address_of
+from hermes.web.turn_responses import json_only, resume_events, turn_response
+
+WEB_ACCOUNT = "web"
+VISITOR_COOKIE = "hermes_visitor"
+COOKIE_PATTERN = re.compile(r"[A-Za-z0-9_-]{43}")
+COOKIE_TTL_S = 31_536_000
+
+PAGE_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+PAGE_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # asked for again each time, and answered with 304
+}
+
+
+class PageMessage(BaseModel):
+    """What the page sends."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(min_length=1, max_length=100_000)
+    id: UUID
+    """Made by the page, the same for each try: a message whose receipt was lost can be sent again without being said twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """One file of the page, as it is sent."""
+
+    body: bytes
+    content_type: str
+    etag: str
+
+
+def chat_routes(intake: Intake, answers: TurnAnswers, limit: RateLimit) -> APIRouter:
+    """The page, its files, and its messages."""
+    files = page_files()
+    routes = APIRouter(include_in_schema=False)
+
+    @routes.get("/")
+    async def page(request: Request) -> Response:
+        return page_response(files["chat.html"], request)
+
+    @routes.get("/page/{name}")
+    async def part(name: str, request: Request) -> Response:
+        if name not in files:
+            raise ApiError(404, "not_found", "There is no such file.")
+        return page_response(files[name], request)
+
+    @routes.post("/web/visitor", dependencies=[Depends(json_only), Depends(own_page_only)])
+    async def enter(request: Request, hermes_visitor: Annotated[str | None, Cookie()] = None) -> Response:
+        response = Response(status_code=204)
+        if not is_cookie(hermes_visitor):
+            give_cookie(response, secrets.token_urlsafe(32), request)
+        return response
+
+    @routes.post("/web/messages", dependencies=[Depends(json_only), Depends(own_page_only)])
+    async def send(body: PageMessage, request: Request, hermes_visitor: Annotated[str | None, Cookie()] = None) -> Response:
+        limit.admit(address_of(request))
+        is_known = is_cookie(hermes_visitor)
+        cookie = hermes_visitor if hermes_visitor and is_known else secrets.token_urlsafe(32)
+        receipt = await intake.accept(page_envelope(body, visitor_id(cookie)), newcomer=UserState.ACTIVE)
+        response = turn_response(receipt.turn_id, None, {}, "/web")
+        if not is_known:
+            give_cookie(response, cookie, request)
+        return response
+
+    @routes.get("/web/messages/{turn_id}")
+    async def look(turn_id: str, hermes_visitor: Annotated[str | None, Cookie()] = None) -> Response:
+        found = await visitor_turn(answers, turn_id, hermes_visitor)
+        return turn_response(found, await answers.now(found), {}, "/web")
+
+    @routes.get("/web/messages/{turn_id}/events")
+    async def follow(turn_id: str, request: Request, hermes_visitor: Annotated[str | None, Cookie()] = None) -> Response:
+        return resume_events(answers, await visitor_turn(answers, turn_id, hermes_visitor), request)
+
+    return routes
+
+
+def is_cookie(text: str | None) -> bool:
+    return text is not None and COOKIE_PATTERN.fullmatch(text) is not None
+
+
+def give_cookie(response: Response, cookie: str, request: Request) -> None:
+    is_https = request.url.scheme == "https"
+    response.set_cookie(VISITOR_COOKIE, cookie, max_age=COOKIE_TTL_S, path="/", secure=is_https, httponly=True, samesite="strict")
+
+
+async def own_page_only(request: Request) -> None:
+    """Refuse what a page of another site sends. A program sends no Origin, and has no visitor's cookie either."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise ApiError(403, "foreign_origin", "Messages are taken from this server's own page only.")
+
+
+def visitor_id(cookie: str) -> str:
+    """The name under which a visitor is stored."""
+    return hashlib.sha256(cookie.encode()).hexdigest()[:32]
+
+
+def page_envelope(body: PageMessage, sender: str) -> Envelope:
+    event = MessageEvent(platform=Platform.WEB, sender_id=sender, text=body.text)
+    # The visitor is part of the key, so that nobody can take another one's ids.
+    return Envelope(event=event, account=WEB_ACCOUNT, channel_id=sender, event_key=f"{sender}:{body.id}")
+
+
+async def visitor_turn(answers: TurnAnswers, turn_id: str, cookie: str | None) -> UUID:
+    if cookie is None:
+        raise NotFound
+    return await answers.owned_turn(turn_id, WEB_ACCOUNT, Platform.WEB, [visitor_id(cookie)])
+
+
+def page_files() -> dict[str, PageFile]:
+    """The files of the page, by name. Read once: they are a few kilobytes and belong to this version."""
+    files = {}
+    for file in (resources.files(__package__) / "page").iterdir():
+        kind = PAGE_TYPES.get(file.name.rpartition(".")[2])
+        if kind is not None:
+            body = file.read_bytes()
+            files[file.name] = PageFile(body, f"{kind}; charset=utf-8", f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+    return files
+
+
+def page_response(file: PageFile, request: Request) -> Response:
+    headers = {**PAGE_HEADERS, "ETag": file.etag}
+    if request.headers.get("if-none-match") == file.etag:
+        return Response(status_code=304, headers=headers)
+    return Response(file.body, headers={**headers, "Content-Type": file.content_type})

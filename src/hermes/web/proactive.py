@@ -1,0 +1,79 @@
+"""What Hermes said by itself, for those who fetch their answers from us: reminders, and prices that came down.
+
+Whoever asks says which news they saw last, and gets those that came after; asked again with the same number, it is the same answer."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Cookie, Depends, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+
+from hermes.ports.api_keys import ApiKey
+from hermes.ports.outbox import Outbox, ProactiveMessage
+from hermes.ports.transactions import Transactions
+from hermes.turn import Platform
+from hermes.web.api_auth import ApiAuth, allowed_channel
+from hermes.web.chat_page import WEB_ACCOUNT, is_cookie, visitor_id
+from hermes.web.errors import ErrorBody
+from hermes.web.messages import Credentials, Name
+from hermes.web.rate_limit import address_of
+
+AfterId = Annotated[int, Query(ge=0, description="The `id` of the news that you saw last; 0 for all.")]
+RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (401, 403, 422, 429, 503)}
+
+
+class ProactiveMessageView(BaseModel):
+    """Something that Hermes said by itself."""
+
+    id: int = Field(description="Grows: what has a larger one was said later.")
+    turn_id: str = Field(description="The turn in which the user asked for it.")
+    name: str = Field(description="What it is of: `reminder/…`, `price/…`.")
+    text: str
+    at: str
+
+
+class ProactiveMessageList(BaseModel):
+    """What was said, oldest first."""
+
+    news: list[ProactiveMessageView]
+
+
+def proactive_routes(transactions: Transactions, outbox: Outbox, doorkeeper: ApiAuth) -> APIRouter:
+    """`GET /v1/news`."""
+    routes = APIRouter(tags=["messages"])
+
+    async def who(request: Request, credentials: Credentials) -> ApiKey:
+        return await doorkeeper.admit(credentials.credentials if credentials else None, "messages", address_of(request))
+
+    @routes.get("/v1/news", response_model=ProactiveMessageList, responses=RESPONSES, summary="What Hermes said by itself")
+    async def news(
+        key: Annotated[ApiKey, Depends(who)], user: Name = "default", channel: Name | None = None, after: AfterId = 0
+    ) -> JSONResponse:
+        """Reminders and prices that came down, in one conversation: the `channel` of `POST /v1/messages`, or else the user's own."""
+        async with transactions.begin() as tx:
+            return messages_response(await outbox.news(tx, key.account, Platform.REST, allowed_channel(key, channel or user), after=after))
+
+    return routes
+
+
+def visitor_proactive_routes(transactions: Transactions, outbox: Outbox) -> APIRouter:
+    """`GET /web/news`, for the chat page."""
+    routes = APIRouter(include_in_schema=False)
+
+    @routes.get("/web/news")
+    async def news(after: AfterId = 0, hermes_visitor: Annotated[str | None, Cookie()] = None) -> JSONResponse:
+        if hermes_visitor is None or not is_cookie(hermes_visitor):
+            return messages_response(())
+        async with transactions.begin() as tx:
+            return messages_response(await outbox.news(tx, WEB_ACCOUNT, Platform.WEB, visitor_id(hermes_visitor), after=after))
+
+    return routes
+
+
+def messages_response(news: Sequence[ProactiveMessage]) -> JSONResponse:
+    return JSONResponse({"news": [message_json(each) for each in news]}, headers={"Cache-Control": "no-store"})
+
+
+def message_json(news: ProactiveMessage) -> dict[str, Any]:
+    return {"id": news.id, "turn_id": str(news.turn_id), "name": news.name, "text": news.text, "at": news.at.isoformat()}

@@ -1,0 +1,112 @@
+"""A model that says what it is told to, one thing after the other; tables for its tools; a web of one picture."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+from hermes.ports.backends import Completion, ModelRequest, Usage
+from hermes.ports.concierge import Food, FoundProduct, MealItem
+from hermes.ports.images import FetchedMedia
+from hermes.ports.models import Answer, Caller
+from hermes.ports.souls import Soul
+from hermes.ports.transactions import Transaction
+from hermes.tools.concierge import Concierge, concierge_tools
+from hermes.tools.concierge.data_files import sample_foods, sample_products
+from hermes.tools.executor import Toolbox
+from hermes.tools.gate.gate import Gate
+from hermes.tools.vocabulary import fold
+from tests.unit.tools.images.samples import PNG
+from tests.unit.tools.people import MemoryOffers, MemoryOutcomes, MemoryTransactions
+
+
+@dataclass
+class OneAddress:
+    """The port Fetch: every address holds the same."""
+
+    body: bytes = PNG
+    media_type: str = "image/png"
+    asked: list[str] = field(default_factory=list)
+
+    async def fetch(self, url: str) -> FetchedMedia:
+        self.asked.append(url)
+        return FetchedMedia(self.body, self.media_type)
+
+
+@dataclass
+class Says:
+    """The port Models."""
+
+    answers: list[Any]
+    asked: list[ModelRequest] = field(default_factory=list)
+
+    async def complete(self, ask: ModelRequest, caller: Caller) -> Answer:
+        self.asked.append(ask)
+        answer = self.answers.pop(0)
+        message = {"role": "assistant", **(answer if isinstance(answer, dict) else {"content": answer})}
+        usage = Usage(tokens_in=10, tokens_out=2)
+        completion = Completion(message=message, finish_reason="stop", usage=usage, model="m-1", request_digest="")
+        return Answer(uuid4(), completion, "anthropic", "m", 20, {"tokens_in": 1}, (), 5)
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    """A model's structured answer."""
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    return {"content": None, "tool_calls": [{"id": "c1", "type": "function", "function": function}]}
+
+
+class Knows:
+    """The port Souls, always the same."""
+
+    async def load(self, *_: object, **__: object) -> Soul:
+        return Soul("You are Hermes.", None, is_recall_used=False, load_ms=3)
+
+    async def invalidate(self, _: object) -> None:
+        return
+
+
+@dataclass
+class Foods:
+    """Of the port Nutrition what a scan needs."""
+
+    diary: list[tuple[UUID, str, float]] = field(default_factory=list)
+
+    async def find(self, _: Transaction, name: str) -> Food | None:
+        return next((food for food in sample_foods() if fold(name) in {fold(known) for known in (food.name, *food.also)}), None)
+
+    async def log(self, _: Transaction, user_id: UUID, portions: Sequence[MealItem]) -> None:
+        self.diary += [(user_id, portion.food, portion.grams) for portion in portions]
+
+
+class Goods:
+    """Of the port Products what a search needs."""
+
+    async def search(
+        self, _: Transaction, words: Sequence[str], *, max_price: float | None = None, currency: str | None = None, limit: int = 20
+    ) -> list[FoundProduct]:
+        texts = [(each, fold(" ".join((each.name, each.brand, each.category, *each.tags))).split()) for each in sample_products()]
+        found = [FoundProduct(each, float(sum(word in text for word in words))) for each, text in texts]
+        return sorted((each for each in found if each.score), key=lambda each: (-each.score, each.product.price))[:limit]
+
+
+@dataclass
+class Desk:
+    """The concierge's own tools and gate on the sample tables, without a database."""
+
+    foods: Foods = field(default_factory=Foods)
+
+    @property
+    def tools(self) -> Toolbox:
+        nobody = cast("Any", None)
+        others = dict.fromkeys(("venues", "bookings", "reminders", "watchers", "orders", "notebook"), nobody)
+        concierge = Concierge(products=cast("Any", Goods()), nutrition=cast("Any", self.foods), **others)
+        effects = MemoryTransactions()
+        return Toolbox(
+            own=concierge_tools(concierge),
+            gate_=Gate(),
+            transactions=effects,
+            outcomes=MemoryOutcomes(effects),
+            offers=MemoryOffers(effects),
+            scan=lambda _: None,
+        )

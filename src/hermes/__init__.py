@@ -15,11 +15,12 @@ The map, in the order a message travels:
     channels       each platform's way to speak: WhatsApp, Telegram, Instagram
     backends       each vendor's way to be asked, and models on this machine
     stores         the ports on PostgreSQL and Redis, and these servers out of wheels
+    testing        Hermes in memory, for users' own tests
     ops            logs, metrics, alerts, the event loop's heartbeat
     config         settings, read once from hermes.toml and HERMES_* variables
     app            the composition root: which adapter stands behind which port
     web            the HTTP face: the API, webhooks, the chat page, health and metrics
-    picture        a message graph, drawn in the terminal
+    terminal       a message graph, drawn in the terminal
     demo           the guided tour, and strict fakes of the platforms
     cli            the command `hermes`
 

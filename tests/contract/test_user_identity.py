@@ -109,9 +109,8 @@ async def test_no_address_of_somebody_who_was_forgotten_stays(database: Database
         await connection_of(tx).execute("update inbox set event_key = 'from phone-4711'")
         await people.forget(tx, claim.user_id)
         tables = [row[0] for row in await (await connection_of(tx).execute("select relname from pg_stat_user_tables")).fetchall()]
-        found = [
-            table for table in tables if "4711" in str(await (await connection_of(tx).execute(f"select t::text from {table} t")).fetchall())
-        ]
+        connection = connection_of(tx)
+        found = [table for table in tables if "4711" in str(await (await connection.execute(f"select t::text from {table} t")).fetchall())]  # noqa: S608
     assert found == []
 
 

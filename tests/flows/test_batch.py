@@ -424,7 +424,7 @@ def test_a_run_that_left_rollouts_unmade_does_not_end_well(desk: Desk, monkeypat
     async def perform(*_: object) -> BatchStop:
         return BatchStop("", 3)
 
-    monkeypatch.setattr("hermes.cli.batch.perform", perform)
+    monkeypatch.setattr("hermes.cli.batch.run_batch", perform)
     code, _, complaints = desk.batch("--json")
     assert (code, len(complaints.splitlines())) == (1, 1)
     assert "3 rollouts were not made, for no reason that is known. Go on: " in complaints

@@ -222,7 +222,7 @@ async def test_mcp_servers_of_the_settings_are_toolsets(settings: Settings) -> N
 
 
 async def test_a_server_that_does_not_come_up_is_said_before_anything_is_asked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes.app.toolsets.READY_S", 0.5)
+    monkeypatch.setattr("hermes.app.toolsets.READY_TIMEOUT_S", 0.5)
     environ = {name: getattr(settings, name) for name in ("home", "database_url", "redis_url")}
     chosen = Settings(**environ, mcp=NamedTables({"away": McpSettings(command=("false",))}))
     with pytest.raises(StartRefused, match=r"the MCP server away offers no tools, or did not come up within 0\.5 s"):

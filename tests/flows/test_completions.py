@@ -611,7 +611,7 @@ async def test_a_reader_who_takes_nothing_any_more_loses_its_slot_and_pays_what_
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its network is gone: no word of it comes, and what is sent stays in the buffers until they are full."""
-    monkeypatch.setattr("hermes.web.completions.STALLED_S", 0.05)
+    monkeypatch.setattr("hermes.web.completions.SEND_TIMEOUT_S", 0.05)
     gateway = house.service.hermes.gateway
     house.vendors.vllm.say("one two three")
     body = json.dumps({"model": "small", "messages": [user("x")], "stream": True}).encode()

@@ -92,7 +92,8 @@ def say_end(path: Path, told: Mapping[str, Any], *, is_quiet: bool, export: Path
         complain(f"{why}; {told['rollouts']:,} rollouts are done, {left:,} are left. Go on: {_resume_command()}")
     elif left:
         complain(
-            f"{count_phrase(left, 'rollout')} {'was' if left == 1 else 'were'} not made, for no reason that is known. Go on: {_resume_command()}"
+            f"{count_phrase(left, 'rollout')} {'was' if left == 1 else 'were'} not made, for no reason that is known. "
+            f"Go on: {_resume_command()}"
         )
     elif not is_quiet:
         typer.secho(f"Export it: hermes export {shlex.quote(str(export))} --out rows", fg="bright_black")

@@ -46,7 +46,7 @@ chat.append({"role": "assistant", "content": "Rome."})""",
         "The context grew too long: replace a stretch of it by a summary. "
         'Again the version in which "Rome." was sampled is kept, joined by a `compaction` edge.',
         """\
-chat.squash(slice(1, 3), "(We talked about capitals.)")""",
+chat.compact(slice(1, 3), "(We talked about capitals.)")""",
     ),
     TourScene(
         "A subagent brings its chat along",

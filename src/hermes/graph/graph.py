@@ -314,11 +314,11 @@ class MessageGraph(MutableSequence[Message]):
         `summary` is a message, or a text for a user message. If a model wrote it, attach its chat as
         `metadata={"chat": graph}`: the summary's own sampled tokens are then training data too."""
         if not isinstance(where, slice):
-            raise TypeError(f"expected a slice of messages to squash, for instance slice(1, 5), got {type(where).__name__}")
+            raise TypeError(f"expected a slice of messages to compact, for instance slice(1, 5), got {type(where).__name__}")
         message = {"role": "user", "content": summary} if isinstance(summary, str) else summary
         with self._history.lock:
             if not range(len(self))[where]:
-                raise ValueError("there is no message in that slice to squash")
+                raise ValueError("there is no message in that slice to compact")
             self.replace(where, [message], kind=kind)
 
     # Model calls -------------------------------------------------------------------------------------------------

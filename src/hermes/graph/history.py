@@ -41,7 +41,7 @@ class GraphHistory:
 
     __slots__ = (
         *("annotations", "base", "deltas", "edges", "erased", "fresh", "kept", "live", "lock", "nodes", "numbers", "places"),
-        *("revision", "samples", "settled", "since", "snapshots", "spine"),
+        *("revision", "samples", "settled", "since", "snapshots", "version_tree"),
         *("_by_id", "_ids", "_keys", "_last", "_last_ids", "_seed", "_slots"),
     )
 

@@ -45,7 +45,7 @@ def test_lines_are_the_same_wherever_the_stream_was_cut(at: int) -> None:
 
 
 def test_a_line_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes.backends.sse.LONGEST_LINE", 1_000)
+    monkeypatch.setattr("hermes.backends.sse.MAX_LINE_BYTES", 1_000)
     framing = JsonLines()
     assert list(framing.feed(b"x" * 1_000)) == []
     with pytest.raises(MalformedAnswer):

@@ -175,7 +175,7 @@ async def test_thousands_of_facts_are_weighed_in_another_thread(monkeypatch: pyt
         threads.append(threading.current_thread().name)
         return rank_facts(found, vector_weight=vector_weight)
 
-    monkeypatch.setattr("hermes.soul.recall.ranked", noted)
+    monkeypatch.setattr("hermes.soul.recall.rank_facts", noted)
     for others in (0, MAX_INLINE_ROWS):
         facts = Facts(others=others)
         assert (await recall(facts, Letters(), []).find(uuid4(), "my dog", now=NOW)).facts == [facts.fact]

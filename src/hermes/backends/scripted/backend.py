@@ -47,7 +47,7 @@ from hermes.ports.backends import (
 
 DEFAULT_CAPABILITIES = Capabilities(tools=True, vision=True)
 """Takes everything: of an image it sees that there is one."""
-END_TOKEN = "<|end|>"
+END_TOKEN = "<|end|>"  # noqa: S105 - a token of text
 _TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _SCHEMA_TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]+|\s+")
 _WORD = re.compile(r"\s*\S+|\s+")

@@ -46,7 +46,8 @@ def hold_start_lock(home: Home) -> Iterator[None]:
     try:
         if not wait_until(lambda: is_locked_by_us(descriptor), START_LOCK_TIMEOUT_S):
             raise HomeInUse(
-                f"another process has been starting or stopping the stores in {home.path} for {START_LOCK_TIMEOUT_S:.0f} s; end it, and try again"
+                f"another process has been starting or stopping the stores in {home.path} for {START_LOCK_TIMEOUT_S:.0f} s; "
+                "end it, and try again"
             )
         yield
     finally:

@@ -9,7 +9,7 @@ from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.queries import load_queries
 
-SQL = load_queries("rota")
+SQL = load_queries("chores")
 
 
 class PostgresChores:

@@ -25,7 +25,7 @@ from hermes.stores.postgres.model_calls import as_row
 from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys
 
-SQL = load_queries("chats")
+SQL = load_queries("client_chats")
 FIND_AND_LOCK = SQL["look"] + b" for no key update of sessions"
 """The same, and nobody else writes in it until the transaction ends."""
 ADD_REST = (

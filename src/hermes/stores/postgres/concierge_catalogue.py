@@ -13,7 +13,7 @@ from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.queries import load_queries
 from hermes.tools.vocabulary import fold
 
-SQL = load_queries("concierge_shelf")
+SQL = load_queries("concierge_catalogue")
 KM_PER_DEGREE = 111.0
 WORD_PATTERN = re.compile(r"\w{2,}")
 

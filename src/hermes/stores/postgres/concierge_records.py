@@ -26,7 +26,7 @@ from hermes.tools.vocabulary import fold
 
 log = structlog.get_logger()
 
-SQL = load_queries("concierge_desk")
+SQL = load_queries("concierge_records")
 
 
 class SealedStore:

@@ -22,7 +22,7 @@ from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import SealBroken
 from hermes.turn import Platform
 
-SQL = load_queries("arrivals")
+SQL = load_queries("delivery_tracking")
 EARLY_RECEIPT_TTL_S = 86_400.0
 """How long a receipt waits for its message. That one is settled within minutes, or never."""
 

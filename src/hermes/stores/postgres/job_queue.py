@@ -31,7 +31,7 @@ from hermes.tasks import end_tasks, stack_frames, stop_if_cancelled
 
 log = structlog.get_logger()
 
-SQL = load_queries("work")
+SQL = load_queries("job_queue")
 TURNS, DELIVERIES, MEMORY = "turns", "deliveries", "memory"
 MAX_WAIT_S = 30.0
 STOP_REPEAT_S = 1.0

@@ -12,7 +12,7 @@ from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.queries import load_queries
 from hermes.stores.seal import DataKeys, MasterKeys, WrappedKey, new_data_key
 
-SQL = load_queries("people")
+SQL = load_queries("users")
 
 
 class Keyring:

@@ -17,7 +17,7 @@ from hermes.ports.transactions import Transaction
 from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.queries import load_queries
 
-SQL = load_queries("calls")
+SQL = load_queries("model_calls")
 
 USAGE_FIELDS = tuple(field.name for field in fields(Usage))
 ATTEMPT_FIELDS = tuple(field.name for field in fields(CallAttempt))

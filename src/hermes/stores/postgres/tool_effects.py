@@ -13,7 +13,7 @@ from hermes.stores.postgres.database import connection_of
 from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
 
-SQL = load_queries("concierge_effects")
+SQL = load_queries("tool_effects")
 CODE_ALPHABET = "23456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Without letters and digits that look alike, so that a code survives being read aloud."""
 CODE_LENGTH = 6

@@ -16,7 +16,7 @@ from hermes.stores.postgres.keyring import Keyring
 from hermes.stores.postgres.queries import load_queries
 from hermes.turn import Platform
 
-SQL = load_queries("people")
+SQL = load_queries("users")
 SIGNUP_STATES = frozenset({UserState.INVITED, UserState.ACTIVE})
 FORGET_QUERIES = (
     # After `hold`. Conversations before what lies below them, as everywhere; and their user behind all of it, as the end of a turn has it.

@@ -36,7 +36,10 @@ async def get_ride(
         raise ToolProblem("no ride of that kind is to be had; try another service")
     options = "; ".join(quote_text(quote) for quote in quotes)
     chosen = quotes[0]
-    text = f"Ride from {pickup} to {dropoff}, {chosen.km:.1f} km by road: {options}.{estimate_hint(chosen)} The offer is for the {chosen.service}."
+    text = (
+        f"Ride from {pickup} to {dropoff}, {chosen.km:.1f} km by road: {options}.{estimate_hint(chosen)} "
+        f"The offer is for the {chosen.service}."
+    )
     return Offer(text, {"trip": trip_terms(trip), "quote": asdict(chosen)})
 
 

@@ -24,7 +24,7 @@ REASONING_SENT = "reasoning_sent"
 NOT_RUN = "Error: this was not done, because the conversation ended first."
 REFUSALS = frozenset({"content_filter", "refusal"})
 
-Delegate = Callable[["Chat", int, Mapping[str, Any]], Awaitable[BatchToolResult]]
+Delegate = Callable[["RolloutChat", int, Mapping[str, Any]], Awaitable[BatchToolResult]]
 """Hand a task on to another agent, by its call's place and the call; that one's own chat goes to the `asides`."""
 
 

@@ -3,8 +3,8 @@
     {"conversations": [{"from", "value", "train"}], "tools": JSON text, "source", "id", "on_policy", "hermes": {…}}
 
 `hermes` says where the row comes from, why it is not what was sent (`off_policy`, empty if it is), and, as JSON text, what turns
-cannot say (`rest`, see `hermes.trajectories.sharegpt_turns`). Every row has the same keys with values of the same types, because readers infer
-the types from the first rows. Every line is parsed back and compared before it is written."""
+cannot say (`rest`, see `hermes.trajectories.sharegpt_turns`). Every row has the same keys with values of the same types, because readers
+infer the types from the first rows. Every line is parsed back and compared before it is written."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ async def test_a_trajectory_that_nobody_can_compress_is_written_as_it_was_and_fl
     async def broken(*_: object, **__: object) -> None:
         raise ValueError("never seen before")
 
-    monkeypatch.setattr("hermes.trajectories.compress.worker.compress", broken)
+    monkeypatch.setattr("hermes.trajectories.compress.worker.compact_to_target", broken)
     file = source(tmp_path)
     finished = await compressed_with(Scribe(), file)
     assert (tmp_path / "t_compressed.jsonl").read_bytes() == file.read_bytes()

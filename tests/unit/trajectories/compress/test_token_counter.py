@@ -95,7 +95,7 @@ def test_the_estimate_is_rather_too_many(messages: list[dict[str, Any]]) -> None
 def test_a_counter_remembers_but_not_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counter = load_counter(save_letters(tmp_path / "letters", PLAIN))
     assert isinstance(counter, TemplateCounter)
-    monkeypatch.setattr("hermes.trajectories.compress.token_counter.REMEMBERED", 100)
+    monkeypatch.setattr("hermes.trajectories.compress.token_counter.MAX_CACHED_CHARS", 100)
     for number in range(50):
         assert counter.count_text(words(5, f"{number}-")) == len(words(5, f"{number}-"))
     assert len(counter._known) < 10

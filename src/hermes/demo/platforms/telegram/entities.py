@@ -123,7 +123,8 @@ def _check_nesting(entities: Sequence[Mapping[str, Any]]) -> None:
         for outer in open_ones:
             if _entity_end(outer) < _entity_end(entity):
                 raise bad_request(
-                    f"entity beginning at UTF-16 offset {entity['offset']} ends after the end of the text at UTF-16 offset {_entity_end(entity)}"
+                    f"entity beginning at UTF-16 offset {entity['offset']} ends after the end of the text "
+                    f"at UTF-16 offset {_entity_end(entity)}"
                 )
             if outer["type"] in CODE_TYPES or (entity["type"] in CODE_TYPES and outer["type"] not in QUOTE_TYPES):
                 raise bad_request(f"can't parse entities: {entity['type']} in {outer['type']} (Telegram would drop one of them)")

@@ -65,4 +65,5 @@ class FakeWhatsAppFiles:
 
     def _query(self, medium: FakeWhatsAppFile, source: str) -> str:
         salt = len(self._links)
-        return f"mid={medium.id}&source={source}&ext={unix_seconds() + int(LINK_LIFETIME_S)}&hash={self.chance.letters(43, 'link', medium.id, salt)}"
+        expires = unix_seconds() + int(LINK_LIFETIME_S)
+        return f"mid={medium.id}&source={source}&ext={expires}&hash={self.chance.letters(43, 'link', medium.id, salt)}"

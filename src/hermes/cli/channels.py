@@ -169,8 +169,8 @@ def list_(*, is_json: Json = False, config: Config = None) -> None:
     Console().print(table)
 
 
-@channels.command()
-def sent(
+@channels.command("sent")
+def show_sent(
     *,
     name: Annotated[str | None, typer.Option("--name", help="Only of this account.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,

@@ -69,35 +69,35 @@ class PlatformHttpClient:
         except ResponseTooLong:
             raise ImageTooLarge(max_bytes) from None
 
-    async def _try(self, call: PlatformRequest, timeout_s: float, wanted: ReadOptions) -> PlatformResponse:
-        trip, timeout_s = RequestProgress(), max(timeout_s, MIN_TIMEOUT_S)
+    async def _try(self, call: PlatformRequest, timeout_s: float, options: ReadOptions) -> PlatformResponse:
+        progress, timeout_s = RequestProgress(), max(timeout_s, MIN_TIMEOUT_S)
         try:
-            return await self._bring(call, trip, timeout_s, wanted)
+            return await self._request(call, progress, timeout_s, options)
         except ResponseTooLong:
             raise
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             reason = describe_error(error, timeout_s)
         # Outside the except clause: aiohttp's errors hold the address and the headers, and a chained error would show them.
-        raise MaybeSent(reason) if trip.is_written else NotSent(reason)
+        raise MaybeSent(reason) if progress.is_written else NotSent(reason)
 
-    async def _bring(self, call: PlatformRequest, trip: RequestProgress, timeout_s: float, wanted: ReadOptions) -> PlatformResponse:
+    async def _request(self, call: PlatformRequest, progress: RequestProgress, timeout_s: float, options: ReadOptions) -> PlatformResponse:
         limits = aiohttp.ClientTimeout(
             total=timeout_s,
             sock_connect=min(self._connect_timeout_s, timeout_s),
             ceil_threshold=math.inf,  # by default aiohttp rounds every limit over 5 s up to a whole second
         )
         headers, body = dict(call.headers), None
-        if wanted.is_file:
+        if options.is_file:
             headers["Accept-Encoding"] = "identity"
         if call.json is not None:
             headers["Content-Type"] = "application/json"
             body = json.dumps(call.json, ensure_ascii=False, separators=(",", ":")).encode()
         async with self._session.request(
-            call.method, call.url, headers=headers, data=body, timeout=limits, allow_redirects=False, trace_request_ctx=trip
+            call.method, call.url, headers=headers, data=body, timeout=limits, allow_redirects=False, trace_request_ctx=progress
         ) as response:
-            said = await read_body(response, wanted)
+            content = await read_body(response, options)
             return PlatformResponse(
-                status=response.status, headers={name.lower(): value for name, value in response.headers.items()}, body=said
+                status=response.status, headers={name.lower(): value for name, value in response.headers.items()}, body=content
             )
 
 
@@ -130,15 +130,15 @@ def trace_writes() -> aiohttp.TraceConfig:
     return config
 
 
-async def read_body(response: aiohttp.ClientResponse, wanted: ReadOptions) -> bytes:
-    if wanted.is_file and response.headers.get("Content-Encoding", "identity").casefold() != "identity":
+async def read_body(response: aiohttp.ClientResponse, options: ReadOptions) -> bytes:
+    if options.is_file and response.headers.get("Content-Encoding", "identity").casefold() != "identity":
         raise CompressedFile
-    if wanted.is_file and (response.content_length or 0) > wanted.max_bytes:
+    if options.is_file and (response.content_length or 0) > options.max_bytes:
         raise ResponseTooLong
     body = bytearray()
     while piece := await response.content.readany():
         body += piece
-        if len(body) > wanted.max_bytes:
+        if len(body) > options.max_bytes:
             raise ResponseTooLong
     return bytes(body)
 

@@ -41,20 +41,20 @@ class AccountFiles:
         channel = self.channels.get(reference.platform, reference.account)
         try:
             async with asyncio.timeout(self.timeout_s):
-                return await self._bring(channel, reference)
+                return await self._look_up_and_fetch(channel, reference)
         except TimeoutError:
             raise ImageUnreadable("it did not come in time") from None
         except (NotSent, MaybeSent) as error:
             raise ImageUnreadable(str(error)) from None
 
-    async def _bring(self, channel: Channel | None, reference: FileReference) -> FetchedMedia:
-        asked = lookup_request(channel, reference)
-        if channel is None or asked is None:
+    async def _look_up_and_fetch(self, channel: Channel | None, reference: FileReference) -> FetchedMedia:
+        request = lookup_request(channel, reference)
+        if channel is None or request is None:
             raise ImageUnreadable("no account that is set up here can fetch it")
-        told = await self.files.send(asked, timeout_s=self.timeout_s)
-        file = file_in_response(channel, told)
+        response = await self.files.send(request, timeout_s=self.timeout_s)
+        file = file_in_response(channel, response)
         if file is None:
-            raise ImageTooLarge(self.max_bytes) if is_too_big(told) else ImageUnreadable(f"the platform answered {told.status}")
+            raise ImageTooLarge(self.max_bytes) if is_too_big(response) else ImageUnreadable(f"the platform answered {response.status}")
         if (file.bytes or 0) > self.max_bytes:
             raise ImageTooLarge(self.max_bytes)
         return image_in_response(await self.files.fetch(file.call, timeout_s=self.timeout_s, max_bytes=self.max_bytes))

@@ -118,13 +118,13 @@ def mark_duplicates(found: Iterable[InboundEvent]) -> list[InboundEvent]:
     """What was found, with each message heard once: the same one may come twice in one POST."""
     seen: set[str] = set()
     result: list[InboundEvent] = []
-    for happening in found:
-        if isinstance(happening, InboundMessage):
-            key = happening.envelope.event_key
-            result.append(Ignored(reason="duplicate") if key in seen else happening)
+    for event in found:
+        if isinstance(event, InboundMessage):
+            key = event.envelope.event_key
+            result.append(Ignored(reason="duplicate") if key in seen else event)
             seen.add(key)
         else:
-            result.append(happening)
+            result.append(event)
     return result
 
 
@@ -216,46 +216,48 @@ MessageIdReader = Callable[[Mapping[str, Any]], str | None]
 """From an answer to the id of the message that was taken; empty where it was taken without one, None where it was not."""
 
 
-def classify(reply: PlatformResponse, taken: MessageIdReader, subcodes: Mapping[int, SendOutcome], secrets: Sequence[str]) -> SendResult:
+def classify(
+    reply: PlatformResponse, message_id_of: MessageIdReader, subcodes: Mapping[int, SendOutcome], secrets: Sequence[str]
+) -> SendResult:
     """What an answer means, whatever it is made of. Of two answers that say nothing, the one with a 2xx may have sent the message."""
     body = parse_object(reply.body)
-    complaint = find_error(body) if body is not None else MetaErrorDetails(words=plain_body(reply.body))
-    if 200 <= reply.status < 300 and (body is None or complaint is None):
-        message_id = taken(body) if body is not None else None
+    error = find_error(body) if body is not None else MetaErrorDetails(words=plain_body(reply.body))
+    if 200 <= reply.status < 300 and (body is None or error is None):
+        message_id = message_id_of(body) if body is not None else None
         if message_id is None:
             return SendResult(outcome=SendOutcome.AMBIGUOUS, detail=f"HTTP {reply.status}: an answer that does not say whether it was sent")
         return SendResult(outcome=SendOutcome.SENT, message_id=message_id or None)
-    complaint = complaint or MetaErrorDetails(words=error_text(body or {}))
-    outcome = outcome_of(complaint, reply.status, subcodes, is_json=body is not None)
+    error = error or MetaErrorDetails(words=error_text(body or {}))
+    outcome = outcome_of(error, reply.status, subcodes, is_json=body is not None)
     waits = outcome in {SendOutcome.RATE_LIMITED, SendOutcome.SERVICE_UNAVAILABLE}
     return SendResult(
         outcome=outcome,
-        retry_after_s=wait_s(reply.headers, complaint) if waits else None,
-        detail=describe_error(complaint, reply.status, secrets),
+        retry_after_s=wait_s(reply.headers, error) if waits else None,
+        detail=describe_error(error, reply.status, secrets),
     )
 
 
-def outcome_of(complaint: MetaErrorDetails, status: int, subcodes: Mapping[int, SendOutcome], *, is_json: bool = True) -> SendOutcome:
+def outcome_of(error: MetaErrorDetails, status: int, subcodes: Mapping[int, SendOutcome], *, is_json: bool = True) -> SendOutcome:
     """What a complaint amounts to. `subcodes` are those that decide at this platform."""
     if status == 429:
         return RATE_LIMITED
-    if (known := outcome_by_code(complaint, subcodes)) is not None:
+    if (known := outcome_by_code(error, subcodes)) is not None:
         return known
-    if complaint.is_transient or status >= 500:
+    if error.is_transient or status >= 500:
         return SERVICE_UNAVAILABLE
-    if complaint.code is not None:
+    if error.code is not None:
         return REJECTED
-    said = (outcome for pattern, outcome in OUTCOME_BY_WORDS if pattern.search(complaint.words))
-    return next(said, None) or outcome_by_status(status, is_json=is_json)
+    by_words = (outcome for pattern, outcome in OUTCOME_BY_WORDS if pattern.search(error.words))
+    return next(by_words, None) or outcome_by_status(status, is_json=is_json)
 
 
-def outcome_by_code(complaint: MetaErrorDetails, subcodes: Mapping[int, SendOutcome]) -> SendOutcome | None:
+def outcome_by_code(error: MetaErrorDetails, subcodes: Mapping[int, SendOutcome]) -> SendOutcome | None:
     """What the codes alone decide. That something was rejected they do not: it may yet be said to pass."""
-    if complaint.subcode is not None and complaint.subcode in subcodes:
-        return subcodes[complaint.subcode]
-    if complaint.code in {None, 10} and OUTSIDE_WINDOW.search(complaint.words):
+    if error.subcode is not None and error.subcode in subcodes:
+        return subcodes[error.subcode]
+    if error.code in {None, 10} and OUTSIDE_WINDOW.search(error.words):
         return WINDOW_CLOSED
-    known = OUTCOME_BY_CODE.get(complaint.code) if complaint.code is not None else None
+    known = OUTCOME_BY_CODE.get(error.code) if error.code is not None else None
     return None if known is REJECTED else known
 
 
@@ -280,12 +282,12 @@ def find_error(body: Mapping[str, Any]) -> MetaErrorDetails | None:
 
 def read_error(error: Mapping[str, Any]) -> MetaErrorDetails:
     """One error, out of an answer or of a webhook."""
-    said = [error.get("message"), error.get("title"), as_object(error.get("error_data")).get("details"), error.get("details")]
+    texts = [error.get("message"), error.get("title"), as_object(error.get("error_data")).get("details"), error.get("details")]
     return MetaErrorDetails(
         code=as_int(error.get("code")),
         subcode=as_int(error.get("error_subcode")),
         is_transient=error.get("is_transient") is True,
-        words=": ".join(dict.fromkeys(filter(None, map(as_text, said)))),
+        words=": ".join(dict.fromkeys(filter(None, map(as_text, texts)))),
     )
 
 
@@ -302,10 +304,10 @@ def plain_body(body: bytes) -> str:
 # --- how long to wait, and what people are told
 
 
-def wait_s(headers: Mapping[str, str], complaint: MetaErrorDetails) -> float | None:
+def wait_s(headers: Mapping[str, str], error: MetaErrorDetails) -> float | None:
     """How long the platform asks to wait: in so many words, or in its account of what we used up."""
     stated = _retry_after_s(headers) or _regain_access_s(headers)
-    return PAIR_WAIT_S if stated is None and complaint.code == PAIR_LIMIT_CODE else stated
+    return PAIR_WAIT_S if stated is None and error.code == PAIR_LIMIT_CODE else stated
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -332,11 +334,11 @@ POSSIBLE_SECRET = re.compile(r"[A-Za-z0-9_|-]{24,}|\+?\d{8,}")
 """What may be a token, some of which Meta quotes when it does not like them; and what may be somebody's number."""
 
 
-def describe_error(complaint: MetaErrorDetails, status: int | None, secrets: Sequence[str]) -> str:
+def describe_error(error: MetaErrorDetails, status: int | None, secrets: Sequence[str]) -> str:
     """Code and words in one short line: without tokens, and without anybody's number."""
-    codes = "/".join(str(code) for code in (complaint.code, complaint.subcode) if code is not None)
+    codes = "/".join(str(code) for code in (error.code, error.subcode) if code is not None)
     named = codes or (f"HTTP {status}" if status is not None else "")
-    text = " ".join(as_text(complaint.words).split())
+    text = " ".join(as_text(error.words).split())
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
     text = POSSIBLE_SECRET.sub("***", text)

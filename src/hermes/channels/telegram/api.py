@@ -46,8 +46,8 @@ class BotApi:
         """Have updates sent to an address, each with the secret in a header. Raises ValueError for a secret that Telegram would refuse."""
         if not _SECRET.fullmatch(secret):
             raise ValueError("a webhook's secret has 1 to 256 signs, of letters, digits, _ and -")
-        wanted = {"url": url, "secret_token": secret, "max_connections": max_connections, "allowed_updates": list(ALLOWED_UPDATES)}
-        return self.call("setWebhook", {**wanted, "drop_pending_updates": drop_pending})
+        parameters = {"url": url, "secret_token": secret, "max_connections": max_connections, "allowed_updates": list(ALLOWED_UPDATES)}
+        return self.call("setWebhook", {**parameters, "drop_pending_updates": drop_pending})
 
     def delete_webhook(self, *, drop_pending: bool = False) -> PlatformRequest:
         """Have no updates sent any more, so that they can be asked for."""
@@ -62,8 +62,8 @@ class BotApi:
     def updates(self, offset: int | None, *, wait_s: int = 50, limit: int = 100) -> PlatformRequest:
         """Ask for updates, and wait for one; `polled` reads the answer, and knows the next offset. An offset also says that all before it
         are stored: they are not given again. Whoever sends this waits longer than `wait_s`."""
-        wanted: dict[str, Any] = {"timeout": wait_s, "limit": limit, "allowed_updates": list(ALLOWED_UPDATES)}
-        return self.call("getUpdates", wanted if offset is None else {"offset": offset, **wanted})
+        parameters: dict[str, Any] = {"timeout": wait_s, "limit": limit, "allowed_updates": list(ALLOWED_UPDATES)}
+        return self.call("getUpdates", parameters if offset is None else {"offset": offset, **parameters})
 
     # --- within a conversation
 

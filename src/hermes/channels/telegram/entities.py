@@ -37,25 +37,25 @@ _INTERRUPTED = frozenset({SpanKind.HEADING, SpanKind.BOLD, SpanKind.ITALIC, Span
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 
 
-def message_body(document: RichText) -> Mapping[str, Any]:
+def message_body(rich_text: RichText) -> Mapping[str, Any]:
     """A part of an answer as what is sent: `text`, and `entities` if there are any."""
-    found = entities_of(document)
-    return {"text": document.text, "entities": found} if found else {"text": document.text}
+    found = entities_of(rich_text)
+    return {"text": rich_text.text, "entities": found} if found else {"text": rich_text.text}
 
 
-def message_size(document: RichText) -> int:
+def message_size(rich_text: RichText) -> int:
     """How much room a document takes: UTF-16 code units, and more than there is if it has too many entities."""
-    length, code = utf16_length(document.text), sum(1 for span in document.spans if span.kind is SpanKind.CODE)
+    length, code = utf16_length(rich_text.text), sum(1 for span in rich_text.spans if span.kind is SpanKind.CODE)
     # Code interrupts at most what each of the four kinds of lettering marks, so few spans are few entities, and need not be counted.
-    if len(document.spans) + len(_INTERRUPTED) * code <= MAX_ENTITIES or sum(1 for _ in _allowed_spans(document)) <= MAX_ENTITIES:
+    if len(rich_text.spans) + len(_INTERRUPTED) * code <= MAX_ENTITIES or sum(1 for _ in _allowed_spans(rich_text)) <= MAX_ENTITIES:
         return length
     return length + OVER_LIMIT_SIZE
 
 
-def entities_of(document: RichText) -> Sequence[Mapping[str, Any]]:
+def entities_of(rich_text: RichText) -> Sequence[Mapping[str, Any]]:
     """What is marked in a text, in order, an outer one before those in it."""
     # Telegram counts those two for one that Python counts once, so a place moves by as many as stand before it.
-    wide = [found.start() for found in _ASTRAL.finditer(document.text)]
+    wide = [found.start() for found in _ASTRAL.finditer(rich_text.text)]
 
     def place(index: int) -> int:
         return index + bisect_left(wide, index)
@@ -68,21 +68,21 @@ def entities_of(document: RichText) -> Sequence[Mapping[str, Any]]:
             **({"url": span.info} if span.kind is SpanKind.LINK else {}),
             **({"language": span.info} if span.kind is SpanKind.BLOCK and span.info else {}),
         }
-        for span in sorted(_allowed_spans(document), key=lambda span: (span.start, -span.end))
+        for span in sorted(_allowed_spans(rich_text), key=lambda span: (span.start, -span.end))
     ]
 
 
-def _allowed_spans(document: RichText) -> Iterator[Span]:
-    spans = document.spans
+def _allowed_spans(rich_text: RichText) -> Iterator[Span]:
+    spans = rich_text.spans
     links = [span for span in spans if span.kind is SpanKind.LINK]
     headings = [span for span in spans if span.kind is SpanKind.HEADING]
     code = [span for span in spans if span.kind in _MONOSPACED and not _is_in_any(span, links)]
     for span in spans:
         if span.kind in _INTERRUPTED:
             if span.kind is not SpanKind.BOLD or not _is_in_any(span, headings):
-                yield from _cut_out_code(span, code, document.text)
+                yield from _cut_out_code(span, code, rich_text.text)
         elif span.kind is SpanKind.LINK:
-            if document.text[span.start : span.end] != span.info:  # an address in the text is a link by itself
+            if rich_text.text[span.start : span.end] != span.info:  # an address in the text is a link by itself
                 yield span
         elif span.kind not in _MONOSPACED or not _is_in_any(span, links):
             yield span

@@ -41,43 +41,43 @@ class TelegramUpdate:
 
 def parse_events(body: bytes, *, account: str, bot_id: str, username: str | None, now: datetime) -> list[InboundEvent]:
     """Everything that an update holds. It is one thing, but for an update that is none."""
-    update = parse_object(body)
-    if update is None:
+    payload = parse_object(body)
+    if payload is None:
         return [Ignored(reason="not JSON")]
-    number = as_int(update.get("update_id"))
+    number = as_int(payload.get("update_id"))
     if number is None:
         return [Ignored(reason="not an update")]
-    here = TelegramUpdate(account, bot_id, username, f"{bot_id}:{number}", now)
-    found = [parse_event(kind, as_object(value), here) for kind, value in update.items() if kind != "update_id"]
+    update = TelegramUpdate(account, bot_id, username, f"{bot_id}:{number}", now)
+    found = [parse_event(kind, as_object(value), update) for kind, value in payload.items() if kind != "update_id"]
     return found or [Ignored(reason="empty update")]
 
 
-def parse_event(kind: str, value: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:
+def parse_event(kind: str, value: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:
     read = EVENT_PARSERS.get(kind)
     if read is not None:
-        return read(value, here)
+        return read(value, update)
     return Ignored(reason=kind if kind in IGNORED_KINDS else "unknown kind")
 
 
 # --- messages
 
 
-def parse_message(message: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:
+def parse_message(message: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:
     chat, sender = as_object(message.get("chat")), as_object(message.get("from"))
     moved = parse_migration(message)
-    said = content_of(message)
+    content = content_of(message)
     if moved is not None:
         return moved
-    reason = ignore_reason(message, chat, sender) or ("service message" if said is None else "")
-    if not reason and is_group(chat) and not is_addressed(message, bot_id=here.bot_id, username=here.username):
+    reason = ignore_reason(message, chat, sender) or ("service message" if content is None else "")
+    if not reason and is_group(chat) and not is_addressed(message, bot_id=update.bot_id, username=update.username):
         reason = "not addressed"
-    if said is None or reason:
+    if content is None or reason:
         return Ignored(reason=reason)
     answered = as_object(message.get("reply_to_message"))
     return InboundMessage(
-        envelope=build_envelope(message, sender, said, here),
+        envelope=build_envelope(message, sender, content, update),
         message_id=as_text(message.get("message_id")),
-        media=(said.media,) if said.media is not None else (),
+        media=(content.media,) if content.media is not None else (),
         album=as_text(message.get("media_group_id")) or None,
         reply_to=as_text(answered.get("message_id")) or None if "forum_topic_created" not in answered else None,
         name=sender_name(sender),
@@ -86,11 +86,11 @@ def parse_message(message: Mapping[str, Any], here: TelegramUpdate) -> InboundEv
 
 def parse_migration(message: Mapping[str, Any]) -> IdChanged | None:
     """A group that became a supergroup says so twice: under its old number, and under its new one."""
-    here = as_text(as_object(message.get("chat")).get("id"))
-    to, come_from = as_text(message.get("migrate_to_chat_id")), as_text(message.get("migrate_from_chat_id"))
-    if here and to:
-        return IdChanged(old=here, new=to)
-    return IdChanged(old=come_from, new=here) if here and come_from else None
+    chat_id = as_text(as_object(message.get("chat")).get("id"))
+    new_id, old_id = as_text(message.get("migrate_to_chat_id")), as_text(message.get("migrate_from_chat_id"))
+    if chat_id and new_id:
+        return IdChanged(old=chat_id, new=new_id)
+    return IdChanged(old=old_id, new=chat_id) if chat_id and old_id else None
 
 
 def ignore_reason(message: Mapping[str, Any], chat: Mapping[str, Any], sender: Mapping[str, Any]) -> str:
@@ -114,20 +114,20 @@ def is_group(chat: Mapping[str, Any]) -> bool:
     return kind != "private" if kind else (as_int(chat.get("id")) or 0) < 0
 
 
-def build_envelope(message: Mapping[str, Any], sender: Mapping[str, Any], said: TelegramContent, here: TelegramUpdate) -> Envelope:
+def build_envelope(message: Mapping[str, Any], sender: Mapping[str, Any], content: TelegramContent, update: TelegramUpdate) -> Envelope:
     event = MessageEvent(
         platform=Platform.TELEGRAM,
         sender_id=as_text(sender.get("id")),
-        text=said.text,
-        media_url=reference_of(said.media, here.account),
-        media_type=said.media_type,
+        text=content.text,
+        media_url=reference_of(content.media, update.account),
+        media_type=content.media_type,
     )
     return Envelope(
         event=event,
-        account=here.account,
+        account=update.account,
         channel_id=channel_id_of(message),
-        event_key=here.event_key,
-        sent_at=as_time(message.get("date"), now=here.now),
+        event_key=update.event_key,
+        sent_at=as_time(message.get("date"), now=update.now),
         thread=thread_of(message),
         is_shared=is_group(as_object(message.get("chat"))),
     )
@@ -141,7 +141,7 @@ def sender_name(sender: Mapping[str, Any]) -> str | None:
 # --- what is no message
 
 
-def parse_callback(callback: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:
+def parse_callback(callback: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:
     """A pressed button. When it was pressed nobody says; the message's own date is that of the question."""
     message, sender = as_object(callback.get("message")), as_object(callback.get("from"))
     data, callback_id = as_text(callback.get("data")), as_text(callback.get("id"))
@@ -149,14 +149,14 @@ def parse_callback(callback: Mapping[str, Any], here: TelegramUpdate) -> Inbound
         return Ignored(reason="callback_query")
     undated = {key: value for key, value in message.items() if key != "date"}
     return InboundMessage(
-        envelope=build_envelope(undated, sender, TelegramContent(data), here),
+        envelope=build_envelope(undated, sender, TelegramContent(data), update),
         message_id=f"{CALLBACK_PREFIX}{callback_id}",
         reply_to=as_text(message.get("message_id")) or None,
         name=sender_name(sender),
     )
 
 
-def parse_reaction(reaction: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:  # noqa: ARG001 - all readers are called alike
+def parse_reaction(reaction: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:  # noqa: ARG001 - all readers are called alike
     """The newest of somebody's reactions to a message; of several that are there at once it is the last."""
     message_id = as_text(reaction.get("message_id"))
     who = as_object(reaction.get("user")) or as_object(reaction.get("actor_chat"))
@@ -176,7 +176,7 @@ def emoji_of(kind: Mapping[str, Any]) -> str:
     return as_text(kind.get("emoji")) or ("⭐" if kind.get("type") == "paid" else "\N{REPLACEMENT CHARACTER}")
 
 
-def parse_membership(change: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:  # noqa: ARG001 - all readers are called alike
+def parse_membership(change: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:  # noqa: ARG001 - all readers are called alike
     """The bot's own standing in a chat. For a person the chat's number is theirs; a group is reached, or not, as a whole."""
     chat_id = as_text(as_object(change.get("chat")).get("id"))
     member = as_object(change.get("new_chat_member"))

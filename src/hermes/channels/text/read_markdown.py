@@ -26,7 +26,7 @@ def read_markdown(markdown: str, style: Style = DEFAULT_STYLE) -> RichText:
         return RichText(text.strip())
     writer = RichTextWriter(style)
     writer.blocks(tokens)
-    return writer.document()
+    return writer.rich_text()
 
 
 def _remove_unprintable(text: str) -> str:

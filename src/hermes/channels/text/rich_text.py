@@ -71,19 +71,19 @@ SizeFunction = Callable[[RichText], int]
 """How much room a document takes at a platform. At least one for each character, and more for more of the same document."""
 
 
-def count_characters(document: RichText) -> int:
+def count_characters(rich_text: RichText) -> int:
     """Characters, as WhatsApp and Python count them."""
-    return len(document.text)
+    return len(rich_text.text)
 
 
-def count_utf16_units(document: RichText) -> int:
+def count_utf16_units(rich_text: RichText) -> int:
     """UTF-16 code units, as Telegram counts."""
-    return utf16_length(document.text)
+    return utf16_length(rich_text.text)
 
 
-def count_utf8_bytes(document: RichText) -> int:
+def count_utf8_bytes(rich_text: RichText) -> int:
     """UTF-8 bytes, as Instagram counts."""
-    return len(document.text.encode())
+    return len(rich_text.text.encode())
 
 
 def utf16_length(text: str) -> int:

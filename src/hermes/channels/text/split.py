@@ -34,7 +34,7 @@ _INVISIBLE = re.compile(
 )
 
 
-def split(document: RichText, limit: int, size: SizeFunction) -> Sequence[RichText]:
+def split(rich_text: RichText, limit: int, size: SizeFunction) -> Sequence[RichText]:
     """The document in parts of at most `limit`, as `size` measures them. White space at the joins is left out; nothing else that can be
     seen is lost.
 
@@ -45,7 +45,7 @@ def split(document: RichText, limit: int, size: SizeFunction) -> Sequence[RichTe
     if limit < MIN_LIMIT:
         raise ValueError(f"a limit of {limit} is too small to write anything in; the smallest is {MIN_LIMIT}")
     parts = []
-    rest = _RemainingText(document)
+    rest = _RemainingText(rich_text)
     rest.skip(_space_after_cut(rest.window(2 * limit), 0))
     while (window := rest.window(2 * limit)).text:
         part, done = _first_part(window, limit, size)
@@ -59,7 +59,7 @@ def split(document: RichText, limit: int, size: SizeFunction) -> Sequence[RichTe
 class _RemainingText:
     """What is left of a document. Looks only at what is near, so that a long document is not walked again for each part."""
 
-    document: RichText
+    rich_text: RichText
     at: int = 0
     spans_begun: int = 0
     spans_open: Sequence[Span] = ()
@@ -67,7 +67,7 @@ class _RemainingText:
 
     def window(self, length: int) -> RichText:
         end = self.at + length
-        return RichText(self.document.text[self.at : end], clip_spans(self._spans_before(end), self.at, end))
+        return RichText(self.rich_text.text[self.at : end], clip_spans(self._spans_before(end), self.at, end))
 
     def skip(self, length: int) -> None:
         begun = self._spans_before(self.at + length)
@@ -76,8 +76,8 @@ class _RemainingText:
         self.spans_open = [span for span in begun if span.end > self.at]
 
     def _spans_before(self, place: int) -> Sequence[Span]:
-        end = bisect_left(self.document.spans, place, lo=self.spans_begun, key=lambda span: span.start)
-        return [*self.spans_open, *self.document.spans[self.spans_begun : end]]
+        end = bisect_left(self.rich_text.spans, place, lo=self.spans_begun, key=lambda span: span.start)
+        return [*self.spans_open, *self.rich_text.spans[self.spans_begun : end]]
 
 
 def _first_part(window: RichText, limit: int, size: SizeFunction) -> tuple[RichText | None, int]:

@@ -78,7 +78,7 @@ class RichTextWriter:
     is_at_start: bool = True
     """Of a line, and what stands before it is still to be written."""
 
-    def document(self) -> RichText:
+    def rich_text(self) -> RichText:
         text = "".join(self.pieces)
         spans = [trimmed for span in self.spans if (trimmed := _trim_span(span, text)) is not None]
         spans.reverse()  # of equal extent the outer one was closed last, and comes first
@@ -183,7 +183,7 @@ class RichTextWriter:
             if token.type == "inline":
                 cell = RichTextWriter(self.style)
                 cell.inline(token.children or ())
-                rows[-1].append(cell.document())
+                rows[-1].append(cell.rich_text())
                 if len(rows) == 1:
                     sides.append(str(before.attrs.get("style", "")).removeprefix("text-align:"))
         lines = align_columns([[cell.text for cell in row] for row in rows], sides)
@@ -196,11 +196,11 @@ class RichTextWriter:
             self.insert(line)
             self.rest()
 
-    def insert(self, document: RichText) -> None:
+    def insert(self, rich_text: RichText) -> None:
         """A line that is a document already."""
         self.write("")
-        self.spans += [replace(span, start=span.start + self.length, end=span.end + self.length) for span in reversed(document.spans)]
-        self.put(document.text)
+        self.spans += [replace(span, start=span.start + self.length, end=span.end + self.length) for span in reversed(rich_text.spans)]
+        self.put(rich_text.text)
 
     # --- within a line
 

@@ -46,7 +46,7 @@ class WhatsAppChannel:
         return self.provider.challenge(query)
 
     def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
-        return self._happenings(webhook, now, self.provider.phone_number_id)
+        return self._parse(webhook, now, self.provider.phone_number_id)
 
     @property
     def webhook_id(self) -> str | None:
@@ -55,11 +55,9 @@ class WhatsAppChannel:
 
     def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
         """The port SharesWebhook."""
-        return self._happenings(webhook, now, self.webhook_id, is_shared=True)
+        return self._parse(webhook, now, self.webhook_id, is_shared=True)
 
-    def _happenings(
-        self, webhook: Webhook, now: datetime, phone_number_id: str | None, *, is_shared: bool = False
-    ) -> Sequence[InboundEvent]:
+    def _parse(self, webhook: Webhook, now: datetime, phone_number_id: str | None, *, is_shared: bool = False) -> Sequence[InboundEvent]:
         return parse_events(
             webhook.body,
             account=self.account,

@@ -57,28 +57,28 @@ class MarkedText:
     words: Sequence[tuple[int, int]]
 
 
-def render_markup(document: RichText) -> str:
+def render_markup(rich_text: RichText) -> str:
     """A document as WhatsApp reads it."""
-    return escape_stray_signs(write_marks(document))
+    return escape_stray_signs(write_marks(rich_text))
 
 
-def markup_size(document: RichText) -> int:
+def markup_size(rich_text: RichText) -> int:
     """How many characters `marked` gives, without writing them: a long answer is measured many times until it is cut."""
-    marks, text = marks_of(document), document.text
-    signs = sum(2 * len(mark.sign) for mark in marks) + sum(len(prefix) for _, prefix in line_prefixes(document))
+    marks, text = marks_of(rich_text), rich_text.text
+    signs = sum(2 * len(mark.sign) for mark in marks) + sum(len(prefix) for _, prefix in line_prefixes(rich_text))
     fenced = [text[mark.start : mark.end] for mark in marks if mark.sign == FENCE]
     return len(text) + signs + sum(len(escape_fences(code)) - len(code) for code in fenced)
 
 
-def write_marks(document: RichText) -> MarkedText:
+def write_marks(rich_text: RichText) -> MarkedText:
     """The text with its marks; what could be taken for a mark is still in it, except within a mark of its own kind."""
-    marks = marks_of(document)
+    marks = marks_of(rich_text)
     signs = sorted(
         [
             *((mark.end, 0, -mark.start, -number, mark.sign) for number, mark in enumerate(marks)),
-            *((place, 1, 0, 0, prefix) for place, prefix in line_prefixes(document)),
+            *((place, 1, 0, 0, prefix) for place, prefix in line_prefixes(rich_text)),
             *((mark.start, 2, 0, number, mark.sign) for number, mark in enumerate(marks)),
-            (len(document.text), 3, 0, 0, ""),
+            (len(rich_text.text), 3, 0, 0, ""),
         ]
     )
     pieces: list[str] = []
@@ -86,7 +86,7 @@ def write_marks(document: RichText) -> MarkedText:
     inside: list[str] = []
     at = length = 0
     for place, order, _, _, sign in signs:
-        piece = escape_signs(document.text[at:place], inside)
+        piece = escape_signs(rich_text.text[at:place], inside)
         if piece and not any(outer.startswith("`") for outer in inside):
             words.append((length, length + len(piece)))
         pieces += (piece, sign)
@@ -98,15 +98,15 @@ def write_marks(document: RichText) -> MarkedText:
     return MarkedText("".join(pieces), words)
 
 
-def marks_of(document: RichText) -> Sequence[WhatsAppMark]:
+def marks_of(rich_text: RichText) -> Sequence[WhatsAppMark]:
     """What is marked: outer ones before those in them, none twice, and nothing within code."""
-    text = document.text
+    text = rich_text.text
     addresses = [(found.start(), found.end()) for found in URL_PATTERN.finditer(text)]
-    fixed = sorted([*addresses, *((span.start, span.end) for span in document.spans if span.kind is SpanKind.CODE)])
+    fixed = sorted([*addresses, *((span.start, span.end) for span in rich_text.spans if span.kind is SpanKind.CODE)])
     marks: list[WhatsAppMark] = []
     code_end = 0
     ends = dict.fromkeys(SIGNS.values(), -1)
-    for span in document.spans:
+    for span in rich_text.spans:
         if span.start < code_end:
             continue
         if span.kind in BLOCK_KINDS:
@@ -151,11 +151,11 @@ def is_word_character(character: str) -> bool:
     return character.isalnum() or (character != "" and (character in "_`" or unicodedata.category(character).startswith("M")))
 
 
-def line_prefixes(document: RichText) -> Iterator[tuple[int, str]]:
+def line_prefixes(rich_text: RichText) -> Iterator[tuple[int, str]]:
     """What stands before lines, by their places: the sign of a quote, and what keeps a > from being one."""
-    text = document.text
-    quotes = [span for span in document.spans if span.kind is SpanKind.QUOTE and starts_line(text, span.start)]
-    code = [span for span in document.spans if span.kind in BLOCK_KINDS]
+    text = rich_text.text
+    quotes = [span for span in rich_text.spans if span.kind is SpanKind.QUOTE and starts_line(text, span.start)]
+    code = [span for span in rich_text.spans if span.kind in BLOCK_KINDS]
     if not quotes and ">" not in text:
         return
     in_quote, in_code = span_end_finder(quotes), span_end_finder(code)

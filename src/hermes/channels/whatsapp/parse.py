@@ -78,7 +78,7 @@ def parse_events(
         changes = [
             change for change in changes if phone_number_id and phone_number_id_in(as_object(change.get("value"))) == phone_number_id
         ]
-    return mark_duplicates(happening for change in changes for happening in events_in_change(change, number)) or [Ignored(reason="empty")]
+    return mark_duplicates(event for change in changes for event in events_in_change(change, number)) or [Ignored(reason="empty")]
 
 
 def events_in_change(change: Mapping[str, Any], number: WhatsAppNumber) -> Iterator[InboundEvent]:
@@ -89,10 +89,10 @@ def events_in_change(change: Mapping[str, Any], number: WhatsAppNumber) -> Itera
         yield Ignored(reason="standby")
     elif kind not in {"messages", "user_id_update"}:
         yield Ignored(reason="other_field")
-    elif (ours := number_for_change(value, number)) is None:
+    elif (detailed := number_for_change(value, number)) is None:
         yield Ignored(reason="other_account", meant_for=phone_number_id_in(value))
     else:
-        yield from events_in_value(value, ours)
+        yield from events_in_value(value, detailed)
 
 
 def phone_number_id_in(value: Mapping[str, Any]) -> str:
@@ -141,21 +141,21 @@ def events_in_message(message: Mapping[str, Any], number: WhatsAppNumber) -> Ite
         yield Ignored(reason="echo")
     elif kind == "reaction":
         yield parse_reaction(as_object(message.get("reaction")), sender)
-    elif (said := content_of(message)) is None:
+    elif (content := content_of(message)) is None:
         yield Ignored(reason="unknown_kind")
     else:
-        yield inbound_message(message, said, sender, number)
+        yield inbound_message(message, content, sender, number)
 
 
-def inbound_message(message: Mapping[str, Any], said: WhatsAppContent, sender: str, number: WhatsAppNumber) -> InboundMessage:
+def inbound_message(message: Mapping[str, Any], content: WhatsAppContent, sender: str, number: WhatsAppNumber) -> InboundMessage:
     message_id, group_id = as_text(message.get("id")), as_text(message.get("group_id"))
     user_id = as_text(message.get("from_user_id")) or number.user_ids.get(sender, "")
     event = MessageEvent(
         platform=Platform.WHATSAPP,
         sender_id=sender,
-        text=said.text,
-        media_url=reference_of(said.media, number.account),
-        media_type=said.media_type,
+        text=content.text,
+        media_url=reference_of(content.media, number.account),
+        media_type=content.media_type,
     )
     return InboundMessage(
         envelope=Envelope(
@@ -167,7 +167,7 @@ def inbound_message(message: Mapping[str, Any], said: WhatsAppContent, sender: s
             is_shared=bool(group_id),
         ),
         message_id=message_id,
-        media=(said.media,) if said.media else (),
+        media=(content.media,) if content.media else (),
         reply_to=as_text(as_object(message.get("context")).get("id")) or None,
         name=number.names.get(sender) or number.names.get(user_id) or None,
         alias=user_id if user_id and user_id != sender else None,
@@ -203,7 +203,7 @@ def parse_receipt(status: Mapping[str, Any], number: WhatsAppNumber) -> InboundE
     if not message_id or rank is None:
         return Ignored(reason="status")
     errors = objects_in(status.get("errors")) if rank is ReceiptRank.FAILED else []
-    complaint = read_error(errors[0]) if errors else MetaErrorDetails()
+    error = read_error(errors[0]) if errors else MetaErrorDetails()
     reference = as_text(status.get("biz_opaque_callback_data")) or None
     # Meta tells every app of a number what became of the messages of all of them.
     is_ours = reference is not None or not number.repeats_references
@@ -211,8 +211,8 @@ def parse_receipt(status: Mapping[str, Any], number: WhatsAppNumber) -> InboundE
         message_id=message_id,
         rank=rank,
         at=as_time(status.get("timestamp"), now=number.now),
-        error=outcome_of(complaint, FAILED_HTTP_STATUS, OUTCOME_BY_SUBCODE) if rank is ReceiptRank.FAILED else None,
-        detail=describe_error(complaint, None, ()),
+        error=outcome_of(error, FAILED_HTTP_STATUS, OUTCOME_BY_SUBCODE) if rank is ReceiptRank.FAILED else None,
+        detail=describe_error(error, None, ()),
         channel_id=recipient_of(status) if is_ours else None,
         reference=reference,
     )

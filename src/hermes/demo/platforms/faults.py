@@ -102,20 +102,20 @@ class FaultSchedule:
     def __init__(self) -> None:
         self.faults: list[ScheduledFault] = []
 
-    def add(self, cue: ScheduledFault) -> None:
-        self.faults.append(cue)
+    def add(self, scheduled: ScheduledFault) -> None:
+        self.faults.append(scheduled)
 
     def clear(self) -> None:
         self.faults.clear()
 
     def take(self, method: str, to: str | None, now: float) -> Fault | None:
         """The fault for this call, if there is one; it is used up by that."""
-        self.faults = [cue for cue in self.faults if cue.until is None or now < cue.until]
-        for place, cue in enumerate(self.faults):
-            if cue.method in {None, method} and cue.to in {None, to}:
-                if cue.times is not None and cue.times <= 1:
+        self.faults = [scheduled for scheduled in self.faults if scheduled.until is None or now < scheduled.until]
+        for place, scheduled in enumerate(self.faults):
+            if scheduled.method in {None, method} and scheduled.to in {None, to}:
+                if scheduled.times is not None and scheduled.times <= 1:
                     del self.faults[place]
-                elif cue.times is not None:
-                    self.faults[place] = replace(cue, times=cue.times - 1)
-                return cue.fault
+                elif scheduled.times is not None:
+                    self.faults[place] = replace(scheduled, times=scheduled.times - 1)
+                return scheduled.fault
         return None

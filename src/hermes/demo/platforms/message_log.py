@@ -50,12 +50,12 @@ class MessageLog:
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self.received: list[ReceivedMessage] = []
-        self.said: list[PersonMessage] = []
+        self.person_messages: list[PersonMessage] = []
         self._talks: dict[str, list[ReceivedMessage | PersonMessage]] = {}
         self._counts: Counter[str] = Counter()
         self._on_change = on_change
 
-    def arrive(self, *, chat: str, message_id: str, text: str, **about: Any) -> ReceivedMessage:
+    def add_received(self, *, chat: str, message_id: str, text: str, **about: Any) -> ReceivedMessage:
         """Write down that a message is there now."""
         entry = ReceivedMessage(number=len(self.received) + 1, chat=chat, message_id=message_id, text=text, **about)
         self.received.append(entry)
@@ -64,11 +64,11 @@ class MessageLog:
         self._on_change()
         return entry
 
-    def say(self, said: PersonMessage) -> PersonMessage:
-        self.said.append(said)
-        self._talks.setdefault(said.chat, []).append(said)
+    def add_person_message(self, message: PersonMessage) -> PersonMessage:
+        self.person_messages.append(message)
+        self._talks.setdefault(message.chat, []).append(message)
         self._on_change()
-        return said
+        return message
 
     def of(self, chat: str) -> list[ReceivedMessage]:
         """What one person or group received, in order."""

@@ -21,7 +21,7 @@ class FakePerson(ABC):
         self.name = name
         self.is_blocking = False
         """They want to hear nothing from the account."""
-        self.last_said_at: float | None = None
+        self.last_wrote_at: float | None = None
         """In the platform's seconds; what windows are counted from."""
         self.typing_shown = 0
         """How often they saw that an answer is on its way."""
@@ -74,7 +74,7 @@ class FakePerson(ABC):
     @property
     def received(self) -> list[ReceivedMessage]:
         """What they have got, in order, with every copy."""
-        return self.platform.ledger.of(self.id)
+        return self.platform.message_log.of(self.id)
 
     @property
     def texts(self) -> list[str]:
@@ -83,11 +83,11 @@ class FakePerson(ABC):
     @property
     def talk(self) -> list[ReceivedMessage | PersonMessage]:
         """Both sides, in order."""
-        return self.platform.ledger.talk(self.id)
+        return self.platform.message_log.talk(self.id)
 
     async def wait_for_messages(self, count: int = 1, timeout_s: float = 5.0) -> list[ReceivedMessage]:
         """Wait until they have got so many messages in all, and give all of them. Raises TimeoutError; the seconds are real ones."""
-        await self.platform.world.bell.until(lambda: self.platform.ledger.count(self.id) >= count, timeout_s)
+        await self.platform.world.changes.wait_until(lambda: self.platform.message_log.count(self.id) >= count, timeout_s)
         return self.received
 
 

@@ -47,9 +47,9 @@ class World:
 
     url: str
     """Where they are: every platform's paths are its real ones, below this."""
-    pace: PlatformClock
-    chance: SeededRandom
-    bell: ChangeSignal
+    clock: PlatformClock
+    random: SeededRandom
+    changes: ChangeSignal
     client: aiohttp.ClientSession
     """Posts the webhooks."""
 
@@ -116,8 +116,8 @@ class FakePlatform(ABC):
         self.attempts: list[WebhookAttempt] = []
         """Every try to deliver a webhook, in order."""
         self.disorder = Disorder()
-        self.script = FaultSchedule()
-        self.ledger = MessageLog(world.bell.ring)
+        self.schedule = FaultSchedule()
+        self.message_log = MessageLog(world.changes.notify)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- what goes wrong
@@ -165,23 +165,23 @@ class FakePlatform(ABC):
 
     def outage(self, seconds: float, fault: Fault | None = None) -> None:
         """Fail every call for so many of the platform's seconds."""
-        self.script.add(ScheduledFault(fault=fault or HtmlFault(status=503), times=None, until=self.world.pace.now() + seconds))
-        self.world.bell.ring()
+        self.schedule.add(ScheduledFault(fault=fault or HtmlFault(status=503), times=None, until=self.world.clock.now() + seconds))
+        self.world.changes.notify()
 
     def heal(self) -> None:
         """Forget every fault that is still to come."""
-        self.script.clear()
-        self.world.bell.ring()
+        self.schedule.clear()
+        self.world.changes.notify()
 
     def schedule_fault(
         self, fault: Fault, *, method: str | None = None, to: object = None, times: int | None = 1, for_s: float | None = None
     ) -> None:
         """Let this happen to the next calls that fit; `to` is a person, a group, or an id."""
-        until = None if for_s is None else self.world.pace.now() + for_s
-        self.script.add(
+        until = None if for_s is None else self.world.clock.now() + for_s
+        self.schedule.add(
             ScheduledFault(fault=fault, method=method, to=None if to is None else str(getattr(to, "id", to)), times=times, until=until)
         )
-        self.world.bell.ring()
+        self.world.changes.notify()
 
     # --- people
 
@@ -201,7 +201,7 @@ class FakePlatform(ABC):
 
     async def wait_until_quiet(self, timeout_s: float = 10.0) -> None:
         """Wait until every webhook is delivered or given up. Raises TimeoutError; the seconds are real ones."""
-        await self.world.bell.until(self.is_quiet, timeout_s)
+        await self.world.changes.wait_until(self.is_quiet, timeout_s)
 
     # --- calls
 
@@ -218,15 +218,15 @@ class FakePlatform(ABC):
             body = None
         place = len(self.requests)
         self.requests.append(RecordedRequest(request.method, request.path, dict(request.query), dict(request.headers), body))
-        self.world.bell.ring()
+        self.world.changes.notify()
         try:
             call = await read(body)
-            fault = self.script.take(call.method, call.to, self.world.pace.now())
-            return await self.strike(fault, call, request, place)
+            fault = self.schedule.take(call.method, call.to, self.world.clock.now())
+            return await self.apply_fault(fault, call, request, place)
         except PlatformRefusal as refusal:
-            return self._sent(place, self.error(refusal))
+            return self._respond(place, self.error(refusal))
 
-    async def strike(self, fault: Fault | None, call: AcceptedCall, request: web.Request, place: int) -> web.StreamResponse:
+    async def apply_fault(self, fault: Fault | None, call: AcceptedCall, request: web.Request, place: int) -> web.StreamResponse:
         """Let a fault have its way with a call; without one, just answer it."""
         match fault:
             case RefuseFault():
@@ -239,34 +239,34 @@ class FakePlatform(ABC):
                     parameters=fault.parameters,
                 )
             case HtmlFault():
-                self._note(place, fault.status)
+                self._record_status(place, fault.status)
                 return web.Response(status=fault.status, body=BAD_GATEWAY_PAGE, content_type="text/html")
             case RawFault():
                 if fault.arrives:
                     await call.act(is_answered=False)
-                self._note(place, fault.status)
+                self._record_status(place, fault.status)
                 return web.Response(status=fault.status, body=fault.body.encode(), content_type=fault.content_type)
             case HangFault() | ResetFault():
                 if fault.arrives:
                     await call.act(is_answered=False)
                 await (reset_connection(request) if isinstance(fault, ResetFault) else wait_forever())
             case SlowFault():
-                return await self._drip(await call.act(is_answered=True), request, place, fault.over_s)
-        return self._sent(place, await call.act(is_answered=True))
+                return await self._respond_slowly(await call.act(is_answered=True), request, place, fault.over_s)
+        return self._respond(place, await call.act(is_answered=True))
 
     def words(self, status: int, code: int | None, retry_after: int | None) -> str:
         """What the platform says when it refuses without a reason of ours."""
         return f"scripted {status} {code or ''} {retry_after or ''}".strip()
 
-    def _sent(self, place: int, answer: FakeResponse) -> web.Response:
-        self._note(place, answer.status)
+    def _respond(self, place: int, answer: FakeResponse) -> web.Response:
+        self._record_status(place, answer.status)
         return web.Response(
             status=answer.status,
             body=answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode(),
             headers={"Content-Type": "application/json", **answer.headers},
         )
 
-    async def _drip(self, answer: FakeResponse, request: web.Request, place: int, over_s: float) -> web.StreamResponse:
+    async def _respond_slowly(self, answer: FakeResponse, request: web.Request, place: int, over_s: float) -> web.StreamResponse:
         data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
         response = web.StreamResponse(status=answer.status, headers={"Content-Type": "application/json", **answer.headers})
         response.content_length = len(data)
@@ -277,32 +277,32 @@ class FakePlatform(ABC):
             await asyncio.sleep(over_s / pieces)
             await response.write(data[start : start + step])
         await response.write_eof()
-        self._note(place, answer.status)
+        self._record_status(place, answer.status)
         return response
 
-    def _note(self, place: int, status: int) -> None:
-        seen = self.requests[place]
-        self.requests[place] = RecordedRequest(seen.method, seen.path, seen.query, seen.headers, seen.body, status)
+    def _record_status(self, place: int, status: int) -> None:
+        recorded = self.requests[place]
+        self.requests[place] = RecordedRequest(recorded.method, recorded.path, recorded.query, recorded.headers, recorded.body, status)
 
     # --- webhooks
 
     async def attempt(self, url: str, body: bytes, headers: Mapping[str, str]) -> WebhookAttempt:
         """Post a webhook once, and write down what came of it."""
-        done = await post_webhook(self.world.client, url, body, headers, patience_s=self.patience_s, at=self.world.pace.now())
+        done = await post_webhook(self.world.client, url, body, headers, patience_s=self.patience_s, at=self.world.clock.now())
         self.attempts.append(done)
-        self.world.bell.ring()
+        self.world.changes.notify()
         return done
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something beside. It ends with the platforms at the latest."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._end_task)
         return task
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _end_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self.world.bell.ring()
+        self.world.changes.notify()
         if not task.cancelled() and (error := task.exception()):
             raise error  # a fault of ours; the loop's handler shows it
 

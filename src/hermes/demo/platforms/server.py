@@ -57,23 +57,23 @@ class FakePlatforms:
         """Another account of an app that has one: signed with the same secret, posted to the same callback URL."""
         account = FakeInstagram(self.world, app.login, self._media_url, name=name, app=app)
         self.instagrams.append(account)
-        return self._named(account)
+        return self._register(account)
 
     def add_number(self, name: str, app: FakeWhatsApp) -> FakeWhatsApp:
         """Another number at the Cloud API, of an app that has one."""
         number = FakeWhatsApp(self.world, WhatsAppApi.CLOUD, self._media_url, name=name, app=app)
         self.clouds.append(number)
-        return self._named(number)
+        return self._register(number)
 
-    def _named(self, account: FakeAccount) -> FakeAccount:
+    def _register(self, account: FakeAccount) -> FakeAccount:
         account.disorder = self.instagram.disorder
         self.by_name[account.name] = account
-        self.world.bell.ring()
+        self.world.changes.notify()
         return account
 
     def skip(self, seconds: float) -> None:
         """Let so many of the platforms' seconds have passed at once: windows close, links die, retries come due."""
-        self.world.pace.skip(seconds)
+        self.world.clock.skip(seconds)
 
     def connect(self, hermes_url: str, account: str = "fake") -> dict[str, str]:
         """Post every platform's webhooks to a Hermes; returns where, by platform. Nobody is asked whether they are the right one."""
@@ -85,7 +85,7 @@ class FakePlatforms:
 
     async def wait_until_quiet(self, timeout_s: float = 10.0) -> None:
         """Wait until nothing is on its way to a receiver any more. Raises TimeoutError; the seconds are real ones."""
-        await self.world.bell.until(lambda: all(platform.is_quiet() for platform in self), timeout_s)
+        await self.world.changes.wait_until(lambda: all(platform.is_quiet() for platform in self), timeout_s)
 
 
 def webhook_url(hermes_url: str, name: str, account: str) -> str:

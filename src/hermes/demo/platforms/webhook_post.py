@@ -25,7 +25,7 @@ class WebhookAttempt:
     """In the platform's seconds."""
 
     @property
-    def is_taken(self) -> bool:
+    def is_accepted(self) -> bool:
         return self.status is not None and 200 <= self.status <= 299
 
 
@@ -54,8 +54,8 @@ async def post_webhook(
     try:
         async with asyncio.timeout(patience_s), client.post(url, data=body, headers=sent, allow_redirects=False) as response:
             status, answer = response.status, await response.read()
-            said = response.headers.get("Retry-After", "")
-            retry_after = int(said) if said.isdecimal() else 0
+            stated = response.headers.get("Retry-After", "")
+            retry_after = int(stated) if stated.isdecimal() else 0
     except TimeoutError:
         status, error = None, "no answer in time"
     except (aiohttp.ClientError, OSError, ValueError) as failure:

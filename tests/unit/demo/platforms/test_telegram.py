@@ -54,7 +54,7 @@ async def test_the_same_text_twice_is_two_messages(bot: Bot, ada: TelegramPerson
     for _ in range(2):
         await bot("sendMessage", chat_id=ada.id, text="again")
     assert [(one.text, one.message_id) for one in ada.received] == [("again", "2"), ("again", "3")]
-    assert still.telegram.ledger.copies() == {(ada.id, "again"): 2}
+    assert still.telegram.message_log.copies() == {(ada.id, "again"): 2}
 
 
 async def test_an_answer_names_what_it_answers_and_typing_is_seen(bot: Bot, ada: TelegramPerson) -> None:
@@ -353,4 +353,4 @@ async def test_after_a_silent_week_update_ids_begin_somewhere_else(bot: Bot, ada
 
 
 async def until_asked(platforms: FakePlatforms, count: int) -> None:
-    await platforms.world.bell.until(lambda: len(platforms.telegram.requests) >= count, 5)
+    await platforms.world.changes.wait_until(lambda: len(platforms.telegram.requests) >= count, 5)

@@ -16,10 +16,10 @@ REACTIONS = {"❤": "love", "❤️": "love", "😂": "haha", "😮": "wow", "�
 class InstagramPerson(FakePerson):
     """Somebody on Instagram."""
 
-    def __init__(self, inbox: FakeInstagramState, name: str, username: str, number: int) -> None:
+    def __init__(self, state: FakeInstagramState, name: str, username: str, number: int) -> None:
         super().__init__(name)
-        self._state, self.username = inbox, username
-        self._id = inbox.platform.world.chance.digits(16, inbox.platform.name, "person", number)
+        self._state, self.username = state, username
+        self._id = state.platform.world.random.digits(16, state.platform.name, "person", number)
 
     @property
     def id(self) -> str:
@@ -31,23 +31,23 @@ class InstagramPerson(FakePerson):
 
     def silent_s(self) -> float:
         """How long ago they wrote for the last time; for ever if they never did."""
-        return float("inf") if self.last_said_at is None else self.platform.world.pace.now() - self.last_said_at
+        return float("inf") if self.last_wrote_at is None else self.platform.world.clock.now() - self.last_wrote_at
 
     def say(self, text: str, *, reply_to: str | None = None) -> str:
         return self._send("text", text, {"text": text, **({"reply_to": {"mid": reply_to}} if reply_to else {})})
 
     def send_picture(self, picture: bytes | None = None, caption: str = "") -> str:
         """Instagram knows no captions: the words are a message of their own, after the picture."""
-        seen = inspect_image(picture)
-        sent = self._send_file("image", seen.data, seen.mime_type)
+        image = inspect_image(picture)
+        sent = self._send_file("image", image.data, image.mime_type)
         if caption:
             self.say(caption)
         return sent
 
     def send_album(self, pictures: Sequence[bytes | None], caption: str = "") -> list[str]:
         """Several pictures in one message."""
-        seen = [inspect_image(picture) for picture in pictures]
-        attachments = [{"type": "image", "payload": {"url": self._state.asset(one.data, one.mime_type)}} for one in seen]
+        image = [inspect_image(picture) for picture in pictures]
+        attachments = [{"type": "image", "payload": {"url": self._state.asset(one.data, one.mime_type)}} for one in image]
         sent = [self._send("image", "", {"attachments": attachments})]
         return [*sent, self.say(caption)] if caption else sent
 
@@ -63,8 +63,8 @@ class InstagramPerson(FakePerson):
 
     def mention_in_story(self) -> str:
         """Name the account in a story of theirs."""
-        seen = inspect_image(None)
-        attachment = {"type": "story_mention", "payload": {"url": self._state.asset(seen.data, seen.mime_type)}}
+        image = inspect_image(None)
+        attachment = {"type": "story_mention", "payload": {"url": self._state.asset(image.data, image.mime_type)}}
         return self._send("story_mention", "", {"attachments": [attachment]})
 
     def send_unsupported(self) -> str:
@@ -74,31 +74,31 @@ class InstagramPerson(FakePerson):
     def press(self, title: str, payload: str) -> str:
         """Press a button: an ice breaker, or one of a template."""
         mid = self._state.message_id()
-        self.last_said_at = self.platform.world.pace.now()
-        self._state.platform.ledger.say(self._said(mid, "postback", title))
-        self._state.tell(self.id, self.id, {"postback": {"mid": mid, "title": title, "payload": payload}})
+        self.last_wrote_at = self.platform.world.clock.now()
+        self._state.platform.message_log.add_person_message(self._person_message(mid, "postback", title))
+        self._state.post_event(self.id, self.id, {"postback": {"mid": mid, "title": title, "payload": payload}})
         return mid
 
     def unsend(self, message_id: str) -> None:
         """Take back what they said."""
-        self._state.tell(self.id, self.id, {"message": {"mid": message_id, "is_deleted": True}})
+        self._state.post_event(self.id, self.id, {"message": {"mid": message_id, "is_deleted": True}})
 
     def react(self, message_id: str, emoji: str) -> None:
         sign: dict[str, Any] = {"mid": message_id, "action": "react" if emoji else "unreact"}
         if emoji:
             sign |= {"reaction": REACTIONS.get(emoji, "other"), "emoji": emoji}
-        self._state.tell(self.id, self.id, {"reaction": sign})
+        self._state.post_event(self.id, self.id, {"reaction": sign})
 
     def read(self, message_id: str) -> None:
         """See a message of the account's."""
-        self._state.tell(self.id, self.id, {"read": {"mid": message_id}})
+        self._state.post_event(self.id, self.id, {"read": {"mid": message_id}})
 
     def _send_file(self, kind: str, data: bytes, mime_type: str) -> str:
         return self._send(kind, "", {"attachments": [{"type": kind, "payload": {"url": self._state.asset(data, mime_type)}}]})
 
     def _send(self, kind: str, text: str, message: Mapping[str, Any]) -> str:
-        self.last_said_at = self.platform.world.pace.now()
-        return self._state.hear(self._said(self._state.message_id(), kind, text), self.id, message)
+        self.last_wrote_at = self.platform.world.clock.now()
+        return self._state.record_message(self._person_message(self._state.message_id(), kind, text), self.id, message)
 
-    def _said(self, mid: str, kind: str, text: str) -> PersonMessage:
-        return PersonMessage(chat=self.id, sender=self.id, message_id=mid, text=text, kind=kind, at=self.platform.world.pace.now())
+    def _person_message(self, mid: str, kind: str, text: str) -> PersonMessage:
+        return PersonMessage(chat=self.id, sender=self.id, message_id=mid, text=text, kind=kind, at=self.platform.world.clock.now())

@@ -70,13 +70,13 @@ class FakeInstagram(FakePlatform):
         self.login = login
         self.name = name or ("instagram" if login is FakeInstagramLogin.INSTAGRAM else "instagram_page")
         self.title = f"Instagram ({'Instagram' if login is FakeInstagramLogin.INSTAGRAM else 'Page'} login)"
-        chance = world.chance
-        self.token = f"{'IGAA' if login is FakeInstagramLogin.INSTAGRAM else 'EAAP'}{chance.letters(120, self.name, 'token')}"
-        self.app_secret: str = app.app_secret if app else chance.letters(32, self.name, "app secret").lower()
-        self.verify_token: str = app.verify_token if app else chance.letters(24, self.name, "verify token")
-        self.page_id = chance.digits(15, self.name, "page")
+        random = world.random
+        self.token = f"{'IGAA' if login is FakeInstagramLogin.INSTAGRAM else 'EAAP'}{random.letters(120, self.name, 'token')}"
+        self.app_secret: str = app.app_secret if app else random.letters(32, self.name, "app secret").lower()
+        self.verify_token: str = app.verify_token if app else random.letters(24, self.name, "verify token")
+        self.page_id = random.digits(15, self.name, "page")
         self.rate = RateBucket(BucketRate(1 / 300, 300))
-        self._state = FakeInstagramState(self, f"1784{chance.digits(13, self.name, 'account')}", media_url or world.url)
+        self._state = FakeInstagramState(self, f"1784{random.digits(13, self.name, 'account')}", media_url or world.url)
         self._state.posts = WebhookQueue(self, self._state.compose, 36 * HOUR_S, app._state.posts if app else None)
         self._people: dict[str, InstagramPerson] = {}
         self._reading = 0
@@ -91,7 +91,7 @@ class FakeInstagram(FakePlatform):
         """Somebody new. The account cannot write to them before they have written to it."""
         person = InstagramPerson(self._state, name, username or name.lower().replace(" ", "."), len(self._people))
         self._people[person.id] = person
-        self.world.bell.ring()
+        self.world.changes.notify()
         return person
 
     @property
@@ -114,11 +114,11 @@ class FakeInstagram(FakePlatform):
     def connect(self, url: str) -> None:
         """Post webhooks there, signed."""
         self._state.posts.receiver = WebhookReceiver(url, app_secret=self.app_secret)
-        self.world.bell.ring()
+        self.world.changes.notify()
 
     async def subscribe(self, url: str, verify_token: str | None = None) -> None:
         """Connect, as Meta does it: only after the receiver has given a challenge back. Raises VerificationFailed."""
-        await verify_receiver(self.world.client, url, verify_token or self.verify_token, self.world.chance.digits(10, self.name, url))
+        await verify_receiver(self.world.client, url, verify_token or self.verify_token, self.world.random.digits(10, self.name, url))
         self.connect(url)
 
     def hand_over(self, *, to_others: bool) -> None:
@@ -143,7 +143,7 @@ class FakeInstagram(FakePlatform):
     async def answer_by_hand(self, person: InstagramPerson, text: str) -> str:
         """Somebody answers in the app, past the API: the person reads it, and the account is told by an echo."""
         mid = self._state.message_id()
-        self.ledger.arrive(chat=person.id, message_id=mid, text=text, kind="by hand", at=self.world.pace.now())
+        self.message_log.add_received(chat=person.id, message_id=mid, text=text, kind="by hand", at=self.world.clock.now())
         await self._echo(person, mid, {"text": text})
         return mid
 
@@ -158,7 +158,7 @@ class FakeInstagram(FakePlatform):
             if not isinstance(body, dict):
                 raise invalid_parameter("The body must be a JSON object")
             person = self._reachable(recipient_of(body))
-            if self.rate.wait_s(None, self.world.pace.now()) > 0:
+            if self.rate.wait_s(None, self.world.clock.now()) > 0:
                 raise PlatformRefusal(400, ERROR_TEXTS[613], code=613)
             return self._action(body, person) if "sender_action" in body else self._message(body, person)
 
@@ -185,7 +185,7 @@ class FakeInstagram(FakePlatform):
 
     def error(self, refusal: PlatformRefusal) -> FakeResponse:
         kind = "IGApiException" if self.login is FakeInstagramLogin.INSTAGRAM else "OAuthException"
-        return FakeResponse(error_body(refusal, kind, self.world.chance, len(self.requests)), refusal.status, self._usage())
+        return FakeResponse(error_body(refusal, kind, self.world.random, len(self.requests)), refusal.status, self._usage())
 
     def words(self, status: int, code: int | None, retry_after: int | None) -> str:
         return ERROR_TEXTS.get(code or 0) or super().words(status, code, retry_after)
@@ -211,16 +211,16 @@ class FakeInstagram(FakePlatform):
             raise PlatformRefusal(403, ERROR_TEXTS[10], code=10, subcode=2534022)
 
         async def act(*, is_answered: bool) -> FakeResponse:
-            self.rate.take(None, self.world.pace.now())
+            self.rate.take(None, self.world.clock.now())
             mid = self._state.message_id()
-            self.ledger.arrive(
+            self.message_log.add_received(
                 chat=person.id,
                 message_id=mid,
                 text=text,
                 kind=kind,
                 reply_to=(body["message"].get("reply_to") or {}).get("mid"),
                 is_answered=is_answered,
-                at=self.world.pace.now(),
+                at=self.world.clock.now(),
                 body=body,
             )
             await self._echo(person, mid, body["message"])
@@ -233,18 +233,18 @@ class FakeInstagram(FakePlatform):
 
     async def _echo(self, person: InstagramPerson, mid: str, message: Mapping[str, Any]) -> None:
         """Tell the account what it has sent; sometimes before it knows itself that it has."""
-        shown = {key: value for key, value in message.items() if key == "text"}
+        echoed = {key: value for key, value in message.items() if key == "text"}
         if "attachment" in message:
-            shown["attachments"] = [message["attachment"]]
+            echoed["attachments"] = [message["attachment"]]
         who = {"sender": {"id": self.account_id}, "recipient": {"id": person.id}, "timestamp": unix_millis()}
-        posted = self._state.posts.add(person.id, {**who, "message": {"mid": mid, **shown, "is_echo": True}})
-        if posted and self.world.chance.happens(self.disorder.early_echoes, "early echo", person.id, len(person.received)):
+        posted = self._state.posts.add(person.id, {**who, "message": {"mid": mid, **echoed, "is_echo": True}})
+        if posted and self.world.random.happens(self.disorder.early_echoes, "early echo", person.id, len(person.received)):
             with suppress(TimeoutError):
-                await self.world.bell.until(posted.done, ECHO_WAIT_S)
+                await self.world.changes.wait_until(posted.done, ECHO_WAIT_S)
 
     async def _read(self, person: InstagramPerson, mid: str) -> None:
         try:
-            await self.world.pace.sleep(READ_AFTER_S)
+            await self.world.clock.sleep(READ_AFTER_S)
             person.read(mid)
         finally:
             self._reading -= 1
@@ -253,11 +253,11 @@ class FakeInstagram(FakePlatform):
         action = check_action(body)
 
         async def act() -> FakeResponse:
-            self.rate.take(None, self.world.pace.now())
+            self.rate.take(None, self.world.clock.now())
             person.typing_shown += action == "typing_on"
             if action == "mark_seen":
-                person.seen_by_account[:] = [said.message_id for said in self.ledger.said if said.sender == person.id]
-            self.world.bell.ring()
+                person.seen_by_account[:] = [sent.message_id for sent in self.message_log.person_messages if sent.sender == person.id]
+            self.world.changes.notify()
             return FakeResponse({"recipient_id": person.id}, headers=self._usage())
 
         return AcceptedCall(action, person.id, as_action(act))

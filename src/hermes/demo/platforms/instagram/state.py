@@ -29,35 +29,35 @@ class FakeInstagramState:
     """Another app holds the conversations: events come for information only."""
     assets: dict[str, tuple[bytes, str]] = field(default_factory=dict)
     """Files that people sent, by the query of their address; whoever knows it may fetch them."""
-    made: int = 0
+    message_count: int = 0
 
     def message_id(self) -> str:
-        self.made += 1
-        return f"aWdfZAG1faXRlbToxOk{self.platform.world.chance.letters(60, 'mid', self.platform.name, self.made)}ZD"
+        self.message_count += 1
+        return f"aWdfZAG1faXRlbToxOk{self.platform.world.random.letters(60, 'mid', self.platform.name, self.message_count)}ZD"
 
-    def hear(self, said: PersonMessage, lane: str, message: Mapping[str, Any]) -> str:
+    def record_message(self, sent: PersonMessage, lane: str, message: Mapping[str, Any]) -> str:
         """Somebody says something: it is in the ledger, and on its way."""
-        self.platform.ledger.say(said)
-        self.tell(lane, said.sender, {"message": {"mid": said.message_id, **message}})
-        return said.message_id
+        self.platform.message_log.add_person_message(sent)
+        self.post_event(lane, sent.sender, {"message": {"mid": sent.message_id, **message}})
+        return sent.message_id
 
-    def tell(self, lane: str, sender: str, what: Mapping[str, Any]) -> None:
+    def post_event(self, lane: str, sender: str, what: Mapping[str, Any]) -> None:
         """Something that a person did is on its way."""
         self.posts.add(lane, {"sender": {"id": sender}, "recipient": {"id": self.account_id}, "timestamp": unix_millis(), **what})
 
     def asset(self, data: bytes, mime_type: str) -> str:
         """Keep a file, and say where it can be fetched."""
-        number = self.platform.world.chance.digits(16, "asset", self.platform.name, len(self.assets))
-        query = f"asset_id={number}&signature={self.platform.world.chance.letters(40, 'asset', self.platform.name, len(self.assets))}"
+        number = self.platform.world.random.digits(16, "asset", self.platform.name, len(self.assets))
+        query = f"asset_id={number}&signature={self.platform.world.random.letters(40, 'asset', self.platform.name, len(self.assets))}"
         self.assets[query] = (data, mime_type)
         return f"{self.media_url}{ASSET_PATH}?{query}"
 
     def compose(self, events: Sequence[WebhookEvent]) -> dict[str, Any]:
         """Some events as one payload; several of them over both of its levels."""
-        chance, into = self.platform.world.chance, "standby" if self.is_standby else "messaging"
+        random, into = self.platform.world.random, "standby" if self.is_standby else "messaging"
         entries: list[dict[str, Any]] = []
         for place, event in enumerate(events):
-            if not entries or chance.happens(SPREAD_CHANCE, "entry", event.lane, event.place, place):
+            if not entries or random.happens(SPREAD_CHANCE, "entry", event.lane, event.place, place):
                 entries.append({"time": unix_millis(), "id": self.account_id, into: []})
             entries[-1][into].append(event.part)
         return {"object": "instagram", "entry": entries}

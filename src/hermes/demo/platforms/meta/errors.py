@@ -16,9 +16,9 @@ class FakeMetaError(NamedTuple):
     details: str = ""
 
 
-def error_body(refusal: PlatformRefusal, kind: str, chance: SeededRandom, number: int, **further: Any) -> dict[str, Any]:
+def error_body(refusal: PlatformRefusal, kind: str, random: SeededRandom, number: int, **further: Any) -> dict[str, Any]:
     """A refusal as Graph says it; `number` is the call's, for its trace."""
     error: dict[str, Any] = {"message": refusal.message, "type": kind, "code": refusal.code if refusal.code is not None else 1}
     if refusal.subcode is not None:
         error["error_subcode"] = refusal.subcode
-    return {"error": {**error, **further, **refusal.parameters, "fbtrace_id": f"A{chance.letters(22, 'trace', number)}"}}
+    return {"error": {**error, **further, **refusal.parameters, "fbtrace_id": f"A{random.letters(22, 'trace', number)}"}}

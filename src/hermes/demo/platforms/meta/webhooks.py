@@ -73,7 +73,7 @@ class WebhookQueue:
         self._receiver: WebhookReceiver | None = None
         self.missed = 0
         """Events that nobody was there for: Meta keeps nothing for a receiver that comes later."""
-        self._made: dict[str, int] = defaultdict(int)
+        self._event_count: dict[str, int] = defaultdict(int)
         self._lanes: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._gathered: list[WebhookEvent] = []
         self._under_way = 0
@@ -92,8 +92,8 @@ class WebhookQueue:
 
     def add(self, lane: str, part: Any) -> asyncio.Task[None] | None:
         """Something happened. The task ends when it was posted for the first time."""
-        event = WebhookEvent(lane, self._made[lane], part, self._compose)
-        self._made[lane] += 1
+        event = WebhookEvent(lane, self._event_count[lane], part, self._compose)
+        self._event_count[lane] += 1
         return (self._app or self).take(event)
 
     def take(self, event: WebhookEvent) -> asyncio.Task[None] | None:
@@ -102,7 +102,7 @@ class WebhookQueue:
             self.missed += 1
             return None
         self._under_way += 1
-        return self._platform.start(self._go(event, self.receiver))
+        return self._platform.start(self._post_with_disorder(event, self.receiver))
 
     async def post(self, payload: Mapping[str, Any]) -> WebhookAttempt | None:
         """Post anything once, as Meta would; None if nobody is there."""
@@ -114,22 +114,22 @@ class WebhookQueue:
     def is_quiet(self) -> bool:
         return self._under_way == 0 and (self._app is None or self._app.is_quiet())
 
-    async def _go(self, event: WebhookEvent, receiver: WebhookReceiver) -> None:
+    async def _post_with_disorder(self, event: WebhookEvent, receiver: WebhookReceiver) -> None:
         """Hold an event back, gather it with others, or post it at once, as luck has it."""
-        chance, disorder, pace = self._platform.world.chance, self._platform.disorder, self._platform.world.pace
+        random, disorder, clock = self._platform.world.random, self._platform.disorder, self._platform.world.clock
         try:
-            if chance.happens(disorder.held_back, "held back", event.lane, event.place):
-                await pace.sleep(disorder.held_back_s * (0.2 + 0.8 * chance.fraction("how long", event.lane, event.place)))
+            if random.happens(disorder.held_back, "held back", event.lane, event.place):
+                await clock.sleep(disorder.held_back_s * (0.2 + 0.8 * random.fraction("how long", event.lane, event.place)))
             if disorder.batch_s > 0:
                 self._gathered.append(event)
                 if len(self._gathered) > 1:
                     return
-                await pace.sleep(disorder.batch_s)
+                await clock.sleep(disorder.batch_s)
                 events, self._gathered = self._gathered, []
             else:
                 events = [event]
-            again = [event for event in events if chance.happens(disorder.duplicates, "again", event.lane, event.place)]
-            together = [event for event in again if len(events) > 1 and chance.happens(0.5, "together", event.lane, event.place)]
+            again = [event for event in events if random.happens(disorder.duplicates, "again", event.lane, event.place)]
+            together = [event for event in again if len(events) > 1 and random.happens(0.5, "together", event.lane, event.place)]
             await self._deliver([*events, *together], receiver)
             if later := [event for event in again if event not in together]:
                 await self._deliver(later, receiver)
@@ -145,14 +145,14 @@ class WebhookQueue:
             done = await self._platform.attempt(receiver.url, body, headers)
         if done.status != 200:
             self._under_way += 1
-            self._platform.start(self._insist(receiver.url, body, headers))
+            self._platform.start(self._retry(receiver.url, body, headers))
 
-    async def _insist(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
-        pace = self._platform.world.pace
-        until, delay_s = pace.now() + self._give_up_after_s, 0.0
+    async def _retry(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+        clock = self._platform.world.clock
+        until, delay_s = clock.now() + self._give_up_after_s, 0.0
         try:
-            while pace.now() + delay_s < until:
-                await pace.sleep(delay_s)
+            while clock.now() + delay_s < until:
+                await clock.sleep(delay_s)
                 if (await self._platform.attempt(url, body, headers)).status == 200:
                     return
                 delay_s = min(max(delay_s * 2, FIRST_DELAY_S), MAX_DELAY_S)
@@ -173,11 +173,11 @@ def encode_payload(payload: Mapping[str, Any]) -> bytes:
 
 async def verify_receiver(client: aiohttp.ClientSession, url: str, verify_token: str, challenge: str) -> None:
     """Ask a receiver whether it is the right one, as Meta does before it subscribes it. Raises VerificationFailed."""
-    asked = {"hub.mode": "subscribe", "hub.verify_token": verify_token, "hub.challenge": challenge}
+    query = {"hub.mode": "subscribe", "hub.verify_token": verify_token, "hub.challenge": challenge}
     try:
-        async with client.get(url, params=asked, allow_redirects=False) as response:
-            status, said = response.status, (await response.text()).strip()
+        async with client.get(url, params=query, allow_redirects=False) as response:
+            status, text = response.status, (await response.text()).strip()
     except (aiohttp.ClientError, OSError) as error:
         raise VerificationFailed(f"{url}: {error}") from error
-    if (status, said) != (200, challenge):
-        raise VerificationFailed(f"{url} answered {status} {said[:80]!r} instead of the challenge")
+    if (status, text) != (200, challenge):
+        raise VerificationFailed(f"{url} answered {status} {text[:80]!r} instead of the challenge")

@@ -27,12 +27,12 @@ def page_routes() -> list[web.RouteDef]:
     }
 
     async def page(_: web.Request) -> web.Response:
-        return served("page.html")
+        return serve("page.html")
 
     async def part(request: web.Request) -> web.Response:
-        return served(request.match_info["name"])
+        return serve(request.match_info["name"])
 
-    def served(name: str) -> web.Response:
+    def serve(name: str) -> web.Response:
         if name not in files:
             raise web.HTTPNotFound
         body, kind = files[name]

@@ -22,7 +22,7 @@ class TelegramChat:
     """Its `type` and name, as messages show it."""
     messages: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     threads: set[int] = field(default_factory=set)
-    is_met: bool = False
+    bot_may_write: bool = False
     """Whether the bot may write: somebody has written to it here."""
     moved_to: int | None = None
     """The supergroup that it became."""
@@ -60,25 +60,27 @@ class FakeTelegramState:
     chats: dict[int, TelegramChat] = field(default_factory=dict)
     presses: dict[str, ButtonPress] = field(default_factory=dict)
 
-    def hear(self, chat: TelegramChat, sender: Mapping[str, Any], kind: str, text: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    def record_message(
+        self, chat: TelegramChat, sender: Mapping[str, Any], kind: str, text: str, content: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Somebody says something in a chat: it is in the ledger, and on its way to the bot."""
-        chat.is_met = True
+        chat.bot_may_write = True
         message = chat.add(sender, content)
-        at = self.platform.world.pace.now()
-        said = PersonMessage(
+        at = self.platform.world.clock.now()
+        sent = PersonMessage(
             chat=str(chat.id), sender=str(sender["id"]), message_id=str(message["message_id"]), text=text, kind=kind, at=at
         )
-        self.platform.ledger.say(said)
+        self.platform.message_log.add_person_message(sent)
         self.updates.add("message", message, str(chat.id))
         return message
 
     def file(self, data: bytes, mime_type: str, /, **about: Any) -> dict[str, Any]:
         """A file as messages show it."""
-        kept = self.files.add(data, mime_type)
-        return {"file_id": kept.file_id, "file_unique_id": kept.unique_id, "file_size": len(data), **about}
+        stored = self.files.add(data, mime_type)
+        return {"file_id": stored.file_id, "file_unique_id": stored.unique_id, "file_size": len(data), **about}
 
     def number(self, digits: int, *about: object) -> int:
-        return int(self.platform.world.chance.digits(digits, *about))
+        return int(self.platform.world.random.digits(digits, *about))
 
 
 def command_entities(text: str) -> Sequence[Mapping[str, Any]]:

@@ -28,12 +28,12 @@ class FakeTelegramFile:
 class FakeTelegramFiles:
     """Every file that was ever sent."""
 
-    chance: SeededRandom
+    random: SeededRandom
     _by_id: dict[str, FakeTelegramFile] = field(default_factory=dict)
 
     def add(self, data: bytes, mime_type: str) -> FakeTelegramFile:
         number = len(self._by_id) + 1
-        file_id, unique_id = f"AgACAgUAAxkBAAM{self.chance.letters(68, 'file', number)}", f"AQAD{self.chance.letters(12, 'file', number)}"
+        file_id, unique_id = f"AgACAgUAAxkBAAM{self.random.letters(68, 'file', number)}", f"AQAD{self.random.letters(12, 'file', number)}"
         file = FakeTelegramFile(file_id, unique_id, data, FOLDERS.get(mime_type, "documents/file_{}").format(number))
         self._by_id[file_id] = file
         return file

@@ -43,12 +43,12 @@ class FakeTelegram(FakePlatform):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        number = world.chance.digits(10, "bot")
-        self.token = f"{number}:{world.chance.letters(35, 'bot token')}"
-        self.secret = world.chance.letters(40, "bot secret")
+        number = world.random.digits(10, "bot")
+        self.token = f"{number}:{world.random.letters(35, 'bot token')}"
+        self.secret = world.random.letters(40, "bot secret")
         """For whoever connects by hand; `setWebhook` brings its own."""
         bot = {"id": int(number), "is_bot": True, "first_name": "Hermes", "username": "hermes_fake_bot"}
-        self._state = FakeTelegramState(self, BotUpdates(self, self._obey), FakeTelegramFiles(world.chance), bot)
+        self._state = FakeTelegramState(self, BotUpdates(self, self._run_answer), FakeTelegramFiles(world.random), bot)
         self._people: dict[str, TelegramPerson] = {}
         self._methods = BotMethods(self._state, self._people)
         self.groups: dict[str, TelegramGroup] = {}
@@ -63,7 +63,7 @@ class FakeTelegram(FakePlatform):
         """Somebody new. The bot cannot write to them before they have written to it."""
         person = TelegramPerson(self._state, name, username, language, len(self._people))
         self._people[person.id] = person
-        self.world.bell.ring()
+        self.world.changes.notify()
         return person
 
     def group(self, title: str) -> TelegramGroup:
@@ -101,7 +101,7 @@ class FakeTelegram(FakePlatform):
         """Post no more, as after `deleteWebhook`."""
         self._state.updates.connect(None)
 
-    def happen(self, kind: str, content: Mapping[str, Any]) -> None:
+    def send_update(self, kind: str, content: Mapping[str, Any]) -> None:
         """Let anything be an update, also a kind that nobody knows yet."""
         self._state.updates.add(kind, content, "anything")
 
@@ -131,7 +131,7 @@ class FakeTelegram(FakePlatform):
             self._authorize(request.match_info["token"])
 
             async def act() -> FakeResponse:
-                data = self._state.files.at(request.match_info["path"], self.world.pace.now())
+                data = self._state.files.at(request.match_info["path"], self.world.clock.now())
                 if data is None:
                     raise PlatformRefusal(404, "Not Found")
                 return FakeResponse(data, headers={"Content-Type": "application/octet-stream"})
@@ -162,13 +162,13 @@ class FakeTelegram(FakePlatform):
         if token != self.token:
             raise PlatformRefusal(401, "Unauthorized")
 
-    async def _obey(self, told: Mapping[str, Any]) -> None:
+    async def _run_answer(self, call: Mapping[str, Any]) -> None:
         """Do what stood in the answer to a webhook, as far as Telegram does; nobody hears what comes of it."""
-        method = METHOD_NAMES.get(str(told["method"]).lower())
+        method = METHOD_NAMES.get(str(call["method"]).lower())
         if method is None or method.startswith(("get", "set", "delete")):
             return
         try:
-            await self._methods.read(method, {key: value for key, value in told.items() if key != "method"}).act(is_answered=False)
+            await self._methods.read(method, {key: value for key, value in call.items() if key != "method"}).act(is_answered=False)
         except PlatformRefusal:
             return
 

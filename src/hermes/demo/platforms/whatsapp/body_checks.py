@@ -14,7 +14,6 @@ MAX_BUTTON_CHARS = 20
 MAX_DATA_CHARS = 512
 MAX_BUTTONS = 3
 MEDIA_KINDS = ("image", "audio", "video", "document", "sticker")
-CAPTIONED_KINDS = {"image", "video", "document"}
 COMMON_FIELDS = {"messaging_product", "recipient_type", "to", "recipient", "type", "context", "biz_opaque_callback_data"}
 USER_ID_PATTERN = re.compile(r"[A-Z]{2}\.(ENT\.)?[A-Za-z0-9]{1,128}")
 PHONE_PATTERN = re.compile(r"\+?\d{5,20}")

@@ -43,20 +43,20 @@ def parse_events(body: bytes, *, account: str, bot_id: str, username: str | None
     """Everything that an update holds. It is one thing, but for an update that is none."""
     payload = parse_object(body)
     if payload is None:
-        return [Ignored(reason="not JSON")]
+        return [Ignored(reason="not_json")]
     number = as_int(payload.get("update_id"))
     if number is None:
-        return [Ignored(reason="not an update")]
+        return [Ignored(reason="not_an_update")]
     update = TelegramUpdate(account, bot_id, username, f"{bot_id}:{number}", now)
     found = [parse_event(kind, as_object(value), update) for kind, value in payload.items() if kind != "update_id"]
-    return found or [Ignored(reason="empty update")]
+    return found or [Ignored(reason="empty")]
 
 
 def parse_event(kind: str, value: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:
     read = EVENT_PARSERS.get(kind)
     if read is not None:
         return read(value, update)
-    return Ignored(reason=kind if kind in IGNORED_KINDS else "unknown kind")
+    return Ignored(reason=kind if kind in IGNORED_KINDS else "unknown_kind")
 
 
 # --- messages
@@ -68,9 +68,9 @@ def parse_message(message: Mapping[str, Any], update: TelegramUpdate) -> Inbound
     content = content_of(message)
     if moved is not None:
         return moved
-    reason = ignore_reason(message, chat, sender) or ("service message" if content is None else "")
+    reason = ignore_reason(message, chat, sender) or ("service_message" if content is None else "")
     if not reason and is_group(chat) and not is_addressed(message, bot_id=update.bot_id, username=update.username):
-        reason = "not addressed"
+        reason = "not_addressed"
     if content is None or reason:
         return Ignored(reason=reason)
     answered = as_object(message.get("reply_to_message"))
@@ -98,13 +98,13 @@ def ignore_reason(message: Mapping[str, Any], chat: Mapping[str, Any], sender: M
     if not as_text(chat.get("id")) or not as_text(message.get("message_id")):
         return "incomplete"
     if sender.get("is_bot") is True or "sender_business_bot" in message:
-        return "from a bot"  # two bots that answer each other never stop
+        return "from_bot"  # two bots that answer each other never stop
     if "sender_chat" in message or not as_text(sender.get("id")):
-        return "from a chat"
+        return "from_chat"
     if message.get("business_connection_id") and as_text(sender.get("id")) != as_text(chat.get("id")):
-        return "from the business itself"
+        return "from_business"
     if chat.get("is_direct_messages") is True:
-        return "to a channel"
+        return "to_channel"
     return ""
 
 

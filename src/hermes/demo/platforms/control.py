@@ -1,8 +1,8 @@
-"""The strings that whoever plays with the platforms pulls, over HTTP: people, what they do, and what goes wrong.
+"""Control of the fake platforms over HTTP: people, what they do, and faults.
 
-    GET    /_control/state?after=N                       everything; with `after` it waits until something is new
+    GET    /_control/state?after=N                       the whole state; with `after` waits until something changed
     POST   /_control/time                                {"skip_s": 90000}
-    POST   /_control/{platform}/people                   {"name": "Ada"}, and "username", "phone", "language" where there is such a thing
+    POST   /_control/{platform}/people                   {"name": "Ada"}, and "username", "phone", "language" if the platform has them
     GET    /_control/{platform}/people/{id}/received
     POST   /_control/{platform}/people/{id}/{act}        say, picture, album, voice, location, react, block, unblock, number, press
     POST   /_control/{platform}/faults                   {"kind": "reset", "method": "messages", "to": id, "times": 2}, or "for_s": 60
@@ -10,7 +10,7 @@
     POST   /_control/{platform}/webhook                  {"url": "…"}, and "verify_token" to ask the receiver first, as Meta does
     POST   /_control/{platform}/disorder                 {"duplicates": 0.1, "held_back": 0.2, "batch_s": 2}
 
-Takes JSON from this server's own pages and from programs; a page of another site can neither read nor pull anything."""
+Accepts JSON from this server's own page and from programs. A page of another site can neither read nor change anything."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ControlApi:
         if after.isdecimal() and int(after) >= changes.count:
             try:
                 await changes.wait_until(lambda: changes.count > int(after), WAIT_S)
-                await asyncio.sleep(0.03)  # what belongs together is told together
+                await asyncio.sleep(0.03)  # several changes at once become one response
             except TimeoutError:
                 pass
         platforms = [platform_json(platform) for platform in self._platforms.values()]
@@ -80,7 +80,7 @@ class ControlApi:
             case FakeTelegram() | FakeWhatsApp() | FakeInstagram():
                 person = platform.person(name, **body)
             case _:
-                raise web.HTTPNotFound(text="nobody can be added there")
+                raise web.HTTPNotFound(text="this platform cannot add people")
         return web.json_response(person_json(person), status=201)
 
     async def received(self, request: web.Request) -> web.Response:
@@ -130,12 +130,12 @@ class ControlApi:
     def _person(self, request: web.Request) -> FakePerson:
         person: FakePerson | None = self._platform(request).people.get(request.match_info["person"])
         if person is None:
-            raise web.HTTPNotFound(text="there is nobody with this id")
+            raise web.HTTPNotFound(text="there is no person with this id")
         return person
 
 
 def perform_act(person: FakePerson, act: str, body: Mapping[str, Any]) -> Any:
-    """Let somebody do something; returns what the platform calls it, if it calls it anything."""
+    """Let a person do something; returns the platform's id for it, if it has one."""
     if act not in ACTS:
         raise web.HTTPNotFound(text=f"people can {', '.join(ACTS)}")
     return ACTS[act](person, body)
@@ -143,7 +143,7 @@ def perform_act(person: FakePerson, act: str, body: Mapping[str, Any]) -> Any:
 
 def _change_number(person: FakePerson, body: Mapping[str, Any]) -> None:
     if not isinstance(person, WhatsAppPerson):
-        raise web.HTTPNotFound(text="only WhatsApp knows people by number")
+        raise web.HTTPNotFound(text="only WhatsApp identifies people by number")
     person.change_number(str(body["phone"]))
 
 
@@ -153,7 +153,7 @@ def _press(person: FakePerson, body: Mapping[str, Any]) -> str:
         return person.press(message_id, data)
     if isinstance(person, WhatsAppPerson):
         return person.press(message_id, data, str(body.get("title", data)))
-    raise web.HTTPNotFound(text="there are no buttons")
+    raise web.HTTPNotFound(text="this platform has no buttons")
 
 
 ACTS: Mapping[str, Callable[[FakePerson, Mapping[str, Any]], Any]] = {
@@ -171,27 +171,27 @@ ACTS: Mapping[str, Callable[[FakePerson, Mapping[str, Any]], Any]] = {
 
 
 def file_bytes(body: Mapping[str, Any]) -> bytes | None:
-    """The file that came along, in base64; None if there is none."""
+    """The file in the request, in base64; None without one."""
     return base64.b64decode(body["base64"], validate=True) if body.get("base64") else None
 
 
 async def read_json(request: web.Request) -> dict[str, Any]:
-    """What is asked for: a JSON object."""
+    """The JSON object in a request; empty without a body."""
     body = await request.json() if request.can_read_body else {}
     if not isinstance(body, dict):
-        raise web.HTTPBadRequest(text="a JSON object is expected")
+        raise web.HTTPBadRequest(text="the body must be a JSON object")
     return body
 
 
 def same_origin_only(handler: Handler) -> Handler:
-    """Answer only this server's own pages, and programs; and say what is wrong in one line."""
+    """Answer only this server's own page, and programs. Says in one line what is wrong with a request."""
 
     async def guarded(request: web.Request) -> web.StreamResponse:
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != request.host:
             raise web.HTTPForbidden(text="only this server's own page may do that")
         if request.method != "GET" and request.can_read_body and request.content_type != "application/json":
-            raise web.HTTPUnsupportedMediaType(text="send JSON, and say so: Content-Type: application/json")
+            raise web.HTTPUnsupportedMediaType(text="send JSON with the header Content-Type: application/json")
         try:
             return await handler(request)
         except (KeyError, TypeError, ValueError, binascii.Error) as error:

@@ -1,4 +1,4 @@
-"""What the page and other programs see of the platforms: plain JSON."""
+"""The state of the platforms as JSON, for the page and for other programs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hermes.demo.platforms.platform import FakePlatform, RecordedRequest
 from hermes.demo.platforms.webhook_post import WebhookAttempt
 
 MAX_SHOWN = 30
-"""So many calls and webhooks are shown."""
+"""How many of the latest calls and webhooks are shown."""
 FAULT_NAMES = {kind: name for name, kind in FAULT_KINDS.items()}
 
 
 def platform_json(platform: FakePlatform) -> dict[str, Any]:
-    """One platform with everything in it."""
+    """One platform with its people, faults, calls and webhooks."""
     return {
         "name": platform.name,
         "title": platform.title,
@@ -49,7 +49,7 @@ def fault_json(scheduled: ScheduledFault, now: float) -> dict[str, Any]:
 
 
 def request_json(request: RecordedRequest) -> dict[str, Any]:
-    """A call without its token."""
+    """A call, without the token in its path."""
     parts = ["bot…" if part.startswith("bot") else part for part in request.path.split("/")]
     return {"method": request.method, "path": "/".join(parts), "status": request.status, "body": request.body}
 

@@ -1,4 +1,4 @@
-"""Instagram's people. Their ids are scoped: the same person has another one at another account."""
+"""Instagram's people. Their ids are scoped: the same person has another id at another account."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REACTIONS = {"❤": "love", "❤️": "love", "😂": "haha", "😮": "wow", "�
 
 
 class InstagramPerson(FakePerson):
-    """Somebody on Instagram."""
+    """A person on Instagram."""
 
     def __init__(self, state: FakeInstagramState, name: str, username: str, number: int) -> None:
         super().__init__(name)
@@ -30,14 +30,14 @@ class InstagramPerson(FakePerson):
         return self._state.platform
 
     def silent_s(self) -> float:
-        """How long ago they wrote for the last time; for ever if they never did."""
+        """How long ago they last wrote; infinite if they never did."""
         return float("inf") if self.last_wrote_at is None else self.platform.world.clock.now() - self.last_wrote_at
 
     def say(self, text: str, *, reply_to: str | None = None) -> str:
         return self._send("text", text, {"text": text, **({"reply_to": {"mid": reply_to}} if reply_to else {})})
 
     def send_picture(self, picture: bytes | None = None, caption: str = "") -> str:
-        """Instagram knows no captions: the words are a message of their own, after the picture."""
+        """Instagram has no captions: the caption is a separate message after the image."""
         image = inspect_image(picture)
         sent = self._send_file("image", image.data, image.mime_type)
         if caption:
@@ -45,34 +45,34 @@ class InstagramPerson(FakePerson):
         return sent
 
     def send_album(self, pictures: Sequence[bytes | None], caption: str = "") -> list[str]:
-        """Several pictures in one message."""
-        image = [inspect_image(picture) for picture in pictures]
-        attachments = [{"type": "image", "payload": {"url": self._state.asset(one.data, one.mime_type)}} for one in image]
+        """Send several images in one message, and the caption as another."""
+        images = [inspect_image(picture) for picture in pictures]
+        attachments = [{"type": "image", "payload": {"url": self._state.asset(one.data, one.mime_type)}} for one in images]
         sent = [self._send("image", "", {"attachments": attachments})]
         return [*sent, self.say(caption)] if caption else sent
 
     def send_voice(self, sound: bytes = b"OggS") -> str:
         return self._send_file("audio", sound, "audio/mp4")
 
-    def send_document(self, data: bytes, name: str = "menu.pdf", mime_type: str = "application/pdf", caption: str = "") -> str:  # noqa: ARG002  # Instagram shows neither
+    def send_document(self, data: bytes, name: str = "menu.pdf", mime_type: str = "application/pdf", caption: str = "") -> str:  # noqa: ARG002  # Instagram has neither name nor caption
         return self._send_file("file", data, mime_type)
 
     def send_location(self, latitude: float, longitude: float) -> str:
-        """Instagram sends no places: it is a link."""
+        """Instagram cannot send locations: sends a link to a map."""
         return self.say(f"https://maps.google.com/?q={latitude},{longitude}")
 
     def mention_in_story(self) -> str:
-        """Name the account in a story of theirs."""
+        """Mention the account in one of their stories."""
         image = inspect_image(None)
         attachment = {"type": "story_mention", "payload": {"url": self._state.asset(image.data, image.mime_type)}}
         return self._send("story_mention", "", {"attachments": [attachment]})
 
     def send_unsupported(self) -> str:
-        """Send something that the API cannot show."""
+        """Send something that the API does not support."""
         return self._send("unsupported", "", {"is_unsupported": True})
 
     def press(self, title: str, payload: str) -> str:
-        """Press a button: an ice breaker, or one of a template."""
+        """Press a button: an ice breaker, or a button of a template."""
         mid = self._state.message_id()
         self.last_wrote_at = self.platform.world.clock.now()
         self._state.platform.message_log.add_person_message(self._person_message(mid, "postback", title))
@@ -80,7 +80,7 @@ class InstagramPerson(FakePerson):
         return mid
 
     def unsend(self, message_id: str) -> None:
-        """Take back what they said."""
+        """Delete one of their messages for all."""
         self._state.post_event(self.id, self.id, {"message": {"mid": message_id, "is_deleted": True}})
 
     def react(self, message_id: str, emoji: str) -> None:
@@ -90,7 +90,7 @@ class InstagramPerson(FakePerson):
         self._state.post_event(self.id, self.id, {"reaction": sign})
 
     def read(self, message_id: str) -> None:
-        """See a message of the account's."""
+        """Read a message of the account."""
         self._state.post_event(self.id, self.id, {"read": {"mid": message_id}})
 
     def _send_file(self, kind: str, data: bytes, mime_type: str) -> str:

@@ -1,10 +1,10 @@
-"""Meta's webhooks: signed over their raw bytes, tried again for long, and in no order that anybody promises.
+"""Meta's webhooks: signed over their raw bytes, retried for hours, and without a guaranteed order.
 
-Without any disorder the events of one conversation are posted one after the other, each as a webhook of its own. Unlike Telegram's, one
-that fails blocks nothing: it is tried again at once, then after 1, 2, 4 … minutes up to an hour, until it is given up, and later ones
+Without any disorder, Meta posts the events of one conversation one after the other, each as a webhook of its own. Unlike Telegram's, a
+failed webhook blocks no other: Meta retries it at once, then after 1, 2, 4 … minutes up to an hour, until it gives up. Later webhooks
 overtake it.
 
-An app has one callback URL for all of its accounts: what is gathered into one webhook may then be of several of them, an entry each."""
+An app has one callback URL for all of its accounts: one webhook may hold events of several accounts, with an entry for each."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ MAX_DELAY_S = 3_600.0
 
 
 class VerificationFailed(Exception):
-    """The receiver did not give Meta's challenge back."""
+    """The receiver did not return Meta's challenge."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookReceiver:
-    """Who gets the webhooks, and how they know whose they are."""
+    """The receiver of the webhooks, and what proves to it that they are authentic."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent along as they are: all that 360dialog has to offer."""
+    """Sent as they are: the only proof that 360dialog offers."""
     app_secret: str | None = None
-    """What bodies are signed with."""
+    """The secret that signs the bodies; None: bodies are not signed."""
 
     def headers_for(self, body: bytes) -> dict[str, str]:
         if self.app_secret is None:
@@ -50,29 +50,29 @@ class WebhookReceiver:
 
 @dataclass(frozen=True, slots=True)
 class WebhookEvent:
-    """One thing that happened."""
+    """One event on its way to the receiver."""
 
     lane: str
-    """The conversation that it belongs to."""
+    """The conversation of the event."""
     place: int
-    """Its number there, from 0: what its luck is drawn from."""
+    """Its number in the conversation, from 0; its random draws depend on it."""
     part: Any
     compose: ComposePayload
-    """Makes one payload of some events of the same account."""
+    """Makes one payload of several events of the same account."""
 
 
 ComposePayload = Callable[[Sequence[WebhookEvent]], Mapping[str, Any]]
 
 
 class WebhookQueue:
-    """Everything of one account on its way to the receiver, which is its app's: accounts of one app share it."""
+    """The events of one account on their way to the receiver. The accounts of one app share a receiver."""
 
     def __init__(self, platform: FakePlatform, compose: ComposePayload, give_up_after_s: float, app: WebhookQueue | None = None) -> None:
-        """`compose` makes one payload of some events. `app` is an account of the same app; None: the app is its own."""
+        """`compose` makes one payload of several events. `app` is the queue of the app's first account; None: this is the first."""
         self._platform, self._compose, self._give_up_after_s, self._app = platform, compose, give_up_after_s, app
         self._receiver: WebhookReceiver | None = None
         self.missed = 0
-        """Events that nobody was there for: Meta keeps nothing for a receiver that comes later."""
+        """Events without a receiver: Meta keeps nothing for a receiver that connects later."""
         self._event_count: dict[str, int] = defaultdict(int)
         self._lanes: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._gathered: list[WebhookEvent] = []
@@ -80,7 +80,7 @@ class WebhookQueue:
 
     @property
     def receiver(self) -> WebhookReceiver | None:
-        """Who gets the webhooks of all accounts of this app."""
+        """The receiver of the webhooks of all accounts of this app."""
         return self._receiver if self._app is None else self._app.receiver
 
     @receiver.setter
@@ -91,13 +91,13 @@ class WebhookQueue:
             self._app.receiver = receiver
 
     def add(self, lane: str, part: Any) -> asyncio.Task[None] | None:
-        """Something happened. The task ends when it was posted for the first time."""
+        """Add an event. The task ends when it was posted for the first time; None without a receiver."""
         event = WebhookEvent(lane, self._event_count[lane], part, self._compose)
         self._event_count[lane] += 1
         return (self._app or self).take(event)
 
     def take(self, event: WebhookEvent) -> asyncio.Task[None] | None:
-        """Bring an event of any account of this app to its receiver."""
+        """Start to bring an event of any account of this app to the receiver."""
         if self.receiver is None:
             self.missed += 1
             return None
@@ -105,7 +105,7 @@ class WebhookQueue:
         return self._platform.start(self._post_with_disorder(event, self.receiver))
 
     async def post(self, payload: Mapping[str, Any]) -> WebhookAttempt | None:
-        """Post anything once, as Meta would; None if nobody is there."""
+        """Post any payload once, as Meta would; None without a receiver."""
         if self.receiver is None:
             return None
         body = encode_payload(payload)
@@ -115,7 +115,7 @@ class WebhookQueue:
         return self._under_way == 0 and (self._app is None or self._app.is_quiet())
 
     async def _post_with_disorder(self, event: WebhookEvent, receiver: WebhookReceiver) -> None:
-        """Hold an event back, gather it with others, or post it at once, as luck has it."""
+        """Delay an event, gather it with others, or post it at once, as the disorder demands."""
         random, disorder, clock = self._platform.world.random, self._platform.disorder, self._platform.world.clock
         try:
             if random.happens(disorder.held_back, "held back", event.lane, event.place):
@@ -137,7 +137,7 @@ class WebhookQueue:
             self._under_way -= 1
 
     async def _deliver(self, events: Sequence[WebhookEvent], receiver: WebhookReceiver) -> None:
-        """Post some events together, and see to it that they are tried again."""
+        """Post several events together, and retry them if the receiver fails."""
         body = encode_payload(compose_payload(events))
         headers = receiver.headers_for(body)
         lane = events[0].lane if len(events) == 1 else ""
@@ -161,18 +161,18 @@ class WebhookQueue:
 
 
 def compose_payload(events: Sequence[WebhookEvent]) -> Mapping[str, Any]:
-    """Some events as one payload, in their order; each account has entries of its own."""
+    """Several events as one payload, in their order; each account has its own entries."""
     payloads = [compose(list(run)) for compose, run in groupby(events, key=lambda event: event.compose)]
     return {**payloads[0], "entry": [entry for payload in payloads for entry in payload["entry"]]}
 
 
 def encode_payload(payload: Mapping[str, Any]) -> bytes:
-    """A payload as Meta writes it: with nothing but ASCII, and every slash escaped. Who reads and writes it again gets other bytes."""
+    """A payload as Meta writes it: only ASCII, and every slash escaped. A receiver that parses and encodes it again gets other bytes."""
     return json.dumps(payload, separators=(",", ":")).replace("/", "\\/").encode()
 
 
 async def verify_receiver(client: aiohttp.ClientSession, url: str, verify_token: str, challenge: str) -> None:
-    """Ask a receiver whether it is the right one, as Meta does before it subscribes it. Raises VerificationFailed."""
+    """Send a challenge to a receiver, as Meta does before it subscribes one. Raises VerificationFailed."""
     query = {"hub.mode": "subscribe", "hub.verify_token": verify_token, "hub.challenge": challenge}
     try:
         async with client.get(url, params=query, allow_redirects=False) as response:

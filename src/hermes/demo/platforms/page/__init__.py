@@ -1,4 +1,4 @@
-"""The page at `/`, where a person plays the users and breaks things. Plain files of our own, which load nothing from anywhere else."""
+"""The page at `/`, on which the operator writes as the people and schedules faults. Plain files that load nothing from other servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The methods of the Bot API: each checks its parameters, and gives a call that does it."""
+"""The methods of the Bot API: each checks its parameters, and returns the accepted call."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ SECRET_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 @dataclass(slots=True)
 class FloodLimits:
-    """How much Telegram takes: about one message a second in a chat, twenty a minute in a group, thirty a second in all."""
+    """How many messages Telegram accepts: about one a second in a chat, twenty a minute in a group, thirty a second in all."""
 
     chat: RateBucket
     group: RateBucket
     overall: RateBucket
 
     def check(self, chat: TelegramChat, now: float) -> None:
-        """Refuse what is too much, for as long as it takes."""
-        wait_s = max(bucket.wait_s(who, now) for bucket, who in self._buckets(chat))
+        """Refuse a message over a limit; the refusal says how long to wait."""
+        wait_s = max(bucket.wait_s(key, now) for bucket, key in self._buckets(chat))
         if wait_s > 0:
             raise too_many_requests(math.ceil(wait_s))
 
     def take(self, chat: TelegramChat, now: float) -> None:
-        """Count what was taken."""
-        for bucket, who in self._buckets(chat):
-            bucket.take(who, now)
+        """Count a message that was accepted."""
+        for bucket, key in self._buckets(chat):
+            bucket.take(key, now)
 
     def _buckets(self, chat: TelegramChat) -> tuple[tuple[RateBucket, int | None], ...]:
         return ((self.group if chat.is_group else self.chat, chat.id), (self.overall, None))
@@ -66,7 +66,7 @@ def too_many_requests(retry_after: int) -> PlatformRefusal:
 
 
 class BotMethods:
-    """What a bot can ask for."""
+    """The methods that a bot can call."""
 
     def __init__(self, state: FakeTelegramState, people: Mapping[str, TelegramPerson]) -> None:
         self._state, self._people = state, people
@@ -85,12 +85,12 @@ class BotMethods:
         }
 
     def read(self, method: str, found: Mapping[str, Any]) -> AcceptedCall:
-        """The call that these parameters ask for. Raises Refusal."""
+        """The call with these parameters. Raises PlatformRefusal."""
         return self._readers[method](check_parameters(method, found))
 
     def _send_message(self, values: Mapping[str, Any]) -> AcceptedCall:
         if "parse_mode" in values:
-            raise bad_request("unsupported parse_mode (the stand-in takes entities, and parses nothing)")
+            raise bad_request("unsupported parse_mode (the fake accepts entities, and parses no text)")
         text = values["text"]
         if not text.strip():
             raise bad_request("text must be non-empty")
@@ -149,7 +149,7 @@ class BotMethods:
         return AcceptedCall("sendChatAction", str(chat.id), as_action(act))
 
     def _reachable(self, values: Mapping[str, Any]) -> TelegramChat:
-        """The chat that a call is about, if the bot may write there."""
+        """The chat of a call. Raises PlatformRefusal if the bot may not write there."""
         chat_id = str(values["chat_id"])
         chat = self._state.chats.get(int(chat_id)) if re.fullmatch(r"-?\d+", chat_id) else None
         if chat is None:
@@ -171,16 +171,16 @@ class BotMethods:
 
     @staticmethod
     def _reply_target(chat: TelegramChat, values: Mapping[str, Any]) -> int | None:
-        """The message that is answered, if there is one."""
+        """The message that a call replies to, if there is one."""
         if "reply_parameters" in values:
-            number, may_lack = check_reply(values["reply_parameters"])
+            number, may_be_missing = check_reply(values["reply_parameters"])
         elif "reply_to_message_id" in values:
-            number, may_lack = values["reply_to_message_id"], values.get("allow_sending_without_reply", False)
+            number, may_be_missing = values["reply_to_message_id"], values.get("allow_sending_without_reply", False)
         else:
             return None
         if number in chat.messages:
             return number
-        if not may_lack:
+        if not may_be_missing:
             raise bad_request("message to be replied not found")
         return None
 

@@ -1,4 +1,4 @@
-"""Telegram's people and groups, and what the bot hears of what they do."""
+"""Telegram's people and groups, and the updates that their actions send to the bot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes.demo.platforms.telegram.chats import ButtonPress, FakeTelegramState,
 
 
 class TelegramGroup:
-    """A group with the bot in it. Everybody in it sees what arrives."""
+    """A group with the bot in it. All members see the messages that arrive."""
 
     def __init__(self, state: FakeTelegramState, title: str, number: int) -> None:
         self._state, self.title = state, title
@@ -33,7 +33,7 @@ class TelegramGroup:
         return self._state.platform.message_log.of(self.id)
 
     def open_topic(self) -> int:
-        """Start a thread; only what names it is shown in it."""
+        """Open a topic; it shows only messages that name it. Returns its thread id."""
         thread = len(self._chat.messages) + 1
         self._chat.add(self._state.bot, {"forum_topic_created": {"name": f"Topic {thread}", "icon_color": 7322096}})
         self._chat.threads.add(thread)
@@ -41,7 +41,7 @@ class TelegramGroup:
         return thread
 
     def upgrade(self) -> str:
-        """Become a supergroup, with another id: who writes to the old one is told the new one. Returns the new one."""
+        """Become a supergroup with a new id. A bot that writes to the old id is told the new one. Returns the new id."""
         state, old = self._state, self._chat
         new = TelegramChat(
             -1_000_000_000_000 - state.number(10, "supergroup", old.id),
@@ -56,7 +56,7 @@ class TelegramGroup:
 
 
 class TelegramPerson(FakePerson):
-    """Somebody on Telegram. Their chat with the bot has their own id."""
+    """A person on Telegram. The id of their chat with the bot is their own id."""
 
     def __init__(self, state: FakeTelegramState, name: str, username: str | None, language: str, number: int) -> None:
         super().__init__(name)
@@ -69,7 +69,7 @@ class TelegramPerson(FakePerson):
         self.chat = TelegramChat(self._id, {"type": "private", "first_name": first, **more})
         state.chats[self._id] = self.chat
         self.is_deactivated = False
-        """Their account is gone."""
+        """They have deleted their account."""
 
     @property
     def id(self) -> str:
@@ -80,7 +80,7 @@ class TelegramPerson(FakePerson):
         return self._state.platform
 
     def start(self) -> str:
-        """Press the button with which every talk to a bot begins."""
+        """Press the Start button, with which every chat with a bot begins."""
         return self.say("/start")
 
     def say(self, text: str, *, reply_to: str | None = None, group: TelegramGroup | None = None, thread: int | None = None) -> str:
@@ -114,13 +114,13 @@ class TelegramPerson(FakePerson):
         return self._send("sticker", emoji, {"sticker": self._state.file(b"sticker", "application/x-tgsticker", **shape)})
 
     def edit(self, message_id: str, text: str) -> None:
-        """Say something else than they said."""
+        """Edit one of their messages."""
         edited = {**self.chat.messages[int(message_id)], "text": text, "edit_date": unix_seconds()}
         self.chat.messages[int(message_id)] = edited
         self._state.updates.add("edited_message", edited, self.id)
 
     def press(self, message_id: str, data: str) -> str:
-        """Press a button below a message of the bot; returns the id that the bot must answer, or the button spins on."""
+        """Press a button below a message of the bot. Returns the id that the bot must answer; until then the button keeps waiting."""
         press = ButtonPress(str(self._state.number(18, "press", self._id, len(self._state.presses))), self.platform.world.clock.now())
         self._state.presses[press.id] = press
         message = self.chat.messages[int(message_id)]
@@ -185,5 +185,5 @@ class TelegramPerson(FakePerson):
             content |= {"message_thread_id": thread, "is_topic_message": True}
         if chat is self.chat:
             self.last_wrote_at = self.platform.world.clock.now()
-            self.is_blocking = False  # Telegram shows no field to write in to who blocks a bot; who writes has unblocked it
+            self.is_blocking = False  # Telegram shows no input field to a person who blocks a bot, so a person who writes has unblocked it
         return str(self._state.record_message(chat, self.about, kind, text, content)["message_id"])

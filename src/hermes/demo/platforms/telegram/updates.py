@@ -1,9 +1,9 @@
-"""What the bot has not fetched or taken yet, and how it is brought to it.
+"""The updates that the bot has not received yet, and their delivery.
 
-By webhook: one queue for each chat (and one for each user's button presses). The next update of a queue is posted only after the one
-before it was answered with 2xx, so a stuck receiver blocks that chat and no other. A failed one is tried again at once, then after 2, 4,
-8 … seconds, at most a random 60 to 120; the receiver's `Retry-After` is honoured. It is given up when the message is a day old, a button
-press after 150 s. Whoever answers 410 for 23 h loses the webhook.
+By webhook: one queue for each chat (and one for each user's button presses). Telegram posts the next update of a queue only after the
+receiver has answered the one before with 2xx, so a stuck receiver blocks that chat and no other. Telegram retries a failed update at once,
+then after 2, 4, 8 … seconds, at most a random 60 to 120; it honours the receiver's `Retry-After`. It gives up when the message is a day
+old, a button press after 150 s. A receiver that answers 410 for 23 h loses the webhook.
 
 By long polling: `getUpdates`, one caller at a time, and not beside a webhook."""
 
@@ -28,7 +28,7 @@ WEEK_S = 7 * DAY_S
 MAX_DELAY_S = 60
 MAX_RETRY_AFTER_S = 3_600
 OPT_IN_KINDS = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
-"""Kinds that come only to who asks for them by name."""
+"""Kinds that Telegram sends only to a bot that asks for them by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +39,18 @@ class TelegramWebhook:
     secret: str | None = None
     max_connections: int = 40
     allowed: Sequence[str] | None = None
-    """None: whatever comes unasked."""
+    """The kinds that the bot asked for; None: all kinds but OPT_IN_KINDS."""
     ip_address: str | None = None
 
 
 @dataclass(slots=True)
 class PendingUpdate:
-    """An update that is not taken yet."""
+    """An update that the bot has not received yet."""
 
     update: Mapping[str, Any]
     queue: str
     place: int
-    """Its number in its queue, from 0: what its luck is drawn from."""
+    """Its number in its queue, from 0; its random draws depend on it."""
     expires_at: float
     fails: int = 0
     delay_s: int = 1
@@ -71,10 +71,10 @@ class UpdateQueue:
 
 
 class BotUpdates:
-    """Everything on its way to the bot."""
+    """All updates on their way to the bot."""
 
     def __init__(self, platform: FakePlatform, run_answer: Callable[[Mapping[str, Any]], Coroutine[Any, Any, None]]) -> None:
-        """`obey` does what the receiver asks for in the body of its 2xx."""
+        """`run_answer` runs the call in the body of the receiver's 2xx."""
         self._platform, self._run_answer = platform, run_answer
         self.webhook: TelegramWebhook | None = None
         self.allowed: Sequence[str] | None = None
@@ -82,7 +82,7 @@ class BotUpdates:
         self.last_error: tuple[int, str] | None = None
         self._queues: dict[str, UpdateQueue] = {}
         self._slots = asyncio.Semaphore(40)
-        # Over 32 bits from the start: whoever keeps these in a small integer learns of it here.
+        # Over 32 bits from the start: a bot that stores these in a small integer fails here.
         self._next_id = 5_000_000_000 + int(platform.world.random.digits(6, "update"))
         self._update_count = 0
         self._last_update_at: float | None = None
@@ -92,7 +92,7 @@ class BotUpdates:
     # --- in
 
     def add(self, kind: str, content: Mapping[str, Any], queue: str) -> None:
-        """Something happened in a chat. Dropped if the bot did not ask for its kind."""
+        """Add an update of a chat. Dropped if the bot did not ask for its kind."""
         if not (kind in self.allowed if self.allowed else kind not in OPT_IN_KINDS):
             return
         now = self._platform.world.clock.now()
@@ -115,7 +115,7 @@ class BotUpdates:
     # --- by webhook
 
     def connect(self, webhook: TelegramWebhook | None) -> None:
-        """Post updates there from now on, also those that wait; None: nowhere."""
+        """Post updates to this webhook from now on, also those that wait; None: post no more."""
         for lane in self._queues.values():
             if lane.poster:
                 lane.poster.cancel()
@@ -149,7 +149,8 @@ class BotUpdates:
             lane.poster = None
 
     async def _post(self, webhook: TelegramWebhook, pending: PendingUpdate) -> bool:
-        """Post one update once, and wait as long as Telegram would before the next try. Whether it is done with."""
+        """Post one update once; after a failure, wait as long as Telegram would before the next attempt. Returns whether the update is
+        delivered or given up."""
         clock = self._platform.world.clock
         body = json.dumps(pending.update).encode()
         headers = {"Accept-Encoding": "gzip, deflate"}
@@ -169,8 +170,8 @@ class BotUpdates:
             return False
         wait_s = min(done.retry_after_s, MAX_RETRY_AFTER_S)
         if wait_s == 0 and pending.fails > 0:
-            luck = self._platform.world.random.fraction("delay", pending.queue, pending.place, pending.fails)
-            pending.delay_s = min(MAX_DELAY_S + int(luck * (MAX_DELAY_S + 1)), pending.delay_s * 2)
+            fraction = self._platform.world.random.fraction("delay", pending.queue, pending.place, pending.fails)
+            pending.delay_s = min(MAX_DELAY_S + int(fraction * (MAX_DELAY_S + 1)), pending.delay_s * 2)
             wait_s = pending.delay_s
         if clock.now() + wait_s > pending.expires_at:
             return True
@@ -179,7 +180,7 @@ class BotUpdates:
         return False
 
     async def _run_call_in(self, answer: bytes) -> None:
-        """The body of a 2xx may hold one call; what comes of it is told to nobody."""
+        """Run the call that the body of a 2xx may hold. The receiver gets no result."""
         try:
             call = json.loads(answer)
         except ValueError:
@@ -200,7 +201,7 @@ class BotUpdates:
     # --- by long polling
 
     async def poll(self, offset: int, limit: int, timeout_s: float, allowed: Sequence[str] | None) -> list[Mapping[str, Any]]:
-        """The updates from `offset` on; everything before it is forgotten. A negative one counts from the end."""
+        """The updates from `offset` on; removes all before it. A negative offset counts from the end."""
         if self.webhook:
             words = "can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first"
             raise PlatformRefusal(409, f"Conflict: {words}")
@@ -233,7 +234,7 @@ class BotUpdates:
         return sorted(self.pending)
 
     def take(self, number: int) -> None:
-        """One update is done with."""
+        """Remove an update that is delivered or given up."""
         pending = self.pending.pop(number)
         self._queues[pending.queue].waiting.remove(number)
 

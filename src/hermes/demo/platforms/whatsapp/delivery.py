@@ -1,4 +1,4 @@
-"""What the account sends over WhatsApp: checked, accepted, put on somebody's phone, and reported on."""
+"""The messages that the account sends: the fake checks and accepts them, records them for the person, and posts their statuses."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hermes.demo.platforms.whatsapp.people import WhatsAppGroup, WhatsAppPerson
 from hermes.demo.platforms.whatsapp.state import FakeWhatsAppState, PayloadPart, unix_seconds_text
 
 STATUS_DELAYS = (("sent", 0.5), ("delivered", 1.0), ("read", 3.0))
-"""When each status comes, in the platform's seconds after the message was accepted."""
+"""When WhatsApp posts each status, in the platform's seconds after it accepted the message."""
 
 
 class RefusalTiming(StrEnum):
-    """When WhatsApp says that somebody cannot be written to; it does both."""
+    """When WhatsApp says that the account cannot write to a person. The real one does both."""
 
     AT_ONCE = "at once"
     LATER = "later"
@@ -27,11 +27,11 @@ class RefusalTiming(StrEnum):
 
 @dataclass(slots=True)
 class WhatsAppRules:
-    """What WhatsApp takes."""
+    """What WhatsApp accepts."""
 
     refuses: RefusalTiming = RefusalTiming.AT_ONCE
     templates: dict[tuple[str, str], int] = field(default_factory=lambda: {("hello_world", "en_US"): 0, ("still_there", "en"): 1})
-    """Approved templates: name and language, with how many parameters their body takes."""
+    """Approved templates: name and language, and how many parameters their body has."""
     pair: RateBucket = field(default_factory=lambda: RateBucket(BucketRate(6.0, 45)))
     """To one person: 45 at once, and then one every six seconds."""
     throughput: RateBucket = field(default_factory=lambda: RateBucket(BucketRate(1 / 80, 80)))
@@ -39,13 +39,13 @@ class WhatsAppRules:
 
 
 class FakeDelivery:
-    """The way from a call to a phone."""
+    """Brings the messages of calls to people."""
 
     def __init__(self, state: FakeWhatsAppState, members: Sequence[WhatsAppPerson], groups: Mapping[str, WhatsAppGroup]) -> None:
         self._state, self._members, self._groups, self._world = state, members, groups, state.platform.world
         self.rules = WhatsAppRules()
         self.pending_statuses = 0
-        """Statuses that are still to come."""
+        """How many statuses are still to be posted."""
 
     def read_message(self, body: Mapping[str, Any]) -> AcceptedCall:
         kind, text = check_message(body)
@@ -89,7 +89,7 @@ class FakeDelivery:
         if group_id not in self._groups:
             raise refusal_for_code(131026)
         if kind != "text":
-            raise refusal_for_code(131051, f"The stand-in takes no {kind} for groups.")
+            raise refusal_for_code(131051, f"The fake accepts no {kind} for groups.")
         self._check_rates(group_id)
 
         async def act(*, is_answered: bool) -> FakeResponse:
@@ -112,7 +112,7 @@ class FakeDelivery:
         return AcceptedCall("messages", group_id, act)
 
     def accept(self, recipient: str, *, failing: int | None, data: str | None = None) -> FakeResponse:
-        """Say that a message was taken, and see to it that its statuses follow; each repeats the sender's own `data`."""
+        """Accept a message, and start the tasks that post its statuses; each status repeats the sender's own `data`."""
         message_id = self._state.message_id()
         named = {"id": message_id, **({"biz_opaque_callback_data": data} if data else {})}
         person = next((one for one in self._members if recipient in {one.phone, one.user_id}), None)
@@ -132,7 +132,7 @@ class FakeDelivery:
     async def _post_status(
         self, person: WhatsAppPerson | None, recipient: str, status: Mapping[str, Any], *, after_s: float, failing: int | None
     ) -> None:
-        """Tell the account what became of a message."""
+        """Post a status of a message to the account."""
         try:
             await self._world.clock.sleep(after_s)
             item: dict[str, Any] = {**status, "timestamp": unix_seconds_text()}

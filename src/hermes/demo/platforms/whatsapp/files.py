@@ -1,4 +1,4 @@
-"""Files that people sent over WhatsApp: asked for by id, fetched from a link that lives five minutes."""
+"""Files that people sent over WhatsApp: the caller asks for them by id, and fetches them from a link that lives five minutes."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class FakeWhatsAppFile:
 
 @dataclass(slots=True)
 class FakeWhatsAppFiles:
-    """Every file that was ever sent, and the links to them."""
+    """All files that people sent to one number, and the links to them."""
 
     random: SeededRandom
     salt: str
-    """Two numbers have no file in common."""
+    """Makes the file ids of two numbers different."""
     _by_id: dict[str, FakeWhatsAppFile] = field(default_factory=dict)
     _links: dict[str, tuple[FakeWhatsAppFile, float]] = field(default_factory=dict)
-    """By the query of the link, as it was given out."""
+    """By the query of the link, exactly as the caller got it."""
 
     def add(self, data: bytes, mime_type: str) -> FakeWhatsAppFile:
         file = FakeWhatsAppFile(self.random.digits(16, "medium", self.salt, len(self._by_id)), data, mime_type)
@@ -44,12 +44,12 @@ class FakeWhatsAppFiles:
         return file
 
     def message_part(self, file: FakeWhatsAppFile) -> dict[str, Any]:
-        """As a message shows it. Its address is Meta's own, which needs a token and is not for fetching: ask by id."""
+        """The file as a message contains it. Its URL is Meta's own, which needs a token and does not work here: ask by id."""
         url = f"https://lookaside.fbsbx.com{MEDIA_PATH}?{self._query(file, 'webhook')}"
         return {"mime_type": file.mime_type, "sha256": file.sha256, "id": file.id, "url": url}
 
     def link(self, media_id: str, host: str, now: float) -> dict[str, Any] | None:
-        """What Meta tells about a file, with a link that works for five minutes; None if there is none."""
+        """What Meta says about a file, with a link that works for five minutes; None for an unknown file."""
         file = self._by_id.get(media_id)
         if file is None:
             return None
@@ -59,7 +59,7 @@ class FakeWhatsAppFiles:
         return {"url": f"{host}{MEDIA_PATH}?{query}", **about, "messaging_product": "whatsapp"}
 
     def at(self, query: str, now: float) -> FakeWhatsAppFile | None:
-        """What lies behind a link. Its query must be exactly as it was given out, and not too old."""
+        """The file behind a link; None unless the query is exactly that of a link that has not expired."""
         file, until = self._links.get(query, (None, 0.0))
         return file if now <= until else None
 

@@ -1,4 +1,4 @@
-"""WhatsApp's people: with a number, or with a user name and nothing but an id."""
+"""WhatsApp's people: with a number, or with a user name and a user id only."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hermes.demo.platforms.platform import FakePlatform
 from hermes.demo.platforms.whatsapp.state import FakeWhatsAppState, PayloadPart, unix_seconds_text
 
 REPLY_WINDOW_S = 24 * 3_600.0
-"""How long after their last message they can be written to freely."""
+"""How long after a person's last message the account may send them free text."""
 
 
 class WhatsAppGroup:
-    """A group with the number in it. Everyone in it sees what arrives, and the number hears all that is said."""
+    """A group with the number in it. All members see the messages that arrive, and the number receives every message of the group."""
 
     def __init__(self, state: FakeWhatsAppState, title: str, number: int) -> None:
         self._state, self.title = state, title
@@ -27,7 +27,7 @@ class WhatsAppGroup:
 
 
 class WhatsAppPerson(FakePerson):
-    """Somebody on WhatsApp. Known by number; who has a user name may be known by user id only."""
+    """A person on WhatsApp, known by number; a person with a user name may be known by user id only."""
 
     def __init__(self, state: FakeWhatsAppState, name: str, phone: str | None, username: str | None, number: int) -> None:
         super().__init__(name)
@@ -35,7 +35,7 @@ class WhatsAppPerson(FakePerson):
         self.phone, self.username = phone, username
         self._rotations = 0
         self.user_id = self._new_user_id()
-        """The business-scoped id."""
+        """The business-scoped user id."""
 
     @property
     def id(self) -> str:
@@ -47,12 +47,12 @@ class WhatsAppPerson(FakePerson):
 
     @property
     def lane(self) -> str:
-        """Their conversation, whatever they are called."""
+        """Their conversation, whatever number and user id they have."""
         return f"person {self._number}"
 
     @property
     def is_open(self) -> bool:
-        """Whether they can be written to freely: they wrote within the last 24 hours."""
+        """Whether the account may send them free text: they wrote within the last 24 hours."""
         return self.last_wrote_at is not None and self.platform.world.clock.now() - self.last_wrote_at < REPLY_WINDOW_S
 
     def say(self, text: str, *, reply_to: str | None = None, group: WhatsAppGroup | None = None) -> str:
@@ -63,7 +63,7 @@ class WhatsAppPerson(FakePerson):
         return self._send_file("image", image.data, image.mime_type, caption)
 
     def send_album(self, pictures: Sequence[bytes | None], caption: str = "") -> list[str]:
-        """WhatsApp knows no albums: these are pictures in a row, the words with the first of them."""
+        """WhatsApp has no albums: sends the images one by one, with the caption at the first."""
         return [self.send_picture(picture, caption if place == 0 else "") for place, picture in enumerate(pictures)]
 
     def send_voice(self, sound: bytes = b"OggS") -> str:
@@ -81,7 +81,7 @@ class WhatsAppPerson(FakePerson):
         return self._send("interactive", title, {"interactive": reply}, reply_to=message_id)
 
     def send_unsupported(self) -> str:
-        """Send something that the API cannot show: a poll, a picture to be seen once."""
+        """Send something that the API does not support: a poll, an image to be viewed once."""
         why = {"code": 131051, "title": "Message type unknown", "message": "Message type unknown"}
         return self._send("unsupported", "", {"errors": [{**why, "error_data": {"details": "Message type is currently not supported."}}]})
 
@@ -91,17 +91,17 @@ class WhatsAppPerson(FakePerson):
         self._state.posts.add(self.lane, PayloadPart("messages", "messages", item, self.contact))
 
     def edit(self, message_id: str, text: str) -> None:
-        """Say something else than they said."""
+        """Edit one of their messages."""
         item = {**self._head("edit"), "edit": {"original_message_id": message_id, "message": {"type": "text", "text": {"body": text}}}}
         self._state.posts.add(self.lane, PayloadPart("messages", "messages", item, self.contact))
 
     def revoke(self, message_id: str) -> None:
-        """Take back what they said."""
+        """Delete one of their messages for all."""
         item = {**self._head("revoke"), "revoke": {"original_message_id": message_id}}
         self._state.posts.add(self.lane, PayloadPart("messages", "messages", item, self.contact))
 
     def change_number(self, phone: str) -> None:
-        """Get another number, and with it another user id. The account is told, the old number is nobody's."""
+        """Change the number, and with it the user id. WhatsApp tells the account; the old number belongs to no person then."""
         old_id, old_phone, old_user_id = self.id, self.phone, self.user_id
         head = self._head("system")
         self.phone, self.user_id = phone, self._new_user_id()
@@ -112,7 +112,7 @@ class WhatsAppPerson(FakePerson):
         self.platform.message_log.move(old_id, self.id)
 
     def rotate_user_id(self) -> None:
-        """Get another user id; WhatsApp does so by itself now and then."""
+        """Get another user id; WhatsApp changes it now and then."""
         old_id, old_user_id = self.id, self.user_id
         self.user_id = self._new_user_id()
         self._post_user_id_change(old_user_id)
@@ -121,7 +121,7 @@ class WhatsAppPerson(FakePerson):
 
     @property
     def contact(self) -> dict[str, Any]:
-        """Who they are, as payloads say it."""
+        """The person, as payloads contain them."""
         profile = {"name": self.name, **({"username": self.username} if self.username else {})}
         return {"profile": profile, **({"wa_id": self.phone} if self.phone else {}), "user_id": self.user_id}
 

@@ -1,9 +1,9 @@
-"""WhatsApp, behind 360dialog or behind Meta's own Cloud API: the same messages, other doors.
+"""WhatsApp, through 360dialog or Meta's own Cloud API: the same messages, different paths and keys.
 
-    360dialog    POST /messages                               D360-API-KEY    webhooks with a header of your own, no signature
+    360dialog    POST /messages                               D360-API-KEY    webhooks with a header that you choose, no signature
     Cloud API    POST /vNN.0/{phone_number_id}/messages       Bearer          webhooks signed with the app's secret
 
-A 200 says no more than that a message was accepted; what became of it comes by webhook."""
+A 200 says only that WhatsApp accepted a message; the statuses come by webhook."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FakeWhatsApp(FakePlatform):
     def __init__(
         self, world: World, api: WhatsAppApi, media_url: str | None = None, *, name: str | None = None, app: FakeWhatsApp | None = None
     ) -> None:
-        """`app` is a number whose app this one belongs to as well: its secret, its verify token, and its one callback URL."""
+        """`app` is another number of the same app; they share its secret, its verify token and its callback URL."""
         super().__init__(world)
         self.api = api
         self.name = name or ("whatsapp" if api is WhatsAppApi.DIALOG360 else "whatsapp_cloud")
@@ -56,7 +56,7 @@ class FakeWhatsApp(FakePlatform):
         self.app_secret: str = app.app_secret if app else random.letters(32, self.name, "app secret").lower()
         self.verify_token: str = app.verify_token if app else random.letters(24, self.name, "verify token")
         self.secret_header = ("X-Hermes-Secret", random.letters(40, self.name, "header"))
-        """What 360dialog sends along with webhooks, unless it is told otherwise."""
+        """The header that 360dialog sends with webhooks, unless `connect` names others."""
         self._state = FakeWhatsAppState(
             self,
             FakeWhatsAppFiles(random, self.name),
@@ -66,7 +66,7 @@ class FakeWhatsApp(FakePlatform):
         )
         give_up_after_s = (7 * 24 if api is WhatsAppApi.DIALOG360 else 36) * HOUR_S
         self._state.posts = WebhookQueue(self, self._state.compose, give_up_after_s, app._state.posts if app else None)
-        # 360dialog's links name Meta's host, where its key must never go: who fetches puts 360dialog's own host in its place.
+        # 360dialog's links name Meta's host, which must never see the key: the client replaces it by 360dialog's own host.
         self.media_url = media_url or ("https://lookaside.fbsbx.com" if api is WhatsAppApi.DIALOG360 else world.url)
         self._members: list[WhatsAppPerson] = []
         self.groups: dict[str, WhatsAppGroup] = {}
@@ -81,7 +81,7 @@ class FakeWhatsApp(FakePlatform):
         return {person.id: person for person in self._members}
 
     def person(self, name: str, *, phone: str | None = "", username: str | None = None) -> WhatsAppPerson:
-        """Somebody new. Without a `phone` of their own they get one; with None they have a user name and no number."""
+        """Add a person. By default they get a phone number; with None they have a user name and no number."""
         number = len(self._members)
         if phone == "":
             phone = f"628{self.world.random.digits(9, self.name, 'person', number)}"
@@ -93,7 +93,7 @@ class FakeWhatsApp(FakePlatform):
         return person
 
     def group(self, title: str) -> WhatsAppGroup:
-        """A group with the number in it."""
+        """Add a group with the number in it."""
         group = WhatsAppGroup(self._state, title, len(self.groups))
         self.groups[group.id] = group
         return group
@@ -108,12 +108,12 @@ class FakeWhatsApp(FakePlatform):
 
     @property
     def account_id(self) -> str:
-        """The WhatsApp business account."""
+        """The id of the WhatsApp business account."""
         return self._state.account_id
 
     @property
     def rules(self) -> WhatsAppRules:
-        """What is taken; all of it can be changed."""
+        """What WhatsApp accepts; a test may change all of it."""
         return self._delivery.rules
 
     @property
@@ -132,7 +132,7 @@ class FakeWhatsApp(FakePlatform):
         return self._state.posts.receiver
 
     def connect(self, url: str, *, headers: Mapping[str, str] | None = None) -> None:
-        """Post webhooks there. 360dialog sends the headers along (by default `secret_header`), the Cloud API signs."""
+        """Post webhooks to a URL. 360dialog sends the headers (by default `secret_header`), the Cloud API signs."""
         if self.api is WhatsAppApi.DIALOG360:
             self._state.posts.receiver = WebhookReceiver(url, dict([self.secret_header]) if headers is None else headers)
         else:
@@ -140,16 +140,16 @@ class FakeWhatsApp(FakePlatform):
         self.world.changes.notify()
 
     async def subscribe(self, url: str, verify_token: str | None = None) -> None:
-        """Connect, as Meta does it: only after the receiver has given a challenge back. Raises VerificationFailed."""
+        """Connect as Meta does: only after the receiver has returned a challenge. Raises VerificationFailed."""
         await verify_receiver(self.world.client, url, verify_token or self.verify_token, self.world.random.digits(10, self.name, url))
         self.connect(url)
 
     async def deliver(self, payload: Mapping[str, Any]) -> WebhookAttempt | None:
-        """Post anything once, also what nobody knows yet, signed as always."""
+        """Post any payload once, also of a kind that does not exist yet, signed as always."""
         return await self._state.posts.post(payload)
 
     def answer_by_hand(self, person: WhatsAppPerson, text: str) -> str:
-        """Somebody answers in the app, past the API: the person reads it, and the account is told."""
+        """The operator's staff answers in the app, without the API: the person gets the message, and the account gets an echo."""
         message_id = self._state.message_id()
         self.message_log.add_received(chat=person.id, message_id=message_id, text=text, kind="by hand", at=self.world.clock.now())
         to = {"to": person.phone} if person.phone else {"to_user_id": person.user_id}
@@ -168,17 +168,17 @@ class FakeWhatsApp(FakePlatform):
         return self._state.posts.is_quiet() and self._delivery.pending_statuses == 0
 
     def fail_later(self, code: int = 131026, *, to: object = None, times: int | None = 1) -> None:
-        """Accept the next messages, and say a while later that they failed."""
+        """Accept the next messages, and report a while later that they failed."""
         self.schedule_fault(FailLaterFault(code=code), method="messages", to=to, times=times)
 
     def throttle(self, *, times: int | None = 1) -> None:
-        """Refuse the next calls as 360dialog does by itself: 400, with a text and no code."""
+        """Refuse the next calls as 360dialog itself does: 400, with a text and without a code."""
         self.fail(400, message="You have exceeded the endpoint rate limit.", times=times)
 
     # --- calls
 
     def routes(self) -> list[web.RouteDef]:
-        """360dialog's paths. Those of the Cloud API are Graph's, and shared."""
+        """360dialog's paths. Those of the Cloud API belong to the Graph host, which several accounts share."""
         if self.api is WhatsAppApi.CLOUD:
             return []
         return [
@@ -208,7 +208,7 @@ class FakeWhatsApp(FakePlatform):
         return await self.serve(request, read)
 
     async def file_info(self, request: web.Request) -> web.StreamResponse:
-        """Tell where a file can be fetched."""
+        """Answer where a file can be fetched."""
 
         async def read(_: Any) -> AcceptedCall:
             self.authorize(request)
@@ -230,7 +230,7 @@ class FakeWhatsApp(FakePlatform):
         return await self.serve(request, read)
 
     async def download(self, request: web.Request) -> web.StreamResponse:
-        """Give a file out, from the link that `medium` told."""
+        """Serve a file from the link that `file_info` gave."""
 
         async def read(_: Any) -> AcceptedCall:
             self.authorize(request)
@@ -246,18 +246,16 @@ class FakeWhatsApp(FakePlatform):
         return await self.serve(request, read)
 
     def knows_link(self, query: str) -> bool:
-        """Whether a link is one of this number's, and still works."""
+        """Whether a link is of a file of this number, and has not expired."""
         return self._state.media.at(query, self.world.clock.now()) is not None
 
     def authorize(self, request: web.Request) -> None:
-        """Refuse a call without the right key, and one that shows a key where it does not belong."""
+        """Refuse a call without the right key, and one that shows a key in the wrong place."""
         if "access_token" in request.query:
-            raise PlatformRefusal(400, "access_token in the URL ends up in logs; the stand-in takes it as a Bearer header only", code=100)
+            raise PlatformRefusal(400, "access_token in the URL ends up in logs; the fake accepts it as a Bearer header only", code=100)
         if self.api is WhatsAppApi.DIALOG360:
             if "Authorization" in request.headers:
-                raise PlatformRefusal(
-                    400, "360dialog takes D360-API-KEY; an Authorization header shows a token to whom it does not concern"
-                )
+                raise PlatformRefusal(400, "360dialog takes D360-API-KEY; an Authorization header shows it a token of another service")
             if request.headers.get("D360-API-KEY") != self.key:
                 raise PlatformRefusal(401, "Invalid api_key")
         elif "Authorization" not in request.headers:
@@ -282,7 +280,7 @@ class FakeWhatsApp(FakePlatform):
         return await super().apply_fault(None if isinstance(fault, FailLaterFault) else fault, call, request, place)
 
     def _count_media_error(self, now: float) -> None:
-        """Twenty within an hour, and 360dialog answers nothing for half an hour."""
+        """Count a failure. After twenty within an hour 360dialog refuses all files for half an hour."""
         self._media_errors = [at for at in self._media_errors if at > now - HOUR_S] + [now]
         if self.api is WhatsAppApi.DIALOG360 and len(self._media_errors) >= MAX_MEDIA_ERRORS:
             self._media_blocked_until = now + MEDIA_BLOCK_S

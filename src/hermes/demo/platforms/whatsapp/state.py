@@ -1,4 +1,4 @@
-"""A WhatsApp number: what arrives there, and the payload in which it is told."""
+"""The state of a WhatsApp number, and the payloads of its webhooks."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from hermes.demo.platforms.platform_clock import unix_seconds
 from hermes.demo.platforms.whatsapp.files import FakeWhatsAppFiles
 
 SPREAD_CHANCE = 0.3
-"""How likely the next event of a batch stands in another entry, or in another change."""
+"""How likely the next event of a batch begins a new entry, or a new change."""
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadPart:
-    """One thing, and where it stands in a payload."""
+    """One item, and its place in a payload."""
 
     field: str
     """The change's field: `messages`, `user_id_update`."""
     into: str
-    """The list in its value: `messages`, `statuses`, …"""
+    """The list in the change's value: `messages`, `statuses`, …"""
     item: Mapping[str, Any]
     contact: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
 class FakeWhatsAppState:
-    """What the people and the calls of one number share."""
+    """The state that the people and the calls of one number share."""
 
     platform: FakePlatform
     media: FakeWhatsAppFiles
@@ -39,7 +39,7 @@ class FakeWhatsAppState:
     display_number: str
     posts: WebhookQueue = field(init=False)
     lane_by_message_id: dict[str, str] = field(default_factory=dict)
-    """Messages that came from people: the conversation that each belongs to."""
+    """The conversation of each message that a person sent."""
     message_count: int = 0
 
     def message_id(self) -> str:
@@ -47,14 +47,14 @@ class FakeWhatsAppState:
         return f"wamid.HBgM{self.platform.world.random.letters(48, 'wamid', self.platform.name, self.message_count)}=="
 
     def record_message(self, message: PersonMessage, lane: str, item: Mapping[str, Any], contact: Mapping[str, Any]) -> str:
-        """Somebody says something: it is in the ledger, and on its way."""
+        """Record a person's message in the message log, and send it to the receiver."""
         self.lane_by_message_id[message.message_id] = lane
         self.platform.message_log.add_person_message(message)
         self.posts.add(lane, PayloadPart("messages", "messages", item, contact))
         return message.message_id
 
     def compose(self, events: Sequence[WebhookEvent]) -> dict[str, Any]:
-        """Some events as one payload; several of them over all of its levels."""
+        """Several events as one payload, spread over all of its levels."""
         random = self.platform.world.random
         entries: list[dict[str, Any]] = []
         for place, event in enumerate(events):
@@ -78,5 +78,5 @@ class FakeWhatsAppState:
 
 
 def unix_seconds_text() -> str:
-    """When it happened, as WhatsApp writes it."""
+    """The time as WhatsApp writes it."""
     return str(unix_seconds())

@@ -14,7 +14,7 @@ server           all platforms at one server
 platform         what the platforms have in common: check a call, apply a fault, act, answer
 person           a person with a phone
 message_log      what each person really received, and what they sent
-faults           the faults that a test schedules
+faults           the faults that a test or an operator schedules
 webhook_post     posts one webhook once; how disordered webhooks arrive
 platform_clock   the platforms' time, at any speed
 seeded_random    random draws that are the same for the same seed

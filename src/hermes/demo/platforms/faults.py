@@ -1,4 +1,4 @@
-"""Faults that a test schedules: which fault, for which calls, how often, and for how long."""
+"""Faults that a test or an operator schedules: which fault, for which calls, how often, and for how long."""
 
 from __future__ import annotations
 

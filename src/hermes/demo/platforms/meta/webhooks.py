@@ -1,4 +1,4 @@
-"""Meta's webhooks: signed over their raw bytes, retried for hours, and without a guaranteed order.
+"""Meta's webhooks: signed over their raw bytes, retried for more than a day, and without a guaranteed order.
 
 Without any disorder, Meta posts the events of one conversation one after the other, each as a webhook of its own. Unlike Telegram's, a
 failed webhook blocks no other: Meta retries it at once, then after 1, 2, 4 … minutes up to an hour, until it gives up. Later webhooks

@@ -68,7 +68,7 @@ async def test_a_fault_is_cued_and_its_copy_is_seen(page: Page, platforms: FakeP
     await page.until("document.querySelector('#without-number').hidden === false")
     await say(page, "halo")
     await page.until(f"{LINES}.length === 1")
-    await page.see("document.getElementById('kind').selectedIndex = 4")  # delivers, and breaks the connection
+    await page.see("document.getElementById('kind').selectedIndex = 4")  # delivers the message, and breaks the connection
     await page.click("#fault button[type=submit]")
     await page.until("document.querySelector('#faults li')?.innerText === 'reset, 1 time'")
     [ada] = platforms.whatsapp.people.values()
@@ -82,7 +82,7 @@ async def test_a_fault_is_cued_and_its_copy_is_seen(page: Page, platforms: FakeP
     await page.until(f"{LINES}.length === 3")
     assert await page.see(LINES) == [
         ["mine", "halo"],
-        ["theirs", "one snake_case_word\n\nwhoever sent it saw a broken connection"],
+        ["theirs", "one snake_case_word\n\nthe sender got no answer from the platform"],
         ["theirs", "one snake_case_word\n\ncopy 2"],
     ]
     assert await page.see("document.querySelectorAll('#talk .bubble b').length") == 2

@@ -61,9 +61,9 @@ async def test_what_is_no_reference_is_fetched_from_the_web(files: AccountFiles)
 async def test_another_account_cannot_fetch_it(phones: Phones, files: AccountFiles, name: str) -> None:
     url = await reference(phones, name)
     for other in (url.replace(":fake", ":nobody"), url.replace(":fake", ":fake%2F..")):
-        with pytest.raises(ImageUnreadable, match="no account that is set up here can fetch it"):
+        with pytest.raises(ImageUnreadable, match="no channel account of this Hermes can fetch it"):
             await files.fetch(other)
-    with pytest.raises(ImageUnreadable, match="no account that is set up here can fetch it"):
+    with pytest.raises(ImageUnreadable, match="no channel account of this Hermes can fetch it"):
         await replace(files, channels=Directory([])).fetch(url)
 
 

@@ -77,7 +77,7 @@ async def test_the_founding_example_from_the_360dialog_webhook_to_the_delivered_
     assert "Salt & Ember" in received.text
     ada.say("thanks!")
     await ada.wait_for_messages(2, timeout_s=15)
-    assert town.platforms.whatsapp.ledger.copies() == {}
+    assert town.platforms.whatsapp.message_log.copies() == {}
     await town.until("select count(*) from interactions where meta ->> 'outcome' = 'answered'", [(2,)])
     await town.until("select distinct state from outbox", [("sent",)])
 
@@ -205,7 +205,7 @@ async def test_in_a_group_an_answer_names_the_message_that_it_answers_and_in_pri
     assert private.reply_to is None
     asked = ada.say("/start find me a sunset bar in Canggu", group=group)
     await town.until("select count(*) from outbox where reply_to is not null and state = 'sent'", [(1,)])
-    [received] = [each for each in town.platforms.telegram.ledger.received if each.chat == group.id]
+    [received] = [each for each in town.platforms.telegram.message_log.received if each.chat == group.id]
     assert received.reply_to == asked
 
 

@@ -51,7 +51,7 @@ class Talk:
         """React on the phone; what the platform tells of it is taken in."""
         before = len(self.told())
         self.ada.react(message_id, emoji)
-        await self.fake.world.bell.until(lambda: len(self.told()) > before, 5)
+        await self.fake.world.changes.wait_until(lambda: len(self.told()) > before, 5)
         await self.hear(self.told()[-1])
 
     def told(self) -> list[Reaction]:

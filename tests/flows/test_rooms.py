@@ -173,10 +173,10 @@ async def open_account(service: Service, platform: Platform, about: dict[str, st
 async def answered(platforms: FakePlatforms, service: Service, model: Obedient, received: Callable[[], list[str]]) -> str:
     """Wait for the whole answer to what was just said, and return it."""
     before, asked = len(received()), len(model.asked)
-    await platforms.telegram.world.bell.until(lambda: len(model.asked) > asked and len(received()) > before, 30)
+    await platforms.telegram.world.changes.wait_until(lambda: len(model.asked) > asked and len(received()) > before, 30)
     while await unsent(service):
         seen = len(received())
-        await platforms.telegram.world.bell.until(lambda seen=seen: len(received()) > seen, 30)
+        await platforms.telegram.world.changes.wait_until(lambda seen=seen: len(received()) > seen, 30)
     return "\n".join(received()[before:])
 
 
@@ -267,7 +267,7 @@ async def test_a_burst_in_a_room_is_one_turn_of_one_speaker(model: Obedient, dat
         ada, bob, group = fake.person("Ada"), fake.person("Bob"), fake.group("Friends")
         for person, text in ((ada, "one"), (ada, "two"), (bob, "three"), (ada, "four")):
             person.say(f"/ask {text}", group=group)
-        await platforms.telegram.world.bell.until(lambda: len(model.prompts) >= 3 and len(group.received) >= 3, 30)
+        await platforms.telegram.world.changes.wait_until(lambda: len(model.prompts) >= 3 and len(group.received) >= 3, 30)
         said = [text_of(prompt.messages[-1]).splitlines() for prompt in model.prompts]
         assert [[line for line in lines if line.startswith(("[person", "> "))][1:] for lines in said] == [
             ["> /ask one", "> /ask two"],
@@ -328,7 +328,7 @@ async def test_what_a_person_waits_for_is_never_said_to_a_room(model: Obedient, 
         ada = platforms.telegram.people[room.ada_id]
         count = len(ada.texts)
         await remind("call the doctor")
-        await platforms.telegram.world.bell.until(lambda: len(ada.texts) > count, 30)
+        await platforms.telegram.world.changes.wait_until(lambda: len(ada.texts) > count, 30)
         assert "call the doctor" in ada.texts[-1]
         assert has_none("\n".join(room.received()), "pills", "doctor")
 

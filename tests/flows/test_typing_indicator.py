@@ -26,8 +26,8 @@ async def post() -> AsyncIterator[PlatformHttpClient]:
 
 def typing_to(phones: Phones, post: PlatformHttpClient) -> TypingIndicator:
     """Typing in the platforms' own time."""
-    pace = phones.platforms.world.pace
-    return TypingIndicator(channels=phones.directory, post=post, pause=lambda seconds: asyncio.sleep(seconds / FASTER), timer=pace.now)
+    clock = phones.platforms.world.clock
+    return TypingIndicator(channels=phones.directory, post=post, pause=lambda seconds: asyncio.sleep(seconds / FASTER), timer=clock.now)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,7 +36,7 @@ async def test_a_person_sees_that_an_answer_is_on_its_way(phones: Phones, post: 
     message_id = ada.say("find me a sunset bar in Canggu")
     [heard] = await phones.heard(name)
     async with typing.shown(heard.kept):
-        await phones.platforms.world.bell.until(lambda: ada.typing_shown >= 2, 5)
+        await phones.platforms.world.changes.wait_until(lambda: ada.typing_shown >= 2, 5)
     await asyncio.sleep(0.1)
     seen = ada.typing_shown
     await asyncio.sleep(30 / FASTER)

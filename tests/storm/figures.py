@@ -125,7 +125,7 @@ def handed(world: World) -> tuple[int, int]:
             marks = OFFERED.findall(attempt.body)
             offered += len(marks)
             repeated += sum(mark in taken for mark in marks) + len(marks) - len(set(marks))
-            if attempt.is_taken:
+            if attempt.is_accepted:
                 taken.update(marks)
     return offered, repeated
 

@@ -65,9 +65,9 @@ async def open_world(forecast: Forecast) -> AsyncIterator[World]:
         environ |= {"HERMES_CREDITS_SIGNUP_GRANT": str(forecast.credits), "HERMES_INBOX_BURST_S": str(forecast.burst_s)}
         opened = {}
         mainland = await stack.enter_async_context(open_platforms(seed=forecast.seed, speed=SPEED, disorder=forecast.disorder))
-        opened["mainland"] = time.monotonic() - mainland.world.pace.now() / SPEED
+        opened["mainland"] = time.monotonic() - mainland.world.clock.now() / SPEED
         island = await stack.enter_async_context(open_platforms(seed=forecast.seed + 1, speed=SPEED, disorder=forecast.disorder))
-        opened["island"] = time.monotonic() - island.world.pace.now() / SPEED
+        opened["island"] = time.monotonic() - island.world.clock.now() / SPEED
         fakes: dict[str, Fake] = {**{fake.name: fake for fake in mainland}, "polled": island.telegram}
         key = await settle(environ, mainland, island)
         url = f"http://127.0.0.1:{environ['HERMES_WEB_PORT']}"

@@ -91,7 +91,7 @@ class Phone(Somebody):
 
     @property
     def received(self) -> list[Received]:
-        speed = self.fake.world.pace.speed
+        speed = self.fake.world.clock.speed
         ours = (got for got in self.person.received if got.kind != BY_HAND)
         return [Received(chat=self.chat, text=got.text, at=self._opened_at + got.at / speed) for got in ours]
 

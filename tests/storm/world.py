@@ -275,7 +275,7 @@ class World:
                 for mark in {found.decode() for found in OFFERED.findall(attempt.body)}:
                     began = self.opened_at[name] + attempt.at / SPEED
                     said[mark].tried_at = min(said[mark].tried_at or began, began)
-                    if attempt.is_taken:
+                    if attempt.is_accepted:
                         said[mark].taken_at = min(said[mark].taken_at or ended_at, ended_at)
         if not self.fakes["polled"].pending:  # type: ignore[attr-defined]  # a Telegram
             # Whoever asks for the next updates has the ones before; when that was, nobody wrote down.

@@ -1,7 +1,10 @@
-"""Channels: each platform's way to speak, as pure codecs of the port. Nothing here sends, stores or logs.
+"""Channels: the wire format of each platform, as pure codecs of the port Channel. A codec sends, stores and logs nothing.
 
-text/                  what models write, for people to read on a phone; knows no platform
+text/                  a model's Markdown as text for a phone; knows no platform
 telegram/              Telegram's Bot API
-meta                   what WhatsApp and Instagram have in common, and how JSON is read that somebody else wrote
-whatsapp/  instagram/  Meta's two
+meta                   what WhatsApp and Instagram have in common, and how JSON from outside is read without an error
+whatsapp/  instagram/  Meta's two platforms
+http_client            sends the requests of all channels
+file_references        files that users sent, named by platform, account and file id
+media                  fetches those files when they are needed
 """

@@ -1,9 +1,9 @@
-"""Files by reference: at which platform, in which account of ours, and what the platform calls them there.
+"""References to files that users sent: the platform, the channel account that received the file, and the platform's file id.
 
     telegram:bali/AgACAgUAAxkBAAM…      whatsapp:shop/1037543291543636
 
-The account belongs to it: nobody but the account that was sent a file can fetch it, and who looks at a picture knows the message alone.
-A reference holds no token, and is good for as long as the platform keeps the file."""
+The account is part of the reference: only the account that received a file can fetch it, and the step that looks at an image knows nothing
+but the message. A reference holds no token. It is valid as long as the platform keeps the file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hermes.ports.channels import Media
 from hermes.turn import Platform
 
 PLATFORMS_WITH_FILE_IDS = frozenset({Platform.TELEGRAM, Platform.WHATSAPP})
-"""Platforms that name files by ids; at others a file has a public address."""
+"""Platforms that give files an id. At the others a file has a public URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileReference:
-    """A file of one account."""
+    """A file that one account received."""
 
     platform: Platform
     account: str
@@ -28,19 +28,19 @@ class FileReference:
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """The file that a reference names; None for everything else, an address of the web for one."""
+        """Read a reference; None for any other text, for example a URL."""
         scheme, _, rest = text.partition(":")
         account, _, file_id = rest.partition("/")
         return cls(Platform(scheme), unquote(account), file_id) if scheme in PLATFORMS_WITH_FILE_IDS and account and file_id else None
 
     @property
     def bare(self) -> str:
-        """As the platform's own account names it, `telegram:FILE_ID`: what its `look_up` takes."""
+        """The reference without the account, `telegram:FILE_ID`: what the platform's `look_up` takes."""
         return f"{self.platform}:{self.file_id}"
 
 
 def reference_of(media: Media | None, account: str) -> str | None:
-    """What a message says of a file that an account was sent; None where there is none. A public address is its own reference."""
+    """The reference of a file that an account received; None without a file. A public URL is its own reference."""
     if media is None:
         return None
     platform, _, file_id = media.reference.partition(":")

@@ -1,7 +1,6 @@
-"""The one HTTP client of all channels, on aiohttp. It tells what is proven not sent from what may have arrived.
+"""The one HTTP client of all channels, on aiohttp. Its errors separate requests that were proven not sent from those that may have arrived.
 
-No retries, no redirects, no cookies, no proxy from the environment. What it raises and logs says nothing of addresses, headers or bodies:
-tokens are in them."""
+No retries, no redirects, no cookies, no proxy from the environment. Its errors contain no URL, header or body: those may hold tokens."""
 
 from __future__ import annotations
 
@@ -20,84 +19,84 @@ from hermes.ports.channels import MaybeSent, NotSent, PlatformRequest, PlatformR
 from hermes.ports.images import ImageTooLarge
 
 MAX_RESPONSE_BYTES = 1024 * 1024
-"""Bytes after which an answer is given up: no platform says that much about one message. A file has a limit of its own."""
+"""The client gives up a longer response: no platform says that much about one message. A file has its own limit."""
 MIN_TIMEOUT_S = 0.001
-"""To aiohttp, 0 would be no limit at all."""
+"""aiohttp takes 0 for no limit at all."""
 
 
 @dataclass(slots=True)
 class RequestProgress:
-    """How far a call has come."""
+    """How far a request has come."""
 
     is_written: bool = False
-    """Something may have been written to the connection."""
+    """The client may have written something to the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What of an answer is read."""
+    """How a response is read."""
 
     max_bytes: int
     is_file: bool = False
-    """As it is kept there, packed by nobody."""
+    """The body is a file: the client asks the platform to send it uncompressed."""
 
 
 class ResponseTooLong(aiohttp.ClientPayloadError):
-    """The answer is longer than it may be."""
+    """The response is longer than `max_bytes`."""
 
 
 class CompressedFile(aiohttp.ClientPayloadError):
-    """The bytes came packed, although they were asked for as they are: what a few of them unpack to has no end."""
+    """The platform compressed a file although the client asked for it uncompressed. A few compressed bytes may expand without end."""
 
 
 class PlatformHttpClient:
-    """The ports Post and Files. Made by `open_post`."""
+    """The ports PlatformClient and PlatformFiles. Made by `open_platform_client`."""
 
     def __init__(self, session: aiohttp.ClientSession, connect_timeout_s: float) -> None:
         self._session, self._connect_timeout_s = session, connect_timeout_s
 
     async def send(self, call: PlatformRequest, *, timeout_s: float) -> PlatformResponse:
         try:
-            return await self._try(call, timeout_s, ReadOptions(MAX_RESPONSE_BYTES))
+            return await self._send(call, timeout_s, ReadOptions(MAX_RESPONSE_BYTES))
         except ResponseTooLong:
-            raise MaybeSent("the answer does not end") from None
+            raise MaybeSent("the response is too long") from None
 
     async def fetch(self, call: PlatformRequest, *, timeout_s: float, max_bytes: int) -> PlatformResponse:
-        """The port Files."""
+        """The port PlatformFiles."""
         try:
-            return await self._try(call, timeout_s, ReadOptions(max_bytes, is_file=True))
+            return await self._send(call, timeout_s, ReadOptions(max_bytes, is_file=True))
         except ResponseTooLong:
             raise ImageTooLarge(max_bytes) from None
 
-    async def _try(self, call: PlatformRequest, timeout_s: float, wanted: ReadOptions) -> PlatformResponse:
-        trip, timeout_s = RequestProgress(), max(timeout_s, MIN_TIMEOUT_S)
+    async def _send(self, call: PlatformRequest, timeout_s: float, options: ReadOptions) -> PlatformResponse:
+        progress, timeout_s = RequestProgress(), max(timeout_s, MIN_TIMEOUT_S)
         try:
-            return await self._bring(call, trip, timeout_s, wanted)
+            return await self._request(call, progress, timeout_s, options)
         except ResponseTooLong:
             raise
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             reason = describe_error(error, timeout_s)
-        # Outside the except clause: aiohttp's errors hold the address and the headers, and a chained error would show them.
-        raise MaybeSent(reason) if trip.is_written else NotSent(reason)
+        # Outside the except clause: aiohttp's errors hold the URL and the headers, and a chained error would show them.
+        raise MaybeSent(reason) if progress.is_written else NotSent(reason)
 
-    async def _bring(self, call: PlatformRequest, trip: RequestProgress, timeout_s: float, wanted: ReadOptions) -> PlatformResponse:
+    async def _request(self, call: PlatformRequest, progress: RequestProgress, timeout_s: float, options: ReadOptions) -> PlatformResponse:
         limits = aiohttp.ClientTimeout(
             total=timeout_s,
             sock_connect=min(self._connect_timeout_s, timeout_s),
             ceil_threshold=math.inf,  # by default aiohttp rounds every limit over 5 s up to a whole second
         )
         headers, body = dict(call.headers), None
-        if wanted.is_file:
+        if options.is_file:
             headers["Accept-Encoding"] = "identity"
         if call.json is not None:
             headers["Content-Type"] = "application/json"
             body = json.dumps(call.json, ensure_ascii=False, separators=(",", ":")).encode()
         async with self._session.request(
-            call.method, call.url, headers=headers, data=body, timeout=limits, allow_redirects=False, trace_request_ctx=trip
+            call.method, call.url, headers=headers, data=body, timeout=limits, allow_redirects=False, trace_request_ctx=progress
         ) as response:
-            said = await read_body(response, wanted)
+            content = await read_body(response, options)
             return PlatformResponse(
-                status=response.status, headers={name.lower(): value for name, value in response.headers.items()}, body=said
+                status=response.status, headers={name.lower(): value for name, value in response.headers.items()}, body=content
             )
 
 
@@ -105,9 +104,10 @@ class PlatformHttpClient:
 async def open_platform_client(
     *, connections_per_host: int = 32, connect_timeout_s: float = 5.0, idle_s: float = 15.0
 ) -> AsyncIterator[PlatformHttpClient]:
-    """The client, as long as the block lasts. One slow platform takes no connection from another: each host has its own.
+    """Open the client until the block ends. Each host has its own connections, so a slow platform takes none from another.
 
-    `idle_s` is how long an unused connection is kept; shorter than platforms do, because a call that meets one just closed is in doubt."""
+    `idle_s` is how long the client keeps an unused connection. It is shorter than the platforms' own limit: if the platform has just closed
+    the connection, it is in doubt whether the request arrived."""
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, limit_per_host=connections_per_host, keepalive_timeout=idle_s),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -120,7 +120,7 @@ async def open_platform_client(
 
 
 def trace_writes() -> aiohttp.TraceConfig:
-    """Note on a call's trip that its first bytes are about to be written."""
+    """Set `is_written` of a request's progress just before its first bytes are written."""
 
     async def note(_: aiohttp.ClientSession, context: SimpleNamespace, __: Any) -> None:
         context.trace_request_ctx.is_written = True
@@ -130,26 +130,26 @@ def trace_writes() -> aiohttp.TraceConfig:
     return config
 
 
-async def read_body(response: aiohttp.ClientResponse, wanted: ReadOptions) -> bytes:
-    if wanted.is_file and response.headers.get("Content-Encoding", "identity").casefold() != "identity":
+async def read_body(response: aiohttp.ClientResponse, options: ReadOptions) -> bytes:
+    if options.is_file and response.headers.get("Content-Encoding", "identity").casefold() != "identity":
         raise CompressedFile
-    if wanted.is_file and (response.content_length or 0) > wanted.max_bytes:
+    if options.is_file and (response.content_length or 0) > options.max_bytes:
         raise ResponseTooLong
     body = bytearray()
     while piece := await response.content.readany():
         body += piece
-        if len(body) > wanted.max_bytes:
+        if len(body) > options.max_bytes:
             raise ResponseTooLong
     return bytes(body)
 
 
 def describe_error(error: Exception, timeout_s: float) -> str:
-    """Say what happened, in words that hold no address, header or body."""
+    """Say what happened, without any URL, header or body."""
     match error:
         case aiohttp.ConnectionTimeoutError():
             what = "no connection in time"
         case CompressedFile():
-            what = "the bytes came packed"
+            what = "the platform sent the file compressed"
         case TimeoutError():
             what = f"no whole answer within {timeout_s:g} s"
         case aiohttp.ClientConnectorDNSError():
@@ -157,11 +157,11 @@ def describe_error(error: Exception, timeout_s: float) -> str:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError():
             what = "the host's certificate is not accepted"
         case aiohttp.ClientConnectorError():
-            # By number: asyncio writes the address into the words.
+            # By its number: asyncio writes the address into the message.
             number = error.os_error.errno
             what = f"cannot connect ({os.strerror(number) if number and number > 0 else type(error.os_error).__name__})"
         case ValueError():
-            what = "the address or a header is not valid"
+            what = "the URL or a header is not valid"
         case _:
             what = f"the connection broke ({type(error).__name__})"
     return what

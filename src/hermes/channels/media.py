@@ -1,11 +1,12 @@
-"""Files that people sent, fetched when they are looked at: by reference with the account's own key, or from the public web.
+"""Fetch files that users sent: by reference with the account's own key, or from the public web.
 
-    telegram:bali/FILE_ID     where is it (getFile)       →  its bytes, at an address that holds the token
-    whatsapp:shop/MEDIA_ID    where is it (GET /MEDIA_ID)  →  its bytes, with the key in a header
-    https://…                 the given fetcher, which asks nothing that is not public
+    telegram:bali/FILE_ID     look it up (getFile)         →  fetch its bytes from a URL that holds the token
+    whatsapp:shop/MEDIA_ID    look it up (GET /MEDIA_ID)   →  fetch its bytes with the key in a header
+    https://…                 the given fetcher, which fetches public URLs only
 
-Late, because such addresses live for minutes and hold tokens, and references do neither. Each is asked for once: who is refused 20 files
-within an hour gets none for the next half. Nothing that it raises holds an address, a header or a token."""
+A file is fetched only when a step needs it, because the platform's URL lives for minutes and holds a token; a reference does neither. Each
+file is asked for once: after 20 failures within an hour 360dialog blocks a number's files for half an hour. No error holds a URL, a header
+or a token."""
 
 from __future__ import annotations
 
@@ -20,19 +21,19 @@ from hermes.ports.channels import Channel, Channels, MaybeSent, NotSent, Platfor
 from hermes.ports.images import FetchedMedia, ImageTooLarge, ImageUnreadable, MediaFetcher, PlatformFiles
 
 UNKNOWN_MEDIA_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream"})
-"""What platforms say of files that they know nothing about."""
+"""Media types that platforms send for a file whose type they do not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountFiles:
-    """The port Fetch, also for what only an account of ours can fetch."""
+    """The port MediaFetcher, also for files that only a channel account can fetch."""
 
     channels: Channels
     files: PlatformFiles
     web: MediaFetcher
     max_bytes: int
     timeout_s: float = 8.0
-    """For both calls together; a step of the router has 10 seconds."""
+    """For both requests together; a step of the router has 10 seconds."""
 
     async def fetch(self, url: str) -> FetchedMedia:
         reference = FileReference.read(url)
@@ -41,27 +42,27 @@ class AccountFiles:
         channel = self.channels.get(reference.platform, reference.account)
         try:
             async with asyncio.timeout(self.timeout_s):
-                return await self._bring(channel, reference)
+                return await self._look_up_and_fetch(channel, reference)
         except TimeoutError:
             raise ImageUnreadable("it did not come in time") from None
         except (NotSent, MaybeSent) as error:
             raise ImageUnreadable(str(error)) from None
 
-    async def _bring(self, channel: Channel | None, reference: FileReference) -> FetchedMedia:
-        asked = lookup_request(channel, reference)
-        if channel is None or asked is None:
-            raise ImageUnreadable("no account that is set up here can fetch it")
-        told = await self.files.send(asked, timeout_s=self.timeout_s)
-        file = file_in_response(channel, told)
+    async def _look_up_and_fetch(self, channel: Channel | None, reference: FileReference) -> FetchedMedia:
+        request = lookup_request(channel, reference)
+        if channel is None or request is None:
+            raise ImageUnreadable("no channel account of this Hermes can fetch it")
+        response = await self.files.send(request, timeout_s=self.timeout_s)
+        file = file_in_response(channel, response)
         if file is None:
-            raise ImageTooLarge(self.max_bytes) if is_too_big(told) else ImageUnreadable(f"the platform answered {told.status}")
+            raise ImageTooLarge(self.max_bytes) if is_too_big(response) else ImageUnreadable(f"the platform answered {response.status}")
         if (file.bytes or 0) > self.max_bytes:
             raise ImageTooLarge(self.max_bytes)
         return image_in_response(await self.files.fetch(file.call, timeout_s=self.timeout_s, max_bytes=self.max_bytes))
 
 
 def lookup_request(channel: Channel | None, reference: FileReference) -> PlatformRequest | None:
-    """The call that asks where a file is; None where nobody can be asked."""
+    """The request that asks where a file is; None for a channel without file ids."""
     match channel:
         case TelegramChannel():
             return telegram.look_up(channel.api, reference.bare)
@@ -71,7 +72,7 @@ def lookup_request(channel: Channel | None, reference: FileReference) -> Platfor
 
 
 def file_in_response(channel: Channel, reply: PlatformResponse) -> telegram.TelegramFile | whatsapp.WhatsAppFile | None:
-    """The file that an answer names; None where it names none, or one where the account's key may not go."""
+    """The file that a response names; None if it names none, or names a host that must not see the account's key."""
     match channel:
         case TelegramChannel():
             return telegram.file_in(channel.api, reply)
@@ -81,15 +82,15 @@ def file_in_response(channel: Channel, reply: PlatformResponse) -> telegram.Tele
 
 
 def is_too_big(reply: PlatformResponse) -> bool:
-    """Whether Telegram says that a bot cannot have a file because of its size. Only its words tell."""
+    """Whether Telegram refuses a file because of its size. Only the text of its error says so."""
     return reply.status == 400 and b"file is too big" in reply.body
 
 
 def image_in_response(reply: PlatformResponse) -> FetchedMedia:
-    """The bytes of an answer. A page, a complaint or a redirect is no file."""
+    """The image in a response. An HTML page, an error or a redirect is not a file."""
     media_type = reply.headers.get("content-type", "").partition(";")[0].strip().casefold()
     if reply.status != 200:
         raise ImageUnreadable(f"the platform answered {reply.status}")
     if media_type not in UNKNOWN_MEDIA_TYPES and not media_type.startswith("image/"):
-        raise ImageUnreadable("it is said to be no picture")
+        raise ImageUnreadable("the platform says it is not an image")
     return FetchedMedia(reply.body, media_type or "application/octet-stream")

@@ -1,4 +1,4 @@
-"""A guided tour of the message graph in the terminal: a chat, an edit, a squish, a subagent, the picture of the graph."""
+"""A guided tour of the message graph in the terminal: a chat, an edit, a compaction, a subagent, a recorded call, and the graph of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes.terminal import graph_tree
 
 @dataclass(frozen=True, slots=True)
 class TourScene:
-    """One step of the tour: what is shown as code is what runs."""
+    """One step of the tour. The tour shows the code and runs exactly that code."""
 
     title: str
     why: str
@@ -42,8 +42,8 @@ chat[1]["content"] = "Capital of Italy?"
 chat.append({"role": "assistant", "content": "Rome."})""",
     ),
     TourScene(
-        "A squish is one edit",
-        "The context grew too long: replace a stretch of it by a summary. "
+        "A compaction is one edit",
+        "The context grew too long: replace a part of it by a summary. "
         'Again the version in which "Rome." was sampled is kept, joined by a `compaction` edge.',
         """\
 chat.compact(slice(1, 3), "(We talked about capitals.)")""",
@@ -59,7 +59,7 @@ chat.append({"role": "tool", "tool_call_id": "call_1", "content": "2.7 million",
     TourScene(
         "The real thing: prepare, call, commit",
         "prepare() pins exactly what is sent; commit() records the response with its tokens. "
-        "If the list changed in between, the response goes to a branch of its own: nothing is lost, nothing is mixed up.",
+        "If the list changed in between, the response goes to a branch of its own: nothing is lost or mixed up.",
         """\
 turn = chat.prepare(ephemeral="Answer in one sentence.")
 chat.append({"role": "user", "content": "(typed while the model was thinking)"})
@@ -73,7 +73,7 @@ late = chat.commit(
 
 
 def play_tour(console: Console, pause: Callable[[], None]) -> MessageGraph:
-    """Run the tour and return the graph it made; `pause` is called between the scenes."""
+    """Run the tour and return its graph; calls `pause` after each scene."""
     names: dict[str, object] = {"MessageGraph": MessageGraph, "CallRecord": CallRecord}
     console.print(
         Panel(
@@ -87,7 +87,7 @@ def play_tour(console: Console, pause: Callable[[], None]) -> MessageGraph:
         console.print(Rule(f"[bold]{number}. {scene.title}[/]", align="left"))
         console.print(scene.why, style="italic")
         console.print(Syntax(scene.code, "python", background_color="default", padding=(1, 2), word_wrap=True))
-        exec(scene.code, names)  # noqa: S102  # our own text from this file, shown word for word
+        exec(scene.code, names)  # noqa: S102  # the code is a constant of this file, and is shown word for word
         console.print(graph_tree(_chat(names)))
         pause()
     chat = _chat(names)

@@ -324,7 +324,7 @@ async def test_a_file_may_be_longer_than_any_answer_and_comes_as_it_is_kept(post
     reply = await post.fetch(call(server.url, method="GET", json=None), timeout_s=5, max_bytes=len(kept))
     assert (reply.status, reply.headers["content-type"], reply.body == kept) == (200, "image/png", True)
     assert server.seen[0][1]["Accept-Encoding"] == "identity"
-    with pytest.raises(MaybeSent, match="the answer does not end"):
+    with pytest.raises(MaybeSent, match="the response is too long"):
         await post.send(call(server.url), timeout_s=5)
 
 
@@ -350,7 +350,7 @@ async def test_a_file_that_comes_packed_is_not_unpacked(post: PlatformHttpClient
         return web.Response(body=gzip.compress(b"0" * 1_000_000), headers={"Content-Encoding": "gzip"})
 
     server.answer = give
-    with pytest.raises(MaybeSent, match="the bytes came packed"):
+    with pytest.raises(MaybeSent, match="the platform sent the file compressed"):
         await post.fetch(call(server.url, method="GET", json=None), timeout_s=5, max_bytes=10_000_000)
 
 

@@ -1,8 +1,8 @@
-"""Instagram messages, by either of Meta's two products: a Facebook page's login, or Instagram's own.
+"""Instagram messages, through either of Meta's two products: the login of a Facebook page, or Instagram's own.
 
 channel   the port Channel: one account
-parse     what a webhook holds
-said      what a message says, as text and files
+parse     the events of a webhook
+content   text and files of a message
 """
 
 from hermes.channels.instagram.channel import InstagramChannel, InstagramLogin

@@ -15,31 +15,31 @@ from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, Pl
 from hermes.turn import Platform
 
 MAX_TEXT_BYTES = 1000
-"""The longest text, in bytes of UTF-8."""
+"""The longest text of one message, in bytes of UTF-8."""
 STYLE = Style(quote="> ", spell_links=True, table_width=0)
-"""There is no markup at all, and no letters of one width."""
+"""Instagram has no markup at all, and no monospaced font."""
 
 OUTCOME_BY_SUBCODE: Mapping[int, SendOutcome] = {
     2534022: SendOutcome.WINDOW_CLOSED,
     2018278: SendOutcome.WINDOW_CLOSED,
-    2534014: SendOutcome.INVALID_RECIPIENT,  # cannot be found
+    2534014: SendOutcome.INVALID_RECIPIENT,  # the user cannot be found
     2018001: SendOutcome.INVALID_RECIPIENT,  # no such user
-    2018108: SendOutcome.INVALID_RECIPIENT,  # takes no messages from us
-    1545041: SendOutcome.INVALID_RECIPIENT,  # is not available
-    # Of one conversation, under codes that are of the whole account elsewhere.
+    2018108: SendOutcome.INVALID_RECIPIENT,  # the user accepts no messages from the account
+    1545041: SendOutcome.INVALID_RECIPIENT,  # the user is not available
+    # These concern one conversation; their codes alone would concern the whole account.
     2018300: SendOutcome.REJECTED,  # another app has this thread
     2018321: SendOutcome.REJECTED,  # another app has this thread
-    2018028: SendOutcome.REJECTED,  # no tester of an app that is not published
+    2018028: SendOutcome.REJECTED,  # the app is not published, and the user is not one of its testers
 }
 
 
 class InstagramLogin(StrEnum):
-    """Which of Meta's two products the token is from."""
+    """Which of Meta's two products issued the token."""
 
     PAGE = "page"
-    """A page's token, which does not expire."""
+    """The token of a Facebook page, which does not expire."""
     INSTAGRAM = "instagram"
-    """The token of an Instagram user: 60 days, unless it is refreshed."""
+    """The token of an Instagram user, which expires after 60 days unless it is refreshed."""
 
 
 BASE_URLS = {InstagramLogin.PAGE: "https://graph.facebook.com", InstagramLogin.INSTAGRAM: "https://graph.instagram.com"}
@@ -51,16 +51,16 @@ class InstagramChannel:
 
     account: str
     instagram_id: str
-    """The professional account's own id, as its webhooks name it."""
+    """The id of the professional account, as its webhooks name it."""
     login: InstagramLogin
     access_token: str = field(repr=False)
     app_secrets: Sequence[str] = field(repr=False)
-    """Any of them is right: Instagram's app and Facebook's have one each."""
+    """Each of them is valid: the Instagram app and the Facebook app have one each."""
     verify_tokens: Sequence[str] = field(default=(), repr=False)
-    """For the challenge with which Meta finds out whether the webhook's address is ours."""
+    """For the challenge by which Meta checks that Hermes owns the webhook's URL."""
     version: str = meta.GRAPH_API_VERSION
     base_url: str | None = None
-    """None: Meta's own, as the login demands."""
+    """None: Meta's own URL for the login."""
 
     @property
     def platform(self) -> Platform:
@@ -74,7 +74,7 @@ class InstagramChannel:
         meta.check_signature(webhook, self.app_secrets)
 
     def challenge(self, query: Mapping[str, str]) -> str:
-        """What to answer to Meta's GET, as plain text. Raises NotAuthentic."""
+        """The plain text with which to answer Meta's GET. Raises WebhookNotAuthentic."""
         return meta.answer_challenge(query, self.verify_tokens)
 
     def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
@@ -90,7 +90,7 @@ class InstagramChannel:
         return parse_events(webhook.body, account=self.account, instagram_id=self.instagram_id, now=now, is_shared=True)
 
     def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
-        """Bodies with nothing but `text`; links are spelled out behind their words."""
+        """Bodies with nothing but `text`; each URL is written after its link's text."""
         return [{"text": part.plain} for part in split(read_markdown(markdown, STYLE), MAX_TEXT_BYTES, count_utf8_bytes)]
 
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -106,11 +106,11 @@ class InstagramChannel:
         return meta.classify(reply, accepted_message_id, OUTCOME_BY_SUBCODE, (self.access_token, *self.app_secrets, *self.verify_tokens))
 
     def _post(self, message: Mapping[str, Any]) -> PlatformRequest:
-        # `me` is whoever the token belongs to. The token is no parameter: addresses end up in the logs of whoever forwards them.
+        # `me` is the owner of the token. The token is not a URL parameter, because proxies write URLs to their logs.
         url = f"{self.base_url or BASE_URLS[self.login]}/{self.version}/me/messages"
         return PlatformRequest(method="POST", url=url, headers={"Authorization": f"Bearer {self.access_token}"}, json=message)
 
 
 def accepted_message_id(body: Mapping[str, Any]) -> str | None:
-    """The id of the message that Instagram took; a sign of typing has none, and only names the recipient."""
+    """The id of the message that Instagram accepted; empty for a typing indicator, whose response only names the recipient."""
     return meta.as_text(body.get("message_id")) or ("" if meta.as_text(body.get("recipient_id")) else None)

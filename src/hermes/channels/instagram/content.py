@@ -1,11 +1,11 @@
-"""What a message says, as text and files. Which kinds start a turn, and with which text:
+"""The content of a message, as text and files. Which kinds start a turn, and with which text:
 
-text, quick replies, postbacks    what was written, or what stood on the button
-image video audio file            the file, by its public address, which lives for some days
-share, post, reel, story, mention in a story    the same: what is shared is looked at as if it had been sent
-an answer to a story              the text; the story's address is kept beside it, as an attachment
+text, quick replies, postbacks    the text, or the text of the button
+image video audio file            the file by its public URL, which lives for some days
+share, post, reel, story, mention in a story    the same: Hermes reads what the user shared as if the user had sent it
+a reply to a story                the text; the story's URL is kept beside it as an attachment
 a heart                           ❤️
-unsupported, a file without an address    nothing, and `unsupported` as the kind: the user is told that it cannot be read"""
+unsupported, a file without a URL    no text, and the media type `unsupported`: Hermes tells the user that it cannot read it"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes.channels.meta import as_object, as_text, objects_in
 from hermes.ports.channels import Media
 
 UNSUPPORTED = "unsupported"
-"""The media type of what nobody can read."""
+"""The media type of a message that Hermes cannot read."""
 HEART = "❤️"
 
 ATTACHMENT_KINDS: Mapping[str, tuple[str, str | None]] = {
@@ -28,22 +28,22 @@ ATTACHMENT_KINDS: Mapping[str, tuple[str, str | None]] = {
     "ig_reel": ("video", "video/*"),
     "reel": ("video", "video/*"),
 }
-"""What an attachment is, and the type of its file. Of anything else only its bytes tell: a story is a picture or a film."""
+"""The kind of an attachment, and the media type of its file. For any other kind only the bytes tell: a story is an image or a video."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstagramContent:
-    """The contents of a message."""
+    """Text and files of a message."""
 
     text: str
     media: Sequence[Media] = ()
     media_type: str | None = None
     story: Media | None = None
-    """What it answers, where that is a story."""
+    """The story that the message replies to."""
 
 
 def content_of(message: Mapping[str, Any]) -> InstagramContent | None:
-    """What a message says; None where there is nothing in it."""
+    """The content of a message; None for an empty message."""
     attached = objects_in(message.get("attachments"))
     hearts = [attachment for attachment in attached if attachment.get("type") == "like_heart"]
     text = as_text(message.get("text")) or as_text(as_object(message.get("quick_reply")).get("payload")) or HEART * len(hearts[:1])
@@ -58,7 +58,7 @@ def content_of(message: Mapping[str, Any]) -> InstagramContent | None:
 
 
 def file_in(attachment: Mapping[str, Any]) -> tuple[Media, str | None] | None:
-    """An attachment as a file and its type; None where it has no address that anybody could ask."""
+    """An attachment as a file and its media type; None if it has no public URL."""
     payload, kind = as_object(attachment.get("payload")), as_text(attachment.get("type"))
     address = public_url(payload.get("url")) or public_url(payload.get("story_media_url"))
     if address is None:

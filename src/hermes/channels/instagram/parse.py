@@ -1,8 +1,8 @@
-"""What a webhook of Instagram holds: up to a thousand things in one POST, of several entries.
+"""The inbound events of an Instagram webhook: up to a thousand in one POST, in several entries.
 
-A message starts a turn where somebody said something; what that is, `said` knows. An echo is what this account said, by whichever hand:
-it confirms a message of ours by its id, and never starts a turn, or we would answer ourselves for ever. What comes under `standby` another
-app is answering."""
+A message with content starts a turn; the module `content` says which kinds have some. An echo is a message that this account sent, through
+Hermes or by hand. It confirms a message of Hermes by its id, and never starts a turn, or Hermes would answer itself for ever. Another app
+answers the events under `standby`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hermes.ports.channels import DeliveryReceipt, Ignored, InboundEvent, Inboun
 from hermes.turn import Envelope, MessageEvent, Platform
 
 TEST_ACCOUNT_ID = "0"
-"""The account of what the dashboard's Test button sends."""
+"""The account id in the webhook that the Test button of Meta's dashboard sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstagramAccount:
-    """The account of ours that a webhook came to."""
+    """The account that received a webhook."""
 
     name: str
     instagram_id: str
@@ -30,90 +30,90 @@ class InstagramAccount:
 
 
 def parse_events(body: bytes, *, account: str, instagram_id: str, now: datetime, is_shared: bool = False) -> Sequence[InboundEvent]:
-    """Everything in a webhook's body, in its order; of one that is shared with other accounts, only what names this one."""
+    """All events of a webhook's body, in its order; of a webhook that several accounts share, only those that name this account."""
     payload = parse_object(body)
     if payload is None:
         return [Ignored(reason="not_json")]
     if payload.get("object") != "instagram":
         return [Ignored(reason="other_object")]
-    ours = InstagramAccount(name=account, instagram_id=instagram_id, now=now)
+    receiver = InstagramAccount(name=account, instagram_id=instagram_id, now=now)
     entries = [entry for entry in objects_in(payload.get("entry")) if not is_shared or as_text(entry.get("id")) == instagram_id]
-    found = mark_duplicates(happening for entry in entries for happening in events_in_entry(entry, ours))
+    found = mark_duplicates(event for entry in entries for event in events_in_entry(entry, receiver))
     return found or [Ignored(reason="empty")]
 
 
-def events_in_entry(entry: Mapping[str, Any], ours: InstagramAccount) -> Iterator[InboundEvent]:
+def events_in_entry(entry: Mapping[str, Any], account: InstagramAccount) -> Iterator[InboundEvent]:
     named = as_text(entry.get("id"))
-    if named != ours.instagram_id:
+    if named != account.instagram_id:
         yield Ignored(reason="test") if named == TEST_ACCOUNT_ID else Ignored(reason="other_account", meant_for=named)
         return
     for item in objects_in(entry.get("messaging")):
-        yield from events_in_item(item, ours)
+        yield from events_in_item(item, account)
     yield from (Ignored(reason="standby") for _ in objects_in(entry.get("standby")))
     for change in objects_in(entry.get("changes")):
         value = as_object(change.get("value"))
-        # Comments and mentions come this way; messages do in some of Meta's own examples, and then their shape is the usual one.
+        # Meta sends comments and mentions this way. In some of Meta's own examples messages come this way too, in their usual shape.
         if "sender" in value and "recipient" in value:
-            yield from events_in_item(value, ours)
+            yield from events_in_item(value, account)
         else:
             yield Ignored(reason="other_field")
 
 
-def events_in_item(item: Mapping[str, Any], ours: InstagramAccount) -> Iterator[InboundEvent]:
+def events_in_item(item: Mapping[str, Any], account: InstagramAccount) -> Iterator[InboundEvent]:
     sender, message = as_text(as_object(item.get("sender")).get("id")), as_object(item.get("message"))
     if message:
-        yield event_in_message(item, message, sender, ours)
-    elif not sender or sender == ours.instagram_id:
+        yield event_in_message(item, message, sender, account)
+    elif not sender or sender == account.instagram_id:
         yield Ignored(reason="echo" if sender else "incomplete")
     elif postback := as_object(item.get("postback")):
         text = as_text(postback.get("title")) or as_text(postback.get("payload"))
-        yield inbound_message(item, postback, InstagramContent(text), sender, ours) if text.strip() else Ignored(reason="incomplete")
+        yield inbound_message(item, postback, InstagramContent(text), sender, account) if text.strip() else Ignored(reason="incomplete")
     elif reacted := as_object(item.get("reaction")):
         yield parse_reaction(reacted, sender)
     elif "read" in item or "delivery" in item:
-        yield from parse_receipts(item, ours)
+        yield from parse_receipts(item, account)
     else:
         yield Ignored(reason="edit" if "message_edit" in item else "unknown_kind")
 
 
-def event_in_message(item: Mapping[str, Any], message: Mapping[str, Any], sender: str, ours: InstagramAccount) -> InboundEvent:
+def event_in_message(item: Mapping[str, Any], message: Mapping[str, Any], sender: str, account: InstagramAccount) -> InboundEvent:
     message_id = as_text(message.get("mid"))
     if message.get("is_deleted") is True:
         return Ignored(reason="deleted")
     if not message_id or not sender:
         return Ignored(reason="incomplete")
-    if message.get("is_echo") is True or sender == ours.instagram_id:
+    if message.get("is_echo") is True or sender == account.instagram_id:
         recipient, text = as_text(as_object(item.get("recipient")).get("id")), as_text(message.get("text"))
-        at = as_time(item.get("timestamp"), now=ours.now)
-        # Without words, and so by hand: we send nothing else.
+        at = as_time(item.get("timestamp"), now=account.now)
+        # An echo without text was sent by hand: Hermes sends nothing but text.
         return DeliveryReceipt(
             message_id=message_id, rank=ReceiptRank.SENT, at=at, channel_id=recipient or None if text else None, text=text or None
         )
-    said = content_of(message)
-    return Ignored(reason="empty") if said is None else inbound_message(item, message, said, sender, ours)
+    content = content_of(message)
+    return Ignored(reason="empty") if content is None else inbound_message(item, message, content, sender, account)
 
 
 def inbound_message(
-    item: Mapping[str, Any], part: Mapping[str, Any], said: InstagramContent, sender: str, ours: InstagramAccount
+    item: Mapping[str, Any], part: Mapping[str, Any], content: InstagramContent, sender: str, account: InstagramAccount
 ) -> InboundMessage:
-    # An old postback has no id; who pressed, and when, is as good as one.
+    # An old postback has no id; the sender and the time together identify it.
     message_id = as_text(part.get("mid")) or f"{sender}/{as_text(item.get('timestamp'))}"
-    media = (*said.media, *([said.story] if said.story else []))
+    media = (*content.media, *([content.story] if content.story else []))
     event = MessageEvent(
         platform=Platform.INSTAGRAM,
         sender_id=sender,
-        text=said.text,
-        media_url=said.media[0].reference if said.media else None,
-        media_type=said.media_type,
+        text=content.text,
+        media_url=content.media[0].reference if content.media else None,
+        media_type=content.media_type,
     )
     return InboundMessage(
         envelope=Envelope(
             event=event,
-            account=ours.name,
+            account=account.name,
             channel_id=sender,
-            event_key=f"{ours.instagram_id}:{message_id}",
-            sent_at=as_time(item.get("timestamp"), now=ours.now),
-            attachments=tuple(file.reference for file in media[len(said.media[:1]) :]),
+            event_key=f"{account.instagram_id}:{message_id}",
+            sent_at=as_time(item.get("timestamp"), now=account.now),
+            attachments=tuple(file.reference for file in media[len(content.media[:1]) :]),
         ),
         message_id=message_id,
         media=media,
@@ -125,19 +125,19 @@ def parse_reaction(part: Mapping[str, Any], sender: str) -> InboundEvent:
     message_id = as_text(part.get("mid"))
     if not message_id:
         return Ignored(reason="incomplete")
-    is_taken_back = as_text(part.get("action")) == "unreact"
-    # Some come with a word (`love`) and without the sign.
-    emoji = "" if is_taken_back else as_text(part.get("emoji")) or as_text(part.get("reaction")) or "?"
+    is_removed = as_text(part.get("action")) == "unreact"
+    # Some reactions come with a word (`love`) and without the emoji.
+    emoji = "" if is_removed else as_text(part.get("emoji")) or as_text(part.get("reaction")) or "?"
     return Reaction(message_id=message_id, sender_id=sender, emoji=emoji)
 
 
-def parse_receipts(item: Mapping[str, Any], ours: InstagramAccount) -> Iterator[InboundEvent]:
-    """The message that was read, or those that arrived. Older ones name only a time, and no message."""
-    at = as_time(item.get("timestamp"), now=ours.now)
+def parse_receipts(item: Mapping[str, Any], account: InstagramAccount) -> Iterator[InboundEvent]:
+    """The message that the user read, or the messages that arrived. Older receipts name only a time, and no message."""
+    at = as_time(item.get("timestamp"), now=account.now)
     delivered = as_object(item.get("delivery")).get("mids")
     found = [(as_text(as_object(item.get("read")).get("mid")), ReceiptRank.READ)]
     found += [(as_text(mid), ReceiptRank.DELIVERED) for mid in (delivered if isinstance(delivered, list) else ())]
-    # Without the channel: an id that nobody knows may be of what a person of ours wrote.
+    # Without the channel id: an unknown message id may be of a message that the operator's staff wrote.
     named = [DeliveryReceipt(message_id=message_id, rank=rank, at=at) for message_id, rank in found if message_id]
     yield from named
     if not named:

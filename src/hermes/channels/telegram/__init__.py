@@ -1,15 +1,16 @@
 """Telegram, through its Bot API.
 
-channel     the port Channel: one bot
-api         the calls, with the token in their address
-parse       what an update holds
-said        what a message says, as text and files
-addressed   in a group: who is meant
-places      chats, topics and business connections as channel ids
-entities    a document as Telegram's text and entities
-classify    what an answer means
-polling     updates that are asked for instead of sent
-files       where a file is, and how to get its bytes
+channel      the port Channel: one bot
+api          the requests, with the token in their URL
+parse        the events of an update
+content      text and file of a message
+mentions     whether a message in a group is for the bot
+channel_ids  chats, topics and business connections as channel ids
+entities     rich text as Telegram's text and entities
+classify     what a response means
+polling      updates by long polling instead of a webhook
+files        look up a file and download it
+bot_info     what Telegram says about a bot and its webhook
 """
 
 from hermes.channels.telegram.api import ALLOWED_UPDATES, BotApi

@@ -1,4 +1,4 @@
-"""What Telegram says about a bot and its webhook, for whoever sets one up."""
+"""What Telegram says about a bot and its webhook, for the operator who sets it up."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hermes.ports.channels import PlatformResponse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BotProfile:
-    """A bot, as others see it."""
+    """A bot, as users see it."""
 
     id: str
     username: str
     name: str
     hears_groups: bool
-    """Whether it gets everything that is said in its groups, or only what is for it (@BotFather calls that privacy mode)."""
+    """Whether Telegram sends it every message of its groups, or only those for it (@BotFather calls that privacy mode)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookState:
-    """How the sending of updates goes."""
+    """Where Telegram posts updates, and how that goes."""
 
     url: str
     """Empty: there is no webhook."""
@@ -34,7 +34,7 @@ class WebhookState:
 
 
 def profile_in(reply: PlatformResponse) -> BotProfile | None:
-    """The bot that an answer to `me` names; None where it names none."""
+    """The bot in a response to `me`; None if the response names none."""
     found = _result(reply)
     if not as_text(found.get("id")) or not as_text(found.get("username")):
         return None
@@ -47,7 +47,7 @@ def profile_in(reply: PlatformResponse) -> BotProfile | None:
 
 
 def webhook_state_in(reply: PlatformResponse, *, now: datetime) -> WebhookState | None:
-    """What an answer to `webhook_info` says; None where it says nothing."""
+    """The state in a response to `webhook_info`; None if the response holds none."""
     found = _result(reply)
     if not isinstance(found.get("url"), str):
         return None

@@ -18,7 +18,7 @@ from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, Pl
 from hermes.turn import Platform
 
 MAX_TEXT_UTF16 = 4096
-"""The longest text, in UTF-16 code units."""
+"""The longest text of one message, in UTF-16 code units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +28,9 @@ class TelegramChannel:
     account: str
     api: BotApi
     secret: str = field(default="", repr=False)
-    """What the webhook was set with. Empty: there is none, and nothing that claims to be one is authentic."""
+    """The secret that the webhook was set with. Empty: the bot has no webhook, and `verify` refuses every request."""
     username: str | None = None
-    """The bot's, without the @; for groups, where it is called by it."""
+    """The bot's user name without the @. In groups, users mention the bot by it."""
 
     @property
     def platform(self) -> Platform:
@@ -47,23 +47,23 @@ class TelegramChannel:
         return parse_events(webhook.body, account=self.account, bot_id=self.api.bot_id, username=self.username, now=now)
 
     def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
-        """Bodies with `text`, and `entities` where something in it is marked: nothing is left to a parser of theirs."""
+        """Bodies with `text`, and with `entities` if something in it is marked. Telegram has nothing to parse."""
         return [message_body(part) for part in split(read_markdown(markdown), MAX_TEXT_UTF16, message_size)]
 
     def plain(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"text": body["text"]}
 
     def encode(self, body: Mapping[str, Any], to: Destination) -> PlatformRequest:
-        # Without a preview: what a link's page says about itself is not ours, and it takes up the screen.
+        # Without a preview: the linked page writes it, not Hermes, and it takes up the screen.
         message = {**recipient_fields(to), **body, "link_preview_options": {"is_disabled": True}}
-        answered = as_int(to.reply_to)
-        if answered is not None:
-            # The message may be gone by now; the answer is still worth sending.
-            message["reply_parameters"] = {"message_id": answered, "allow_sending_without_reply": True}
+        reply_to = as_int(to.reply_to)
+        if reply_to is not None:
+            # The user may have deleted the message; the answer is still worth sending.
+            message["reply_parameters"] = {"message_id": reply_to, "allow_sending_without_reply": True}
         return self.api.call("sendMessage", message)
 
     def typing(self, to: Destination, *, message_id: str | None) -> PlatformRequest | None:
-        """Shows for 5 seconds that somebody types; after a button was pressed, answers that instead."""
+        """Shows for 5 seconds that the bot is typing; for a pressed button, confirms the press instead."""
         if message_id is not None and message_id.startswith(CALLBACK_PREFIX):
             return self.api.answer_callback(message_id.removeprefix(CALLBACK_PREFIX))
         return self.api.call("sendChatAction", {**recipient_fields(to), "action": "typing"})

@@ -1,7 +1,7 @@
-"""Where a conversation takes place, as one text: a chat by its number, and the business connection through which it is answered.
+"""Channel ids at Telegram: the number of a chat, and the business connection through which the bot answers there.
 
-7527593            a person, or a group (negative)
-7527593@Ab3x       a person who wrote to a business account that the bot answers for"""
+7527593            a user, or a group (negative)
+7527593@Ab3x       a user who wrote to a business account that the bot answers for"""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from hermes.ports.channels import Destination
 
 
 def channel_id_of(message: Mapping[str, Any]) -> str:
-    """The channel id of a message; empty where it has no chat."""
+    """The channel id of a message; empty if it has no chat."""
     chat = as_text(as_object(message.get("chat")).get("id"))
     connection = as_text(message.get("business_connection_id"))
     return f"{chat}@{connection}" if chat and connection else chat
 
 
 def thread_of(message: Mapping[str, Any]) -> str | None:
-    """The topic of a forum. Outside of forums threads have numbers too, but nothing can be sent to those."""
+    """The topic of a forum. Threads outside of forums have numbers too, but a bot cannot send to those."""
     return as_text(message.get("message_thread_id")) or None if message.get("is_topic_message") is True else None
 
 
 def recipient_fields(to: Destination) -> Mapping[str, Any]:
-    """The parameters that say where a call goes."""
+    """The parameters that say where a message goes."""
     chat, _, connection = to.channel_id.partition("@")
     number = as_int(chat)
     found: dict[str, Any] = {"chat_id": chat if number is None else number}

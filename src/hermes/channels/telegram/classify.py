@@ -1,4 +1,4 @@
-"""What an answer of the Bot API means: by `error_code`, then by its words, which are all that tells its 400s apart."""
+"""What a response of the Bot API means: by `error_code`, then by its description, which alone tells its 400s apart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANY_TOKEN = re.compile(r"\d{5,20}(?::|%3A)[A-Za-z0-9_-]{20,}", re.ASCII | re.IG
 
 
 def classify(reply: PlatformResponse, secrets: Sequence[str]) -> SendResult:
-    """What an answer means, whatever it is made of. A page of HTML was not written by Telegram, but by somebody in between."""
+    """What a response means. Never raises, whatever the body is. An HTML page comes from a proxy in between, not from Telegram."""
     body = parse_object(reply.body)
     if body is None or not isinstance(body.get("ok"), bool):
         return _classify_foreign(reply)
@@ -35,7 +35,7 @@ def classify(reply: PlatformResponse, secrets: Sequence[str]) -> SendResult:
     outcome = _outcome_of(code, words)
     moved_to = as_text(parameters.get("migrate_to_chat_id")) or None
     if moved_to is not None:
-        outcome = SendOutcome.REJECTED  # here; nobody is unreachable
+        outcome = SendOutcome.REJECTED  # under the old id only: the chat is reachable under the new one
     return SendResult(
         outcome=outcome,
         retry_after_s=_wait_s(parameters, reply.headers) if outcome in _WAIT_OUTCOMES else None,
@@ -49,7 +49,7 @@ _WAIT_OUTCOMES = frozenset({SendOutcome.RATE_LIMITED, SendOutcome.SERVICE_UNAVAI
 
 
 def _classify_foreign(reply: PlatformResponse) -> SendResult:
-    """An answer that is not Telegram's. Behind a 2xx the message may have arrived."""
+    """A response that is not Telegram's. With a 2xx the message may have arrived."""
     if 200 <= reply.status < 300:
         return SendResult(outcome=SendOutcome.AMBIGUOUS, detail=f"HTTP {reply.status}: an answer that does not say whether it was sent")
     outcome = {401: SendOutcome.UNAUTHORIZED, 413: SendOutcome.REJECTED, 429: SendOutcome.RATE_LIMITED}.get(
@@ -61,25 +61,25 @@ def _classify_foreign(reply: PlatformResponse) -> SendResult:
 
 def _outcome_of(code: int, words: str) -> SendOutcome:
     if code in (401, 404):
-        return SendOutcome.UNAUTHORIZED  # an unknown method would also be a 404, and a token that is none looks like one
+        return SendOutcome.UNAUTHORIZED  # Telegram answers 404 to a malformed token; an unknown method would be a 404 too
     if code in (420, 429):
         return SendOutcome.RATE_LIMITED
     if code >= 500 or code in (408, 409):
-        return SendOutcome.SERVICE_UNAVAILABLE  # 409: somebody else asks for the updates, or a webhook is set, for now
+        return SendOutcome.SERVICE_UNAVAILABLE  # 409: another process polls the updates, or a webhook is set; both may pass
     if code == 403 or _UNREACHABLE.search(words):
         return SendOutcome.INVALID_RECIPIENT
     return SendOutcome.REJECTED
 
 
 def _wait_s(parameters: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
-    """How long Telegram asks to wait; it says so in both places."""
+    """How long Telegram asks to wait; it says so in the body and in a header."""
     stated = as_int(parameters.get("retry_after"))
     seconds = as_int(headers.get("retry-after", "").strip()) if stated is None else stated
     return float(seconds) if seconds is not None and seconds >= 0 else None
 
 
 def _describe_error(code: int, words: str, secrets: Sequence[str]) -> str:
-    """Code and words in one short line, without any token."""
+    """Code and description of an error in one short line, without any token."""
     text = " ".join(words.split())
     for secret in secrets:
         text = text.replace(secret, "***")

@@ -1,11 +1,11 @@
-"""What a message says, as text and files. Which kinds start a turn, and with which text:
+"""The content of a message, as text and a file. Which kinds start a turn, and with which text:
 
-text                              what was written
-photo video voice document …      the caption; the file by its id, of a photo the largest. A sticker has no text
-location venue contact poll dice  📍 👤 📊 🎲 and what they hold: a model can answer that, and the signs belong to no language
-web_app_data                      what the page sent
-story game checklist …            nothing, and `unsupported` as the kind: the user is told that it cannot be read
-any other                         no turn: somebody joined, pinned, paid"""
+text                              the text
+photo video voice document …      the caption; the file by its id, of a photo the largest size. A sticker has no text
+location venue contact poll dice  📍 👤 📊 🎲 and their values: a model can answer that, and the emoji belong to no language
+web_app_data                      what the web app sent
+story game checklist …            no text, and the media type `unsupported`: Hermes tells the user that it cannot read it
+any other                         no turn: a user joined, pinned, paid"""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hermes.channels.meta import as_int, as_object, as_text, objects_in
 from hermes.ports.channels import Media
 
 UNSUPPORTED = "unsupported"
-"""The media type of what nobody can read."""
+"""The media type of a message that Hermes cannot read."""
 SCHEME = "telegram:"
-"""What references to Telegram's files begin with."""
+"""The beginning of a reference to one of Telegram's files."""
 
 FILE_FIELDS: Mapping[str, tuple[str, str]] = {
     "photo": ("image", "image/jpeg"),
     "live_photo": ("video", "video/mp4"),
-    "animation": ("video", "video/mp4"),  # before document, which an animation also comes as
+    "animation": ("video", "video/mp4"),  # before document: Telegram also sends an animation as a document
     "video": ("video", "video/mp4"),
     "video_note": ("video", "video/mp4"),
     "voice": ("audio", "audio/ogg"),
@@ -32,13 +32,13 @@ FILE_FIELDS: Mapping[str, tuple[str, str]] = {
     "sticker": ("sticker", "image/webp"),
     "document": ("document", "application/octet-stream"),
 }
-"""Files by where they stand in a message: their kind, and the type of one that comes without."""
+"""The fields of a message that hold a file: the kind of file, and its media type if the message names none."""
 UNSUPPORTED_FIELDS = ("checklist", "game", "giveaway", "invoice", "paid_media", "rich_message", "story")
 
 
 @dataclass(frozen=True, slots=True)
 class TelegramContent:
-    """The contents of a message."""
+    """Text and file of a message."""
 
     text: str
     media: Media | None = None
@@ -46,7 +46,7 @@ class TelegramContent:
 
 
 def content_of(message: Mapping[str, Any]) -> TelegramContent | None:
-    """What a message says; None for one that says nothing to us."""
+    """The content of a message; None for one that starts no turn."""
     text = as_text(message.get("text")) or as_text(message.get("caption"))
     for field in FILE_FIELDS:
         if field in message and (file := file_in(message, field)):
@@ -58,20 +58,22 @@ def content_of(message: Mapping[str, Any]) -> TelegramContent | None:
 
 
 def file_in(message: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    """A file of a message; of a photo's sizes the last, which is the largest. Empty where there is none with an id."""
+    """The file in a field; of a photo's sizes the last, which is the largest. Empty if none has an id."""
     found = message.get(field)
     sizes = objects_in(found) if isinstance(found, list) else [as_object(found)]
     return next((size for size in reversed(sizes) if as_text(size.get("file_id"))), {})
 
 
 def file_content(field: str, file: Mapping[str, Any], text: str) -> TelegramContent:
-    kind, usual = FILE_FIELDS[field]
+    kind, default = FILE_FIELDS[field]
     if field == "sticker":
-        usual = "application/x-tgsticker" if file.get("is_animated") is True else "video/webm" if file.get("is_video") is True else usual
+        default = (
+            "application/x-tgsticker" if file.get("is_animated") is True else "video/webm" if file.get("is_video") is True else default
+        )
     media = Media(
         reference=f"{SCHEME}{as_text(file.get('file_id'))}",
         kind=kind,
-        mime_type=as_text(file.get("mime_type")) or usual,
+        mime_type=as_text(file.get("mime_type")) or default,
         name=as_text(file.get("file_name")) or as_text(file.get("emoji")) or None,
         bytes=as_int(file.get("file_size")),
     )
@@ -119,7 +121,7 @@ def comma_join(pieces: Iterable[str]) -> str:
 
 
 TEXT_BY_FIELD: Mapping[str, Callable[[Any], str]] = {
-    "venue": venue_text,  # before location, which a venue also comes as
+    "venue": venue_text,  # before location: Telegram also sends a venue as a location
     "location": location_text,
     "contact": contact_text,
     "poll": poll_text,

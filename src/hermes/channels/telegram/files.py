@@ -1,8 +1,8 @@
-"""Files: where one is, and how to get its bytes. Two calls, because the address lives for an hour and holds the token, and the id does not.
+"""Look up a file and download it. Two requests, because the file's URL lives for an hour and holds the token; its id does neither.
 
-    look_up(api, "telegram:FILE_ID")  →  send it  →  file_in(api, reply)  →  send its call: the bytes
+    look_up(api, "telegram:FILE_ID")  →  send it  →  file_in(api, reply)  →  send its `call`: the bytes
 
-A bot gets files of up to 20 MB; for a larger one the answer is a 400."""
+A bot gets files of up to 20 MB; for a larger one Telegram answers 400."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class TelegramFile:
     """A file that can be fetched."""
 
     call: PlatformRequest
-    """For the bytes. No redirect is followed."""
+    """The request for the bytes. The client follows no redirect."""
     bytes: int | None = None
-    """As the platform says; whoever fetches counts for themselves."""
+    """The size as Telegram states it; the client counts the bytes itself."""
 
 
 def look_up(api: BotApi, reference: str) -> PlatformRequest | None:
-    """The call that asks where a file is; None for a reference that is not Telegram's."""
+    """The request that asks where a file is; None for a reference that is not Telegram's."""
     file_id = reference.removeprefix(SCHEME)
     return api.file(file_id) if reference.startswith(SCHEME) and file_id else None
 
 
 def file_in(api: BotApi, reply: PlatformResponse) -> TelegramFile | None:
-    """The file that an answer names; None where it names none."""
+    """The file that a response names; None if it names none."""
     body = parse_object(reply.body) if 200 <= reply.status < 300 else None
     found = as_object(body.get("result")) if body is not None and body.get("ok") is True else {}
     call = api.download(as_text(found.get("file_path")))

@@ -1,14 +1,14 @@
-"""What an update holds.
+"""The inbound events of one update.
 
-message business_message     heard, if a person wrote it; in a group, if it is for us
-callback_query               heard: a button was pressed, and its data, which we wrote, is what is said
-message_reaction             what somebody thinks of a message
-my_chat_member               somebody blocked or unblocked the bot; a group took it in or threw it out
-any other                    passed: edits never start a turn, posts in channels are for their readers, an answer to a guest's message or an
-                             inline query cannot be sent as a message; and kinds that nobody knows yet
+message business_message     InboundMessage, if a person wrote it; in a group, if it is for the bot
+callback_query               InboundMessage: a user pressed a button; its data, which Hermes wrote, is the text
+message_reaction             Reaction of a user to a message
+my_chat_member               ReachabilityChanged: a user blocked or unblocked the bot, a group added or removed it
+any other                    Ignored: edits never start a turn, posts in channels are for their readers, an answer to a guest's message or
+                             an inline query cannot be sent as a message; and kinds that are unknown
 
-A pressed button's message id is `callback:ID`: what shows that an answer is on its way is then the answer to that press, without which the
-button waits. Items of an album come as updates of their own; in a group only the one with the words that name us is heard."""
+The message id of a pressed button is `callback:ID`. The typing request for such a message confirms the press, without which the button
+keeps waiting. Each item of an album is its own update; in a group Hermes reads only the item whose caption mentions the bot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CALLBACK_PREFIX = "callback:"
 
 @dataclass(frozen=True, slots=True)
 class TelegramUpdate:
-    """Whose update it is, and which."""
+    """The bot that received an update, and the key of the update."""
 
     account: str
     bot_id: str
@@ -40,94 +40,94 @@ class TelegramUpdate:
 
 
 def parse_events(body: bytes, *, account: str, bot_id: str, username: str | None, now: datetime) -> list[InboundEvent]:
-    """Everything that an update holds. It is one thing, but for an update that is none."""
-    update = parse_object(body)
-    if update is None:
-        return [Ignored(reason="not JSON")]
-    number = as_int(update.get("update_id"))
+    """The events of an update: one for each field beside `update_id`, so usually one."""
+    payload = parse_object(body)
+    if payload is None:
+        return [Ignored(reason="not_json")]
+    number = as_int(payload.get("update_id"))
     if number is None:
-        return [Ignored(reason="not an update")]
-    here = TelegramUpdate(account, bot_id, username, f"{bot_id}:{number}", now)
-    found = [parse_event(kind, as_object(value), here) for kind, value in update.items() if kind != "update_id"]
-    return found or [Ignored(reason="empty update")]
+        return [Ignored(reason="not_an_update")]
+    update = TelegramUpdate(account, bot_id, username, f"{bot_id}:{number}", now)
+    found = [parse_event(kind, as_object(value), update) for kind, value in payload.items() if kind != "update_id"]
+    return found or [Ignored(reason="empty")]
 
 
-def parse_event(kind: str, value: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:
+def parse_event(kind: str, value: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:
     read = EVENT_PARSERS.get(kind)
     if read is not None:
-        return read(value, here)
-    return Ignored(reason=kind if kind in IGNORED_KINDS else "unknown kind")
+        return read(value, update)
+    return Ignored(reason=kind if kind in IGNORED_KINDS else "unknown_kind")
 
 
 # --- messages
 
 
-def parse_message(message: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:
+def parse_message(message: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:
     chat, sender = as_object(message.get("chat")), as_object(message.get("from"))
     moved = parse_migration(message)
-    said = content_of(message)
+    content = content_of(message)
     if moved is not None:
         return moved
-    reason = ignore_reason(message, chat, sender) or ("service message" if said is None else "")
-    if not reason and is_group(chat) and not is_addressed(message, bot_id=here.bot_id, username=here.username):
-        reason = "not addressed"
-    if said is None or reason:
+    reason = ignore_reason(message, chat, sender) or ("service_message" if content is None else "")
+    if not reason and is_group(chat) and not is_addressed(message, bot_id=update.bot_id, username=update.username):
+        reason = "not_addressed"
+    if content is None or reason:
         return Ignored(reason=reason)
-    answered = as_object(message.get("reply_to_message"))
+    replied_to = as_object(message.get("reply_to_message"))
     return InboundMessage(
-        envelope=build_envelope(message, sender, said, here),
+        envelope=build_envelope(message, sender, content, update),
         message_id=as_text(message.get("message_id")),
-        media=(said.media,) if said.media is not None else (),
+        media=(content.media,) if content.media is not None else (),
         album=as_text(message.get("media_group_id")) or None,
-        reply_to=as_text(answered.get("message_id")) or None if "forum_topic_created" not in answered else None,
+        reply_to=as_text(replied_to.get("message_id")) or None if "forum_topic_created" not in replied_to else None,
         name=sender_name(sender),
     )
 
 
 def parse_migration(message: Mapping[str, Any]) -> IdChanged | None:
-    """A group that became a supergroup says so twice: under its old number, and under its new one."""
-    here = as_text(as_object(message.get("chat")).get("id"))
-    to, come_from = as_text(message.get("migrate_to_chat_id")), as_text(message.get("migrate_from_chat_id"))
-    if here and to:
-        return IdChanged(old=here, new=to)
-    return IdChanged(old=come_from, new=here) if here and come_from else None
+    """A group that became a supergroup. Telegram says so twice: under the old chat id and under the new one."""
+    chat_id = as_text(as_object(message.get("chat")).get("id"))
+    new_id, old_id = as_text(message.get("migrate_to_chat_id")), as_text(message.get("migrate_from_chat_id"))
+    if chat_id and new_id:
+        return IdChanged(old=chat_id, new=new_id)
+    return IdChanged(old=old_id, new=chat_id) if chat_id and old_id else None
 
 
 def ignore_reason(message: Mapping[str, Any], chat: Mapping[str, Any], sender: Mapping[str, Any]) -> str:
-    """Why nobody is to be answered; empty where somebody is."""
+    """Why Hermes ignores a message; empty for a message that it reads."""
     if not as_text(chat.get("id")) or not as_text(message.get("message_id")):
         return "incomplete"
     if sender.get("is_bot") is True or "sender_business_bot" in message:
-        return "from a bot"  # two bots that answer each other never stop
+        return "from_bot"  # two bots that answer each other never stop
     if "sender_chat" in message or not as_text(sender.get("id")):
-        return "from a chat"
+        return "from_chat"
     if message.get("business_connection_id") and as_text(sender.get("id")) != as_text(chat.get("id")):
-        return "from the business itself"
+        return "from_business"
     if chat.get("is_direct_messages") is True:
-        return "to a channel"
+        return "to_channel"
     return ""
 
 
 def is_group(chat: Mapping[str, Any]) -> bool:
-    """By its type, or by its number where an old update has none."""
+    """By the chat's type, or by its number if an old update has no type."""
     kind = as_text(chat.get("type"))
     return kind != "private" if kind else (as_int(chat.get("id")) or 0) < 0
 
 
-def build_envelope(message: Mapping[str, Any], sender: Mapping[str, Any], said: TelegramContent, here: TelegramUpdate) -> Envelope:
+def build_envelope(message: Mapping[str, Any], sender: Mapping[str, Any], content: TelegramContent, update: TelegramUpdate) -> Envelope:
     event = MessageEvent(
         platform=Platform.TELEGRAM,
         sender_id=as_text(sender.get("id")),
-        text=said.text,
-        media_url=reference_of(said.media, here.account),
-        media_type=said.media_type,
+        text=content.text,
+        media_url=reference_of(content.media, update.account),
+        media_type=content.media_type,
     )
     return Envelope(
         event=event,
-        account=here.account,
+        account=update.account,
         channel_id=channel_id_of(message),
-        event_key=here.event_key,
-        sent_at=as_time(message.get("date"), now=here.now),
+        event_key=update.event_key,
+        sent_at=as_time(message.get("date"), now=update.now),
         thread=thread_of(message),
         is_shared=is_group(as_object(message.get("chat"))),
     )
@@ -138,53 +138,53 @@ def sender_name(sender: Mapping[str, Any]) -> str | None:
     return whole or as_text(sender.get("username")) or None
 
 
-# --- what is no message
+# --- other events
 
 
-def parse_callback(callback: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:
-    """A pressed button. When it was pressed nobody says; the message's own date is that of the question."""
+def parse_callback(callback: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:
+    """A pressed button. Telegram does not say when the user pressed it; the message's date is that of the question."""
     message, sender = as_object(callback.get("message")), as_object(callback.get("from"))
     data, callback_id = as_text(callback.get("data")), as_text(callback.get("id"))
     if not (data and callback_id and channel_id_of(message) and as_text(sender.get("id"))) or sender.get("is_bot") is True:
         return Ignored(reason="callback_query")
     undated = {key: value for key, value in message.items() if key != "date"}
     return InboundMessage(
-        envelope=build_envelope(undated, sender, TelegramContent(data), here),
+        envelope=build_envelope(undated, sender, TelegramContent(data), update),
         message_id=f"{CALLBACK_PREFIX}{callback_id}",
         reply_to=as_text(message.get("message_id")) or None,
         name=sender_name(sender),
     )
 
 
-def parse_reaction(reaction: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:  # noqa: ARG001 - all readers are called alike
-    """The newest of somebody's reactions to a message; of several that are there at once it is the last."""
+def parse_reaction(reaction: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:  # noqa: ARG001 - all event parsers are called alike
+    """A user's reaction to a message; if the user has set several, the last."""
     message_id = as_text(reaction.get("message_id"))
-    who = as_object(reaction.get("user")) or as_object(reaction.get("actor_chat"))
-    if not message_id or not as_text(who.get("id")):
+    sender = as_object(reaction.get("user")) or as_object(reaction.get("actor_chat"))
+    if not message_id or not as_text(sender.get("id")):
         return Ignored(reason="message_reaction")
-    shown = [emoji_of(kind) for kind in objects_in(reaction.get("new_reaction"))]
+    emojis = [emoji_of(kind) for kind in objects_in(reaction.get("new_reaction"))]
     return Reaction(
         message_id=message_id,
-        sender_id=as_text(who.get("id")),
-        emoji=shown[-1] if shown else "",
+        sender_id=as_text(sender.get("id")),
+        emoji=emojis[-1] if emojis else "",
         channel_id=channel_id_of(reaction) or None,
     )
 
 
 def emoji_of(kind: Mapping[str, Any]) -> str:
-    """A reaction as a sign. A picture of somebody's own is one that nobody can name."""
+    """A reaction as an emoji. A custom emoji has no character, so it becomes the replacement character."""
     return as_text(kind.get("emoji")) or ("⭐" if kind.get("type") == "paid" else "\N{REPLACEMENT CHARACTER}")
 
 
-def parse_membership(change: Mapping[str, Any], here: TelegramUpdate) -> InboundEvent:  # noqa: ARG001 - all readers are called alike
-    """The bot's own standing in a chat. For a person the chat's number is theirs; a group is reached, or not, as a whole."""
+def parse_membership(change: Mapping[str, Any], update: TelegramUpdate) -> InboundEvent:  # noqa: ARG001 - all event parsers are called alike
+    """The bot's own status in a chat. In a private chat the chat id is the user's id; a group is reachable, or not, as a whole."""
     chat_id = as_text(as_object(change.get("chat")).get("id"))
     member = as_object(change.get("new_chat_member"))
     status = as_text(member.get("status"))
     if not chat_id or not status:
         return Ignored(reason="my_chat_member")
-    is_mute = status == "restricted" and (member.get("is_member") is False or member.get("can_send_messages") is False)
-    return ReachabilityChanged(sender_id=chat_id, is_reachable=status not in ("kicked", "left") and not is_mute)
+    is_muted = status == "restricted" and (member.get("is_member") is False or member.get("can_send_messages") is False)
+    return ReachabilityChanged(sender_id=chat_id, is_reachable=status not in ("kicked", "left") and not is_muted)
 
 
 EVENT_PARSERS: Mapping[str, Callable[[Mapping[str, Any], TelegramUpdate], InboundEvent]] = {
@@ -220,4 +220,4 @@ IGNORED_KINDS = frozenset(
         "stopped_message_generation",
     }
 )
-"""Kinds that nothing follows from, so that each is counted by its name."""
+"""Kinds that Hermes knows and ignores; each is counted under its own name."""

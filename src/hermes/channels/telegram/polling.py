@@ -1,8 +1,8 @@
-"""Updates that are asked for, for who has no address that Telegram could send them to.
+"""Updates by long polling, for a Hermes without a public URL that Telegram could post to.
 
-    api.updates(offset)  →  send it, and wait  →  polled(reply)  →  store what each webhook holds  →  api.updates(polled.offset) …
+    api.updates(offset)  →  send it, and wait  →  updates_in(reply)  →  store the events of each webhook  →  api.updates(polled.offset) …
 
-The next offset tells Telegram to forget what was given, so it is only sent once all of that is stored."""
+The next offset tells Telegram to forget the updates before it, so the poller sends it only after all of them are stored."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from hermes.ports.channels import PlatformResponse, Webhook
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolledUpdates:
-    """What an answer to `updates` holds."""
+    """The updates in a response to `updates`."""
 
     webhooks: Sequence[Webhook]
-    """Each update as if it had been sent, in order; for `parse`, not for `verify`: nobody but Telegram could have answered."""
+    """Each update as if Telegram had posted it, in order. For `parse`, not for `verify`: only Telegram could have answered."""
     offset: int | None
-    """What to ask for next. None: for whatever is there. After an empty answer that is nothing old, because the question before has had it
-    forgotten; and it must be so, because after a quiet week Telegram goes on with any number, also with a smaller one."""
+    """The next offset; None asks for all updates. After an empty response it is None: Telegram has already forgotten the older updates, and
+    after a quiet week it continues with any number, also a smaller one, which an old offset would skip."""
 
 
 def updates_in(reply: PlatformResponse) -> PolledUpdates | None:
-    """The updates in an answer; None where it is no such answer, and `classify` says why. Then the same offset is asked for again."""
+    """The updates in a response; None for a failed request: `classify` says why, and the poller asks for the same offset again."""
     body = parse_object(reply.body)
     if reply.status != 200 or body is None or body.get("ok") is not True or not isinstance(body.get("result"), list):
         return None

@@ -1,20 +1,21 @@
-"""What models write, for people to read on a phone: Markdown in, a text with marked stretches out, cut where a platform demands it.
+"""A model's Markdown as text for a phone: Markdown in, rich text (a text and its spans) out, split to a platform's limit.
 
-    read(markdown)  →  Document (text + spans)  →  split(document, limit, size)  →  Documents  →  each platform's own markup
+    read_markdown(markdown)  →  RichText  →  split(rich_text, limit, size)  →  RichText parts  →  each platform's own markup
 
-document   the text, its spans, and how much room it takes in each platform's unit
-markdown   a parser that knows how models write
-style      how things are written for which a platform has no mark
-writer     what the parser found, written down
-tables     rows as aligned columns, or as lines where those are too wide
-split      cut to a limit without breaking what belongs together
-clusters   where a text may be cut at all
+rich_text      the text, its spans, and its length in each platform's unit
+markdown       a Markdown parser for the way models write
+style          how to write what a platform has no markup for
+writer         writes the parser's tokens as rich text
+tables         rows as aligned columns, or as lines if the columns are too wide
+read_markdown  parser and writer in one call
+split          splits rich text to a limit and keeps together what belongs together
+graphemes      where a text may be cut at all
 
-Knows no platform. A platform without a kind of markup leaves that span out; one with markup in the text writes it around the spans of each
-part and counts it:
+Knows no platform. A platform that lacks a kind of markup leaves that span out. A platform whose markup is part of the text writes it around
+the spans of each part and counts it:
 
     style = Style(bullet="- ", spell_links=True)
-    parts = split(read(answer, style), 4096, lambda part: len(with_marks(part)))
+    parts = split(read_markdown(answer, style), 4096, lambda part: len(with_marks(part)))
 """
 
 from hermes.channels.text.read_markdown import read_markdown

@@ -1,13 +1,13 @@
-"""A Markdown parser that knows how models write, and that loses nothing of what they wrote.
+"""A Markdown parser for the way models write. It loses nothing of what they wrote.
 
-CommonMark with tables and strikethrough, but for this:
+CommonMark with tables and strikethrough, except:
 
-- `**Note:**this` is bold: some write no space behind it, and in Chinese, Japanese and Thai nobody does.
-- `2*3*4` and `2**3` are sums, `__init__` is a name.
-- A line of dashes is a line across the page, also right under a paragraph, which it would make a heading.
-- `[1]: https://…` stays in the text: a source that nobody refers to would vanish.
-- Indented text is text: models mark code by fences, and indent what belongs to an item.
-- `~~~gone~~~` opens no block of code that would swallow everything behind it.
+- `**Note:**this` is bold: some models write no space after it, and Chinese, Japanese and Thai have no spaces there.
+- `2*3*4` and `2**3` are formulas, `__init__` is a name.
+- A line of dashes is a horizontal rule, also right under a paragraph, where CommonMark makes the paragraph a heading.
+- `[1]: https://…` stays in the text: CommonMark drops a link definition that no text refers to.
+- Indented text is text: models mark code with fences, and indent what belongs to a list item.
+- `~~~gone~~~` opens no block of code, which would swallow everything after it.
 - HTML is text."""
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from markdown_it.token import Token
 _NAME = re.compile(r"(?<![\w_])__[a-z][a-z0-9_]{0,60}__(?![\w_])", re.ASCII)
 
 MAX_NESTING = 32
-"""Quotes and lists within each other. What lies deeper the parser leaves out."""
+"""How deep quotes and lists may be nested. The parser leaves out what is deeper."""
 
 
 def parse_markdown(markdown: str) -> Sequence[Token] | None:
-    """The parser's tokens; None where the text is nested deeper than anybody writes, and the parser would leave something out."""
+    """The parser's tokens; None if the text is nested so deep that the parser would leave something out."""
     tokens: list[Token] = _PARSER.parse(markdown)
     return None if any(token.level >= MAX_NESTING - 1 for token in tokens) else tokens
 
 
 def _emphasis(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - the parser's signature
-    """`*` and `_`, each as a token of its own that may become a mark; the parser then finds the pairs."""
+    """Push each `*` and `_` as a token that may become a mark; the parser then finds the pairs."""
     marker = state.src[state.pos]
     if silent or marker not in "*_":
         return False
@@ -50,7 +50,7 @@ def _emphasis(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - the p
     after = state.src[behind] if behind < state.posMax else " "
     can_open, can_close = found.can_open, found.can_close
     if marker == "*":
-        if _is_sum(before, after, found.length):
+        if _is_formula(before, after, found.length):
             can_open = can_close = False
         elif found.length > 1 or _is_written_without_spaces(before) or _is_written_without_spaces(after):
             can_open, can_close = not after.isspace(), not before.isspace()
@@ -63,7 +63,7 @@ def _emphasis(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - the p
     return True
 
 
-def _is_sum(before: str, after: str, length: int) -> bool:
+def _is_formula(before: str, after: str, length: int) -> bool:
     if not (before.isascii() and after.isascii()):
         return False
     return before.isalnum() and after.isalnum() if length == 1 else before.isdigit() and after.isdigit()

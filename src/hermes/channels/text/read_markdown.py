@@ -1,4 +1,4 @@
-"""A model's answer as a document."""
+"""Read a model's Markdown as rich text."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_markdown(markdown: str, style: Style = DEFAULT_STYLE) -> RichText:
-    """A model's answer as a document. Never raises, whatever the text is; markers that mean nothing stay in the text as they are.
+    """A model's Markdown as rich text. Never raises, whatever the text is; markers without a meaning stay in the text as they are.
 
-    Linear in the length of the text. Links keep their span where the address can be opened from anywhere (`https://…`); other addresses are
-    written behind the text if they mean something to a person (`mailto:`), and left out if not (`#chapter`)."""
+    Linear in the length of the text. A link has a span if its URL can be opened from anywhere (`https://…`). Other addresses are written
+    after the link's text if a person can use them (`mailto:`), and left out if not (`#chapter`)."""
     text = _remove_unprintable(markdown)
     tokens = parse_markdown(text)
     if tokens is None:
         return RichText(text.strip())
     writer = RichTextWriter(style)
     writer.blocks(tokens)
-    return writer.document()
+    return writer.rich_text()
 
 
 def _remove_unprintable(text: str) -> str:
-    """Text that can be sent: no control characters, no halves of characters."""
+    """Text that can be sent: without control characters and without half surrogate pairs."""
     if _SURROGATE.search(text):
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return _UNPRINTABLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

@@ -1,4 +1,4 @@
-"""A text with marks: what is left of Markdown once a platform's own form is to be made of it."""
+"""Rich text: a text without markup and the spans that are marked in it. Each platform makes its own markup from it."""
 
 from __future__ import annotations
 
@@ -9,55 +9,55 @@ from enum import StrEnum
 
 
 class SpanKind(StrEnum):
-    """What a stretch of text is."""
+    """How a span of text is marked."""
 
     HEADING = "heading"
     BOLD = "bold"
     ITALIC = "italic"
     STRIKE = "strike"
     CODE = "code"
-    """A word of code within a line."""
+    """Code within a line."""
     LINK = "link"
     BLOCK = "block"
-    """Lines of code. Nothing is marked inside."""
+    """Lines of code. It contains no other span."""
     TABLE = "table"
-    """A table whose columns are aligned: it is meant for letters of one width. Nothing is marked inside."""
+    """A table with aligned columns, for a monospaced font. It contains no other span."""
     QUOTE = "quote"
 
 
 BLOCK_KINDS = frozenset({SpanKind.BLOCK, SpanKind.TABLE})
-"""Whose white space is part of what they say."""
+"""Kinds whose white space is part of the content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of a text, from `start` up to, but not including `end`; both in characters as Python counts them."""
+    """A span of a text from `start` up to, but not including, `end`. Both count characters as Python does."""
 
     kind: SpanKind
     start: int
     end: int
     info: str = ""
-    """The address of a link, the language of a block of code (empty: not said), the level of a heading (`1` to `6`)."""
+    """The URL of a link, the language of a block of code (empty: unknown), the level of a heading (`1` to `6`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RichText:
-    """A text without any markup, and what its stretches are.
+    """A text without any markup, and its spans.
 
-    Spans are in order (an outer one before those in it), lie within the text, are never empty, and of two that overlap one holds the other,
-    which is of another kind. But for blocks and tables none begins or ends with white space."""
+    Spans are in order (an outer span before those in it), lie within the text and are never empty. If two overlap, one contains the other
+    and they are of different kinds. Except for blocks and tables, no span begins or ends with white space."""
 
     text: str
     spans: Sequence[Span] = ()
 
     @property
     def plain(self) -> str:
-        """What a reader reads where nothing can be marked."""
+        """The text for platforms that can mark nothing."""
         return self.text
 
     def slice(self, start: int, end: int) -> RichText:
-        """A part of it. What is cut through is closed at the part's end, and open again at the start of the next: a block of code stays
-        one, with its language."""
+        """A part of it. A span that is cut ends at the end of this part and begins again at the start of the next: a block of code stays a
+        block of code, with its language."""
         begun = bisect_left(self.spans, end, key=lambda span: span.start)
         return RichText(self.text[start:end], clip_spans([span for span in self.spans[:begun] if span.end > start], start, end))
 
@@ -68,24 +68,24 @@ def clip_spans(spans: Sequence[Span], start: int, end: int) -> Sequence[Span]:
 
 
 SizeFunction = Callable[[RichText], int]
-"""How much room a document takes at a platform. At least one for each character, and more for more of the same document."""
+"""The length of rich text as a platform counts it. At least one for each character, and larger for more of the same text."""
 
 
-def count_characters(document: RichText) -> int:
+def count_characters(rich_text: RichText) -> int:
     """Characters, as WhatsApp and Python count them."""
-    return len(document.text)
+    return len(rich_text.text)
 
 
-def count_utf16_units(document: RichText) -> int:
+def count_utf16_units(rich_text: RichText) -> int:
     """UTF-16 code units, as Telegram counts."""
-    return utf16_length(document.text)
+    return utf16_length(rich_text.text)
 
 
-def count_utf8_bytes(document: RichText) -> int:
+def count_utf8_bytes(rich_text: RichText) -> int:
     """UTF-8 bytes, as Instagram counts."""
-    return len(document.text.encode())
+    return len(rich_text.text.encode())
 
 
 def utf16_length(text: str) -> int:
-    """How many UTF-16 code units a text takes."""
+    """How many UTF-16 code units a text has."""
     return len(text.encode("utf-16-le")) // 2

@@ -1,7 +1,7 @@
-"""Cut a document to a limit, where it hurts least.
+"""Split rich text to a platform's limit, at the places where a reader minds least.
 
-Each part is taken from what is left: as far as it fits, then back to the last good place. What would be cut through although it fits into a
-part of its own begins the next part instead."""
+Each part takes as much of the remaining text as fits, then goes back to the last good place to cut. A span that the cut would go through,
+although it fits into a part of its own, begins the next part instead."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from hermes.channels.text.rich_text import BLOCK_KINDS, RichText, SizeFunction, 
 
 MIN_LIMIT = 16
 
-_SPACE = (
-    "[ \\t\\n\\u1680\\u2000-\\u2006\\u2008-\\u200a\\u2028\\u2029\\u205f\\u3000]"  # where a line may break: no-break spaces are not in it
-)
-_NO_MARKER_BEFORE = r"(?<!\s[•*+\-☐☑])(?<!\s\d[.)])(?<!\s\d\d[.)])"  # an item's mark stays with its item
+_SPACE = "[ \\t\\n\\u1680\\u2000-\\u2006\\u2008-\\u200a\\u2028\\u2029\\u205f\\u3000]"  # where a line may break, so without no-break spaces
+_NO_MARKER_BEFORE = r"(?<!\s[•*+\-☐☑])(?<!\s\d[.)])(?<!\s\d\d[.)])"  # a list marker stays with its item
 _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 _LINE = re.compile(r"\n\s*")
-_FULL_STOPS, _COMMAS = r"\u3002\uff01\uff1f\uff61", r"\u3001\uff0c\uff1a\uff1b"  # of Chinese and Japanese, which need no space behind them
+_FULL_STOPS, _COMMAS = r"\u3002\uff01\uff1f\uff61", r"\u3001\uff0c\uff1a\uff1b"  # of Chinese and Japanese, which need no space after them
 _CLOSERS = r"\u300d\u300f\u3011\u201d\u2019\uff09"
 _SENTENCE = re.compile(
     rf"(?<=[.!?…]){_NO_MARKER_BEFORE}{_SPACE}+|(?<=[.!?…][\"'\u201d\u2019»)\]]){_SPACE}+|(?<=[{_FULL_STOPS}])(?![{_FULL_STOPS}{_CLOSERS}])"
@@ -34,22 +32,22 @@ _INVISIBLE = re.compile(
 )
 
 
-def split(document: RichText, limit: int, size: SizeFunction) -> Sequence[RichText]:
-    """The document in parts of at most `limit`, as `size` measures them. White space at the joins is left out; nothing else that can be
-    seen is lost.
+def split(rich_text: RichText, limit: int, size: SizeFunction) -> Sequence[RichText]:
+    """The rich text in parts of at most `limit`, as `size` counts them. White space at the cuts is left out; nothing else that a reader can
+    see is lost.
 
-    Cut at the end of a paragraph, else of a line, a sentence, a word, if that fills half of a part; never within a character as a reader
-    counts them, nor within a span that fits into a part: only a longer one is closed and opened again. A heading stays with what it is the
-    heading of. No part is blank; a blank document has none. Only a character that is larger than the limit by itself is cut, between code
-    points. Linear in the length."""
+    Cuts at the end of a paragraph, else of a line, a sentence, a word, if that fills half of a part. Never cuts within a character as a
+    reader counts them, nor within a span that fits into a part; a longer span ends with the part and begins again in the next. A heading
+    stays with the text below it. No part is blank; a blank text has no parts. Only a character that alone is larger than the limit is cut,
+    between code points. Linear in the length."""
     if limit < MIN_LIMIT:
-        raise ValueError(f"a limit of {limit} is too small to write anything in; the smallest is {MIN_LIMIT}")
+        raise ValueError(f"a limit of {limit} is too small for any text; the smallest is {MIN_LIMIT}")
     parts = []
-    rest = _RemainingText(document)
-    rest.skip(_space_after_cut(rest.window(2 * limit), 0))
-    while (window := rest.window(2 * limit)).text:
-        part, done = _first_part(window, limit, size)
-        rest.skip(done)
+    remaining = _RemainingText(rich_text)
+    remaining.skip(_space_after_cut(remaining.window(2 * limit), 0))
+    while (window := remaining.window(2 * limit)).text:
+        part, consumed = _first_part(window, limit, size)
+        remaining.skip(consumed)
         if part is not None:
             parts.append(part)
     return parts
@@ -57,17 +55,17 @@ def split(document: RichText, limit: int, size: SizeFunction) -> Sequence[RichTe
 
 @dataclass(slots=True)
 class _RemainingText:
-    """What is left of a document. Looks only at what is near, so that a long document is not walked again for each part."""
+    """What is left to split. Looks only at the next spans, so that a long text is not walked again for each part."""
 
-    document: RichText
+    rich_text: RichText
     at: int = 0
     spans_begun: int = 0
     spans_open: Sequence[Span] = ()
-    """Those that began before here and end behind it."""
+    """Spans that begin before `at` and end after it."""
 
     def window(self, length: int) -> RichText:
         end = self.at + length
-        return RichText(self.document.text[self.at : end], clip_spans(self._spans_before(end), self.at, end))
+        return RichText(self.rich_text.text[self.at : end], clip_spans(self._spans_before(end), self.at, end))
 
     def skip(self, length: int) -> None:
         begun = self._spans_before(self.at + length)
@@ -76,12 +74,12 @@ class _RemainingText:
         self.spans_open = [span for span in begun if span.end > self.at]
 
     def _spans_before(self, place: int) -> Sequence[Span]:
-        end = bisect_left(self.document.spans, place, lo=self.spans_begun, key=lambda span: span.start)
-        return [*self.spans_open, *self.document.spans[self.spans_begun : end]]
+        end = bisect_left(self.rich_text.spans, place, lo=self.spans_begun, key=lambda span: span.start)
+        return [*self.spans_open, *self.rich_text.spans[self.spans_begun : end]]
 
 
 def _first_part(window: RichText, limit: int, size: SizeFunction) -> tuple[RichText | None, int]:
-    """The first part of what is left, None if nothing in it can be seen; and how much of the text is done with."""
+    """The first part of the window, None if nothing in it is visible; and how many characters of the window it consumes."""
     lead = _match_length(_INVISIBLE, window.text)
     most = _max_fitting_length(window, limit, size)
     if lead >= most:
@@ -89,14 +87,14 @@ def _first_part(window: RichText, limit: int, size: SizeFunction) -> tuple[RichT
     while True:
         end = most if most == len(window.text) else _best_cut(window, lead, most, lambda part: size(part) <= limit)
         part = window.slice(0, len(window.text[:end].rstrip()))
-        # A size that counts markup may be larger for a shorter text, whose marks are closed at another place.
+        # A size that counts markup may be larger for a shorter text, because its marks end at another place.
         if size(part) <= limit or end <= lead + 1:
             return part, end + _space_after_cut(window, end)
         most = end - 1
 
 
 def _max_fitting_length(window: RichText, limit: int, size: SizeFunction) -> int:
-    """How much of the text fits at most."""
+    """How many characters of the window fit at most."""
     longest = min(limit, len(window.text))
     if size(window.slice(0, longest)) <= limit:
         return longest
@@ -104,40 +102,40 @@ def _max_fitting_length(window: RichText, limit: int, size: SizeFunction) -> int
 
 
 def _best_cut(window: RichText, lead: int, most: int, fits: Callable[[RichText], bool]) -> int:
-    """Where to end a part that could end at `most`, and must not end before the first thing that is to be seen, at `lead`."""
+    """Where to end a part that may end at `most` at the latest, and must contain the first visible character, at `lead`."""
     text = window.text
-    whole = next(
+    last = next(
         (span.start for span in window.spans if lead < span.start < most < span.end and fits(window.slice(span.start, span.end))), most
     )
-    kept = _UnbreakableRanges.of(window, whole)
+    unbreakable = _UnbreakableRanges.of(window, last)
 
     def is_good(place: int) -> bool:
-        return not kept.holds(place) and is_boundary(text, place) and is_boundary(text, place + _space_after_cut(window, place))
+        return not unbreakable.contains(place) and is_boundary(text, place) and is_boundary(text, place + _space_after_cut(window, place))
 
     def last_good(ends: re.Pattern[str]) -> re.Match[str] | None:
-        found = reversed(list(ends.finditer(text, 0, min(len(text), whole + 2))))
-        return next((end for end in found if lead < end.start() <= whole and is_good(end.start())), None)
+        found = reversed(list(ends.finditer(text, 0, min(len(text), last + 2))))
+        return next((end for end in found if lead < end.start() <= last and is_good(end.start())), None)
 
     found = None
     for ends in (_PARAGRAPH, _LINE, _SENTENCE, _WORD):
         found = last_good(ends)
-        if found is not None and found.start() >= whole // 2:  # more messages are worse than a paragraph in two
+        if found is not None and found.start() >= last // 2:  # more messages are worse than a paragraph in two parts
             return found.start()
     if found is not None and _is_word(window, found.end(), fits):
         return found.start()
-    good = next((place for place in range(whole, lead, -1) if is_good(place)), None)
+    good = next((place for place in range(last, lead, -1) if is_good(place)), None)
     return last_boundary(text, lead + 1, most) if good is None else good
 
 
 def _is_word(window: RichText, start: int, fits: Callable[[RichText], bool]) -> bool:
-    """Whether what begins here has an end that fits into a part; else it is cut anyway, and better late than early."""
+    """Whether the word that begins here fits into a part. If not, it is cut anyway, and a late cut is better than an early one."""
     end = _WORD.search(window.text, start + 1)
     return fits(window.slice(start, end.start() if end else len(window.text)))
 
 
 @dataclass(frozen=True, slots=True)
 class _UnbreakableRanges:
-    """What is kept together within a part: spans, and a heading with the beginning of what follows. Disjoint, in order."""
+    """Ranges that are not cut: spans, and a heading with the first character after it. Disjoint, in order."""
 
     starts: Sequence[int]
     ends: Sequence[int]
@@ -156,14 +154,14 @@ class _UnbreakableRanges:
                 ends.append(follows)
         return cls(starts, ends[1:])
 
-    def holds(self, place: int) -> bool:
-        """Whether a cut here would go through one of them."""
+    def contains(self, place: int) -> bool:
+        """Whether a cut here would go through one of the ranges."""
         last = bisect_left(self.starts, place) - 1
         return last >= 0 and place < self.ends[last]
 
 
 def _space_after_cut(window: RichText, place: int) -> int:
-    """How much white space is left out after a cut. In code it is lines; what stands before the next line's first word is part of it."""
+    """How many characters of white space are left out after a cut. Within code only blank lines: the indentation of a line is code."""
     blocks = [span for span in window.spans if span.kind in BLOCK_KINDS and span.end > place]
     if blocks and blocks[0].start < place:
         return _match_length(_BLANK_LINES, window.text, place)
@@ -172,6 +170,6 @@ def _space_after_cut(window: RichText, place: int) -> int:
 
 
 def _match_length(pattern: re.Pattern[str], text: str, start: int = 0) -> int:
-    """How much of a text a pattern takes that also takes nothing."""
+    """How many characters a pattern matches here; the pattern also matches nothing."""
     found = pattern.match(text, start)
     return found.end() - start if found else 0

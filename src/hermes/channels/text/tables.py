@@ -1,4 +1,4 @@
-"""Tables, where there are none: as columns for letters of one width, or as lines."""
+"""Tables for platforms that have none: as aligned columns in a monospaced font, or as lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hermes.channels.text.rich_text import RichText, Span, SpanKind
 
 
 def align_columns(rows: Sequence[Sequence[str]], sides: Sequence[str]) -> Sequence[str]:
-    """Lines whose columns stand below each other. The first row is the heading; a side is `right`, `center`, or else left."""
+    """Lines with aligned columns. The first row is the heading; a side is `right`, `center`, or anything else for left."""
     cells = [[" ".join(cell.split()) for cell in row] for row in rows]
     widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
     head, *body = (" | ".join(map(_pad, row, widths, sides)).rstrip() for row in cells)
@@ -18,7 +18,7 @@ def align_columns(rows: Sequence[Sequence[str]], sides: Sequence[str]) -> Sequen
 
 
 def rows_as_lines(rows: Sequence[Sequence[RichText]]) -> Iterator[tuple[RichText, bool]]:
-    """For each row a line for each of its cells, `heading: cell`, the first one bold; and whether the line starts a row."""
+    """Yield one line for each cell, `heading: cell`, the first of a row in bold; and whether the line starts a row."""
     heads, *body = rows
     for row in body or [heads]:
         starts_row = True
@@ -35,7 +35,7 @@ def rows_as_lines(rows: Sequence[Sequence[RichText]]) -> Iterator[tuple[RichText
 
 
 def display_width(text: str) -> int:
-    """How many columns a text takes: signs of East Asia and pictures two, marks none."""
+    """How many columns of a monospaced font a text takes: East Asian characters and emoji two, combining marks none."""
     if text.isascii():
         return len(text)
     return sum(

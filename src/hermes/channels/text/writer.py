@@ -1,4 +1,4 @@
-"""What a Markdown parser found, written down: marks become spans, and what has no mark (lists, lines across) becomes text."""
+"""Write the tokens of the Markdown parser as rich text: marks become spans; lists and horizontal rules, which have no mark, become text."""
 
 from __future__ import annotations
 
@@ -26,30 +26,32 @@ _SPELLED_SCHEMES = ("mailto:", "tel:")
 
 @dataclass(slots=True)
 class _LinePrefix:
-    """A quote or an item, and what it puts before its lines."""
+    """The text that an open quote or list item puts before its lines."""
 
     first: str
-    rest: str
+    """Before its first line."""
+    later: str
+    """Before its other lines."""
     is_begun: bool = False
     start: int = 0
 
 
 @dataclass(slots=True)
 class _OpenList:
-    """A list on its way."""
+    """A list that has not ended yet."""
 
     number: int
-    """Of the next item; -1 where they have none."""
+    """Of the next item; -1 in a list without numbers."""
     mark: str
-    """What stands behind the number."""
+    """What follows the number."""
     level: int
     gap: int = 1
-    """Lines to the next item: 2 in a list with empty lines between its items."""
+    """Line ends before the next item: 2 in a list with empty lines between its items."""
 
 
 @dataclass(slots=True)
 class _OpenMark:
-    """A mark that waits for its end. It starts where the first text in it does."""
+    """A mark that has not ended yet. It starts where its first text starts."""
 
     kind: SpanKind
     info: str
@@ -59,29 +61,30 @@ class _OpenMark:
 
 @dataclass(slots=True)
 class RichTextWriter:
-    """Writes blocks below each other, each with the space that it needs, and counts along."""
+    """Writes blocks one below the other with the right space between them, and counts the characters."""
 
     style: Style
     pieces: list[str] = field(default_factory=list)
     length: int = 0
     spans: list[Span] = field(default_factory=list)
     marks: list[_OpenMark] = field(default_factory=list)
-    """Those that are open."""
+    """Marks that are open."""
     waiting: list[_OpenMark] = field(default_factory=list)
-    """Those of them that no text has come for yet."""
+    """Open marks that have no text yet."""
     depths: Counter[SpanKind] = field(default_factory=Counter)
-    """How many of a kind lie in each other; the outermost is the one that counts."""
-    around: list[_LinePrefix] = field(default_factory=list)
+    """How many marks of a kind are nested; only the outermost becomes a span."""
+    prefixes: list[_LinePrefix] = field(default_factory=list)
+    """Of the quotes and items that are open, the outermost first."""
     lists: list[_OpenList] = field(default_factory=list)
     gap: int = 0
-    """Line ends that are due before the next text."""
+    """Line ends to write before the next text."""
     is_at_start: bool = True
-    """Of a line, and what stands before it is still to be written."""
+    """The next text begins a line, and the prefixes of the line are not written yet."""
 
-    def document(self) -> RichText:
+    def rich_text(self) -> RichText:
         text = "".join(self.pieces)
         spans = [trimmed for span in self.spans if (trimmed := _trim_span(span, text)) is not None]
-        spans.reverse()  # of equal extent the outer one was closed last, and comes first
+        spans.reverse()  # of two equal spans the outer one was closed last, and must come first
         spans.sort(key=lambda span: (span.start, -span.end))
         return RichText(text, spans)
 
@@ -106,7 +109,7 @@ class RichTextWriter:
                 self.verbatim(token.content, SpanKind.BLOCK, language[0] if language else "")
             elif token.type == "hr" and self.style.rule:
                 self.write(self.style.rule)
-                self.rest()
+                self.end_block()
             at += 1
 
     def begin(self, token: Token) -> None:
@@ -114,67 +117,67 @@ class RichTextWriter:
             self.mark(SpanKind.HEADING, token.tag.removeprefix("h"))
         elif token.type == "blockquote_open":
             self.depths[SpanKind.QUOTE] += 1
-            self.around.append(_LinePrefix(self.style.quote, self.style.quote))
+            self.prefixes.append(_LinePrefix(self.style.quote, self.style.quote))
         elif token.type == "bullet_list_open":
             self.lists.append(_OpenList(-1, "", token.level))
         elif token.type == "ordered_list_open":
             self.lists.append(_OpenList(int(token.attrs.get("start", 1)), token.markup, token.level))
         elif token.type == "list_item_open":
-            here = self.lists[-1]
-            before = f"{here.number}{here.mark} " if here.number >= 0 else self.style.bullet
-            here.number += here.number >= 0
-            self.around.append(_LinePrefix(before, " " * len(before)))
+            parent = self.lists[-1]
+            before = f"{parent.number}{parent.mark} " if parent.number >= 0 else self.style.bullet
+            parent.number += parent.number >= 0
+            self.prefixes.append(_LinePrefix(before, " " * len(before)))
 
     def end(self, token: Token) -> None:
         if token.type == "heading_close":
             self.end_mark()
         elif token.type == "paragraph_close":
-            if self.lists and token.level == self.lists[-1].level + 2:  # an item's own, not one of a quote in it
+            if self.lists and token.level == self.lists[-1].level + 2:  # the item's own paragraph, not that of a quote in it
                 self.lists[-1].gap = 1 if token.hidden else 2
         elif token.type == "blockquote_close":
-            quote = self.around.pop()
+            quote = self.prefixes.pop()
             self.depths[SpanKind.QUOTE] -= 1
             if quote.is_begun and not self.depths[SpanKind.QUOTE]:
                 self.spans.append(Span(SpanKind.QUOTE, quote.start, self.length))
         elif token.type in ("bullet_list_close", "ordered_list_close"):
             self.lists.pop()
         elif token.type == "list_item_close":
-            if not self.around[-1].is_begun:
-                self.write_mark()  # an item with nothing in it is still counted
-            self.around.pop()
-        self.rest()
+            if not self.prefixes[-1].is_begun:
+                self.write_mark()  # an empty item is still numbered
+            self.prefixes.pop()
+        self.end_block()
 
-    def rest(self) -> None:
-        """A block ends: the next one begins on a line of its own."""
+    def end_block(self) -> None:
+        """End a block: the next one begins on a new line."""
         if self.pieces:
             self.gap = self.lists[-1].gap if self.lists else 2
             self.is_at_start = True
 
     def verbatim(self, text: str, kind: SpanKind, info: str = "") -> None:
-        """Lines that are what they are, white space too: nothing is put before them, or it would be copied along."""
+        """Write lines exactly as they are, with their white space. They get no prefixes: a reader would copy those with the lines."""
         lines = _BLANK_LINES.sub("", text.rstrip())
         if not lines:
             return
-        if any(around.first.strip() for around in self.around if not around.is_begun):
+        if any(prefix.first.strip() for prefix in self.prefixes if not prefix.is_begun):
             self.write_mark()
             self.gap = 1
         self.put("\n" * self.gap)
-        for around in self.around:
-            if not around.is_begun:
-                around.start, around.is_begun = self.length, True
+        for prefix in self.prefixes:
+            if not prefix.is_begun:
+                prefix.start, prefix.is_begun = self.length, True
         self.spans.append(Span(kind, self.length, self.length + len(lines), info))
         self.put(lines)
-        self.rest()
+        self.end_block()
 
     def write_mark(self) -> None:
-        """An item's mark on a line of its own."""
+        """Write an item's mark on a line of its own."""
         self.write("")
         mark = self.pieces.pop() if self.pieces else ""
         self.length -= len(mark)
         self.put(mark.rstrip(" "))
 
     def table(self, tokens: Sequence[Token]) -> None:
-        """Aligned where it fits a phone; else a row is a few lines: what the column is called, and what stands in it."""
+        """Write a table: with aligned columns if it fits a phone, else each cell as a line with its column's heading."""
         rows: list[list[RichText]] = []
         sides: list[str] = []
         for before, token in pairwise(tokens):
@@ -183,7 +186,7 @@ class RichTextWriter:
             if token.type == "inline":
                 cell = RichTextWriter(self.style)
                 cell.inline(token.children or ())
-                rows[-1].append(cell.document())
+                rows[-1].append(cell.rich_text())
                 if len(rows) == 1:
                     sides.append(str(before.attrs.get("style", "")).removeprefix("text-align:"))
         lines = align_columns([[cell.text for cell in row] for row in rows], sides)
@@ -194,13 +197,13 @@ class RichTextWriter:
             if not starts_row:
                 self.gap = min(self.gap, 1)
             self.insert(line)
-            self.rest()
+            self.end_block()
 
-    def insert(self, document: RichText) -> None:
-        """A line that is a document already."""
+    def insert(self, rich_text: RichText) -> None:
+        """Write a line that is rich text already."""
         self.write("")
-        self.spans += [replace(span, start=span.start + self.length, end=span.end + self.length) for span in reversed(document.spans)]
-        self.put(document.text)
+        self.spans += [replace(span, start=span.start + self.length, end=span.end + self.length) for span in reversed(rich_text.spans)]
+        self.put(rich_text.text)
 
     # --- within a line
 
@@ -228,9 +231,9 @@ class RichTextWriter:
                 self.end_mark()
 
     def text(self, text: str) -> None:
-        task = _TASK.match(text) if self.lists and not self.around[-1].is_begun else None
+        task = _TASK.match(text) if self.lists and not self.prefixes[-1].is_begun else None
         if task is not None:
-            self.around[-1].first = "☐ " if task[1] == " " else "☑ "
+            self.prefixes[-1].first = "☐ " if task[1] == " " else "☑ "
             text = text[task.end() :]
         self.write(_LINE_BREAK.sub("\n", text))
 
@@ -242,7 +245,7 @@ class RichTextWriter:
     def unmark(self) -> _OpenMark:
         mark = self.marks.pop()
         if mark.start is None:
-            self.waiting.pop()  # nothing was written since, so it is the last one there
+            self.waiting.pop()  # nothing was written since, so it is the last of them
         self.depths[mark.kind] -= 1
         return mark
 
@@ -252,17 +255,17 @@ class RichTextWriter:
             self.spans.append(Span(mark.kind, mark.start, self.length, mark.info))
 
     def end_link(self) -> None:
-        """Close a link, by a span or by writing down where it leads."""
+        """End a link: with a span, or by writing its address."""
         link = self.unmark()
-        is_reachable, is_spoken = link.info.startswith(_LINK_SCHEMES), link.info.startswith(_SPELLED_SCHEMES)
-        if self.depths[SpanKind.LINK] or not (is_reachable or is_spoken):
-            return  # a picture that is a link leads where the link does
-        address = unquote(link.info.partition(":")[2]) if is_spoken else link.info
+        is_reachable, is_spelled = link.info.startswith(_LINK_SCHEMES), link.info.startswith(_SPELLED_SCHEMES)
+        if self.depths[SpanKind.LINK] or not (is_reachable or is_spelled):
+            return  # an image inside a link leads where the link leads
+        address = unquote(link.info.partition(":")[2]) if is_spelled else link.info
         start, end = link.start, self.length
         if start is None:
             self.write(address)
             start, end = self.length - len(address), self.length
-        elif self.style.spell_links or is_spoken:
+        elif self.style.spell_links or is_spelled:
             shown = "".join(self.pieces[link.first_piece :])
             if not _is_same_address(shown, address):
                 self.write(f" ({address})")
@@ -270,10 +273,10 @@ class RichTextWriter:
         if is_reachable:
             self.spans.append(Span(SpanKind.LINK, start, end, address))
 
-    # --- letters
+    # --- characters
 
     def write(self, text: str) -> None:
-        """Write text, with what stands before each of its lines."""
+        """Write text, with the prefixes of each of its lines."""
         lines = text.split("\n")
         for number, line in enumerate(lines):
             if number:
@@ -290,11 +293,11 @@ class RichTextWriter:
     def begin_line(self) -> None:
         self.put("\n" * self.gap)
         self.gap, self.is_at_start = 0, False
-        for around in self.around:
-            if not around.is_begun:
-                around.start = self.length
-            self.put(around.rest if around.is_begun else around.first)
-            around.is_begun = True
+        for prefix in self.prefixes:
+            if not prefix.is_begun:
+                prefix.start = self.length
+            self.put(prefix.later if prefix.is_begun else prefix.first)
+            prefix.is_begun = True
 
     def put(self, text: str) -> None:
         if text:
@@ -303,7 +306,7 @@ class RichTextWriter:
 
 
 def _trim_span(span: Span, text: str) -> Span | None:
-    """A span without white space at its ends; None where nothing is left of it."""
+    """A span without white space at its ends; None if nothing is left of it."""
     if span.kind in BLOCK_KINDS:
         return span
     start, end = span.start, span.end
@@ -315,7 +318,7 @@ def _trim_span(span: Span, text: str) -> Span | None:
 
 
 def _is_same_address(shown: str, address: str) -> bool:
-    """Whether a link's text says already where it leads: `example.org` does."""
+    """Whether a link's text already is its address: `example.org` is."""
 
     def bare(text: str) -> str:
         return unquote(text.strip()).removeprefix("https://").removeprefix("http://").removeprefix("www.").rstrip("/")

@@ -1,14 +1,14 @@
-"""WhatsApp, through 360dialog or at Meta's own Cloud API.
+"""WhatsApp, through 360dialog or Meta's own Cloud API.
 
-channel     the port Channel: one number
-providers   what differs between 360dialog and Meta
-parse       what a webhook holds
-said        what a message says, as text and files
-addresses   numbers, user ids and groups as channel ids
-markup      WhatsApp's own marks in a text, and signs that must not become any
-media       files: where one is, and how to get its bytes
-subcodes    the errors that are told apart by a second number
-template    what may be sent when the user has not written for a day
+channel      the port Channel: one number
+providers    what differs between 360dialog and Meta
+parse        the events of a webhook
+content      text and file of a message
+channel_ids  numbers, user ids and groups as channel ids
+markup       WhatsApp's markup, and characters that must not become markup
+files        look up a file and download it
+subcodes     errors that only their subcode tells apart
+template     what Hermes may send after the user has not written for a day
 """
 
 from hermes.channels.whatsapp.channel import WhatsAppChannel

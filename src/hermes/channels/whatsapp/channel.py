@@ -19,13 +19,13 @@ from hermes.ports.channels import Destination, InboundEvent, PlatformRequest, Pl
 from hermes.turn import Platform
 
 MAX_TEXT_CHARS = 4096
-"""The longest text, in characters, its marks included."""
+"""The longest text of one message, in characters, markup included."""
 PRODUCT: Mapping[str, Any] = {"messaging_product": "whatsapp"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatsAppChannel:
-    """The ports Channel, Templated and SharesWebhook."""
+    """The ports Channel, SupportsTemplates and SharesWebhook."""
 
     account: str
     provider: Provider
@@ -42,11 +42,11 @@ class WhatsAppChannel:
         self.provider.verify(webhook)
 
     def challenge(self, query: Mapping[str, str]) -> str:
-        """What to answer to Meta's GET, as plain text. Raises NotAuthentic; always so at 360dialog, which never asks."""
+        """The plain text with which to answer Meta's GET. Raises WebhookNotAuthentic; at 360dialog always, because it never asks."""
         return self.provider.challenge(query)
 
     def parse(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
-        return self._happenings(webhook, now, self.provider.phone_number_id)
+        return self._parse(webhook, now, self.provider.phone_number_id)
 
     @property
     def webhook_id(self) -> str | None:
@@ -55,11 +55,9 @@ class WhatsAppChannel:
 
     def parse_shared(self, webhook: Webhook, *, now: datetime) -> Sequence[InboundEvent]:
         """The port SharesWebhook."""
-        return self._happenings(webhook, now, self.webhook_id, is_shared=True)
+        return self._parse(webhook, now, self.webhook_id, is_shared=True)
 
-    def _happenings(
-        self, webhook: Webhook, now: datetime, phone_number_id: str | None, *, is_shared: bool = False
-    ) -> Sequence[InboundEvent]:
+    def _parse(self, webhook: Webhook, now: datetime, phone_number_id: str | None, *, is_shared: bool = False) -> Sequence[InboundEvent]:
         return parse_events(
             webhook.body,
             account=self.account,
@@ -70,7 +68,7 @@ class WhatsAppChannel:
         )
 
     def render(self, markdown: str) -> Sequence[Mapping[str, Any]]:
-        """Bodies with `text` in WhatsApp's own markup, and `plain` where it differs from that."""
+        """Bodies with `text` in WhatsApp's markup, and with `plain` if the plain text differs from it."""
         parts = [(render_markup(part), part.plain) for part in split(read_markdown(markdown, STYLE), MAX_TEXT_CHARS, markup_size)]
         return [{"text": text} if text == plain else {"text": text, "plain": plain} for text, plain in parts]
 
@@ -78,24 +76,24 @@ class WhatsAppChannel:
         return {"text": body.get("plain", body["text"])}
 
     def template(self, name: str, language: str, text: str) -> Mapping[str, Any] | None:
-        """The port Templated."""
+        """The port SupportsTemplates."""
         filled = template_value(text)
         return None if filled is None else template_body(name, language, [filled], text=text)
 
     def encode(self, body: Mapping[str, Any], to: Destination) -> PlatformRequest:
-        """The call that sends one rendered message, or a `template`."""
+        """The request that sends one rendered message, or a `template`."""
         if "template" in body:
             message = {"type": "template", "template": body["template"]}
         else:
-            # Without a preview: what a link's page says about itself is not ours, and it takes up the screen.
+            # Without a preview: the linked page writes it, not Hermes, and it takes up the screen.
             message = {"type": "text", "text": {"body": body["text"], "preview_url": False}}
-        answered = {"context": {"message_id": to.reply_to}} if to.reply_to else {}
-        # Meta repeats it in every status of the message. Whether 360dialog passes it on is not documented.
-        named = {"biz_opaque_callback_data": to.reference} if to.reference and self.provider.is_signed else {}
-        return self.provider.post({**PRODUCT, **recipient_fields(to.channel_id), **answered, **named, **message})
+        context = {"context": {"message_id": to.reply_to}} if to.reply_to else {}
+        # Meta repeats the reference in every status of the message. Whether 360dialog passes it on is not documented.
+        reference = {"biz_opaque_callback_data": to.reference} if to.reference and self.provider.is_signed else {}
+        return self.provider.post({**PRODUCT, **recipient_fields(to.channel_id), **context, **reference, **message})
 
     def typing(self, to: Destination, *, message_id: str | None) -> PlatformRequest | None:
-        """Marks the message as read, and shows for 25 seconds that somebody types. There is none without a message, and none in groups."""
+        """Marks the message as read, and shows for 25 seconds that the account is typing. None without a message, and in groups."""
         if message_id is None or is_group(to.channel_id):
             return None
         return self.provider.post({**PRODUCT, "status": "read", "message_id": message_id, "typing_indicator": {"type": "text"}})
@@ -105,6 +103,6 @@ class WhatsAppChannel:
 
 
 def accepted_message_id(body: Mapping[str, Any]) -> str | None:
-    """The id of the message that WhatsApp took. That it was taken is not that it arrived: a receipt says so, minutes later."""
+    """The id of the message that WhatsApp accepted. Accepted is not delivered: a receipt confirms the delivery, minutes later."""
     ids = [meta.as_text(message.get("id")) for message in meta.objects_in(body.get("messages"))]
     return next(filter(None, ids), "" if body.get("success") is True else None)

@@ -1,11 +1,11 @@
-"""What a message says, as text and files. Which kinds start a turn, and with which text:
+"""The content of a message, as text and a file. Which kinds start a turn, and with which text:
 
-text                              what was written
+text                                  the text
 image video audio document sticker    the caption; the file by its id. A voice message is `audio`
-button, interactive               what stood on the button or in the list, as if it had been typed; the fields of a form, a line each
-location contacts order           📍 👤 🛒 and what they hold: a model can answer that, and the signs belong to no language
-unsupported, a file without an id     nothing, and `unsupported` as the kind: the user is told that it cannot be read
-any other                         no turn"""
+button, interactive                   the text of the button or the list item, as if the user had typed it; of a form a line for each field
+location contacts order               📍 👤 🛒 and their values: a model can answer that, and the emoji belong to no language
+unsupported, a file without an id     no text, and the media type `unsupported`: Hermes tells the user that it cannot read it
+any other                             no turn"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hermes.channels.meta import as_int, as_object, as_text, objects_in, parse_o
 from hermes.ports.channels import Media
 
 UNSUPPORTED = "unsupported"
-"""The media type of what nobody can read."""
+"""The media type of a message that Hermes cannot read."""
 
 FILE_TYPES: Mapping[str, str] = {
     "image": "image/*",
@@ -27,12 +27,12 @@ FILE_TYPES: Mapping[str, str] = {
     "document": "application/octet-stream",
     "sticker": "image/webp",
 }
-"""The kinds of files, and the type of one that comes without."""
+"""The kinds of files, and the media type of a file if the message names none."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatsAppContent:
-    """The contents of a message."""
+    """Text and file of a message."""
 
     text: str
     media: Media | None = None
@@ -40,7 +40,7 @@ class WhatsAppContent:
 
 
 def content_of(message: Mapping[str, Any]) -> WhatsAppContent | None:
-    """What a message says; None for a kind that starts no turn, and where there is nothing in it."""
+    """The content of a message; None for a kind that starts no turn, and for an empty message."""
     kind = as_text(message.get("type"))
     if kind == UNSUPPORTED:
         return WhatsAppContent("", media_type=UNSUPPORTED)
@@ -52,7 +52,7 @@ def content_of(message: Mapping[str, Any]) -> WhatsAppContent | None:
 
 
 def file_content(kind: str, part: Mapping[str, Any]) -> WhatsAppContent:
-    """A file with its caption. Its address, where one is given, is left: it is gone in minutes, and the id is not."""
+    """A file with its caption. Its URL, if the message has one, is ignored: it lives for minutes, the id longer."""
     caption, media_id = as_text(part.get("caption")), as_text(part.get("id"))
     if not media_id:
         return WhatsAppContent(caption, media_type=UNSUPPORTED)
@@ -72,12 +72,12 @@ def message_text(part: Any) -> str:
 
 
 def button_text(part: Any) -> str:
-    """The quick reply of a template."""
+    """A quick reply to a template."""
     return as_text(as_object(part).get("text")) or as_text(as_object(part).get("payload"))
 
 
 def interactive_text(part: Any) -> str:
-    """A button, a line of a list, or a form."""
+    """A pressed button, a chosen list item, or a form."""
     part = as_object(part)
     chosen = as_object(part.get("button_reply")) or as_object(part.get("list_reply"))
     if chosen:
@@ -89,7 +89,7 @@ def interactive_text(part: Any) -> str:
 
 
 def form_value_text(value: Any) -> str:
-    """A form's value: a text as it is, anything else as JSON."""
+    """The value of a form's field: a text as it is, anything else as JSON."""
     return as_text(value) or as_text(json.dumps(value, ensure_ascii=False))
 
 

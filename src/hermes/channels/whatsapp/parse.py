@@ -1,7 +1,8 @@
-"""What a webhook of WhatsApp holds. Every level is a list, and one POST may hold many messages, receipts and errors at once.
+"""The inbound events of a WhatsApp webhook. Every level is a list, and one POST may hold many messages, receipts and errors at once.
 
-A message starts a turn where somebody said something; what that is, `said` knows. Nothing else does: edits and messages that were taken
-back, echoes of what a person of ours wrote in the app, what another agent on the same number handles (`standby`), news of the account."""
+A message with content starts a turn; the module `content` says which kinds have some. Nothing else starts one: not edits and revoked
+messages, not echoes of what the operator's staff wrote in the app, not what another agent on the same number handles (`standby`), and not
+notices about the account."""
 
 from __future__ import annotations
 
@@ -41,20 +42,20 @@ ECHO_FIELDS = {"smb_message_echoes", "message_echoes"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatsAppNumber:
-    """The number of ours that a webhook came to, and whom its change is about."""
+    """The number that received a webhook, and the users that one of its changes names."""
 
     account: str
     phone_number_id: str | None
-    """None: not known yet, because the settings do not name one."""
+    """None: the settings name none, so it is unknown until a change names it."""
     now: datetime
     own: str = ""
     """The number itself, as people dial it."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """How senders call themselves, by number and by user id."""
+    """The senders' own names, by number and by user id."""
     user_ids: Mapping[str, str] = field(default_factory=dict)
-    """The user ids of those who also have a number, by number."""
+    """The user ids of senders who also have a number, by number."""
     repeats_references: bool = False
-    """Whether every status of a message of ours repeats what we called it."""
+    """Whether every status repeats the reference that Hermes gave the message."""
 
 
 def parse_events(
@@ -66,7 +67,7 @@ def parse_events(
     is_shared: bool = False,
     repeats_references: bool = False,
 ) -> Sequence[InboundEvent]:
-    """Everything in a webhook's body, in its order; of one that is shared with other numbers, only what names this one."""
+    """All events of a webhook's body, in its order; of a webhook that several numbers share, only those that name this number."""
     payload = parse_object(body)
     if payload is None:
         return [Ignored(reason="not_json")]
@@ -78,7 +79,7 @@ def parse_events(
         changes = [
             change for change in changes if phone_number_id and phone_number_id_in(as_object(change.get("value"))) == phone_number_id
         ]
-    return mark_duplicates(happening for change in changes for happening in events_in_change(change, number)) or [Ignored(reason="empty")]
+    return mark_duplicates(event for change in changes for event in events_in_change(change, number)) or [Ignored(reason="empty")]
 
 
 def events_in_change(change: Mapping[str, Any], number: WhatsAppNumber) -> Iterator[InboundEvent]:
@@ -89,21 +90,21 @@ def events_in_change(change: Mapping[str, Any], number: WhatsAppNumber) -> Itera
         yield Ignored(reason="standby")
     elif kind not in {"messages", "user_id_update"}:
         yield Ignored(reason="other_field")
-    elif (ours := number_for_change(value, number)) is None:
+    elif (detailed := number_for_change(value, number)) is None:
         yield Ignored(reason="other_account", meant_for=phone_number_id_in(value))
     else:
-        yield from events_in_value(value, ours)
+        yield from events_in_value(value, detailed)
 
 
 def phone_number_id_in(value: Mapping[str, Any]) -> str:
-    """The number that a change names; empty for one that names none."""
+    """The id of the number that a change names; empty if it names none."""
     return as_text(as_object(value.get("metadata")).get("phone_number_id"))
 
 
 def number_for_change(value: Mapping[str, Any], number: WhatsAppNumber) -> WhatsAppNumber | None:
-    """The number, with what a change says about it and about those who wrote to it; None where it is about another number.
+    """The number, with what a change says about it and about the senders; None if the change is about another number.
 
-    A change that names no number is about ours: it came to our address, and proved itself there."""
+    A change that names no number is about this one: it came to this number's webhook URL, and the webhook was authentic."""
     named = phone_number_id_in(value)
     if named and number.phone_number_id and named != number.phone_number_id:
         return None
@@ -141,21 +142,21 @@ def events_in_message(message: Mapping[str, Any], number: WhatsAppNumber) -> Ite
         yield Ignored(reason="echo")
     elif kind == "reaction":
         yield parse_reaction(as_object(message.get("reaction")), sender)
-    elif (said := content_of(message)) is None:
+    elif (content := content_of(message)) is None:
         yield Ignored(reason="unknown_kind")
     else:
-        yield inbound_message(message, said, sender, number)
+        yield inbound_message(message, content, sender, number)
 
 
-def inbound_message(message: Mapping[str, Any], said: WhatsAppContent, sender: str, number: WhatsAppNumber) -> InboundMessage:
+def inbound_message(message: Mapping[str, Any], content: WhatsAppContent, sender: str, number: WhatsAppNumber) -> InboundMessage:
     message_id, group_id = as_text(message.get("id")), as_text(message.get("group_id"))
     user_id = as_text(message.get("from_user_id")) or number.user_ids.get(sender, "")
     event = MessageEvent(
         platform=Platform.WHATSAPP,
         sender_id=sender,
-        text=said.text,
-        media_url=reference_of(said.media, number.account),
-        media_type=said.media_type,
+        text=content.text,
+        media_url=reference_of(content.media, number.account),
+        media_type=content.media_type,
     )
     return InboundMessage(
         envelope=Envelope(
@@ -167,7 +168,7 @@ def inbound_message(message: Mapping[str, Any], said: WhatsAppContent, sender: s
             is_shared=bool(group_id),
         ),
         message_id=message_id,
-        media=(said.media,) if said.media else (),
+        media=(content.media,) if content.media else (),
         reply_to=as_text(as_object(message.get("context")).get("id")) or None,
         name=number.names.get(sender) or number.names.get(user_id) or None,
         alias=user_id if user_id and user_id != sender else None,
@@ -182,9 +183,9 @@ def parse_reaction(part: Mapping[str, Any], sender: str) -> InboundEvent:
 
 
 def events_in_system(system: Mapping[str, Any], phone: str) -> Iterator[InboundEvent]:
-    """Somebody has another number, and with it another user id; or only the user id is told, because the number is not shown.
+    """A user changed the number, and with it the user id; or only the user id, if the user hides the number.
 
-    Where the new number is not shown either, who had the old one goes by the user id from now on."""
+    If the new number is hidden too, the user with the old number is known by the user id from now on."""
     is_known = as_text(system.get("type")) in {"user_changed_number", "user_changed_user_id"}
     new_number = system.get("wa_id") or system.get("new_wa_id")
     new_user_id, old_user_id = system.get("user_id"), system.get("previous_user_id")
@@ -193,7 +194,7 @@ def events_in_system(system: Mapping[str, Any], phone: str) -> Iterator[InboundE
 
 
 def id_changes(*changes: tuple[Any, Any]) -> Sequence[InboundEvent]:
-    """The changes that are some; at least one happening, so that nothing goes uncounted."""
+    """The pairs in which an id really changed; without any, one Ignored, so that every event is counted."""
     ids = [(as_text(old), as_text(new)) for old, new in changes]
     return [IdChanged(old=old, new=new) for old, new in ids if old and new and old != new] or [Ignored(reason="system")]
 
@@ -203,26 +204,26 @@ def parse_receipt(status: Mapping[str, Any], number: WhatsAppNumber) -> InboundE
     if not message_id or rank is None:
         return Ignored(reason="status")
     errors = objects_in(status.get("errors")) if rank is ReceiptRank.FAILED else []
-    complaint = read_error(errors[0]) if errors else MetaErrorDetails()
+    error = read_error(errors[0]) if errors else MetaErrorDetails()
     reference = as_text(status.get("biz_opaque_callback_data")) or None
-    # Meta tells every app of a number what became of the messages of all of them.
+    # Meta sends every app of a number the statuses of all apps' messages.
     is_ours = reference is not None or not number.repeats_references
     return DeliveryReceipt(
         message_id=message_id,
         rank=rank,
         at=as_time(status.get("timestamp"), now=number.now),
-        error=outcome_of(complaint, FAILED_HTTP_STATUS, OUTCOME_BY_SUBCODE) if rank is ReceiptRank.FAILED else None,
-        detail=describe_error(complaint, None, ()),
+        error=outcome_of(error, FAILED_HTTP_STATUS, OUTCOME_BY_SUBCODE) if rank is ReceiptRank.FAILED else None,
+        detail=describe_error(error, None, ()),
         channel_id=recipient_of(status) if is_ours else None,
         reference=reference,
     )
 
 
 def recipient_of(status: Mapping[str, Any]) -> str | None:
-    """The channel that a message went to."""
+    """The channel id that a message was sent to."""
     recipient = as_text(status.get("recipient_id")) or as_text(status.get("recipient_user_id"))
     return group_channel_id(recipient) if recipient and as_text(status.get("recipient_type")) == "group" else recipient or None
 
 
 FAILED_HTTP_STATUS = 400
-"""The HTTP status of an error that came too late to have one."""
+"""The HTTP status that stands for an error in a receipt, which has none."""

@@ -1,11 +1,11 @@
-"""Who stands between us and WhatsApp: 360dialog, or nobody. What differs is how a webhook proves itself, and where calls go with which key.
+"""The two providers of WhatsApp: 360dialog, or Meta itself. They differ in how a webhook is verified, and in URL and key of the requests.
 
-Keys travel in headers only. The bytes of a file lie at an address that the provider names; it is asked for only where the key may go:
+Keys travel in headers only. The provider names the URL of a file's bytes; Hermes requests it only from hosts that may see the key:
 
-    360dialog    the address is at Meta (lookaside.fbsbx.com), the key is not for Meta: its host is replaced, path and query stay
-    Meta itself  the token goes to the places in `media_urls`, and nowhere else
+    360dialog    the URL is at Meta (lookaside.fbsbx.com), but the key is not for Meta: Hermes replaces the host, path and query stay
+    Meta itself  the token goes to the hosts in `media_urls`, and nowhere else
 
-Who sends such a call follows no redirect: the key would go along."""
+The client follows no redirect: it would send the key along."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from hermes.channels import meta
 from hermes.ports.channels import PlatformRequest, Webhook, WebhookNotAuthentic
 
 META_MEDIA_HOST = "lookaside.fbsbx.com"
-"""Where Meta keeps the files."""
+"""The host of Meta's files."""
 
 
 class Provider(Protocol):
-    """A way to WhatsApp."""
+    """A provider of WhatsApp for one number."""
 
     @property
     def phone_number_id(self) -> str | None:
-        """The number whose webhooks are ours; None takes those of every number that comes in here."""
+        """The number whose webhooks the channel reads; None: those of every number that come to its URL."""
         ...
 
     @property
     def is_signed(self) -> bool:
-        """Whether an app signs its webhooks, those of all of its numbers alike."""
+        """Whether a Meta app signs the webhooks, the same for all of its numbers."""
         ...
 
     @property
     def secrets(self) -> Sequence[str]:
-        """What must not be quoted from an answer."""
+        """What must not be quoted from a response."""
         ...
 
     def verify(self, webhook: Webhook) -> None: ...
@@ -44,27 +44,27 @@ class Provider(Protocol):
     def challenge(self, query: Mapping[str, str]) -> str: ...
 
     def post(self, message: Mapping[str, Any]) -> PlatformRequest:
-        """The call that sends a message, or marks one as read."""
+        """The request that sends a message, or marks one as read."""
         ...
 
     def look_up(self, media_id: str) -> PlatformRequest:
-        """The call that asks where a file is."""
+        """The request that asks where a file is."""
         ...
 
     def download(self, url: str) -> PlatformRequest | None:
-        """The call for the bytes at an address; None where the key may not go."""
+        """The request for the bytes at a URL; None if its host must not see the key."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialog360:
-    """A number at 360dialog, which signs nothing: it sends a header that we set there, or knows an address that nobody else does."""
+    """A number at 360dialog. 360dialog signs nothing: it sends a secret in a header that the operator set there, or in the URL's path."""
 
     api_key: str = field(repr=False)
     webhook_secrets: Sequence[str] = field(repr=False)
-    """Any of them is right, so that one can be exchanged for another."""
+    """Each of them is valid, so that the operator can replace one by another."""
     secret_header: str | None = None
-    """The header that holds the secret; None: it stands in the path."""
+    """The header that holds the secret; None: the path holds it."""
     phone_number_id: str | None = None
     base_url: str = "https://waba-v2.360dialog.io"
 
@@ -84,7 +84,7 @@ class Dialog360:
         raise WebhookNotAuthentic  # 360dialog never asks
 
     def post(self, message: Mapping[str, Any]) -> PlatformRequest:
-        # No id of the number in the path: the key says whose it is, and with the id it is an error.
+        # No id of the number in the path: the key names the number, and 360dialog refuses a path with the id.
         return PlatformRequest(method="POST", url=f"{self.base_url}/messages", headers=self._headers(), json=message)
 
     def look_up(self, media_id: str) -> PlatformRequest:
@@ -106,11 +106,11 @@ class CloudApi:
     phone_number_id: str
     app_secrets: Sequence[str] = field(repr=False)
     verify_tokens: Sequence[str] = field(default=(), repr=False)
-    """For the challenge with which Meta finds out whether the webhook's address is ours."""
+    """For the challenge by which Meta checks that Hermes owns the webhook's URL."""
     version: str = meta.GRAPH_API_VERSION
     base_url: str = "https://graph.facebook.com"
     media_urls: Collection[str] = (f"https://{META_MEDIA_HOST}",)
-    """Where the token may go for a file: scheme and host."""
+    """The servers that may see the token when a file is fetched: scheme and host."""
 
     @property
     def is_signed(self) -> bool:
@@ -131,7 +131,7 @@ class CloudApi:
         return PlatformRequest(method="POST", url=url, headers=self._headers(), json=message)
 
     def look_up(self, media_id: str) -> PlatformRequest:
-        # With the number: a file of another one is then not found, instead of fetched.
+        # With the number: Meta then does not find a file of another number, instead of returning it.
         number = quote(self.phone_number_id, safe="")
         url = f"{self.base_url}/{self.version}/{quote(media_id, safe='')}?phone_number_id={number}"
         return PlatformRequest(method="GET", url=url, headers=self._headers())
@@ -143,12 +143,12 @@ class CloudApi:
         return {"Authorization": f"Bearer {self.access_token}"}
 
 
-def allowed_path(url: str, places: Collection[str]) -> str | None:
-    """What follows scheme and host, word for word; None unless the address is at one of these places, and without any trick.
+def allowed_path(url: str, servers: Collection[str]) -> str | None:
+    """What follows scheme and host, unchanged; None unless the URL is at one of these servers and has no suspicious character.
 
-    A backslash, a space or a sign outside ASCII is read by some as part of the host and by others as its end."""
+    Some URL parsers read a backslash, a space or a character outside ASCII as part of the host, others as its end."""
     if not url.isascii() or not url.isprintable() or any(sign in url for sign in ' \\"<>^`{|}#'):
         return None
     scheme, _, behind = url.partition("://")
     host, slash, rest = behind.partition("/")
-    return f"/{rest}" if slash and f"{scheme}://{host}".lower() in places else None
+    return f"/{rest}" if slash and f"{scheme}://{host}".lower() in servers else None

@@ -1,4 +1,4 @@
-"""Something happened: whoever waits looks again."""
+"""Wakes the tasks that wait for a change, so that they check again."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable
 
 
 class ChangeSignal:
-    """Rung after everything that somebody may be waiting for."""
+    """Notified after every change that a task may wait for; counts the changes."""
 
     def __init__(self) -> None:
-        self.rings = 0
-        self._rung = asyncio.Event()
+        self.count = 0
+        self._changed = asyncio.Event()
 
-    def ring(self) -> None:
-        self.rings += 1
-        self._rung.set()
-        self._rung = asyncio.Event()
+    def notify(self) -> None:
+        self.count += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
 
-    async def until(self, is_so: Callable[[], bool], timeout_s: float) -> None:
-        """Wait until something is so. Raises TimeoutError; the seconds are real ones."""
+    async def wait_until(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until the condition holds. Raises TimeoutError; the seconds are real ones."""
         async with asyncio.timeout(timeout_s):
-            while not is_so():
-                await self._rung.wait()
+            while not condition():
+                await self._changed.wait()

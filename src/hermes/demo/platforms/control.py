@@ -1,8 +1,8 @@
-"""The strings that whoever plays with the platforms pulls, over HTTP: people, what they do, and what goes wrong.
+"""Control of the fake platforms over HTTP: people, what they do, and faults.
 
-    GET    /_control/state?after=N                       everything; with `after` it waits until something is new
+    GET    /_control/state?after=N                       the whole state; with `after` waits until something changed
     POST   /_control/time                                {"skip_s": 90000}
-    POST   /_control/{platform}/people                   {"name": "Ada"}, and "username", "phone", "language" where there is such a thing
+    POST   /_control/{platform}/people                   {"name": "Ada"}, and "username", "phone", "language" if the platform has them
     GET    /_control/{platform}/people/{id}/received
     POST   /_control/{platform}/people/{id}/{act}        say, picture, album, voice, location, react, block, unblock, number, press
     POST   /_control/{platform}/faults                   {"kind": "reset", "method": "messages", "to": id, "times": 2}, or "for_s": 60
@@ -10,7 +10,7 @@
     POST   /_control/{platform}/webhook                  {"url": "…"}, and "verify_token" to ask the receiver first, as Meta does
     POST   /_control/{platform}/disorder                 {"duplicates": 0.1, "held_back": 0.2, "batch_s": 2}
 
-Takes JSON from this server's own pages and from programs; a page of another site can neither read nor pull anything."""
+Accepts JSON from this server's own page and from programs. A page of another site can neither read nor change anything."""
 
 from __future__ import annotations
 
@@ -58,46 +58,46 @@ class ControlApi:
         ]
 
     async def state(self, request: web.Request) -> web.Response:
-        after, bell = request.query.get("after", ""), self._world.bell
-        if after.isdecimal() and int(after) >= bell.rings:
+        after, changes = request.query.get("after", ""), self._world.changes
+        if after.isdecimal() and int(after) >= changes.count:
             try:
-                await bell.until(lambda: bell.rings > int(after), WAIT_S)
-                await asyncio.sleep(0.03)  # what belongs together is told together
+                await changes.wait_until(lambda: changes.count > int(after), WAIT_S)
+                await asyncio.sleep(0.03)  # several changes at once become one response
             except TimeoutError:
                 pass
-        shown = [platform_json(platform) for platform in self._platforms.values()]
-        return web.json_response({"rings": bell.rings, "now": self._world.pace.now(), "platforms": shown})
+        platforms = [platform_json(platform) for platform in self._platforms.values()]
+        return web.json_response({"rings": changes.count, "now": self._world.clock.now(), "platforms": platforms})
 
     async def time(self, request: web.Request) -> web.Response:
-        self._world.pace.skip(float((await read_json(request))["skip_s"]))
-        self._world.bell.ring()
-        return web.json_response({"now": self._world.pace.now()})
+        self._world.clock.skip(float((await read_json(request))["skip_s"]))
+        self._world.changes.notify()
+        return web.json_response({"now": self._world.clock.now()})
 
     async def add_person(self, request: web.Request) -> web.Response:
-        platform, told = self._platform(request), await read_json(request)
-        name = str(told.pop("name"))
+        platform, body = self._platform(request), await read_json(request)
+        name = str(body.pop("name"))
         match platform:
             case FakeTelegram() | FakeWhatsApp() | FakeInstagram():
-                person = platform.person(name, **told)
+                person = platform.person(name, **body)
             case _:
-                raise web.HTTPNotFound(text="nobody can be added there")
+                raise web.HTTPNotFound(text="this platform cannot add people")
         return web.json_response(person_json(person), status=201)
 
     async def received(self, request: web.Request) -> web.Response:
         return web.json_response([entry_json(entry) for entry in self._person(request).received])
 
     async def act(self, request: web.Request) -> web.Response:
-        person, told = self._person(request), await read_json(request)
-        did = perform_act(person, request.match_info["act"], told)
-        self._world.bell.ring()
-        return web.json_response({"id": person.id, "did": did})
+        person, body = self._person(request), await read_json(request)
+        result = perform_act(person, request.match_info["act"], body)
+        self._world.changes.notify()
+        return web.json_response({"id": person.id, "did": result})
 
     async def add_fault(self, request: web.Request) -> web.Response:
-        platform, told = self._platform(request), await read_json(request)
-        when = {name: value for name in ("method", "to", "times", "for_s") if (value := told.pop(name, None)) is not None}
+        platform, body = self._platform(request), await read_json(request)
+        when = {name: value for name in ("method", "to", "times", "for_s") if (value := body.pop(name, None)) is not None}
         if "for_s" in when:
             when.setdefault("times", None)
-        platform.schedule_fault(FAULT_KINDS[told.pop("kind")](**told), **when)
+        platform.schedule_fault(FAULT_KINDS[body.pop("kind")](**body), **when)
         return web.json_response(platform_json(platform)["faults"], status=201)
 
     async def heal(self, request: web.Request) -> web.Response:
@@ -105,20 +105,20 @@ class ControlApi:
         return web.json_response([])
 
     async def connect(self, request: web.Request) -> web.Response:
-        platform, told = self._platform(request), await read_json(request)
-        if isinstance(platform, FakeWhatsApp | FakeInstagram) and "verify_token" in told:
+        platform, body = self._platform(request), await read_json(request)
+        if isinstance(platform, FakeWhatsApp | FakeInstagram) and "verify_token" in body:
             try:
-                await platform.subscribe(told["url"], told["verify_token"])
+                await platform.subscribe(body["url"], body["verify_token"])
             except VerificationFailed as error:
                 raise web.HTTPBadRequest(text=str(error)) from None
         elif isinstance(platform, FakeTelegram | FakeWhatsApp | FakeInstagram):
-            platform.connect(told["url"])
-        return web.json_response({"url": told["url"]})
+            platform.connect(body["url"])
+        return web.json_response({"url": body["url"]})
 
     async def disorder(self, request: web.Request) -> web.Response:
-        platform, told = self._platform(request), await read_json(request)
-        platform.disorder = replace(platform.disorder, **{name: float(value) for name, value in told.items()})
-        self._world.bell.ring()
+        platform, body = self._platform(request), await read_json(request)
+        platform.disorder = replace(platform.disorder, **{name: float(value) for name, value in body.items()})
+        self._world.changes.notify()
         return web.json_response(platform_json(platform)["disorder"])
 
     def _platform(self, request: web.Request) -> FakePlatform:
@@ -130,39 +130,39 @@ class ControlApi:
     def _person(self, request: web.Request) -> FakePerson:
         person: FakePerson | None = self._platform(request).people.get(request.match_info["person"])
         if person is None:
-            raise web.HTTPNotFound(text="there is nobody with this id")
+            raise web.HTTPNotFound(text="there is no person with this id")
         return person
 
 
-def perform_act(person: FakePerson, act: str, told: Mapping[str, Any]) -> Any:
-    """Let somebody do something; returns what the platform calls it, if it calls it anything."""
+def perform_act(person: FakePerson, act: str, body: Mapping[str, Any]) -> Any:
+    """Let a person do something; returns the platform's id for it, if it has one."""
     if act not in ACTS:
         raise web.HTTPNotFound(text=f"people can {', '.join(ACTS)}")
-    return ACTS[act](person, told)
+    return ACTS[act](person, body)
 
 
-def _change_number(person: FakePerson, told: Mapping[str, Any]) -> None:
+def _change_number(person: FakePerson, body: Mapping[str, Any]) -> None:
     if not isinstance(person, WhatsAppPerson):
-        raise web.HTTPNotFound(text="only WhatsApp knows people by number")
-    person.change_number(str(told["phone"]))
+        raise web.HTTPNotFound(text="only WhatsApp identifies people by number")
+    person.change_number(str(body["phone"]))
 
 
-def _press(person: FakePerson, told: Mapping[str, Any]) -> str:
-    message_id, data = str(told["message_id"]), str(told["data"])
+def _press(person: FakePerson, body: Mapping[str, Any]) -> str:
+    message_id, data = str(body["message_id"]), str(body["data"])
     if isinstance(person, TelegramPerson):
         return person.press(message_id, data)
     if isinstance(person, WhatsAppPerson):
-        return person.press(message_id, data, str(told.get("title", data)))
-    raise web.HTTPNotFound(text="there are no buttons")
+        return person.press(message_id, data, str(body.get("title", data)))
+    raise web.HTTPNotFound(text="this platform has no buttons")
 
 
 ACTS: Mapping[str, Callable[[FakePerson, Mapping[str, Any]], Any]] = {
-    "say": lambda person, told: person.say(str(told["text"]), reply_to=told.get("reply_to")),
-    "picture": lambda person, told: person.send_picture(file_bytes(told), str(told.get("caption", ""))),
-    "album": lambda person, told: person.send_album([None] * int(told.get("count", 2)), str(told.get("caption", ""))),
+    "say": lambda person, body: person.say(str(body["text"]), reply_to=body.get("reply_to")),
+    "picture": lambda person, body: person.send_picture(file_bytes(body), str(body.get("caption", ""))),
+    "album": lambda person, body: person.send_album([None] * int(body.get("count", 2)), str(body.get("caption", ""))),
     "voice": lambda person, _: person.send_voice(),
-    "location": lambda person, told: person.send_location(float(told["latitude"]), float(told["longitude"])),
-    "react": lambda person, told: person.react(str(told["message_id"]), str(told.get("emoji", ""))),
+    "location": lambda person, body: person.send_location(float(body["latitude"]), float(body["longitude"])),
+    "react": lambda person, body: person.react(str(body["message_id"]), str(body.get("emoji", ""))),
     "block": lambda person, _: person.block(),
     "unblock": lambda person, _: person.unblock(),
     "number": _change_number,
@@ -170,28 +170,28 @@ ACTS: Mapping[str, Callable[[FakePerson, Mapping[str, Any]], Any]] = {
 }
 
 
-def file_bytes(told: Mapping[str, Any]) -> bytes | None:
-    """The file that came along, in base64; None if there is none."""
-    return base64.b64decode(told["base64"], validate=True) if told.get("base64") else None
+def file_bytes(body: Mapping[str, Any]) -> bytes | None:
+    """The file in the request, in base64; None without one."""
+    return base64.b64decode(body["base64"], validate=True) if body.get("base64") else None
 
 
 async def read_json(request: web.Request) -> dict[str, Any]:
-    """What is asked for: a JSON object."""
-    told = await request.json() if request.can_read_body else {}
-    if not isinstance(told, dict):
-        raise web.HTTPBadRequest(text="a JSON object is expected")
-    return told
+    """The JSON object in a request; empty without a body."""
+    body = await request.json() if request.can_read_body else {}
+    if not isinstance(body, dict):
+        raise web.HTTPBadRequest(text="the body must be a JSON object")
+    return body
 
 
 def same_origin_only(handler: Handler) -> Handler:
-    """Answer only this server's own pages, and programs; and say what is wrong in one line."""
+    """Answer only this server's own page, and programs. Says in one line what is wrong with a request."""
 
     async def guarded(request: web.Request) -> web.StreamResponse:
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != request.host:
             raise web.HTTPForbidden(text="only this server's own page may do that")
         if request.method != "GET" and request.can_read_body and request.content_type != "application/json":
-            raise web.HTTPUnsupportedMediaType(text="send JSON, and say so: Content-Type: application/json")
+            raise web.HTTPUnsupportedMediaType(text="send JSON with the header Content-Type: application/json")
         try:
             return await handler(request)
         except (KeyError, TypeError, ValueError, binascii.Error) as error:

@@ -1,4 +1,4 @@
-"""What goes wrong on cue: with which call, how often, and for how long."""
+"""Faults that a test or an operator schedules: which fault, for which calls, how often, and for how long."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefuseFault:
-    """Refuse, in the platform's own shape. Nothing arrives."""
+    """Refuse the call, with an error in the platform's own shape. The message does not arrive."""
 
     status: int
     code: int | None = None
-    """The platform's own code, where it has one."""
+    """The platform's own error code, if it has one."""
     subcode: int | None = None
     message: str = ""
-    """By default what the platform says for this code."""
+    """Empty: the platform's own text for this code."""
     retry_after: int | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Telegram's `parameters` beside `retry_after`; Meta's further fields of the error (`is_transient`)."""
@@ -24,21 +24,21 @@ class RefuseFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailLaterFault:
-    """Accept, and say by webhook a while later that it failed. Nothing arrives. WhatsApp only."""
+    """Accept the message, and report by webhook a while later that it failed. It does not arrive. WhatsApp only."""
 
     code: int = 131026
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtmlFault:
-    """Answer with a page, as a proxy in between does. Nothing arrives."""
+    """Answer with an HTML page, as a proxy in between does. The message does not arrive."""
 
     status: int = 502
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawFault:
-    """Answer with exactly this; the message arrives or does not."""
+    """Answer with exactly this body. `arrives` says whether the message arrives."""
 
     status: int = 200
     body: str = ""
@@ -62,7 +62,7 @@ class ResetFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowFault:
-    """Answer rightly, but take so many real seconds for the body."""
+    """Answer correctly, but take so many real seconds to send the body."""
 
     over_s: float
 
@@ -78,12 +78,12 @@ FAULT_KINDS: Mapping[str, type[Fault]] = {
     "reset": ResetFault,
     "slow": SlowFault,
 }
-"""By the name that the control endpoints use."""
+"""By the names that the control endpoints use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledFault:
-    """A fault, and when it strikes."""
+    """A fault, and the calls that it applies to."""
 
     fault: Fault
     method: str | None = None
@@ -91,31 +91,31 @@ class ScheduledFault:
     to: str | None = None
     """Only calls about this person or group; all of them if None."""
     times: int | None = 1
-    """How often at most; None: until it is over."""
+    """How often at most; None: no limit."""
     until: float | None = None
-    """Not after this moment, in the platform's seconds."""
+    """Not after this time, in the platform's seconds."""
 
 
 class FaultSchedule:
-    """The faults that are still to come. The oldest that fits a call strikes."""
+    """The faults that are still to come. For each call, the oldest that fits applies."""
 
     def __init__(self) -> None:
         self.faults: list[ScheduledFault] = []
 
-    def add(self, cue: ScheduledFault) -> None:
-        self.faults.append(cue)
+    def add(self, scheduled: ScheduledFault) -> None:
+        self.faults.append(scheduled)
 
     def clear(self) -> None:
         self.faults.clear()
 
     def take(self, method: str, to: str | None, now: float) -> Fault | None:
-        """The fault for this call, if there is one; it is used up by that."""
-        self.faults = [cue for cue in self.faults if cue.until is None or now < cue.until]
-        for place, cue in enumerate(self.faults):
-            if cue.method in {None, method} and cue.to in {None, to}:
-                if cue.times is not None and cue.times <= 1:
+        """The fault for this call, if there is one; counts it as used."""
+        self.faults = [scheduled for scheduled in self.faults if scheduled.until is None or now < scheduled.until]
+        for place, scheduled in enumerate(self.faults):
+            if scheduled.method in {None, method} and scheduled.to in {None, to}:
+                if scheduled.times is not None and scheduled.times <= 1:
                     del self.faults[place]
-                elif cue.times is not None:
-                    self.faults[place] = replace(cue, times=cue.times - 1)
-                return cue.fault
+                elif scheduled.times is not None:
+                    self.faults[place] = replace(scheduled, times=scheduled.times - 1)
+                return scheduled.fault
         return None

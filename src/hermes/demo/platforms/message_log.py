@@ -1,4 +1,4 @@
-"""What happened between people and the account: what each person really received, and what they said. In order, and nothing is dropped."""
+"""The messages between people and the account: what each person really received, and what they sent. In order; nothing is dropped."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedMessage:
-    """One message on somebody's phone. The same text sent twice is two of these, with two ids."""
+    """One message on a person's phone. The same text sent twice is two of these, with two ids."""
 
     number: int
-    """Its place in the platform's ledger, from 1."""
+    """Its position in the platform's log, from 1."""
     chat: str
-    """Whose it is: a person's id, or a group's."""
+    """The id of the person or group that received it."""
     message_id: str
     text: str
-    """As a person reads it; where a platform has markup in the text (WhatsApp), with its marks."""
+    """The text as it arrived; if the platform's markup is part of the text (WhatsApp), with its marks."""
     kind: str = "text"
     """`text`, `image`, `template`, `reaction`, … as the platform calls it."""
     entities: Sequence[Mapping[str, Any]] = ()
@@ -26,16 +26,16 @@ class ReceivedMessage:
     reply_to: str | None = None
     thread: str | None = None
     is_answered: bool = True
-    """False: it arrived, but whoever sent it saw a connection that broke, or no answer."""
+    """False: the message arrived, but its sender saw a broken connection, no response, or a response that a fault replaced."""
     at: float = 0.0
     """In the platform's seconds."""
     body: Mapping[str, Any] = field(default_factory=dict)
-    """The call that brought it, as it came."""
+    """The body of the call that sent it, as it came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonMessage:
-    """One thing that somebody sent to the account."""
+    """One message that a person sent to the account."""
 
     chat: str
     sender: str
@@ -46,17 +46,17 @@ class PersonMessage:
 
 
 class MessageLog:
-    """Everything that reached somebody, and everything that somebody said."""
+    """All messages that people received, and all that they sent."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self.received: list[ReceivedMessage] = []
-        self.said: list[PersonMessage] = []
+        self.person_messages: list[PersonMessage] = []
         self._talks: dict[str, list[ReceivedMessage | PersonMessage]] = {}
         self._counts: Counter[str] = Counter()
         self._on_change = on_change
 
-    def arrive(self, *, chat: str, message_id: str, text: str, **about: Any) -> ReceivedMessage:
-        """Write down that a message is there now."""
+    def add_received(self, *, chat: str, message_id: str, text: str, **about: Any) -> ReceivedMessage:
+        """Record that a message has arrived on a phone."""
         entry = ReceivedMessage(number=len(self.received) + 1, chat=chat, message_id=message_id, text=text, **about)
         self.received.append(entry)
         self._talks.setdefault(chat, []).append(entry)
@@ -64,11 +64,11 @@ class MessageLog:
         self._on_change()
         return entry
 
-    def say(self, said: PersonMessage) -> PersonMessage:
-        self.said.append(said)
-        self._talks.setdefault(said.chat, []).append(said)
+    def add_person_message(self, message: PersonMessage) -> PersonMessage:
+        self.person_messages.append(message)
+        self._talks.setdefault(message.chat, []).append(message)
         self._on_change()
-        return said
+        return message
 
     def of(self, chat: str) -> list[ReceivedMessage]:
         """What one person or group received, in order."""
@@ -83,11 +83,11 @@ class MessageLog:
         return list(self._talks.get(chat, ()))
 
     def copies(self) -> dict[tuple[str, str], int]:
-        """What arrived more than once: chat and text, with how often. Two equal answers to two questions count as well."""
+        """Texts that arrived more than once: chat and text, and how often. Two equal answers to two questions count as well."""
         counted = Counter((entry.chat, entry.text) for entry in self.received)
         return {key: count for key, count in counted.items() if count > 1}
 
     def move(self, old: str, new: str) -> None:
-        """A chat has another id from now on; its past goes with it."""
+        """Give a chat another id; its earlier messages move with it."""
         self._talks.setdefault(new, [])[:0] = self._talks.pop(old, [])
         self._counts[new] += self._counts.pop(old, 0)

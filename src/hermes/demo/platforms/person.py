@@ -1,4 +1,4 @@
-"""Somebody with a phone. What they can do is the same everywhere; how it reaches the account is each platform's own."""
+"""A person with a phone. They can do the same at all platforms; each platform brings it to the account in its own way."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from hermes.demo.platforms.platform import FakePlatform
 class FakePerson(ABC):
     """One person at one platform.
 
-    What they do returns what the platform calls it; it is on its way then, and `platform.quiet()` waits until it has come."""
+    Each action returns the platform's id for it. Its webhook is then on its way; `platform.wait_until_quiet()` waits for the delivery."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_blocking = False
-        """They want to hear nothing from the account."""
-        self.last_said_at: float | None = None
-        """In the platform's seconds; what windows are counted from."""
+        """They have blocked the account."""
+        self.last_wrote_at: float | None = None
+        """In the platform's seconds. The window for free replies begins here."""
         self.typing_shown = 0
-        """How often they saw that an answer is on its way."""
+        """How often they saw a typing indicator."""
         self.seen_by_account: list[str] = []
         """Their messages that the account marked as read."""
         self.is_reader = True
-        """Whether they read what they get, and the platform tells the account so, where it does."""
+        """Whether they read their messages. Platforms with read receipts then tell the account so."""
 
     @property
     @abstractmethod
@@ -37,14 +37,14 @@ class FakePerson(ABC):
     @property
     @abstractmethod
     def id(self) -> str:
-        """What the platform calls them."""
+        """The platform's id of the person."""
 
     @abstractmethod
     def say(self, text: str, *, reply_to: str | None = None) -> str: ...
 
     @abstractmethod
     def send_picture(self, picture: bytes | None = None, caption: str = "") -> str:
-        """Send a picture; without one, a small one of ours."""
+        """Send an image; None: a small sample."""
 
     @abstractmethod
     def send_voice(self, sound: bytes = b"OggS") -> str: ...
@@ -57,11 +57,11 @@ class FakePerson(ABC):
 
     @abstractmethod
     def send_album(self, pictures: Sequence[bytes | None], caption: str = "") -> list[str]:
-        """Several pictures that belong together."""
+        """Send several images that belong together."""
 
     @abstractmethod
     def react(self, message_id: str, emoji: str) -> None:
-        """Put a sign on a message; an empty one takes it back."""
+        """React to a message with an emoji; an empty one removes the reaction."""
 
     def block(self) -> None:
         self.is_blocking = True
@@ -69,12 +69,12 @@ class FakePerson(ABC):
     def unblock(self) -> None:
         self.is_blocking = False
 
-    # --- what reached them
+    # --- what they received
 
     @property
     def received(self) -> list[ReceivedMessage]:
-        """What they have got, in order, with every copy."""
-        return self.platform.ledger.of(self.id)
+        """The messages they received, in order, with every copy."""
+        return self.platform.message_log.of(self.id)
 
     @property
     def texts(self) -> list[str]:
@@ -82,18 +82,18 @@ class FakePerson(ABC):
 
     @property
     def talk(self) -> list[ReceivedMessage | PersonMessage]:
-        """Both sides, in order."""
-        return self.platform.ledger.talk(self.id)
+        """The messages of both sides, in order."""
+        return self.platform.message_log.talk(self.id)
 
     async def wait_for_messages(self, count: int = 1, timeout_s: float = 5.0) -> list[ReceivedMessage]:
-        """Wait until they have got so many messages in all, and give all of them. Raises TimeoutError; the seconds are real ones."""
-        await self.platform.world.bell.until(lambda: self.platform.ledger.count(self.id) >= count, timeout_s)
+        """Wait until they have received so many messages in all, and return all of them. Raises TimeoutError; the seconds are real ones."""
+        await self.platform.world.changes.wait_until(lambda: self.platform.message_log.count(self.id) >= count, timeout_s)
         return self.received
 
 
 @dataclass(frozen=True, slots=True)
 class SentImage:
-    """What a platform tells about a picture beside its bytes."""
+    """An image, and what a platform says about it."""
 
     data: bytes
     mime_type: str
@@ -102,7 +102,7 @@ class SentImage:
 
 
 def inspect_image(data: bytes | None) -> SentImage:
-    """Look at a picture; without one, draw one. Sizes are read from PNG only."""
+    """Read the type and size of an image; None: draw a sample. Reads the size of PNG only."""
     data = sample_picture() if data is None else data
     if data.startswith(b"\x89PNG\r\n\x1a\n") and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])

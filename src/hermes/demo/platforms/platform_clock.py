@@ -1,7 +1,7 @@
-"""A platform's time: as fast as its user wants it, and skipped at will.
+"""The platforms' time: runs at any speed, and can skip ahead.
 
-Everything that a platform waits for or counts (retries, windows, limits, the life of a link) is in its own seconds; so is what it says on
-the wire (`retry_after: 30`). The dates in its messages are those of the real world, because who reads them has a clock of their own."""
+A platform counts everything in its own seconds: retries, windows, limits, the life of a link, and the numbers that it sends
+(`retry_after: 30`). The dates in its messages are real, because the receiver compares them with its own clock."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from contextlib import suppress
 
 
 class PlatformClock:
-    """Seconds since the platforms were opened, `speed` of them in each real one."""
+    """Counts the platforms' seconds since they were opened: `speed` of them in each real second."""
 
     def __init__(self, speed: float = 1.0) -> None:
         if not speed > 0:
-            raise ValueError(f"speed must be over 0, and is {speed}")
+            raise ValueError(f"speed must be greater than 0, and is {speed}")
         self.speed = speed
         self._opened = time.monotonic()
         self._skipped_s = 0.0
@@ -25,13 +25,13 @@ class PlatformClock:
         return (time.monotonic() - self._opened) * self.speed + self._skipped_s
 
     def skip(self, seconds: float) -> None:
-        """Let so many seconds have passed at once. Whoever slept through them wakes up."""
+        """Skip so many seconds ahead. Tasks whose sleep ends within them wake up."""
         self._skipped_s += seconds
         self._moved.set()
         self._moved = asyncio.Event()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so many of the platform's seconds."""
+        """Sleep for so many of the platforms' seconds."""
         until = self.now() + seconds
         while (left_s := until - self.now()) > 0:
             with suppress(TimeoutError):
@@ -40,5 +40,5 @@ class PlatformClock:
 
 
 def unix_seconds() -> int:
-    """The real time in whole seconds, as messages are dated."""
+    """The real time in whole seconds, for the dates in messages."""
     return int(time.time())

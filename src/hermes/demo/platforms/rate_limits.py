@@ -1,4 +1,4 @@
-"""How much a platform takes in a while."""
+"""How many calls a platform accepts in a while."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class BucketRate:
-    """So many at once, and after that one every so many seconds."""
+    """`burst` calls at once, and after that one every `every_s` seconds."""
 
     every_s: float
     burst: int
@@ -17,16 +17,16 @@ class BucketRate:
 
 @dataclass(slots=True)
 class RateBucket:
-    """What is left of a rate, for each of those who share none of it."""
+    """What is left of a rate, for each key separately: a chat, a person, or None for all."""
 
     rate: BucketRate
     _full_at: dict[Hashable, float] = field(default_factory=lambda: defaultdict(float))
-    """When each has its whole burst again."""
+    """When each key has its whole burst again."""
 
-    def wait_s(self, who: Hashable, now: float) -> float:
-        """Seconds until one more is taken; 0 if it is taken now. Takes nothing."""
-        owed = max(self._full_at[who] - now, 0.0)
+    def wait_s(self, key: Hashable, now: float) -> float:
+        """Seconds until one more call is accepted; 0 if it is accepted now. Counts nothing."""
+        owed = max(self._full_at[key] - now, 0.0)
         return max(owed - self.rate.every_s * (self.rate.burst - 1), 0.0)
 
-    def take(self, who: Hashable, now: float) -> None:
-        self._full_at[who] = max(self._full_at[who], now) + self.rate.every_s
+    def take(self, key: Hashable, now: float) -> None:
+        self._full_at[key] = max(self._full_at[key], now) + self.rate.every_s

@@ -1,4 +1,4 @@
-"""A call that the platform does not take, and the checks that say so. Each platform says it in its own shape."""
+"""The error for a call that a platform refuses. Each platform writes it in its own shape."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class PlatformRefusal(Exception):
 
 
 def is_integer(value: object) -> bool:
-    """A whole number; True is none, although Python takes it for one."""
+    """Whether a value is a whole number. True and False are not, although Python's bool is an int."""
     return isinstance(value, int) and not isinstance(value, bool)

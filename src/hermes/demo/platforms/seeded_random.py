@@ -1,6 +1,6 @@
-"""Luck that comes out the same each time: every decision and every id is drawn from the seed and from what it is about.
+"""Random draws that are the same in each run: every draw depends on the seed and on what it is about, and on nothing else.
 
-Nothing depends on what was drawn before, so two users who speak at once have the same luck whoever is first."""
+It does not depend on earlier draws. So if two people write at once, each gets the same draws whichever message comes first."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import hashlib
 from dataclasses import dataclass
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
-assert len(LETTERS) == 64  # noqa: S101  # six bits each, or some letters would be more likely than others
+assert len(LETTERS) == 64  # noqa: S101  # six bits for each; with any other number some letters would be more likely
 
 
 @dataclass(frozen=True, slots=True)
 class SeededRandom:
-    """Draws for one seed."""
+    """The draws of one seed."""
 
     seed: int
 
     def fraction(self, *about: object) -> float:
-        """A number from 0 up to, but not including 1."""
+        """A number from 0 up to, but not including, 1."""
         return int.from_bytes(self._bytes(about)[:8]) / 2**64
 
     def happens(self, share: float, *about: object) -> bool:
@@ -26,7 +26,7 @@ class SeededRandom:
         return self.fraction(*about) < share
 
     def digits(self, count: int, *about: object) -> str:
-        """A number of so many digits, which does not begin with a nought."""
+        """A number of so many digits that does not begin with 0."""
         number = int.from_bytes(self._bytes(about)) % (9 * 10 ** (count - 1))
         return str(number + 10 ** (count - 1))
 

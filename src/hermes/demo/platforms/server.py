@@ -1,4 +1,4 @@
-"""All platforms, at one server: every path is the real one, so each platform's base URL is the server's."""
+"""All platforms at one server. Every path is the real one, so the base URL of each platform is the server's."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ WEBHOOK_PATHS = {
     "instagram": ("instagram", ""),
     "instagram_page": ("instagram", "-page"),
 }
-"""Where Hermes takes each platform's webhooks: the platform in the path, and what follows the account's name."""
+"""Where Hermes receives each platform's webhooks: the platform in the path, and the suffix of the account's name."""
 
 
 class FakePlatforms:
-    """Telegram, WhatsApp behind two doors, and Instagram by two logins."""
+    """Telegram, WhatsApp through two APIs, and Instagram through two logins."""
 
     def __init__(self, world: World, media_url: str | None = None) -> None:
         self.world, self.url, self._media_url = world, world.url, media_url
@@ -47,36 +47,36 @@ class FakePlatforms:
         self.instagram = FakeInstagram(world, FakeInstagramLogin.INSTAGRAM, media_url)
         self.instagram_page = FakeInstagram(world, FakeInstagramLogin.PAGE, media_url)
         self.clouds, self.instagrams = [self.whatsapp_cloud], [self.instagram, self.instagram_page]
-        """Every number at the Cloud API, and every account at Instagram."""
+        """All numbers at the Cloud API, and all accounts at Instagram."""
         self.by_name: dict[str, FakePlatform] = {platform.name: platform for platform in self}
 
     def __iter__(self) -> Iterator[FakePlatform]:
         yield from (self.telegram, self.whatsapp, *self.clouds, *self.instagrams)
 
     def add_instagram(self, name: str, app: FakeInstagram) -> FakeInstagram:
-        """Another account of an app that has one: signed with the same secret, posted to the same callback URL."""
+        """Add another account to an app: its webhooks are signed with the same secret and posted to the same callback URL."""
         account = FakeInstagram(self.world, app.login, self._media_url, name=name, app=app)
         self.instagrams.append(account)
-        return self._named(account)
+        return self._register(account)
 
     def add_number(self, name: str, app: FakeWhatsApp) -> FakeWhatsApp:
-        """Another number at the Cloud API, of an app that has one."""
+        """Add another number of the Cloud API to an app."""
         number = FakeWhatsApp(self.world, WhatsAppApi.CLOUD, self._media_url, name=name, app=app)
         self.clouds.append(number)
-        return self._named(number)
+        return self._register(number)
 
-    def _named(self, account: FakeAccount) -> FakeAccount:
+    def _register(self, account: FakeAccount) -> FakeAccount:
         account.disorder = self.instagram.disorder
         self.by_name[account.name] = account
-        self.world.bell.ring()
+        self.world.changes.notify()
         return account
 
     def skip(self, seconds: float) -> None:
-        """Let so many of the platforms' seconds have passed at once: windows close, links die, retries come due."""
-        self.world.pace.skip(seconds)
+        """Skip so many of the platforms' seconds ahead: windows close, links expire, retries come due."""
+        self.world.clock.skip(seconds)
 
     def connect(self, hermes_url: str, account: str = "fake") -> dict[str, str]:
-        """Post every platform's webhooks to a Hermes; returns where, by platform. Nobody is asked whether they are the right one."""
+        """Post every platform's webhooks to a Hermes; returns the URLs by platform. Sends no challenge to the receiver first."""
         urls = {name: webhook_url(hermes_url, name, account) for name in WEBHOOK_PATHS}
         self.telegram.connect(urls["telegram"])
         for platform in (self.whatsapp, self.whatsapp_cloud, self.instagram, self.instagram_page):
@@ -84,12 +84,12 @@ class FakePlatforms:
         return urls
 
     async def wait_until_quiet(self, timeout_s: float = 10.0) -> None:
-        """Wait until nothing is on its way to a receiver any more. Raises TimeoutError; the seconds are real ones."""
-        await self.world.bell.until(lambda: all(platform.is_quiet() for platform in self), timeout_s)
+        """Wait until no webhook is on its way to a receiver. Raises TimeoutError; the seconds are real ones."""
+        await self.world.changes.wait_until(lambda: all(platform.is_quiet() for platform in self), timeout_s)
 
 
 def webhook_url(hermes_url: str, name: str, account: str) -> str:
-    """Where Hermes takes the webhooks of a platform's account."""
+    """The URL where Hermes receives the webhooks of a platform's account."""
     platform, suffix = WEBHOOK_PATHS[name]
     return f"{hermes_url.rstrip('/')}/webhooks/{platform}/{account}{suffix}"
 
@@ -106,18 +106,18 @@ async def open_platforms(
 ) -> AsyncIterator[FakePlatforms]:
     """Run all platforms on a port until the block ends.
 
-    The same `seed` gives the same tokens, ids and luck. A real second is `speed` of theirs: with 1000, a day takes 86 seconds, and a
-    retry after two minutes a tenth of one. `media_url` is the host in links to files, for who fetches only from Meta's
-    (`https://lookaside.fbsbx.com`); they lie here all the same, under the same path."""
+    The same `seed` gives the same tokens, ids and random draws. A real second is `speed` of theirs: with 1000, a day takes 86 seconds, and
+    a retry after two minutes comes after a tenth of a second. `media_url` is the host in links to files, for a client that fetches only
+    from Meta's host (`https://lookaside.fbsbx.com`); this server serves the files all the same, under the same path."""
     with socket.create_server((host, port), backlog=512) as listener:
-        at = "127.0.0.1" if host in {"0.0.0.0", ""} else host  # noqa: S104  # somebody chose that on the command line
+        at = "127.0.0.1" if host in {"0.0.0.0", ""} else host  # noqa: S104  # the operator chose that on the command line
         base = f"http://{at}:{listener.getsockname()[1]}"
-        # Without a limit on connections: each platform has its own, and one that hangs must not starve the others.
+        # Without a limit on connections: each platform has its own limit, and a receiver that hangs must not block the others.
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()) as client:
             platforms = FakePlatforms(World(base, PlatformClock(speed), SeededRandom(seed), ChangeSignal(), client), media_url)
             for platform in platforms:
                 platform.disorder = disorder or Disorder()
-            # A handler whose caller goes away is cancelled; one that hangs is not waited for at the end. No access log: tokens are in it.
+            # The server cancels a handler whose caller disconnects, and waits for none that hangs. No access log: it would hold tokens.
             runner = web.AppRunner(make_app(platforms), access_log=None, handler_cancellation=True, shutdown_timeout=0.05)
             await runner.setup()
             try:
@@ -129,7 +129,7 @@ async def open_platforms(
 
 
 def make_app(platforms: FakePlatforms) -> web.Application:
-    """The paths of all platforms, of their controls, and of the page."""
+    """The paths of all platforms, of the control API, and of the page."""
     app = web.Application(client_max_size=MAX_REQUEST_BYTES)
     graph = MetaGraphHost(platforms.clouds, platforms.whatsapp, platforms.instagrams)
     app.add_routes(

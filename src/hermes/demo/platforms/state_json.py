@@ -1,4 +1,4 @@
-"""What the page and other programs see of the platforms: plain JSON."""
+"""The state of the platforms as JSON, for the page and for other programs."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from hermes.demo.platforms.platform import FakePlatform, RecordedRequest
 from hermes.demo.platforms.webhook_post import WebhookAttempt
 
 MAX_SHOWN = 30
-"""So many calls and webhooks are shown."""
+"""How many of the latest calls and webhooks are shown."""
 FAULT_NAMES = {kind: name for name, kind in FAULT_KINDS.items()}
 
 
 def platform_json(platform: FakePlatform) -> dict[str, Any]:
-    """One platform with everything in it."""
+    """One platform with its people, faults, calls and webhooks."""
     return {
         "name": platform.name,
         "title": platform.title,
         "facts": dict(platform.facts),
         "people": [person_json(person) for person in platform.people.values()],
-        "faults": [fault_json(cue, platform.world.pace.now()) for cue in platform.script.faults],
+        "faults": [fault_json(scheduled, platform.world.clock.now()) for scheduled in platform.schedule.faults],
         "disorder": asdict(platform.disorder),
-        "calls": [request_json(seen) for seen in platform.requests[-MAX_SHOWN:]],
+        "calls": [request_json(request) for request in platform.requests[-MAX_SHOWN:]],
         "webhooks": [attempt_json(attempt) for attempt in platform.attempts[-MAX_SHOWN:]],
-        "copies": sum(count - 1 for count in platform.ledger.copies().values()),
+        "copies": sum(count - 1 for count in platform.message_log.copies().values()),
     }
 
 
@@ -42,16 +42,16 @@ def entry_json(entry: ReceivedMessage | PersonMessage) -> dict[str, Any]:
     return {"by": "account" if isinstance(entry, ReceivedMessage) else "person", **asdict(entry)}
 
 
-def fault_json(cue: ScheduledFault, now: float) -> dict[str, Any]:
-    left_s = None if cue.until is None else round(cue.until - now, 1)
-    about = {"method": cue.method, "to": cue.to, "times": cue.times, "left_s": left_s}
-    return {"kind": FAULT_NAMES[type(cue.fault)], **asdict(cue.fault), **about}
+def fault_json(scheduled: ScheduledFault, now: float) -> dict[str, Any]:
+    left_s = None if scheduled.until is None else round(scheduled.until - now, 1)
+    about = {"method": scheduled.method, "to": scheduled.to, "times": scheduled.times, "left_s": left_s}
+    return {"kind": FAULT_NAMES[type(scheduled.fault)], **asdict(scheduled.fault), **about}
 
 
-def request_json(seen: RecordedRequest) -> dict[str, Any]:
-    """A call without its token."""
-    parts = ["bot…" if part.startswith("bot") else part for part in seen.path.split("/")]
-    return {"method": seen.method, "path": "/".join(parts), "status": seen.status, "body": seen.body}
+def request_json(request: RecordedRequest) -> dict[str, Any]:
+    """A call, without the token in its path."""
+    parts = ["bot…" if part.startswith("bot") else part for part in request.path.split("/")]
+    return {"method": request.method, "path": "/".join(parts), "status": request.status, "body": request.body}
 
 
 def attempt_json(attempt: WebhookAttempt) -> dict[str, Any]:

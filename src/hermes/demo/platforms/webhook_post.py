@@ -1,4 +1,4 @@
-"""One webhook, posted once. What follows from the answer is each platform's own affair."""
+"""Post one webhook once. Each platform decides by itself what follows from the response."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import aiohttp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookAttempt:
-    """One try to deliver a webhook, and what the receiver said to it."""
+    """One attempt to deliver a webhook, and the receiver's response."""
 
     url: str
     body: bytes
     headers: Mapping[str, str]
     status: int | None
-    """None: there was no answer."""
+    """None: the receiver did not answer."""
     answer: bytes = b""
     retry_after_s: int = 0
     error: str = ""
@@ -25,37 +25,37 @@ class WebhookAttempt:
     """In the platform's seconds."""
 
     @property
-    def is_taken(self) -> bool:
+    def is_accepted(self) -> bool:
         return self.status is not None and 200 <= self.status <= 299
 
 
 @dataclass(frozen=True, slots=True)
 class Disorder:
-    """How untidy webhooks come. All of it is drawn from the seed, so a run can be repeated."""
+    """How disordered webhooks arrive. The seed decides every case, so a run can be repeated."""
 
     duplicates: float = 0.0
-    """The share of events that come twice, as if the receiver's 200 had been lost."""
+    """The share of events that arrive twice, as if the receiver's 200 had been lost."""
     held_back: float = 0.0
-    """The share of events that are held back, so that later ones overtake them. Telegram keeps the order of a chat whatever this says."""
+    """The share of events that arrive late, so that later ones overtake them. Telegram keeps the order of a chat whatever this says."""
     held_back_s: float = 5.0
-    """How long at most, in the platform's seconds."""
+    """The longest delay of such an event, in the platform's seconds."""
     batch_s: float = 0.0
-    """Gather events for so long, and post them together over all levels of the payload. Telegram never does."""
+    """Gather events for so many seconds, and post them as one payload, spread over all of its levels. Telegram never does."""
     early_echoes: float = 0.0
-    """The share of Instagram's echoes that come before the call that sends the message returns."""
+    """The share of Instagram's echoes that arrive before the call that sends the message returns."""
 
 
 async def post_webhook(
     client: aiohttp.ClientSession, url: str, body: bytes, headers: Mapping[str, str], *, patience_s: float, at: float
 ) -> WebhookAttempt:
-    """Post it. Redirects are not followed; no answer within `patience_s` real seconds is none."""
+    """Post a webhook. Follows no redirect; waits at most `patience_s` real seconds for the response."""
     sent = {"Content-Type": "application/json", **headers}
     status, answer, retry_after, error = None, b"", 0, ""
     try:
         async with asyncio.timeout(patience_s), client.post(url, data=body, headers=sent, allow_redirects=False) as response:
             status, answer = response.status, await response.read()
-            said = response.headers.get("Retry-After", "")
-            retry_after = int(said) if said.isdecimal() else 0
+            stated = response.headers.get("Retry-After", "")
+            retry_after = int(stated) if stated.isdecimal() else 0
     except TimeoutError:
         status, error = None, "no answer in time"
     except (aiohttp.ClientError, OSError, ValueError) as failure:

@@ -83,7 +83,7 @@ async def next_try(platforms: FakePlatforms, platform: FakePlatform, after_s: fl
         await asyncio.sleep(0.02)
         assert len(platform.attempts) == tries, f"it came before {after_s} s"
         platforms.skip((at_most_s or after_s) - after_s + 0.2)
-    await platforms.world.bell.until(lambda: len(platform.attempts) > tries, 5)
+    await platforms.world.changes.wait_until(lambda: len(platform.attempts) > tries, 5)
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,11 @@ async def test_faults_are_cued_shown_and_healed(platforms: FakePlatforms, caller
     lasting = (await caller.post("/_control/telegram/faults", {"kind": "html", "status": 503, "for_s": 60})).body[1]
     assert (lasting["times"], 0 < lasting["left_s"] <= 60) == (None, True)
     assert (await caller.delete("/_control/telegram/faults")).body == []
-    assert platforms.telegram.script.faults == []
+    assert platforms.telegram.schedule.faults == []
 
 
 async def test_time_disorder_and_webhooks(platforms: FakePlatforms, caller: Caller, receiver: Receiver) -> None:
-    before = platforms.world.pace.now()
+    before = platforms.world.clock.now()
     assert (await caller.post("/_control/time", {"skip_s": 90_000})).body["now"] >= before + 90_000
     disorder = (await caller.post("/_control/instagram/disorder", {"duplicates": 0.5})).body
     assert (disorder["duplicates"], platforms.instagram.disorder.duplicates) == (0.5, 0.5)

@@ -49,7 +49,7 @@ async def test_a_reset_after_reading_delivers_and_the_caller_cannot_know(line: L
         await line.send("one")
     assert (await line.send("one")).status == 200, "who tries again sends it twice"
     assert [(one.text, one.is_answered) for one in line.person.received] == [("one", False), ("one", True)]
-    assert line.platform.ledger.copies() == {(line.person.id, "one"): 2}
+    assert line.platform.message_log.copies() == {(line.person.id, "one"): 2}
 
 
 async def test_a_reset_may_lose_the_message_too(line: Line) -> None:
@@ -105,9 +105,9 @@ async def test_faults_strike_in_order_and_only_whom_and_what_they_are_meant_for(
     ]
     assert (ada_first.status, ada_first.body["parameters"], ada_first.headers["Retry-After"]) == (429, {"retry_after": 7}, "7")
     assert [one.status for one in (bob_first, ada_second, bob_second, bob_third)] == [500, 200, 500, 200]
-    assert len(platforms.telegram.script.faults) == 1
+    assert len(platforms.telegram.schedule.faults) == 1
     platforms.telegram.heal()
-    assert platforms.telegram.script.faults == []
+    assert platforms.telegram.schedule.faults == []
 
 
 async def test_an_outage_lasts_as_long_as_it_lasts(line: Line, platforms: FakePlatforms) -> None:

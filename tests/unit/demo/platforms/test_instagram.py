@@ -146,7 +146,7 @@ async def test_typing_and_reading_are_seen(account: Account, nina: InstagramPers
     assert (nina.typing_shown, len(nina.seen_by_account)) == (1, 1)
     assert (await account.refusal({"recipient": {"id": nina.id}, "sender_action": "dance"}))[1] == 100
     both = {"recipient": {"id": nina.id}, "sender_action": "typing_on", "message": {"text": "x"}}
-    assert (await account.refusal(both))[3] == "(#100) sender_action and message are two calls"
+    assert (await account.refusal(both))[3] == "(#100) sender_action and message need two calls"
 
 
 async def test_300_calls_a_second_are_enough(still: FakePlatforms, still_caller: Caller) -> None:

@@ -49,17 +49,17 @@ def test_a_bucket_takes_its_burst_and_then_one_at_a_time() -> None:
     assert bucket.wait_s("a", 12.0) == 0
 
 
-async def test_a_bell_wakes_who_waits_and_leaves_who_must_wait_longer() -> None:
-    bell, seen = ChangeSignal(), [0]
-    waiting = asyncio.create_task(bell.until(lambda: seen[0] >= 2, 5))
+async def test_a_change_wakes_a_waiter_whose_condition_is_met_and_no_other() -> None:
+    changes, seen = ChangeSignal(), [0]
+    waiting = asyncio.create_task(changes.wait_until(lambda: seen[0] >= 2, 5))
     for _ in range(2):
         await asyncio.sleep(0)
         assert not waiting.done()
         seen[0] += 1
-        bell.ring()
+        changes.notify()
     await waiting
     with pytest.raises(TimeoutError):
-        await bell.until(lambda: False, 0.01)
+        await changes.wait_until(lambda: False, 0.01)
 
 
 async def test_the_same_seed_gives_the_same_world() -> None:

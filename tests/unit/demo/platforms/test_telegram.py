@@ -54,7 +54,7 @@ async def test_the_same_text_twice_is_two_messages(bot: Bot, ada: TelegramPerson
     for _ in range(2):
         await bot("sendMessage", chat_id=ada.id, text="again")
     assert [(one.text, one.message_id) for one in ada.received] == [("again", "2"), ("again", "3")]
-    assert still.telegram.ledger.copies() == {(ada.id, "again"): 2}
+    assert still.telegram.message_log.copies() == {(ada.id, "again"): 2}
 
 
 async def test_an_answer_names_what_it_answers_and_typing_is_seen(bot: Bot, ada: TelegramPerson) -> None:
@@ -89,8 +89,8 @@ async def test_a_topic_is_kept_to(bot: Bot, ada: TelegramPerson, still: FakePlat
         ({"text": "x", "chat_id": "@nobody"}, "chat not found"),
         ({"text": 5}, 'field "text" must be of type String'),
         ({"text": "x", "disable_notification": 1}, 'field "disable_notification" must be of type Boolean'),
-        ({"text": "x", "chat": 1}, "sendMessage has no parameter chat that the stand-in knows"),
-        ({"text": "*x*", "parse_mode": "MarkdownV2"}, "unsupported parse_mode (the stand-in takes entities, and parses nothing)"),
+        ({"text": "x", "chat": 1}, "sendMessage has no parameter chat that the fake knows"),
+        ({"text": "*x*", "parse_mode": "MarkdownV2"}, "unsupported parse_mode (the fake accepts entities, and parses no text)"),
         ({"text": "x", "reply_parameters": {"message_id": 77}}, "message to be replied not found"),
         ({"text": "x", "reply_parameters": {"quote": "x"}}, 'can\'t find field "message_id"'),
         ({"text": "x", "message_thread_id": 5}, "message thread not found"),
@@ -353,4 +353,4 @@ async def test_after_a_silent_week_update_ids_begin_somewhere_else(bot: Bot, ada
 
 
 async def until_asked(platforms: FakePlatforms, count: int) -> None:
-    await platforms.world.bell.until(lambda: len(platforms.telegram.requests) >= count, 5)
+    await platforms.world.changes.wait_until(lambda: len(platforms.telegram.requests) >= count, 5)

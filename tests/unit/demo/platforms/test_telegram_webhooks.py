@@ -31,7 +31,7 @@ async def test_what_was_said_before_the_webhook_was_set_comes_too(platforms: Fak
 
 async def test_a_kind_that_nobody_knows_yet_comes_like_any_other(platforms: FakePlatforms, receiver: Receiver) -> None:
     platforms.telegram.connect(receiver.url)
-    platforms.telegram.happen("hologram", {"id": 1})
+    platforms.telegram.send_update("hologram", {"id": 1})
     await platforms.telegram.wait_until_quiet()
     assert receiver.got[0].body["hologram"] == {"id": 1}
 
@@ -86,10 +86,10 @@ async def test_an_update_is_given_up_after_a_day_and_a_button_press_after_150_se
     ada = still.telegram.person("Ada")
     said = ada.say("hi")
     ada.press(said, "x")
-    await still.world.bell.until(lambda: len(still.telegram.attempts) == 2, 5)
+    await still.world.changes.wait_until(lambda: len(still.telegram.attempts) == 2, 5)
     still.skip(100.5)
-    await still.world.bell.until(lambda: len(still.telegram.attempts) == 4, 5)
-    await still.world.bell.until(lambda: still.telegram.pending == 1, 5)
+    await still.world.changes.wait_until(lambda: len(still.telegram.attempts) == 4, 5)
+    await still.world.changes.wait_until(lambda: still.telegram.pending == 1, 5)
     for _ in range(10):
         await asyncio.sleep(0)
     still.skip(86_300)
@@ -114,7 +114,7 @@ async def test_gone_for_23_hours_ends_the_webhook(platforms: FakePlatforms, rece
     receiver.answers = lambda _: web.Response(status=410)
     platforms.telegram.connect(receiver.url)
     platforms.telegram.person("Ada").say("hi")
-    await platforms.world.bell.until(lambda: len(platforms.telegram.attempts) >= 1, 5)
+    await platforms.world.changes.wait_until(lambda: len(platforms.telegram.attempts) >= 1, 5)
     platforms.skip(23.5 * 3_600)
     await platforms.telegram.wait_until_quiet()
     assert platforms.telegram.webhook is None

@@ -1,4 +1,4 @@
-"""Instagram messaging over Meta's Graph API, as a strict stand-in."""
+"""A strict fake of Instagram messaging through Meta's Graph API."""
 
 from hermes.demo.platforms.instagram.people import InstagramPerson
 from hermes.demo.platforms.instagram.platform import FakeInstagram, FakeInstagramLogin

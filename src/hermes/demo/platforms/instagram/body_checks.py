@@ -1,4 +1,4 @@
-"""What Instagram's send API takes: every field that the stand-in knows, and none that it does not."""
+"""Check the body of a call to Instagram's send API. Refuses every field that the fake does not know."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def invalid_parameter(words: str) -> PlatformRefusal:
 
 
 def recipient_of(body: Mapping[str, Any]) -> str:
-    """Who is meant. Raises Refusal."""
+    """The id of the recipient. Raises PlatformRefusal."""
     refuse_unknown_fields(body, {"recipient", "message", "messaging_type", "tag", "sender_action", "payload"}, "body")
     recipient = require_field(body, "recipient", dict)
     refuse_unknown_fields(recipient, {"id"}, "recipient")
@@ -28,7 +28,7 @@ def recipient_of(body: Mapping[str, Any]) -> str:
 
 
 def check_kind(body: Mapping[str, Any]) -> str | None:
-    """The tag of a message that is sent beyond its window, if it has one. Raises Refusal."""
+    """The tag with which a message may be sent outside of the window, if it has one. Raises PlatformRefusal."""
     kind = body.get("messaging_type", "RESPONSE")
     if kind not in {"RESPONSE", "UPDATE", "MESSAGE_TAG"}:
         raise invalid_parameter("Param messaging_type must be one of {RESPONSE, UPDATE, MESSAGE_TAG}")
@@ -41,7 +41,7 @@ def check_kind(body: Mapping[str, Any]) -> str | None:
 
 
 def check_message(message: Mapping[str, Any]) -> tuple[str, str]:
-    """The kind of a message, and what a person would read of it. Raises Refusal."""
+    """The kind of a message, and the text that a person would read. Raises PlatformRefusal."""
     refuse_unknown_fields(message, {"text", "attachment", "quick_replies", "reply_to", "metadata"}, "message")
     if ("text" in message) == ("attachment" in message):
         raise invalid_parameter("message must have either text or attachment")
@@ -58,12 +58,12 @@ def check_message(message: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def check_action(body: Mapping[str, Any]) -> str:
-    """What is done instead of sending a message. Raises Refusal."""
+    """The sender action of a call that sends no message. Raises PlatformRefusal."""
     action: str = require_field(body, "sender_action", str)
     if action not in SENDER_ACTIONS:
         raise invalid_parameter(f"Param sender_action must be one of {{{', '.join(sorted(SENDER_ACTIONS))}}}")
     if "message" in body:
-        raise invalid_parameter("sender_action and message are two calls")
+        raise invalid_parameter("sender_action and message need two calls")
     if action in {"react", "unreact"}:
         require_field(require_field(body, "payload", dict), "message_id", str, "payload")
     return action

@@ -1,4 +1,4 @@
-"""Instagram's people. Their ids are scoped: the same person has another one at another account."""
+"""Instagram's people. Their ids are scoped: the same person has another id at another account."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ REACTIONS = {"❤": "love", "❤️": "love", "😂": "haha", "😮": "wow", "�
 
 
 class InstagramPerson(FakePerson):
-    """Somebody on Instagram."""
+    """A person on Instagram."""
 
-    def __init__(self, inbox: FakeInstagramState, name: str, username: str, number: int) -> None:
+    def __init__(self, state: FakeInstagramState, name: str, username: str, number: int) -> None:
         super().__init__(name)
-        self._state, self.username = inbox, username
-        self._id = inbox.platform.world.chance.digits(16, inbox.platform.name, "person", number)
+        self._state, self.username = state, username
+        self._id = state.platform.world.random.digits(16, state.platform.name, "person", number)
 
     @property
     def id(self) -> str:
@@ -30,75 +30,75 @@ class InstagramPerson(FakePerson):
         return self._state.platform
 
     def silent_s(self) -> float:
-        """How long ago they wrote for the last time; for ever if they never did."""
-        return float("inf") if self.last_said_at is None else self.platform.world.pace.now() - self.last_said_at
+        """How long ago they last wrote; infinite if they never did."""
+        return float("inf") if self.last_wrote_at is None else self.platform.world.clock.now() - self.last_wrote_at
 
     def say(self, text: str, *, reply_to: str | None = None) -> str:
         return self._send("text", text, {"text": text, **({"reply_to": {"mid": reply_to}} if reply_to else {})})
 
     def send_picture(self, picture: bytes | None = None, caption: str = "") -> str:
-        """Instagram knows no captions: the words are a message of their own, after the picture."""
-        seen = inspect_image(picture)
-        sent = self._send_file("image", seen.data, seen.mime_type)
+        """Instagram has no captions: the caption is a separate message after the image."""
+        image = inspect_image(picture)
+        sent = self._send_file("image", image.data, image.mime_type)
         if caption:
             self.say(caption)
         return sent
 
     def send_album(self, pictures: Sequence[bytes | None], caption: str = "") -> list[str]:
-        """Several pictures in one message."""
-        seen = [inspect_image(picture) for picture in pictures]
-        attachments = [{"type": "image", "payload": {"url": self._state.asset(one.data, one.mime_type)}} for one in seen]
+        """Send several images in one message, and the caption as another."""
+        images = [inspect_image(picture) for picture in pictures]
+        attachments = [{"type": "image", "payload": {"url": self._state.asset(one.data, one.mime_type)}} for one in images]
         sent = [self._send("image", "", {"attachments": attachments})]
         return [*sent, self.say(caption)] if caption else sent
 
     def send_voice(self, sound: bytes = b"OggS") -> str:
         return self._send_file("audio", sound, "audio/mp4")
 
-    def send_document(self, data: bytes, name: str = "menu.pdf", mime_type: str = "application/pdf", caption: str = "") -> str:  # noqa: ARG002  # Instagram shows neither
+    def send_document(self, data: bytes, name: str = "menu.pdf", mime_type: str = "application/pdf", caption: str = "") -> str:  # noqa: ARG002  # Instagram has neither name nor caption
         return self._send_file("file", data, mime_type)
 
     def send_location(self, latitude: float, longitude: float) -> str:
-        """Instagram sends no places: it is a link."""
+        """Instagram cannot send locations: sends a link to a map."""
         return self.say(f"https://maps.google.com/?q={latitude},{longitude}")
 
     def mention_in_story(self) -> str:
-        """Name the account in a story of theirs."""
-        seen = inspect_image(None)
-        attachment = {"type": "story_mention", "payload": {"url": self._state.asset(seen.data, seen.mime_type)}}
+        """Mention the account in one of their stories."""
+        image = inspect_image(None)
+        attachment = {"type": "story_mention", "payload": {"url": self._state.asset(image.data, image.mime_type)}}
         return self._send("story_mention", "", {"attachments": [attachment]})
 
     def send_unsupported(self) -> str:
-        """Send something that the API cannot show."""
+        """Send something that the API does not support."""
         return self._send("unsupported", "", {"is_unsupported": True})
 
     def press(self, title: str, payload: str) -> str:
-        """Press a button: an ice breaker, or one of a template."""
+        """Press a button: an ice breaker, or a button of a template."""
         mid = self._state.message_id()
-        self.last_said_at = self.platform.world.pace.now()
-        self._state.platform.ledger.say(self._said(mid, "postback", title))
-        self._state.tell(self.id, self.id, {"postback": {"mid": mid, "title": title, "payload": payload}})
+        self.last_wrote_at = self.platform.world.clock.now()
+        self._state.platform.message_log.add_person_message(self._person_message(mid, "postback", title))
+        self._state.post_event(self.id, self.id, {"postback": {"mid": mid, "title": title, "payload": payload}})
         return mid
 
     def unsend(self, message_id: str) -> None:
-        """Take back what they said."""
-        self._state.tell(self.id, self.id, {"message": {"mid": message_id, "is_deleted": True}})
+        """Delete one of their messages for all."""
+        self._state.post_event(self.id, self.id, {"message": {"mid": message_id, "is_deleted": True}})
 
     def react(self, message_id: str, emoji: str) -> None:
         sign: dict[str, Any] = {"mid": message_id, "action": "react" if emoji else "unreact"}
         if emoji:
             sign |= {"reaction": REACTIONS.get(emoji, "other"), "emoji": emoji}
-        self._state.tell(self.id, self.id, {"reaction": sign})
+        self._state.post_event(self.id, self.id, {"reaction": sign})
 
     def read(self, message_id: str) -> None:
-        """See a message of the account's."""
-        self._state.tell(self.id, self.id, {"read": {"mid": message_id}})
+        """Read a message of the account."""
+        self._state.post_event(self.id, self.id, {"read": {"mid": message_id}})
 
     def _send_file(self, kind: str, data: bytes, mime_type: str) -> str:
         return self._send(kind, "", {"attachments": [{"type": kind, "payload": {"url": self._state.asset(data, mime_type)}}]})
 
     def _send(self, kind: str, text: str, message: Mapping[str, Any]) -> str:
-        self.last_said_at = self.platform.world.pace.now()
-        return self._state.hear(self._said(self._state.message_id(), kind, text), self.id, message)
+        self.last_wrote_at = self.platform.world.clock.now()
+        return self._state.record_message(self._person_message(self._state.message_id(), kind, text), self.id, message)
 
-    def _said(self, mid: str, kind: str, text: str) -> PersonMessage:
-        return PersonMessage(chat=self.id, sender=self.id, message_id=mid, text=text, kind=kind, at=self.platform.world.pace.now())
+    def _person_message(self, mid: str, kind: str, text: str) -> PersonMessage:
+        return PersonMessage(chat=self.id, sender=self.id, message_id=mid, text=text, kind=kind, at=self.platform.world.clock.now())

@@ -1,9 +1,9 @@
-"""Instagram messaging, by Instagram login or by Page login: the same messages, other hosts and tokens.
+"""Instagram messaging, through Instagram login or Page login: the same messages, different hosts and tokens.
 
     Instagram login    POST /vNN.0/{account id | me}/messages     graph.instagram.com, a token of the Instagram user
     Page login         POST /vNN.0/{page id | me}/messages        graph.facebook.com, a token of the Page
 
-Meta also takes the token as a parameter of the URL. The stand-in does not: there it ends up in every log on the way."""
+Meta also accepts the token as a parameter of the URL. The fake does not: proxies write URLs to their logs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPLY_WINDOW_S = 24 * HOUR_S
 HUMAN_WINDOW_S = 7 * REPLY_WINDOW_S
 READ_AFTER_S = 3.0
 ECHO_WAIT_S = 2.0
-"""Real seconds for which a call waits for an echo that is to come before its answer."""
+"""How long a call waits for an echo that must arrive before its answer, in real seconds."""
 ERROR_TEXTS = {
     1: "An unknown error has occurred.",
     2: "An unexpected error has occurred. Please retry your request later.",
@@ -45,7 +45,7 @@ ERROR_TEXTS = {
 
 
 class FakeInstagramLogin(StrEnum):
-    """Which of Meta's two products it is."""
+    """Which of Meta's two products the account uses."""
 
     INSTAGRAM = "instagram"
     PAGE = "page"
@@ -65,18 +65,18 @@ class FakeInstagram(FakePlatform):
         name: str | None = None,
         app: FakeInstagram | None = None,
     ) -> None:
-        """`app` is an account whose app this one belongs to as well: its secret, its verify token, and its one callback URL."""
+        """`app` is another account of the same app; they share its secret, its verify token and its callback URL."""
         super().__init__(world)
         self.login = login
         self.name = name or ("instagram" if login is FakeInstagramLogin.INSTAGRAM else "instagram_page")
         self.title = f"Instagram ({'Instagram' if login is FakeInstagramLogin.INSTAGRAM else 'Page'} login)"
-        chance = world.chance
-        self.token = f"{'IGAA' if login is FakeInstagramLogin.INSTAGRAM else 'EAAP'}{chance.letters(120, self.name, 'token')}"
-        self.app_secret: str = app.app_secret if app else chance.letters(32, self.name, "app secret").lower()
-        self.verify_token: str = app.verify_token if app else chance.letters(24, self.name, "verify token")
-        self.page_id = chance.digits(15, self.name, "page")
+        random = world.random
+        self.token = f"{'IGAA' if login is FakeInstagramLogin.INSTAGRAM else 'EAAP'}{random.letters(120, self.name, 'token')}"
+        self.app_secret: str = app.app_secret if app else random.letters(32, self.name, "app secret").lower()
+        self.verify_token: str = app.verify_token if app else random.letters(24, self.name, "verify token")
+        self.page_id = random.digits(15, self.name, "page")
         self.rate = RateBucket(BucketRate(1 / 300, 300))
-        self._state = FakeInstagramState(self, f"1784{chance.digits(13, self.name, 'account')}", media_url or world.url)
+        self._state = FakeInstagramState(self, f"1784{random.digits(13, self.name, 'account')}", media_url or world.url)
         self._state.posts = WebhookQueue(self, self._state.compose, 36 * HOUR_S, app._state.posts if app else None)
         self._people: dict[str, InstagramPerson] = {}
         self._reading = 0
@@ -88,10 +88,10 @@ class FakeInstagram(FakePlatform):
         return self._people
 
     def person(self, name: str, *, username: str | None = None) -> InstagramPerson:
-        """Somebody new. The account cannot write to them before they have written to it."""
+        """Add a person. The account cannot write to them before they have written to it."""
         person = InstagramPerson(self._state, name, username or name.lower().replace(" ", "."), len(self._people))
         self._people[person.id] = person
-        self.world.bell.ring()
+        self.world.changes.notify()
         return person
 
     @property
@@ -112,21 +112,21 @@ class FakeInstagram(FakePlatform):
         return self._state.posts.receiver
 
     def connect(self, url: str) -> None:
-        """Post webhooks there, signed."""
+        """Post signed webhooks to a URL."""
         self._state.posts.receiver = WebhookReceiver(url, app_secret=self.app_secret)
-        self.world.bell.ring()
+        self.world.changes.notify()
 
     async def subscribe(self, url: str, verify_token: str | None = None) -> None:
-        """Connect, as Meta does it: only after the receiver has given a challenge back. Raises VerificationFailed."""
-        await verify_receiver(self.world.client, url, verify_token or self.verify_token, self.world.chance.digits(10, self.name, url))
+        """Connect as Meta does: only after the receiver has returned a challenge. Raises VerificationFailed."""
+        await verify_receiver(self.world.client, url, verify_token or self.verify_token, self.world.random.digits(10, self.name, url))
         self.connect(url)
 
     def hand_over(self, *, to_others: bool) -> None:
-        """Let another app hold the conversations, or take them back: events come as `standby` until then."""
+        """Give the conversations to another app, or take them back. While another app has them, events come as `standby`."""
         self._state.is_standby = to_others
 
     async def press_test_button(self) -> None:
-        """Post what the button Test in Meta's dashboard posts: `changes`, with the id 0 and times as strings."""
+        """Post what the Test button of Meta's dashboard posts: `changes`, with the id 0 and times as strings."""
         value = {
             "sender": {"id": "12334"},
             "recipient": {"id": "23245"},
@@ -137,13 +137,13 @@ class FakeInstagram(FakePlatform):
         await self.deliver({"object": "instagram", "entry": [entry]})
 
     async def deliver(self, payload: Mapping[str, Any]) -> WebhookAttempt | None:
-        """Post anything once, also what nobody knows yet, signed as always."""
+        """Post any payload once, also of a kind that does not exist yet, signed as always."""
         return await self._state.posts.post(payload)
 
     async def answer_by_hand(self, person: InstagramPerson, text: str) -> str:
-        """Somebody answers in the app, past the API: the person reads it, and the account is told by an echo."""
+        """The operator's staff answers in the app, without the API: the person gets the message, and the account gets an echo."""
         mid = self._state.message_id()
-        self.ledger.arrive(chat=person.id, message_id=mid, text=text, kind="by hand", at=self.world.pace.now())
+        self.message_log.add_received(chat=person.id, message_id=mid, text=text, kind="by hand", at=self.world.clock.now())
         await self._echo(person, mid, {"text": text})
         return mid
 
@@ -158,7 +158,7 @@ class FakeInstagram(FakePlatform):
             if not isinstance(body, dict):
                 raise invalid_parameter("The body must be a JSON object")
             person = self._reachable(recipient_of(body))
-            if self.rate.wait_s(None, self.world.pace.now()) > 0:
+            if self.rate.wait_s(None, self.world.clock.now()) > 0:
                 raise PlatformRefusal(400, ERROR_TEXTS[613], code=613)
             return self._action(body, person) if "sender_action" in body else self._message(body, person)
 
@@ -170,13 +170,13 @@ class FakeInstagram(FakePlatform):
         return node == own or (node == "me" and authorization == f"Bearer {self.token}")
 
     def asset(self, query: str) -> tuple[bytes, str] | None:
-        """A file that somebody sent, and what it is."""
+        """A file that a person sent, and its media type."""
         return self._state.assets.get(query)
 
     def authorize(self, request: web.Request, body: Any) -> None:
         if "access_token" in request.query or (isinstance(body, dict) and "access_token" in body):
             raise PlatformRefusal(
-                400, "access_token in the URL or the body ends up in logs; the stand-in takes it as a Bearer header only", code=100
+                400, "access_token in the URL or the body ends up in logs; the fake accepts it as a Bearer header only", code=100
             )
         if "Authorization" not in request.headers:
             raise PlatformRefusal(401, "An access token is required to request this resource.", code=104)
@@ -185,7 +185,7 @@ class FakeInstagram(FakePlatform):
 
     def error(self, refusal: PlatformRefusal) -> FakeResponse:
         kind = "IGApiException" if self.login is FakeInstagramLogin.INSTAGRAM else "OAuthException"
-        return FakeResponse(error_body(refusal, kind, self.world.chance, len(self.requests)), refusal.status, self._usage())
+        return FakeResponse(error_body(refusal, kind, self.world.random, len(self.requests)), refusal.status, self._usage())
 
     def words(self, status: int, code: int | None, retry_after: int | None) -> str:
         return ERROR_TEXTS.get(code or 0) or super().words(status, code, retry_after)
@@ -211,16 +211,16 @@ class FakeInstagram(FakePlatform):
             raise PlatformRefusal(403, ERROR_TEXTS[10], code=10, subcode=2534022)
 
         async def act(*, is_answered: bool) -> FakeResponse:
-            self.rate.take(None, self.world.pace.now())
+            self.rate.take(None, self.world.clock.now())
             mid = self._state.message_id()
-            self.ledger.arrive(
+            self.message_log.add_received(
                 chat=person.id,
                 message_id=mid,
                 text=text,
                 kind=kind,
                 reply_to=(body["message"].get("reply_to") or {}).get("mid"),
                 is_answered=is_answered,
-                at=self.world.pace.now(),
+                at=self.world.clock.now(),
                 body=body,
             )
             await self._echo(person, mid, body["message"])
@@ -232,19 +232,19 @@ class FakeInstagram(FakePlatform):
         return AcceptedCall("messages", person.id, act)
 
     async def _echo(self, person: InstagramPerson, mid: str, message: Mapping[str, Any]) -> None:
-        """Tell the account what it has sent; sometimes before it knows itself that it has."""
-        shown = {key: value for key, value in message.items() if key == "text"}
+        """Post an echo of a message that the account sent; sometimes before the call that sent it has its answer."""
+        echoed = {key: value for key, value in message.items() if key == "text"}
         if "attachment" in message:
-            shown["attachments"] = [message["attachment"]]
-        who = {"sender": {"id": self.account_id}, "recipient": {"id": person.id}, "timestamp": unix_millis()}
-        posted = self._state.posts.add(person.id, {**who, "message": {"mid": mid, **shown, "is_echo": True}})
-        if posted and self.world.chance.happens(self.disorder.early_echoes, "early echo", person.id, len(person.received)):
+            echoed["attachments"] = [message["attachment"]]
+        about = {"sender": {"id": self.account_id}, "recipient": {"id": person.id}, "timestamp": unix_millis()}
+        posted = self._state.posts.add(person.id, {**about, "message": {"mid": mid, **echoed, "is_echo": True}})
+        if posted and self.world.random.happens(self.disorder.early_echoes, "early echo", person.id, len(person.received)):
             with suppress(TimeoutError):
-                await self.world.bell.until(posted.done, ECHO_WAIT_S)
+                await self.world.changes.wait_until(posted.done, ECHO_WAIT_S)
 
     async def _read(self, person: InstagramPerson, mid: str) -> None:
         try:
-            await self.world.pace.sleep(READ_AFTER_S)
+            await self.world.clock.sleep(READ_AFTER_S)
             person.read(mid)
         finally:
             self._reading -= 1
@@ -253,11 +253,11 @@ class FakeInstagram(FakePlatform):
         action = check_action(body)
 
         async def act() -> FakeResponse:
-            self.rate.take(None, self.world.pace.now())
+            self.rate.take(None, self.world.clock.now())
             person.typing_shown += action == "typing_on"
             if action == "mark_seen":
-                person.seen_by_account[:] = [said.message_id for said in self.ledger.said if said.sender == person.id]
-            self.world.bell.ring()
+                person.seen_by_account[:] = [sent.message_id for sent in self.message_log.person_messages if sent.sender == person.id]
+            self.world.changes.notify()
             return FakeResponse({"recipient_id": person.id}, headers=self._usage())
 
         return AcceptedCall(action, person.id, as_action(act))

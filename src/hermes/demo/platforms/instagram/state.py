@@ -1,4 +1,4 @@
-"""An Instagram account's inbox: what arrives there, and the payload in which it is told."""
+"""The state of an Instagram account, and the payloads of its webhooks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hermes.demo.platforms.meta import WebhookEvent, WebhookQueue
 from hermes.demo.platforms.platform import FakePlatform
 
 SPREAD_CHANCE = 0.3
-"""How likely the next event of a batch stands in another entry."""
+"""How likely the next event of a batch begins a new entry."""
 ASSET_PATH = "/ig_messaging_cdn/"
 
 
 @dataclass(slots=True)
 class FakeInstagramState:
-    """What the people and the calls of one account share."""
+    """The state that the people and the calls of one account share."""
 
     platform: FakePlatform
     account_id: str
@@ -26,43 +26,43 @@ class FakeInstagramState:
     """The host in links to files."""
     posts: WebhookQueue = field(init=False)
     is_standby: bool = False
-    """Another app holds the conversations: events come for information only."""
+    """Another app answers the conversations: the account gets events for information only."""
     assets: dict[str, tuple[bytes, str]] = field(default_factory=dict)
-    """Files that people sent, by the query of their address; whoever knows it may fetch them."""
-    made: int = 0
+    """Files that people sent, by the query of their URL. The URL alone is enough to fetch a file."""
+    message_count: int = 0
 
     def message_id(self) -> str:
-        self.made += 1
-        return f"aWdfZAG1faXRlbToxOk{self.platform.world.chance.letters(60, 'mid', self.platform.name, self.made)}ZD"
+        self.message_count += 1
+        return f"aWdfZAG1faXRlbToxOk{self.platform.world.random.letters(60, 'mid', self.platform.name, self.message_count)}ZD"
 
-    def hear(self, said: PersonMessage, lane: str, message: Mapping[str, Any]) -> str:
-        """Somebody says something: it is in the ledger, and on its way."""
-        self.platform.ledger.say(said)
-        self.tell(lane, said.sender, {"message": {"mid": said.message_id, **message}})
-        return said.message_id
+    def record_message(self, sent: PersonMessage, lane: str, message: Mapping[str, Any]) -> str:
+        """Record a person's message in the message log, and send it to the receiver."""
+        self.platform.message_log.add_person_message(sent)
+        self.post_event(lane, sent.sender, {"message": {"mid": sent.message_id, **message}})
+        return sent.message_id
 
-    def tell(self, lane: str, sender: str, what: Mapping[str, Any]) -> None:
-        """Something that a person did is on its way."""
+    def post_event(self, lane: str, sender: str, what: Mapping[str, Any]) -> None:
+        """Send an event of a person to the receiver."""
         self.posts.add(lane, {"sender": {"id": sender}, "recipient": {"id": self.account_id}, "timestamp": unix_millis(), **what})
 
     def asset(self, data: bytes, mime_type: str) -> str:
-        """Keep a file, and say where it can be fetched."""
-        number = self.platform.world.chance.digits(16, "asset", self.platform.name, len(self.assets))
-        query = f"asset_id={number}&signature={self.platform.world.chance.letters(40, 'asset', self.platform.name, len(self.assets))}"
+        """Store a file, and return its URL."""
+        number = self.platform.world.random.digits(16, "asset", self.platform.name, len(self.assets))
+        query = f"asset_id={number}&signature={self.platform.world.random.letters(40, 'asset', self.platform.name, len(self.assets))}"
         self.assets[query] = (data, mime_type)
         return f"{self.media_url}{ASSET_PATH}?{query}"
 
     def compose(self, events: Sequence[WebhookEvent]) -> dict[str, Any]:
-        """Some events as one payload; several of them over both of its levels."""
-        chance, into = self.platform.world.chance, "standby" if self.is_standby else "messaging"
+        """Several events as one payload, spread over both of its levels."""
+        random, into = self.platform.world.random, "standby" if self.is_standby else "messaging"
         entries: list[dict[str, Any]] = []
         for place, event in enumerate(events):
-            if not entries or chance.happens(SPREAD_CHANCE, "entry", event.lane, event.place, place):
+            if not entries or random.happens(SPREAD_CHANCE, "entry", event.lane, event.place, place):
                 entries.append({"time": unix_millis(), "id": self.account_id, into: []})
             entries[-1][into].append(event.part)
         return {"object": "instagram", "entry": entries}
 
 
 def unix_millis() -> int:
-    """When it happened, as Instagram writes it."""
+    """The time as Instagram writes it."""
     return int(time.time() * 1000)

@@ -1,4 +1,4 @@
-"""Meta's errors: the code says what happened, the HTTP status much less."""
+"""Meta's errors: the code says what happened, the HTTP status says much less."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from hermes.demo.platforms.seeded_random import SeededRandom
 
 
 class FakeMetaError(NamedTuple):
-    """What Meta says for a code."""
+    """The error that Meta sends for a code."""
 
     status: int
     title: str
     details: str = ""
 
 
-def error_body(refusal: PlatformRefusal, kind: str, chance: SeededRandom, number: int, **further: Any) -> dict[str, Any]:
-    """A refusal as Graph says it; `number` is the call's, for its trace."""
+def error_body(refusal: PlatformRefusal, kind: str, random: SeededRandom, number: int, **further: Any) -> dict[str, Any]:
+    """A refusal in the shape of the Graph API; `number` is the call's number, for its trace id."""
     error: dict[str, Any] = {"message": refusal.message, "type": kind, "code": refusal.code if refusal.code is not None else 1}
     if refusal.subcode is not None:
         error["error_subcode"] = refusal.subcode
-    return {"error": {**error, **further, **refusal.parameters, "fbtrace_id": f"A{chance.letters(22, 'trace', number)}"}}
+    return {"error": {**error, **further, **refusal.parameters, "fbtrace_id": f"A{random.letters(22, 'trace', number)}"}}

@@ -1,4 +1,4 @@
-"""The page at `/`, where a person plays the users and breaks things. Plain files of our own, which load nothing from anywhere else."""
+"""The page at `/`, on which the operator writes as the people and schedules faults. Plain files that load nothing from other servers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def page_routes() -> list[web.RouteDef]:
     }
 
     async def page(_: web.Request) -> web.Response:
-        return served("page.html")
+        return serve("page.html")
 
     async def part(request: web.Request) -> web.Response:
-        return served(request.match_info["name"])
+        return serve(request.match_info["name"])
 
-    def served(name: str) -> web.Response:
+    def serve(name: str) -> web.Response:
         if name not in files:
             raise web.HTTPNotFound
         body, kind = files[name]

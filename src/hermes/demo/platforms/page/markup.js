@@ -1,4 +1,4 @@
-// What a phone shows of a message: Telegram's entities, WhatsApp's marks in the text. Everything goes in as text, nothing as HTML.
+// Shows a message as a phone does: Telegram's entities, WhatsApp's marks in the text. Inserts everything as text, nothing as HTML.
 "use strict";
 
 const TELEGRAM = {
@@ -16,7 +16,7 @@ function fill(box, platform, entry) {
   else box.append(entry.text);
 }
 
-// Entities may hold each other and never cross, so they are a tree; offsets count UTF-16 code units, as JavaScript does.
+// Entities may contain each other and never cross, so they are a tree. Offsets count UTF-16 code units, as JavaScript does.
 function fillTelegram(box, text, entities) {
   const sorted = [...entities].sort((a, b) => a.offset - b.offset || b.length - a.length);
   let next = 0;
@@ -56,5 +56,5 @@ function fillWhatsApp(box, text) {
   else fillWhatsApp(inner, found[1]);
   box.append(inner);
   const rest = text.slice(found.index + found[0].length);
-  fillWhatsApp(box, tag === "pre" || tag === "blockquote" ? rest.replace(/^\n/, "") : rest); // a block ends its line by itself
+  fillWhatsApp(box, tag === "pre" || tag === "blockquote" ? rest.replace(/^\n/, "") : rest); // a block already ends its line
 }

@@ -1,18 +1,18 @@
-// The page of the fake platforms: it asks for everything that is there, shows it, and asks again when something is new.
+// The page of the fake platforms: it fetches the whole state, shows it, and fetches it again when something has changed.
 "use strict";
 
 const FAULTS = [
-  ["says it is too much: 429, wait 3 s", { kind: "refuse", status: 429, code: 130429, retry_after: 3 }],
-  ["refuses: 400, the person cannot be reached", { kind: "refuse", status: 400, code: 131026, message: "Bad Request: chat not found" }],
-  ["refuses: 401, the token is wrong", { kind: "refuse", status: 401, code: 190 }],
-  ["answers 502 with a page", { kind: "html", status: 502 }],
-  ["delivers, and breaks the connection", { kind: "reset", arrives: true }],
-  ["breaks the connection", { kind: "reset", arrives: false }],
-  ["delivers, and never answers", { kind: "hang", arrives: true }],
-  ["takes 8 s for its answer", { kind: "slow", over_s: 8 }],
-  ["answers 200 with nothing", { kind: "raw", body: "", arrives: true }],
+  ["answers 429: too many requests, wait 3 s", { kind: "refuse", status: 429, code: 130429, retry_after: 3 }],
+  ["answers 400: the person cannot be reached", { kind: "refuse", status: 400, code: 131026, message: "Bad Request: chat not found" }],
+  ["answers 401: the token is wrong", { kind: "refuse", status: 401, code: 190 }],
+  ["answers 502 with an HTML page", { kind: "html", status: 502 }],
+  ["delivers the message, and breaks the connection", { kind: "reset", arrives: true }],
+  ["breaks the connection, and delivers nothing", { kind: "reset", arrives: false }],
+  ["delivers the message, and never answers", { kind: "hang", arrives: true }],
+  ["takes 8 s to answer", { kind: "slow", over_s: 8 }],
+  ["delivers the message, and answers 200 with an empty body", { kind: "raw", body: "", arrives: true }],
   ["is down for a minute", { kind: "html", status: 503, for_s: 60 }],
-  ["accepts, and fails later (WhatsApp)", { kind: "fail_later", code: 131026 }],
+  ["accepts the message, and reports later that it failed (WhatsApp)", { kind: "fail_later", code: 131026 }],
 ];
 
 const find = (id) => document.getElementById(id);
@@ -29,16 +29,16 @@ find("text").addEventListener("keydown", (event) => {
 });
 for (const button of document.querySelectorAll("[data-act]")) button.addEventListener("click", () => send(button.dataset.act));
 for (const button of document.querySelectorAll("[data-skip]")) {
-  button.addEventListener("click", () => pull("/_control/time", { skip_s: Number(button.dataset.skip) }));
+  button.addEventListener("click", () => post("/_control/time", { skip_s: Number(button.dataset.skip) }));
 }
 find("block").addEventListener("click", () => act(person().is_blocking ? "unblock" : "block", {}));
 find("join").addEventListener("submit", (event) => { event.preventDefault(); join(); });
-find("fault").addEventListener("submit", (event) => { event.preventDefault(); breakIt(); });
+find("fault").addEventListener("submit", (event) => { event.preventDefault(); addFault(); });
 find("heal").addEventListener("click", () => ask(`/_control/${platformName}/faults`, { method: "DELETE" }));
 find("disorder").addEventListener("submit", (event) => {
   event.preventDefault();
-  const wanted = Object.fromEntries([...new FormData(event.target)].map(([name, value]) => [name, Number(value)]));
-  pull(`/_control/${platformName}/disorder`, wanted);
+  const disorder = Object.fromEntries([...new FormData(event.target)].map(([name, value]) => [name, Number(value)]));
+  post(`/_control/${platformName}/disorder`, disorder);
 });
 
 watch();
@@ -71,13 +71,13 @@ async function ask(url, options) {
   return response.ok ? response.json() : null;
 }
 
-function pull(url, body) {
+function post(url, body) {
   return ask(url, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 }
 
 function act(what, body) {
   const who = person();
-  return who ? pull(`/_control/${platformName}/people/${encodeURIComponent(who.id)}/${what}`, body) : join();
+  return who ? post(`/_control/${platformName}/people/${encodeURIComponent(who.id)}/${what}`, body) : join();
 }
 
 async function say() {
@@ -94,23 +94,23 @@ function send(what) {
 }
 
 async function join() {
-  const wanted = { name: find("name").value.trim() };
-  if (platformName.startsWith("whatsapp") && find("no-number").checked) wanted.phone = null;
-  const made = await pull(`/_control/${platformName}/people`, wanted);
-  if (made) {
-    chosen[platformName] = made.id;
+  const about = { name: find("name").value.trim() };
+  if (platformName.startsWith("whatsapp") && find("no-number").checked) about.phone = null;
+  const added = await post(`/_control/${platformName}/people`, about);
+  if (added) {
+    chosen[platformName] = added.id;
     find("name").value = "";
     show();
   }
 }
 
-function breakIt() {
+function addFault() {
   const fault = { ...FAULTS[find("kind").selectedIndex][1] };
   if (platformName === "telegram" && fault.kind === "refuse" && fault.status !== 400) delete fault.code;
   if (platformName !== "telegram" && fault.kind === "refuse") delete fault.message;
   if (find("to").value && person()) fault.to = person().id;
   if (!("for_s" in fault)) fault.times = Number(find("times").value);
-  return pull(`/_control/${platformName}/faults`, fault);
+  return post(`/_control/${platformName}/faults`, fault);
 }
 
 function show() {
@@ -118,7 +118,7 @@ function show() {
   if (!shown) return;
   platformName = shown.name;
   find("platforms").replaceChildren(...state.platforms.map((one) => {
-    const button = made("button", one.title, { type: "button" });
+    const button = element("button", one.title, { type: "button" });
     button.setAttribute("aria-pressed", String(one.name === platformName));
     button.addEventListener("click", () => { platformName = one.name; location.hash = one.name; show(); });
     return button;
@@ -126,19 +126,19 @@ function show() {
   showPeople(shown);
   showTalk(shown, person());
   find("without-number").hidden = !platformName.startsWith("whatsapp");
-  find("faults").replaceChildren(...shown.faults.map((cue) => made("li", faultWords(cue))));
+  find("faults").replaceChildren(...shown.faults.map((fault) => element("li", faultWords(fault))));
   for (const input of find("disorder").elements) {
     if (input.name && document.activeElement !== input) input.value = shown.disorder[input.name];
   }
   find("webhooks").replaceChildren(...shown.webhooks.toReversed().map((one) => line(one.status, webhookWords(one))));
   find("calls").replaceChildren(...shown.calls.toReversed().map((one) => line(one.status, `${one.method} ${one.path}`)));
-  find("facts").replaceChildren(...Object.entries(shown.facts).flatMap(([name, value]) => [made("dt", name), made("dd", value)]));
+  find("facts").replaceChildren(...Object.entries(shown.facts).flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
 }
 
 function showPeople({ people }) {
   find("people").querySelector("ul").replaceChildren(...people.map((one) => {
-    const button = made("button", one.name, { type: "button" });
-    button.append(made("small", one.id));
+    const button = element("button", one.name, { type: "button" });
+    button.append(element("small", one.id));
     button.setAttribute("aria-current", String(one.id === person().id));
     button.addEventListener("click", () => { chosen[platformName] = one.id; show(); });
     const item = document.createElement("li");
@@ -148,7 +148,7 @@ function showPeople({ people }) {
 }
 
 function showTalk({ name }, who) {
-  find("who").textContent = who ? who.name : "Nobody yet: add somebody on the left";
+  find("who").textContent = who ? who.name : "No person yet: add one on the left";
   find("block").hidden = !who;
   find("say").hidden = !who;
   if (!who) return find("talk").replaceChildren();
@@ -156,33 +156,33 @@ function showTalk({ name }, who) {
   const key = `${name}/${who.id}`;
   if (who.typing_shown > (typingSeen[key] ?? who.typing_shown)) typingUntil = Date.now() + 5000;
   typingSeen[key] = who.typing_shown;
-  const told = new Map();
+  const seenTexts = new Map();
   const room = find("talk");
   const isAtEnd = room.scrollHeight - room.scrollTop - room.clientHeight < 60;
-  room.replaceChildren(...who.talk.map((entry) => bubble(name, entry, told)));
+  room.replaceChildren(...who.talk.map((entry) => bubble(name, entry, seenTexts)));
   if (isAtEnd) room.scrollTop = room.scrollHeight;
   if (who.talk.at(-1)?.by === "account") typingUntil = 0;
   find("typing").hidden = Date.now() > typingUntil;
   if (!find("typing").hidden) setTimeout(show, typingUntil - Date.now() + 50);
 }
 
-function bubble(name, entry, told) {
+function bubble(name, entry, seenTexts) {
   const item = document.createElement("li");
   item.className = entry.by === "person" ? "mine" : "theirs";
-  const box = made("div", "", { className: "bubble", title: entry.message_id });
-  if (entry.kind !== "text") box.append(made("i", `[${entry.kind}] `));
+  const box = element("div", "", { className: "bubble", title: entry.message_id });
+  if (entry.kind !== "text") box.append(element("i", `[${entry.kind}] `));
   fill(box, name, entry);
   item.append(box);
   const notes = [];
   if (entry.by === "account") {
-    const times = (told.get(entry.text) ?? 0) + 1;
-    told.set(entry.text, times);
-    if (times > 1) notes.push(made("b", `copy ${times}`));
-    if (!entry.is_answered) notes.push(made("b", "whoever sent it saw a broken connection"));
-    if (entry.reply_to) notes.push(made("span", `answers ${entry.reply_to.slice(-12)}`));
+    const times = (seenTexts.get(entry.text) ?? 0) + 1;
+    seenTexts.set(entry.text, times);
+    if (times > 1) notes.push(element("b", `copy ${times}`));
+    if (!entry.is_answered) notes.push(element("b", "the sender got no answer from the platform"));
+    if (entry.reply_to) notes.push(element("span", `replies to ${entry.reply_to.slice(-12)}`));
   }
   if (notes.length) {
-    const note = made("p", "", { className: "note" });
+    const note = element("p", "", { className: "note" });
     note.append(...notes);
     item.append(note);
   }
@@ -212,12 +212,12 @@ function webhookWords({ body, error }) {
 
 function line(status, words) {
   const item = document.createElement("li");
-  item.append(made("span", status ?? "–", { className: status >= 200 && status < 300 ? "good" : "bad" }), made("span", words));
+  item.append(element("span", status ?? "–", { className: status >= 200 && status < 300 ? "good" : "bad" }), element("span", words));
   return item;
 }
 
-function made(tag, text, about = {}) {
-  const element = Object.assign(document.createElement(tag), about);
-  if (text !== "") element.append(text);
-  return element;
+function element(tag, text, about = {}) {
+  const created = Object.assign(document.createElement(tag), about);
+  if (text !== "") created.append(text);
+  return created;
 }

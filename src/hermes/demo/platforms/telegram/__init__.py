@@ -1,4 +1,4 @@
-"""Telegram's Bot API, as a strict stand-in."""
+"""A strict fake of Telegram's Bot API."""
 
 from hermes.demo.platforms.telegram.methods import FloodLimits
 from hermes.demo.platforms.telegram.people import TelegramGroup, TelegramPerson

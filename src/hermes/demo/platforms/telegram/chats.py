@@ -1,4 +1,4 @@
-"""Telegram's chats: who is in them, what was said, and the ids of both. Message ids begin at 1 in every chat."""
+"""Telegram's chats with their messages, and the state that people and methods share. Message ids begin at 1 in every chat."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class TelegramChat:
 
     id: int
     about: Mapping[str, Any]
-    """Its `type` and name, as messages show it."""
+    """Its `type` and name, as messages contain them."""
     messages: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     threads: set[int] = field(default_factory=set)
-    is_met: bool = False
-    """Whether the bot may write: somebody has written to it here."""
+    bot_may_write: bool = False
+    """A person has written in this chat. In a private chat the bot may not write before."""
     moved_to: int | None = None
-    """The supergroup that it became."""
+    """The id of the supergroup that it became."""
 
     @property
     def is_group(self) -> bool:
         return self.id < 0
 
     def add(self, sender: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-        """A new message in it, as Telegram shows messages."""
+        """Add a message, in the form in which Telegram sends messages."""
         number = len(self.messages) + 1
         message = {"message_id": number, "from": sender, "chat": {"id": self.id, **self.about}, "date": unix_seconds(), **content}
         self.messages[number] = message
@@ -41,7 +41,7 @@ class TelegramChat:
 
 @dataclass(slots=True)
 class ButtonPress:
-    """A button that somebody pressed, and that still spins."""
+    """A button that a person pressed. It waits until the bot answers."""
 
     id: str
     at: float
@@ -50,39 +50,41 @@ class ButtonPress:
 
 @dataclass(slots=True)
 class FakeTelegramState:
-    """What people and the bot's methods share."""
+    """The state that people and the bot's methods share."""
 
     platform: FakePlatform
     updates: BotUpdates
     files: FakeTelegramFiles
     bot: Mapping[str, Any]
-    """As messages show it."""
+    """The bot, as messages contain it."""
     chats: dict[int, TelegramChat] = field(default_factory=dict)
     presses: dict[str, ButtonPress] = field(default_factory=dict)
 
-    def hear(self, chat: TelegramChat, sender: Mapping[str, Any], kind: str, text: str, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Somebody says something in a chat: it is in the ledger, and on its way to the bot."""
-        chat.is_met = True
+    def record_message(
+        self, chat: TelegramChat, sender: Mapping[str, Any], kind: str, text: str, content: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Record a person's message in the chat and in the message log, and send it to the bot."""
+        chat.bot_may_write = True
         message = chat.add(sender, content)
-        at = self.platform.world.pace.now()
-        said = PersonMessage(
+        at = self.platform.world.clock.now()
+        sent = PersonMessage(
             chat=str(chat.id), sender=str(sender["id"]), message_id=str(message["message_id"]), text=text, kind=kind, at=at
         )
-        self.platform.ledger.say(said)
+        self.platform.message_log.add_person_message(sent)
         self.updates.add("message", message, str(chat.id))
         return message
 
     def file(self, data: bytes, mime_type: str, /, **about: Any) -> dict[str, Any]:
-        """A file as messages show it."""
-        kept = self.files.add(data, mime_type)
-        return {"file_id": kept.file_id, "file_unique_id": kept.unique_id, "file_size": len(data), **about}
+        """Store a file, and return it as messages contain it."""
+        stored = self.files.add(data, mime_type)
+        return {"file_id": stored.file_id, "file_unique_id": stored.unique_id, "file_size": len(data), **about}
 
     def number(self, digits: int, *about: object) -> int:
-        return int(self.platform.world.chance.digits(digits, *about))
+        return int(self.platform.world.random.digits(digits, *about))
 
 
 def command_entities(text: str) -> Sequence[Mapping[str, Any]]:
-    """The mark that Telegram puts on a command at the beginning of a message."""
+    """The entity that Telegram adds for a command at the beginning of a message."""
     if not text.startswith("/") or len(text) < 2:
         return ()
     return ({"type": "bot_command", "offset": 0, "length": len(text.split(maxsplit=1)[0])},)

@@ -1,5 +1,5 @@
-"""Telegram's markup: stretches of a text, counted in UTF-16 code units. Refused where the Bot API refuses it, and where it would quietly
-leave something out."""
+"""Check Telegram's entities: ranges of a text, in UTF-16 code units. The fake refuses what the Bot API refuses, and what the Bot API would
+silently drop."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ EXTRA_FIELDS = {"pre": {"language"}, "text_link": {"url"}, "text_mention": {"use
 """The fields that a type has beside `type`, `offset` and `length`."""
 OPTIONAL_FIELDS = {"language"}
 CODE_TYPES = {"code", "pre"}
-"""Nothing can be marked inside, and nothing around but a quote."""
+"""They contain no other entity, and only a quote may contain them."""
 QUOTE_TYPES = {"blockquote", "expandable_blockquote"}
 MAX_ENTITIES = 100
-"""Telegram keeps so many, and drops the rest without a word."""
+"""Telegram keeps so many entities of a message, and silently drops the others."""
 
 
 def bad_request(words: str) -> PlatformRefusal:
@@ -46,30 +46,30 @@ def bad_request(words: str) -> PlatformRefusal:
 
 
 def utf16_length(text: str) -> int:
-    """How many UTF-16 code units a text takes."""
+    """How many UTF-16 code units a text has."""
     return len(text.encode("utf-16-le")) // 2
 
 
 def check_entities(text: str, entities: object) -> Sequence[Mapping[str, Any]]:
-    """The entities as a user's phone shows them. Raises Refusal."""
+    """The entities that a user's phone shows. Raises PlatformRefusal."""
     if not isinstance(entities, list):
         raise bad_request("can't parse entities: Expected an Array of MessageEntity")
     for entity in entities:
         _check_shape(entity)
-    inside = {0}  # where a character begins; between the two halves of a pair no entity begins or ends
+    boundaries = {0}  # where a character begins; no entity begins or ends within a surrogate pair
     at = 0
     for character in text:
         at += 2 if ord(character) > 0xFFFF else 1
-        inside.add(at)
+        boundaries.add(at)
     for entity in entities:
         start, end = entity["offset"], entity["offset"] + entity["length"]
         if start >= at:
             raise bad_request(f"entity begins after the end of the text at UTF-16 offset {start}")
         if end > at:
             raise bad_request(f"entity beginning at UTF-16 offset {start} ends after the end of the text at UTF-16 offset {end}")
-        if not {start, end} <= inside:
-            word = "begins" if start not in inside else "ends"
-            raise bad_request(f"entity {word} in a middle of a UTF-16 symbol at byte offset {start if start not in inside else end}")
+        if not {start, end} <= boundaries:
+            word = "begins" if start not in boundaries else "ends"
+            raise bad_request(f"entity {word} in a middle of a UTF-16 symbol at byte offset {start if start not in boundaries else end}")
     _check_nesting(entities)
     return entities[:MAX_ENTITIES]
 
@@ -83,7 +83,7 @@ def _check_shape(entity: object) -> None:
     known = {"type", "offset", "length", *EXTRA_FIELDS.get(kind, ())}
     if unknown := sorted(entity.keys() - known):
         raise bad_request(
-            f'can\'t parse MessageEntity: unexpected field "{unknown[0]}" of a {kind} (the stand-in takes none that it does not know)'
+            f'can\'t parse MessageEntity: unexpected field "{unknown[0]}" of a {kind} (the fake refuses fields that it does not know)'
         )
     for name in sorted(known - OPTIONAL_FIELDS):
         if name not in entity:
@@ -115,7 +115,7 @@ def _check_url(url: object) -> None:
 
 
 def _check_nesting(entities: Sequence[Mapping[str, Any]]) -> None:
-    """Of two that overlap one holds the other; code holds nothing, and a quote no quote."""
+    """Of two that overlap, one contains the other; code contains nothing, and a quote no quote."""
     open_ones: list[Mapping[str, Any]] = []
     for entity in sorted(entities, key=lambda entity: (entity["offset"], -entity["length"])):
         while open_ones and _entity_end(open_ones[-1]) <= entity["offset"]:

@@ -1,4 +1,4 @@
-"""Files that people sent: found by id, fetched by a link that holds the token and does not live for ever."""
+"""Files that people sent: the bot finds them by id, and fetches them from a link that holds the token and expires."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class FakeTelegramFile:
     data: bytes
     path: str
     link_until: float = 0.0
-    """Until when its link works; 0: nobody has asked for one."""
+    """Until when its link works; 0: the bot has not asked for one."""
 
 
 @dataclass(slots=True)
 class FakeTelegramFiles:
-    """Every file that was ever sent."""
+    """All files that people sent."""
 
-    chance: SeededRandom
+    random: SeededRandom
     _by_id: dict[str, FakeTelegramFile] = field(default_factory=dict)
 
     def add(self, data: bytes, mime_type: str) -> FakeTelegramFile:
         number = len(self._by_id) + 1
-        file_id, unique_id = f"AgACAgUAAxkBAAM{self.chance.letters(68, 'file', number)}", f"AQAD{self.chance.letters(12, 'file', number)}"
+        file_id, unique_id = f"AgACAgUAAxkBAAM{self.random.letters(68, 'file', number)}", f"AQAD{self.random.letters(12, 'file', number)}"
         file = FakeTelegramFile(file_id, unique_id, data, FOLDERS.get(mime_type, "documents/file_{}").format(number))
         self._by_id[file_id] = file
         return file
@@ -49,5 +49,5 @@ class FakeTelegramFiles:
         return file
 
     def at(self, path: str, now: float) -> bytes | None:
-        """What lies behind a link, as long as it works."""
+        """The file behind a link; None if there is none, or the link has expired."""
         return next((file.data for file in self._by_id.values() if file.path == path and now <= file.link_until), None)

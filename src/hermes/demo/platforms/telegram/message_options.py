@@ -1,4 +1,4 @@
-"""The parts of a message beside its text: buttons, what it answers, its preview."""
+"""Check the options of a message beside its text: buttons, the message that it replies to, the link preview."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PREVIEW_FIELDS = {
 
 
 def check_markup(markup: Mapping[str, Any]) -> None:
-    """Refuse buttons that Telegram would refuse."""
+    """Refuse a keyboard that Telegram would refuse."""
     kind = next((kind for kind in KEYBOARDS if kind in markup), None)
     if kind is None:
         raise bad_request("can't parse reply keyboard markup JSON object")
@@ -80,7 +80,7 @@ def _check_button(button: object) -> None:
     if not actions or button.get("callback_data") == "":
         raise bad_request(f"{where}: Text buttons are unallowed in the inline keyboard")
     if len(actions) > 1:
-        raise bad_request(f"{where}: a button does one thing, and not {' and '.join(actions)}")
+        raise bad_request(f"{where}: a button has one action, and not {' and '.join(actions)}")
     if "callback_data" in button:
         data = button["callback_data"]
         if not isinstance(data, str) or not 1 <= len(data.encode()) <= 64:
@@ -90,16 +90,16 @@ def _check_button(button: object) -> None:
 
 
 def check_reply(reply: Mapping[str, Any]) -> tuple[int, bool]:
-    """The message that is answered, and whether to send it also without that one."""
+    """The message to reply to, and whether to send the reply even if that message does not exist."""
     if "message_id" not in reply:
         raise bad_request('can\'t find field "message_id"')
     _refuse_unknown_fields(reply, REPLY_FIELDS, "reply parameters")
     if not is_integer(reply["message_id"]):
         raise bad_request('field "message_id" must be of type Number')
-    may_lack = reply.get("allow_sending_without_reply", False)
-    if not isinstance(may_lack, bool):
+    may_be_missing = reply.get("allow_sending_without_reply", False)
+    if not isinstance(may_be_missing, bool):
         raise bad_request('field "allow_sending_without_reply" must be of type Boolean')
-    return reply["message_id"], may_lack
+    return reply["message_id"], may_be_missing
 
 
 def check_preview(preview: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The methods of the Bot API: each checks its parameters, and gives a call that does it."""
+"""The methods of the Bot API: each checks its parameters, and returns the accepted call."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ SECRET_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 @dataclass(slots=True)
 class FloodLimits:
-    """How much Telegram takes: about one message a second in a chat, twenty a minute in a group, thirty a second in all."""
+    """How many messages Telegram accepts: about one a second in a chat, twenty a minute in a group, thirty a second in all."""
 
     chat: RateBucket
     group: RateBucket
     overall: RateBucket
 
     def check(self, chat: TelegramChat, now: float) -> None:
-        """Refuse what is too much, for as long as it takes."""
-        wait_s = max(bucket.wait_s(who, now) for bucket, who in self._buckets(chat))
+        """Refuse a message over a limit; the refusal says how long to wait."""
+        wait_s = max(bucket.wait_s(key, now) for bucket, key in self._buckets(chat))
         if wait_s > 0:
             raise too_many_requests(math.ceil(wait_s))
 
     def take(self, chat: TelegramChat, now: float) -> None:
-        """Count what was taken."""
-        for bucket, who in self._buckets(chat):
-            bucket.take(who, now)
+        """Count a message that was accepted."""
+        for bucket, key in self._buckets(chat):
+            bucket.take(key, now)
 
     def _buckets(self, chat: TelegramChat) -> tuple[tuple[RateBucket, int | None], ...]:
         return ((self.group if chat.is_group else self.chat, chat.id), (self.overall, None))
@@ -66,11 +66,11 @@ def too_many_requests(retry_after: int) -> PlatformRefusal:
 
 
 class BotMethods:
-    """What a bot can ask for."""
+    """The methods that a bot can call."""
 
-    def __init__(self, desk: FakeTelegramState, people: Mapping[str, TelegramPerson]) -> None:
-        self._state, self._people = desk, people
-        self._world, self._updates = desk.platform.world, desk.updates
+    def __init__(self, state: FakeTelegramState, people: Mapping[str, TelegramPerson]) -> None:
+        self._state, self._people = state, people
+        self._world, self._updates = state.platform.world, state.updates
         self.flood = FloodLimits(RateBucket(BucketRate(1.0, 5)), RateBucket(BucketRate(3.0, 20)), RateBucket(BucketRate(1 / 30, 30)))
         self._readers: Mapping[str, Callable[[Mapping[str, Any]], AcceptedCall]] = {
             "sendMessage": self._send_message,
@@ -85,12 +85,12 @@ class BotMethods:
         }
 
     def read(self, method: str, found: Mapping[str, Any]) -> AcceptedCall:
-        """The call that these parameters ask for. Raises Refusal."""
+        """The call with these parameters. Raises PlatformRefusal."""
         return self._readers[method](check_parameters(method, found))
 
     def _send_message(self, values: Mapping[str, Any]) -> AcceptedCall:
         if "parse_mode" in values:
-            raise bad_request("unsupported parse_mode (the stand-in takes entities, and parses nothing)")
+            raise bad_request("unsupported parse_mode (the fake accepts entities, and parses no text)")
         text = values["text"]
         if not text.strip():
             raise bad_request("text must be non-empty")
@@ -104,11 +104,11 @@ class BotMethods:
         if "business_connection_id" in values:
             raise bad_request("business connection not found")
         chat = self._reachable(values)
-        reply_to = self._answered(chat, values)
-        self.flood.check(chat, self._world.pace.now())
+        reply_to = self._reply_target(chat, values)
+        self.flood.check(chat, self._world.clock.now())
 
         async def act(*, is_answered: bool) -> FakeResponse:
-            self.flood.take(chat, self._world.pace.now())
+            self.flood.take(chat, self._world.clock.now())
             content = {"text": text, **({"entities": list(entities)} if entities else {})}
             thread = values.get("message_thread_id")
             if thread is not None:
@@ -118,7 +118,7 @@ class BotMethods:
             if "inline_keyboard" in values.get("reply_markup", {}):
                 content["reply_markup"] = values["reply_markup"]
             message = chat.add(self._state.bot, content)
-            self._state.platform.ledger.arrive(
+            self._state.platform.message_log.add_received(
                 chat=str(chat.id),
                 message_id=str(message["message_id"]),
                 text=text,
@@ -126,7 +126,7 @@ class BotMethods:
                 reply_to=None if reply_to is None else str(reply_to),
                 thread=None if thread is None else str(thread),
                 is_answered=is_answered,
-                at=self._world.pace.now(),
+                at=self._world.clock.now(),
                 body=values,
             )
             return FakeResponse({"ok": True, "result": message})
@@ -137,21 +137,21 @@ class BotMethods:
         if values["action"] not in CHAT_ACTIONS:
             raise bad_request("wrong parameter action in request")
         chat = self._reachable(values)
-        self.flood.check(chat, self._world.pace.now())
+        self.flood.check(chat, self._world.clock.now())
 
         async def act() -> FakeResponse:
-            self.flood.take(chat, self._world.pace.now())
+            self.flood.take(chat, self._world.clock.now())
             if (person := self._people.get(str(chat.id))) and values["action"] == "typing":
                 person.typing_shown += 1
-                self._world.bell.ring()
+                self._world.changes.notify()
             return FakeResponse({"ok": True, "result": True})
 
         return AcceptedCall("sendChatAction", str(chat.id), as_action(act))
 
     def _reachable(self, values: Mapping[str, Any]) -> TelegramChat:
-        """The chat that a call is about, if the bot may write there."""
-        wanted = str(values["chat_id"])
-        chat = self._state.chats.get(int(wanted)) if re.fullmatch(r"-?\d+", wanted) else None
+        """The chat of a call. Raises PlatformRefusal if the bot may not write there."""
+        chat_id = str(values["chat_id"])
+        chat = self._state.chats.get(int(chat_id)) if re.fullmatch(r"-?\d+", chat_id) else None
         if chat is None:
             raise bad_request("chat not found")
         if chat.moved_to is not None:
@@ -160,7 +160,7 @@ class BotMethods:
         person = self._people.get(str(chat.id))
         if person and person.is_deactivated:
             raise PlatformRefusal(403, "Forbidden: user is deactivated")
-        if not chat.is_met and not chat.is_group:
+        if not chat.bot_may_write and not chat.is_group:
             raise PlatformRefusal(403, "Forbidden: bot can't initiate conversation with a user")
         if person and person.is_blocking:
             raise PlatformRefusal(403, "Forbidden: bot was blocked by the user")
@@ -170,38 +170,38 @@ class BotMethods:
         return chat
 
     @staticmethod
-    def _answered(chat: TelegramChat, values: Mapping[str, Any]) -> int | None:
-        """The message that is answered, if there is one."""
+    def _reply_target(chat: TelegramChat, values: Mapping[str, Any]) -> int | None:
+        """The message that a call replies to, if there is one."""
         if "reply_parameters" in values:
-            number, may_lack = check_reply(values["reply_parameters"])
+            number, may_be_missing = check_reply(values["reply_parameters"])
         elif "reply_to_message_id" in values:
-            number, may_lack = values["reply_to_message_id"], values.get("allow_sending_without_reply", False)
+            number, may_be_missing = values["reply_to_message_id"], values.get("allow_sending_without_reply", False)
         else:
             return None
         if number in chat.messages:
             return number
-        if not may_lack:
+        if not may_be_missing:
             raise bad_request("message to be replied not found")
         return None
 
     def _answer_callback_query(self, values: Mapping[str, Any]) -> AcceptedCall:
         press = self._state.presses.get(values["callback_query_id"])
-        if press is None or self._world.pace.now() > press.at + PRESS_LIFETIME_S:
+        if press is None or self._world.clock.now() > press.at + PRESS_LIFETIME_S:
             raise bad_request("query is too old and response timeout expired or query ID is invalid")
         if len(values.get("text", "")) > MAX_NOTICE_CHARS:
             raise bad_request("MESSAGE_TOO_LONG")
 
         async def act() -> FakeResponse:
             press.answer = values
-            self._world.bell.ring()
+            self._world.changes.notify()
             return FakeResponse({"ok": True, "result": True})
 
         return AcceptedCall("answerCallbackQuery", None, as_action(act))
 
     def _get_file(self, values: Mapping[str, Any]) -> AcceptedCall:
-        file = self._state.files.link(values["file_id"], self._world.pace.now())
-        shown = {"file_id": file.file_id, "file_unique_id": file.unique_id, "file_size": len(file.data), "file_path": file.path}
-        return read_only_call("getFile", shown)
+        file = self._state.files.link(values["file_id"], self._world.clock.now())
+        about = {"file_id": file.file_id, "file_unique_id": file.unique_id, "file_size": len(file.data), "file_path": file.path}
+        return read_only_call("getFile", about)
 
     def _get_me(self, _: Mapping[str, Any]) -> AcceptedCall:
         able = {"can_join_groups": True, "can_read_all_group_messages": False, "supports_inline_queries": False}

@@ -1,5 +1,5 @@
-"""The methods of the Bot API that the stand-in knows, and what they take. A parameter that a method does not have is refused: the real
-server ignores it, and a misspelt name goes unnoticed."""
+"""The methods of the Bot API that the fake knows, and their parameters. The fake refuses a parameter that a method does not have: the real
+server ignores it, so a misspelt name would go unnoticed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hermes.demo.platforms.telegram.entities import bad_request
 
 
 class ParameterKind(StrEnum):
-    """What a parameter is."""
+    """The type of a parameter."""
 
     INTEGER = "Integer"
     BOOLEAN = "Boolean"
@@ -77,7 +77,7 @@ METHOD_PARAMETERS: Mapping[str, Mapping[str, ParameterKind]] = {
     "getWebhookInfo": {},
 }
 METHOD_NAMES = {name.lower(): name for name in METHOD_PARAMETERS}
-"""The Bot API does not care for upper and lower case."""
+"""The Bot API ignores upper and lower case in method names."""
 REQUIRED_PARAMETERS = {
     ("sendMessage", "text"): "message text is empty",
     ("sendMessage", "chat_id"): "chat_id is empty",
@@ -89,7 +89,7 @@ REQUIRED_PARAMETERS = {
 
 
 async def read_parameters(request: web.Request, body: Any) -> dict[str, Any]:
-    """The parameters of a call, out of the query and out of a body in any of the four forms that the Bot API takes."""
+    """The parameters of a call, from the query and from the body: JSON, or one of the two kinds of forms."""
     found: dict[str, Any] = dict(request.query)
     if request.method == "POST":
         if request.content_type == "application/json":
@@ -102,10 +102,10 @@ async def read_parameters(request: web.Request, body: Any) -> dict[str, Any]:
 
 
 def check_parameters(method: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as what they are, without those that are null. Raises Refusal."""
+    """The parameters with their types converted, without those that are null. Raises PlatformRefusal."""
     kinds = METHOD_PARAMETERS[method]
     if unknown := sorted(found.keys() - kinds.keys()):
-        raise bad_request(f"{method} has no parameter {unknown[0]} that the stand-in knows")
+        raise bad_request(f"{method} has no parameter {unknown[0]} that the fake knows")
     values = {name: _convert_value(name, value, kinds[name]) for name, value in found.items() if value is not None}
     for (required_by, name), words in REQUIRED_PARAMETERS.items():
         if required_by == method and values.get(name) in {None, ""}:
@@ -116,7 +116,7 @@ def check_parameters(method: str, found: Mapping[str, Any]) -> dict[str, Any]:
 def _convert_value(name: str, value: Any, kind: ParameterKind) -> Any:
     if isinstance(value, str) and kind not in {ParameterKind.STRING, ParameterKind.CHAT, ParameterKind.FILE}:
         try:
-            value = json.loads(value)  # forms have nothing but strings
+            value = json.loads(value)  # a form holds only strings
         except ValueError:
             raise bad_request(f"can't parse {name}: expected {kind}") from None
     fits = {

@@ -1,4 +1,4 @@
-"""Telegram's people and groups, and what the bot hears of what they do."""
+"""Telegram's people and groups, and the updates that their actions send to the bot."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hermes.demo.platforms.telegram.chats import ButtonPress, FakeTelegramState,
 
 
 class TelegramGroup:
-    """A group with the bot in it. Everybody in it sees what arrives."""
+    """A group with the bot in it. All members see the messages that arrive."""
 
-    def __init__(self, desk: FakeTelegramState, title: str, number: int) -> None:
-        self._state, self.title = desk, title
-        self._chat = TelegramChat(-desk.number(10, "group", number), {"type": "group", "title": title})
-        desk.chats[self._chat.id] = self._chat
+    def __init__(self, state: FakeTelegramState, title: str, number: int) -> None:
+        self._state, self.title = state, title
+        self._chat = TelegramChat(-state.number(10, "group", number), {"type": "group", "title": title})
+        state.chats[self._chat.id] = self._chat
 
     @property
     def id(self) -> str:
@@ -30,10 +30,10 @@ class TelegramGroup:
 
     @property
     def received(self) -> list[ReceivedMessage]:
-        return self._state.platform.ledger.of(self.id)
+        return self._state.platform.message_log.of(self.id)
 
     def open_topic(self) -> int:
-        """Start a thread; only what names it is shown in it."""
+        """Open a topic; it shows only messages that name it. Returns its thread id."""
         thread = len(self._chat.messages) + 1
         self._chat.add(self._state.bot, {"forum_topic_created": {"name": f"Topic {thread}", "icon_color": 7322096}})
         self._chat.threads.add(thread)
@@ -41,33 +41,35 @@ class TelegramGroup:
         return thread
 
     def upgrade(self) -> str:
-        """Become a supergroup, with another id: who writes to the old one is told the new one. Returns the new one."""
-        desk, old = self._state, self._chat
+        """Become a supergroup with a new id. A bot that writes to the old id is told the new one. Returns the new id."""
+        state, old = self._state, self._chat
         new = TelegramChat(
-            -1_000_000_000_000 - desk.number(10, "supergroup", old.id), {"type": "supergroup", "title": self.title}, is_met=old.is_met
+            -1_000_000_000_000 - state.number(10, "supergroup", old.id),
+            {"type": "supergroup", "title": self.title},
+            bot_may_write=old.bot_may_write,
         )
-        desk.chats[new.id], self._chat, old.moved_to = new, new, new.id
-        desk.updates.add("message", old.add(desk.bot, {"migrate_to_chat_id": new.id}), str(old.id))
-        desk.updates.add("message", new.add(desk.bot, {"migrate_from_chat_id": old.id}), str(new.id))
-        desk.platform.ledger.move(str(old.id), str(new.id))
+        state.chats[new.id], self._chat, old.moved_to = new, new, new.id
+        state.updates.add("message", old.add(state.bot, {"migrate_to_chat_id": new.id}), str(old.id))
+        state.updates.add("message", new.add(state.bot, {"migrate_from_chat_id": old.id}), str(new.id))
+        state.platform.message_log.move(str(old.id), str(new.id))
         return self.id
 
 
 class TelegramPerson(FakePerson):
-    """Somebody on Telegram. Their chat with the bot has their own id."""
+    """A person on Telegram. The id of their chat with the bot is their own id."""
 
-    def __init__(self, desk: FakeTelegramState, name: str, username: str | None, language: str, number: int) -> None:
+    def __init__(self, state: FakeTelegramState, name: str, username: str | None, language: str, number: int) -> None:
         super().__init__(name)
-        self._state = desk
+        self._state = state
         first, _, last = name.partition(" ")
         more = {"last_name": last} if last else {}
         more |= {"username": username} if username else {}
-        self._id = 5_000_000_000 + desk.number(9, "person", number)
+        self._id = 5_000_000_000 + state.number(9, "person", number)
         self.about: dict[str, Any] = {"id": self._id, "is_bot": False, "first_name": first, **more, "language_code": language}
         self.chat = TelegramChat(self._id, {"type": "private", "first_name": first, **more})
-        desk.chats[self._id] = self.chat
+        state.chats[self._id] = self.chat
         self.is_deactivated = False
-        """Their account is gone."""
+        """They have deleted their account."""
 
     @property
     def id(self) -> str:
@@ -78,7 +80,7 @@ class TelegramPerson(FakePerson):
         return self._state.platform
 
     def start(self) -> str:
-        """Press the button with which every talk to a bot begins."""
+        """Press the Start button, with which every chat with a bot begins."""
         return self.say("/start")
 
     def say(self, text: str, *, reply_to: str | None = None, group: TelegramGroup | None = None, thread: int | None = None) -> str:
@@ -112,14 +114,14 @@ class TelegramPerson(FakePerson):
         return self._send("sticker", emoji, {"sticker": self._state.file(b"sticker", "application/x-tgsticker", **shape)})
 
     def edit(self, message_id: str, text: str) -> None:
-        """Say something else than they said."""
+        """Edit one of their messages."""
         edited = {**self.chat.messages[int(message_id)], "text": text, "edit_date": unix_seconds()}
         self.chat.messages[int(message_id)] = edited
         self._state.updates.add("edited_message", edited, self.id)
 
     def press(self, message_id: str, data: str) -> str:
-        """Press a button below a message of the bot; returns the id that the bot must answer, or the button spins on."""
-        press = ButtonPress(str(self._state.number(18, "press", self._id, len(self._state.presses))), self.platform.world.pace.now())
+        """Press a button below a message of the bot. Returns the id that the bot must answer; until then the button keeps waiting."""
+        press = ButtonPress(str(self._state.number(18, "press", self._id, len(self._state.presses))), self.platform.world.clock.now())
         self._state.presses[press.id] = press
         message = self.chat.messages[int(message_id)]
         query = {"id": press.id, "from": self.about, "message": message, "chat_instance": self.id, "data": data}
@@ -141,17 +143,17 @@ class TelegramPerson(FakePerson):
 
     def block(self) -> None:
         super().block()
-        self._change("member", "kicked")
+        self._change_membership("member", "kicked")
 
     def unblock(self) -> None:
         super().unblock()
-        self._change("kicked", "member")
+        self._change_membership("kicked", "member")
 
     def deactivate(self) -> None:
         """Delete their account."""
         self.is_deactivated = True
 
-    def _change(self, old: str, new: str) -> None:
+    def _change_membership(self, old: str, new: str) -> None:
         states = {
             name: {"user": self._state.bot, "status": status, **({"until_date": 0} if status == "kicked" else {})}
             for name, status in (("old_chat_member", old), ("new_chat_member", new))
@@ -160,11 +162,11 @@ class TelegramPerson(FakePerson):
         self._state.updates.add("my_chat_member", changed, self.id)
 
     def _photo(self, picture: bytes | None, caption: str) -> dict[str, Any]:
-        seen = inspect_image(picture)
-        small = self._state.file(seen.data[:200], seen.mime_type, width=seen.width // 4 or 1, height=seen.height // 4 or 1)
-        whole = self._state.file(seen.data, seen.mime_type, width=seen.width, height=seen.height)
-        said = {"caption": caption} if caption else {}
-        return {"photo": [small, whole], **said, **({"caption_entities": found} if (found := command_entities(caption)) else {})}
+        image = inspect_image(picture)
+        small = self._state.file(image.data[:200], image.mime_type, width=image.width // 4 or 1, height=image.height // 4 or 1)
+        whole = self._state.file(image.data, image.mime_type, width=image.width, height=image.height)
+        captioned = {"caption": caption} if caption else {}
+        return {"photo": [small, whole], **captioned, **({"caption_entities": found} if (found := command_entities(caption)) else {})}
 
     def _send(
         self,
@@ -182,6 +184,6 @@ class TelegramPerson(FakePerson):
         if thread is not None:
             content |= {"message_thread_id": thread, "is_topic_message": True}
         if chat is self.chat:
-            self.last_said_at = self.platform.world.pace.now()
-            self.is_blocking = False  # Telegram shows no field to write in to who blocks a bot; who writes has unblocked it
-        return str(self._state.hear(chat, self.about, kind, text, content)["message_id"])
+            self.last_wrote_at = self.platform.world.clock.now()
+            self.is_blocking = False  # Telegram shows no input field to a person who blocks a bot, so a person who writes has unblocked it
+        return str(self._state.record_message(chat, self.about, kind, text, content)["message_id"])

@@ -1,8 +1,8 @@
 """The Bot API: `/bot<token>/<method>`, and files at `/file/bot<token>/<path>`.
 
-Takes the parameters that the real server takes, and refuses in its words. Stricter in three things: a parameter that does not exist is
-refused instead of ignored, markup that Telegram would drop is refused, and `parse_mode` is not taken, because what a parser makes of a
-model's text is luck: send `entities`. Like the real server run with `--local`, it posts to `http` addresses and to any port."""
+Accepts the parameters that the real server accepts, and refuses in its words. It is stricter in three ways: it refuses a parameter that
+does not exist, which the real server ignores; it refuses markup that Telegram would drop; and it refuses `parse_mode`, because a parser's
+result for a model's text is unpredictable: send `entities`. Like the real server with `--local`, it posts to `http` URLs and any port."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class FakeTelegram(FakePlatform):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        number = world.chance.digits(10, "bot")
-        self.token = f"{number}:{world.chance.letters(35, 'bot token')}"
-        self.secret = world.chance.letters(40, "bot secret")
-        """For whoever connects by hand; `setWebhook` brings its own."""
+        number = world.random.digits(10, "bot")
+        self.token = f"{number}:{world.random.letters(35, 'bot token')}"
+        self.secret = world.random.letters(40, "bot secret")
+        """The webhook secret for `connect`; `setWebhook` brings its own."""
         bot = {"id": int(number), "is_bot": True, "first_name": "Hermes", "username": "hermes_fake_bot"}
-        self._state = FakeTelegramState(self, BotUpdates(self, self._obey), FakeTelegramFiles(world.chance), bot)
+        self._state = FakeTelegramState(self, BotUpdates(self, self._run_answer), FakeTelegramFiles(world.random), bot)
         self._people: dict[str, TelegramPerson] = {}
         self._methods = BotMethods(self._state, self._people)
         self.groups: dict[str, TelegramGroup] = {}
@@ -60,21 +60,21 @@ class FakeTelegram(FakePlatform):
         return self._people
 
     def person(self, name: str, *, username: str | None = None, language: str = "en") -> TelegramPerson:
-        """Somebody new. The bot cannot write to them before they have written to it."""
+        """Add a person. The bot cannot write to them before they have written to it."""
         person = TelegramPerson(self._state, name, username, language, len(self._people))
         self._people[person.id] = person
-        self.world.bell.ring()
+        self.world.changes.notify()
         return person
 
     def group(self, title: str) -> TelegramGroup:
-        """A group with the bot in it."""
+        """Add a group with the bot in it."""
         group = TelegramGroup(self._state, title, len(self.groups))
         self.groups[group.id] = group
         return group
 
     @property
     def flood(self) -> FloodLimits:
-        """How much is taken; its rates can be changed."""
+        """How many messages are accepted; a test may change the rates."""
         return self._methods.flood
 
     @property
@@ -90,19 +90,19 @@ class FakeTelegram(FakePlatform):
 
     @property
     def pending(self) -> int:
-        """Updates that the bot has neither taken nor fetched."""
+        """How many updates the bot has neither accepted by webhook nor polled."""
         return len(self._state.updates.pending)
 
     def connect(self, url: str, *, secret: str | None = None, allowed_updates: list[str] | None = None, max_connections: int = 40) -> None:
-        """Post updates there, as after `setWebhook`."""
+        """Post updates to a URL, as after `setWebhook`."""
         self._state.updates.connect(TelegramWebhook(url, secret or self.secret, max_connections, allowed_updates))
 
     def disconnect(self) -> None:
-        """Post no more, as after `deleteWebhook`."""
+        """Post no more updates, as after `deleteWebhook`."""
         self._state.updates.connect(None)
 
-    def happen(self, kind: str, content: Mapping[str, Any]) -> None:
-        """Let anything be an update, also a kind that nobody knows yet."""
+    def send_update(self, kind: str, content: Mapping[str, Any]) -> None:
+        """Send any update, also of a kind that does not exist yet."""
         self._state.updates.add(kind, content, "anything")
 
     def is_quiet(self) -> bool:
@@ -131,7 +131,7 @@ class FakeTelegram(FakePlatform):
             self._authorize(request.match_info["token"])
 
             async def act() -> FakeResponse:
-                data = self._state.files.at(request.match_info["path"], self.world.pace.now())
+                data = self._state.files.at(request.match_info["path"], self.world.clock.now())
                 if data is None:
                     raise PlatformRefusal(404, "Not Found")
                 return FakeResponse(data, headers={"Content-Type": "application/octet-stream"})
@@ -162,13 +162,13 @@ class FakeTelegram(FakePlatform):
         if token != self.token:
             raise PlatformRefusal(401, "Unauthorized")
 
-    async def _obey(self, told: Mapping[str, Any]) -> None:
-        """Do what stood in the answer to a webhook, as far as Telegram does; nobody hears what comes of it."""
-        method = METHOD_NAMES.get(str(told["method"]).lower())
+    async def _run_answer(self, call: Mapping[str, Any]) -> None:
+        """Run the call in the response to a webhook, if Telegram would. The bot gets no result."""
+        method = METHOD_NAMES.get(str(call["method"]).lower())
         if method is None or method.startswith(("get", "set", "delete")):
             return
         try:
-            await self._methods.read(method, {key: value for key, value in told.items() if key != "method"}).act(is_answered=False)
+            await self._methods.read(method, {key: value for key, value in call.items() if key != "method"}).act(is_answered=False)
         except PlatformRefusal:
             return
 

@@ -1,9 +1,9 @@
-"""What the bot has not fetched or taken yet, and how it is brought to it.
+"""The updates that the bot has not received yet, and their delivery.
 
-By webhook: one queue for each chat (and one for each user's button presses). The next update of a queue is posted only after the one
-before it was answered with 2xx, so a stuck receiver blocks that chat and no other. A failed one is tried again at once, then after 2, 4,
-8 … seconds, at most a random 60 to 120; the receiver's `Retry-After` is honoured. It is given up when the message is a day old, a button
-press after 150 s. Whoever answers 410 for 23 h loses the webhook.
+By webhook: one queue for each chat (and one for each user's button presses). Telegram posts the next update of a queue only after the
+receiver has answered the one before with 2xx, so a stuck receiver blocks that chat and no other. Telegram retries a failed update at once,
+then after 2, 4, 8 … seconds, at most a random 60 to 120; it honours the receiver's `Retry-After`. It gives up when the message is a day
+old, a button press after 150 s. A receiver that answers 410 for 23 h loses the webhook.
 
 By long polling: `getUpdates`, one caller at a time, and not beside a webhook."""
 
@@ -28,7 +28,7 @@ WEEK_S = 7 * DAY_S
 MAX_DELAY_S = 60
 MAX_RETRY_AFTER_S = 3_600
 OPT_IN_KINDS = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
-"""Kinds that come only to who asks for them by name."""
+"""Kinds that Telegram sends only to a bot that asks for them by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +39,18 @@ class TelegramWebhook:
     secret: str | None = None
     max_connections: int = 40
     allowed: Sequence[str] | None = None
-    """None: whatever comes unasked."""
+    """The kinds that the bot asked for; None: all kinds but OPT_IN_KINDS."""
     ip_address: str | None = None
 
 
 @dataclass(slots=True)
 class PendingUpdate:
-    """An update that is not taken yet."""
+    """An update that the bot has not received yet."""
 
     update: Mapping[str, Any]
     queue: str
     place: int
-    """Its number in its queue, from 0: what its luck is drawn from."""
+    """Its number in its queue, from 0; its random draws depend on it."""
     expires_at: float
     fails: int = 0
     delay_s: int = 1
@@ -66,60 +66,60 @@ class UpdateQueue:
     """The updates of one chat, and the task that posts them."""
 
     waiting: deque[int] = field(default_factory=deque)
-    made: int = 0
-    pump: asyncio.Task[None] | None = None
+    update_count: int = 0
+    poster: asyncio.Task[None] | None = None
 
 
 class BotUpdates:
-    """Everything on its way to the bot."""
+    """All updates on their way to the bot."""
 
-    def __init__(self, platform: FakePlatform, obey: Callable[[Mapping[str, Any]], Coroutine[Any, Any, None]]) -> None:
-        """`obey` does what the receiver asks for in the body of its 2xx."""
-        self._platform, self._obey = platform, obey
+    def __init__(self, platform: FakePlatform, run_answer: Callable[[Mapping[str, Any]], Coroutine[Any, Any, None]]) -> None:
+        """`run_answer` runs the call in the body of the receiver's 2xx."""
+        self._platform, self._run_answer = platform, run_answer
         self.webhook: TelegramWebhook | None = None
         self.allowed: Sequence[str] | None = None
         self.pending: dict[int, PendingUpdate] = {}
         self.last_error: tuple[int, str] | None = None
         self._queues: dict[str, UpdateQueue] = {}
         self._slots = asyncio.Semaphore(40)
-        # Over 32 bits from the start: whoever keeps these in a small integer learns of it here.
-        self._next_id = 5_000_000_000 + int(platform.world.chance.digits(6, "update"))
-        self._made = 0
-        self._last_made_at: float | None = None
+        # Over 32 bits from the start: a bot that stores these in a small integer fails here.
+        self._next_id = 5_000_000_000 + int(platform.world.random.digits(6, "update"))
+        self._update_count = 0
+        self._last_update_at: float | None = None
         self._gone_since: float | None = None
         self._poll: asyncio.Future[None] | None = None
 
     # --- in
 
     def add(self, kind: str, content: Mapping[str, Any], queue: str) -> None:
-        """Something happened in a chat. Dropped if the bot did not ask for its kind."""
+        """Add an update of a chat. Dropped if the bot did not ask for its kind."""
         if not (kind in self.allowed if self.allowed else kind not in OPT_IN_KINDS):
             return
-        now = self._platform.world.pace.now()
-        if self._last_made_at is not None and now - self._last_made_at > WEEK_S:
-            self._next_id = 4_000_000_000 + int(self._platform.world.chance.digits(9, "update after a week", self._made))
-        self._made, self._last_made_at = self._made + 1, now
+        now = self._platform.world.clock.now()
+        if self._last_update_at is not None and now - self._last_update_at > WEEK_S:
+            self._next_id = 4_000_000_000 + int(self._platform.world.random.digits(9, "update after a week", self._update_count))
+        self._update_count, self._last_update_at = self._update_count + 1, now
         lane = self._queues.setdefault(queue, UpdateQueue())
         life_s = PRESS_LIFETIME_S if kind == "callback_query" else DAY_S
-        pending = PendingUpdate({"update_id": self._next_id, kind: content}, queue, lane.made, now + life_s)
+        pending = PendingUpdate({"update_id": self._next_id, kind: content}, queue, lane.update_count, now + life_s)
         self._next_id += 1
-        lane.made += 1
+        lane.update_count += 1
         lane.waiting.append(pending.id)
         self.pending[pending.id] = pending
-        self._platform.world.bell.ring()
-        self._pump(queue)
+        self._platform.world.changes.notify()
+        self._start_posting(queue)
 
     def is_quiet(self) -> bool:
-        return self.webhook is None or not any(lane.pump or lane.waiting for lane in self._queues.values())
+        return self.webhook is None or not any(lane.poster or lane.waiting for lane in self._queues.values())
 
     # --- by webhook
 
     def connect(self, webhook: TelegramWebhook | None) -> None:
-        """Post updates there from now on, also those that wait; None: nowhere."""
+        """Post updates to this webhook from now on, also those that wait; None: post no more."""
         for lane in self._queues.values():
-            if lane.pump:
-                lane.pump.cancel()
-                lane.pump = None
+            if lane.poster:
+                lane.poster.cancel()
+                lane.poster = None
         self.webhook, self._gone_since, self.last_error = webhook, None, None
         if webhook:
             self.allowed = webhook.allowed
@@ -127,18 +127,18 @@ class BotUpdates:
             if self._poll and not self._poll.done():
                 self._poll.set_exception(PlatformRefusal(409, "Conflict: terminated by setWebhook request"))
             for queue in self._queues:
-                self._pump(queue)
-        self._platform.world.bell.ring()
+                self._start_posting(queue)
+        self._platform.world.changes.notify()
 
     def drop_all(self) -> None:
         self.pending.clear()
         for lane in self._queues.values():
             lane.waiting.clear()
 
-    def _pump(self, queue: str) -> None:
+    def _start_posting(self, queue: str) -> None:
         lane = self._queues[queue]
-        if self.webhook and lane.waiting and (lane.pump is None or lane.pump.done()):
-            lane.pump = self._platform.start(self._post_all(self.webhook, queue, lane))
+        if self.webhook and lane.waiting and (lane.poster is None or lane.poster.done()):
+            lane.poster = self._platform.start(self._post_all(self.webhook, queue, lane))
 
     async def _post_all(self, webhook: TelegramWebhook, queue: str, lane: UpdateQueue) -> None:
         while lane.waiting and self.webhook is webhook:
@@ -146,22 +146,23 @@ class BotUpdates:
             if await self._post(webhook, pending) and pending.id in self.pending:
                 self.take(pending.id)
         if self._queues.get(queue) is lane:
-            lane.pump = None
+            lane.poster = None
 
     async def _post(self, webhook: TelegramWebhook, pending: PendingUpdate) -> bool:
-        """Post one update once, and wait as long as Telegram would before the next try. Whether it is done with."""
-        pace = self._platform.world.pace
+        """Post one update once; after a failure, wait as long as Telegram would before the next attempt. Returns whether the update is
+        delivered or given up."""
+        clock = self._platform.world.clock
         body = json.dumps(pending.update).encode()
         headers = {"Accept-Encoding": "gzip, deflate"}
         if webhook.secret:
             headers["X-Telegram-Bot-Api-Secret-Token"] = webhook.secret
         async with self._slots:
             done = await self._platform.attempt(webhook.url, body, headers)
-        if done.is_taken:
+        if done.is_accepted:
             self._gone_since = None
-            if self._platform.world.chance.happens(self._platform.disorder.duplicates, "again", pending.queue, pending.place):
+            if self._platform.world.random.happens(self._platform.disorder.duplicates, "again", pending.queue, pending.place):
                 await self._platform.attempt(webhook.url, body, headers)
-            await self._do_as_told(done.answer)
+            await self._run_call_in(done.answer)
             return True
         self.last_error = (unix_seconds(), done.error or f"Wrong response from the webhook: {done.status}")
         if self._is_gone(done.status):
@@ -169,26 +170,26 @@ class BotUpdates:
             return False
         wait_s = min(done.retry_after_s, MAX_RETRY_AFTER_S)
         if wait_s == 0 and pending.fails > 0:
-            luck = self._platform.world.chance.fraction("delay", pending.queue, pending.place, pending.fails)
-            pending.delay_s = min(MAX_DELAY_S + int(luck * (MAX_DELAY_S + 1)), pending.delay_s * 2)
+            fraction = self._platform.world.random.fraction("delay", pending.queue, pending.place, pending.fails)
+            pending.delay_s = min(MAX_DELAY_S + int(fraction * (MAX_DELAY_S + 1)), pending.delay_s * 2)
             wait_s = pending.delay_s
-        if pace.now() + wait_s > pending.expires_at:
+        if clock.now() + wait_s > pending.expires_at:
             return True
         pending.fails += 1
-        await pace.sleep(wait_s)
+        await clock.sleep(wait_s)
         return False
 
-    async def _do_as_told(self, answer: bytes) -> None:
-        """The body of a 2xx may hold one call; what comes of it is told to nobody."""
+    async def _run_call_in(self, answer: bytes) -> None:
+        """Run the call that the body of a 2xx may hold. The receiver gets no result."""
         try:
-            told = json.loads(answer)
+            call = json.loads(answer)
         except ValueError:
             return
-        if isinstance(told, dict) and isinstance(told.get("method"), str):
-            await self._obey(told)
+        if isinstance(call, dict) and isinstance(call.get("method"), str):
+            await self._run_answer(call)
 
     def _is_gone(self, status: int | None) -> bool:
-        now = self._platform.world.pace.now()
+        now = self._platform.world.clock.now()
         if status != 410:
             self._gone_since = None
         elif self._gone_since is None:
@@ -200,7 +201,7 @@ class BotUpdates:
     # --- by long polling
 
     async def poll(self, offset: int, limit: int, timeout_s: float, allowed: Sequence[str] | None) -> list[Mapping[str, Any]]:
-        """The updates from `offset` on; everything before it is forgotten. A negative one counts from the end."""
+        """The updates from `offset` on; removes all before it. A negative offset counts from the end."""
         if self.webhook:
             words = "can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first"
             raise PlatformRefusal(409, f"Conflict: {words}")
@@ -227,20 +228,20 @@ class BotUpdates:
         return [self.pending[number].update for number in self._due()[:limit]]
 
     def _due(self) -> list[int]:
-        now = self._platform.world.pace.now()
+        now = self._platform.world.clock.now()
         for number in [number for number, pending in self.pending.items() if pending.expires_at < now]:
             self.take(number)
         return sorted(self.pending)
 
     def take(self, number: int) -> None:
-        """One update is done with."""
+        """Remove an update that is delivered or given up."""
         pending = self.pending.pop(number)
         self._queues[pending.queue].waiting.remove(number)
 
     async def _wait(self, ended: asyncio.Future[None], timeout_s: float) -> None:
         world = self._platform.world
-        news = asyncio.ensure_future(world.bell.until(lambda: bool(self.pending), timeout_s / world.pace.speed))
+        arrival = asyncio.ensure_future(world.changes.wait_until(lambda: bool(self.pending), timeout_s / world.clock.speed))
         try:
-            await asyncio.wait({news, ended}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({arrival, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await end_tasks(news)
+            await end_tasks(arrival)

@@ -1,4 +1,4 @@
-"""WhatsApp as 360dialog and Meta's Cloud API speak it, as a strict stand-in."""
+"""A strict fake of WhatsApp, with the API of 360dialog and with Meta's Cloud API."""
 
 from hermes.demo.platforms.whatsapp.delivery import RefusalTiming, WhatsAppRules
 from hermes.demo.platforms.whatsapp.people import WhatsAppGroup, WhatsAppPerson

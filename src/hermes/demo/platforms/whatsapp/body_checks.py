@@ -1,4 +1,4 @@
-"""What `POST …/messages` takes: every field that the stand-in knows, and none that it does not."""
+"""Check the body of `POST …/messages`. Refuses every field that the fake does not know."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ MAX_BUTTON_CHARS = 20
 MAX_DATA_CHARS = 512
 MAX_BUTTONS = 3
 MEDIA_KINDS = ("image", "audio", "video", "document", "sticker")
-CAPTIONED_KINDS = {"image", "video", "document"}
 COMMON_FIELDS = {"messaging_product", "recipient_type", "to", "recipient", "type", "context", "biz_opaque_callback_data"}
 USER_ID_PATTERN = re.compile(r"[A-Z]{2}\.(ENT\.)?[A-Za-z0-9]{1,128}")
 PHONE_PATTERN = re.compile(r"\+?\d{5,20}")
 
 
 def check_message(body: Mapping[str, Any]) -> tuple[str, str]:
-    """The kind of a message, and what a person would read of it. Raises Refusal."""
+    """The kind of a message, and the text that a person would read. Raises PlatformRefusal."""
     kind = body.get("type", "text")
     if not isinstance(kind, str) or kind not in CHECKS:
         raise refusal_for_code(131051, f"Message type {kind!r} is not known.")
@@ -38,7 +37,7 @@ def check_message(body: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def group_of(body: Mapping[str, Any]) -> str | None:
-    """The group that is meant; None where it is a person."""
+    """The id of the group that a message is for; None if it is for a person."""
     if body.get("recipient_type") != "group":
         return None
     if "recipient" in body:
@@ -48,10 +47,10 @@ def group_of(body: Mapping[str, Any]) -> str | None:
 
 
 def recipient_of(body: Mapping[str, Any]) -> tuple[str, bool]:
-    """Who is meant, and whether by number: `to` is for numbers, `recipient` for user ids, and one of them is enough."""
+    """The recipient, and whether it is a number: `to` is for numbers, `recipient` for user ids. Exactly one of them is allowed."""
     if ("to" in body) == ("recipient" in body):
         raise invalid_parameter(
-            "The parameter to is required." if "to" not in body else "Give either to or recipient (the stand-in takes one of them)"
+            "The parameter to is required." if "to" not in body else "Give either to or recipient (the fake accepts one of them)"
         )
     name = "to" if "to" in body else "recipient"
     value = require_field(body, name, str)
@@ -63,7 +62,7 @@ def recipient_of(body: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def check_read(body: Mapping[str, Any]) -> str:
-    """The message that is marked as read. Raises Refusal."""
+    """The id of the message to mark as read. Raises PlatformRefusal."""
     refuse_unknown_fields(body, {"messaging_product", "status", "message_id", "typing_indicator"}, "body")
     if body["status"] != "read":
         raise invalid_parameter("Param status must be one of {READ}")
@@ -98,10 +97,10 @@ def _media_check(kind: str) -> Callable[[Mapping[str, Any]], str]:
 
 def _check_location(location: Mapping[str, Any]) -> str:
     refuse_unknown_fields(location, {"latitude", "longitude", "name", "address"}, "location")
-    for name, most in (("latitude", 90), ("longitude", 180)):
+    for name, limit in (("latitude", 90), ("longitude", 180)):
         value = location.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > most:
-            raise invalid_parameter(f"Param location['{name}'] must be a number between -{most} and {most}.")
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > limit:
+            raise invalid_parameter(f"Param location['{name}'] must be a number between -{limit} and {limit}.")
     return str(location.get("name", ""))
 
 
@@ -140,7 +139,7 @@ def _check_interactive(interactive: Mapping[str, Any]) -> str:
             refuse_unknown_fields(row, {"id", "title", "description"}, "row")
             _require_text(row, "title", "row", 24)
     else:
-        raise invalid_parameter("Param interactive['type'] must be one of {BUTTON, LIST} (the stand-in knows no other)")
+        raise invalid_parameter("Param interactive['type'] must be one of {BUTTON, LIST} (the fake knows no other)")
     body = require_field(interactive, "body", dict, "interactive")
     refuse_unknown_fields(body, {"text"}, "interactive['body']")
     return _require_text(body, "text", "interactive['body']", 4096 if kind == "list" else 1024)
@@ -169,13 +168,13 @@ CHECKS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def refuse_unknown_fields(value: Mapping[str, Any], known: set[str], where: str) -> None:
-    """Refuse fields that nobody knows."""
+    """Refuse fields that WhatsApp does not have."""
     if unknown := sorted(value.keys() - known):
         raise invalid_parameter(f'Unexpected key "{unknown[0]}" on param "{where}".')
 
 
 def require_field(value: Mapping[str, Any], name: str, kind: type, where: str = "") -> Any:
-    """A field that must be there."""
+    """The value of a required field. Raises PlatformRefusal without it, and for another type."""
     param = f"{where}['{name}']" if where else name
     if value.get(name) is None:
         raise invalid_parameter(f"The parameter {param} is required.")
@@ -185,10 +184,10 @@ def require_field(value: Mapping[str, Any], name: str, kind: type, where: str = 
     return value[name]
 
 
-def _require_text(value: Mapping[str, Any], name: str, where: str, most: int) -> str:
+def _require_text(value: Mapping[str, Any], name: str, where: str, max_chars: int) -> str:
     text: str = require_field(value, name, str, where)
     if not text.strip():
         raise invalid_parameter(f"Param {where}['{name}'] must be a non-empty string.")
-    if len(text) > most:
-        raise invalid_parameter(f"Param {where}['{name}'] must be at most {most} characters long.")
+    if len(text) > max_chars:
+        raise invalid_parameter(f"Param {where}['{name}'] must be at most {max_chars} characters long.")
     return text

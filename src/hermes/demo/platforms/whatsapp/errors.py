@@ -1,4 +1,4 @@
-"""What WhatsApp says for its codes."""
+"""WhatsApp's errors by code."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ ERROR_BY_CODE = {
 
 
 def refusal_for_code(code: int, details: str = "") -> PlatformRefusal:
-    """A refusal for one of WhatsApp's codes."""
+    """The refusal with one of WhatsApp's codes."""
     known = ERROR_BY_CODE[code]
     data = {"error_data": {"messaging_product": "whatsapp", "details": details or known.details}}
     return PlatformRefusal(known.status, f"(#{code}) {known.title}", code=code, parameters=data)
 
 
 def invalid_parameter(words: str) -> PlatformRefusal:
-    """A parameter that is not as it must be."""
+    """The refusal of an invalid parameter."""
     return PlatformRefusal(400, f"(#100) {words}", code=100)

@@ -1,4 +1,4 @@
-"""Files that people sent over WhatsApp: asked for by id, fetched from a link that lives five minutes."""
+"""Files that people sent over WhatsApp: the caller asks for them by id, and fetches them from a link that lives five minutes."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ class FakeWhatsAppFile:
 
 @dataclass(slots=True)
 class FakeWhatsAppFiles:
-    """Every file that was ever sent, and the links to them."""
+    """All files that people sent to one number, and the links to them."""
 
-    chance: SeededRandom
+    random: SeededRandom
     salt: str
-    """Two numbers have no file in common."""
+    """Makes the file ids of two numbers different."""
     _by_id: dict[str, FakeWhatsAppFile] = field(default_factory=dict)
     _links: dict[str, tuple[FakeWhatsAppFile, float]] = field(default_factory=dict)
-    """By the query of the link, as it was given out."""
+    """By the query of the link, exactly as the caller got it."""
 
     def add(self, data: bytes, mime_type: str) -> FakeWhatsAppFile:
-        medium = FakeWhatsAppFile(self.chance.digits(16, "medium", self.salt, len(self._by_id)), data, mime_type)
-        self._by_id[medium.id] = medium
-        return medium
+        file = FakeWhatsAppFile(self.random.digits(16, "medium", self.salt, len(self._by_id)), data, mime_type)
+        self._by_id[file.id] = file
+        return file
 
-    def shown(self, medium: FakeWhatsAppFile) -> dict[str, Any]:
-        """As a message shows it. Its address is Meta's own, which needs a token and is not for fetching: ask by id."""
-        url = f"https://lookaside.fbsbx.com{MEDIA_PATH}?{self._query(medium, 'webhook')}"
-        return {"mime_type": medium.mime_type, "sha256": medium.sha256, "id": medium.id, "url": url}
+    def message_part(self, file: FakeWhatsAppFile) -> dict[str, Any]:
+        """The file as a message contains it. Its URL is Meta's own, which needs a token and does not work here: ask by id."""
+        url = f"https://lookaside.fbsbx.com{MEDIA_PATH}?{self._query(file, 'webhook')}"
+        return {"mime_type": file.mime_type, "sha256": file.sha256, "id": file.id, "url": url}
 
     def link(self, media_id: str, host: str, now: float) -> dict[str, Any] | None:
-        """What Meta tells about a file, with a link that works for five minutes; None if there is none."""
-        medium = self._by_id.get(media_id)
-        if medium is None:
+        """What Meta says about a file, with a link that works for five minutes; None for an unknown file."""
+        file = self._by_id.get(media_id)
+        if file is None:
             return None
-        query = self._query(medium, "getMedia")
-        self._links[query] = (medium, now + LINK_LIFETIME_S)
-        about = {"mime_type": medium.mime_type, "sha256": medium.sha256, "file_size": len(medium.data), "id": medium.id}
+        query = self._query(file, "getMedia")
+        self._links[query] = (file, now + LINK_LIFETIME_S)
+        about = {"mime_type": file.mime_type, "sha256": file.sha256, "file_size": len(file.data), "id": file.id}
         return {"url": f"{host}{MEDIA_PATH}?{query}", **about, "messaging_product": "whatsapp"}
 
     def at(self, query: str, now: float) -> FakeWhatsAppFile | None:
-        """What lies behind a link. Its query must be exactly as it was given out, and not too old."""
-        medium, until = self._links.get(query, (None, 0.0))
-        return medium if now <= until else None
+        """The file behind a link; None unless the query is exactly that of a link that has not expired."""
+        file, until = self._links.get(query, (None, 0.0))
+        return file if now <= until else None
 
-    def _query(self, medium: FakeWhatsAppFile, source: str) -> str:
+    def _query(self, file: FakeWhatsAppFile, source: str) -> str:
         salt = len(self._links)
         expires = unix_seconds() + int(LINK_LIFETIME_S)
-        return f"mid={medium.id}&source={source}&ext={expires}&hash={self.chance.letters(43, 'link', medium.id, salt)}"
+        return f"mid={file.id}&source={source}&ext={expires}&hash={self.random.letters(43, 'link', file.id, salt)}"

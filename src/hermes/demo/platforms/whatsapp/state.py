@@ -1,4 +1,4 @@
-"""A WhatsApp number: what arrives there, and the payload in which it is told."""
+"""The state of a WhatsApp number, and the payloads of its webhooks."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from hermes.demo.platforms.platform_clock import unix_seconds
 from hermes.demo.platforms.whatsapp.files import FakeWhatsAppFiles
 
 SPREAD_CHANCE = 0.3
-"""How likely the next event of a batch stands in another entry, or in another change."""
+"""How likely the next event of a batch begins a new entry, or a new change."""
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadPart:
-    """One thing, and where it stands in a payload."""
+    """One item, and its place in a payload."""
 
     field: str
     """The change's field: `messages`, `user_id_update`."""
     into: str
-    """The list in its value: `messages`, `statuses`, …"""
+    """The list in the change's value: `messages`, `statuses`, …"""
     item: Mapping[str, Any]
     contact: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
 class FakeWhatsAppState:
-    """What the people and the calls of one number share."""
+    """The state that the people and the calls of one number share."""
 
     platform: FakePlatform
     media: FakeWhatsAppFiles
@@ -38,33 +38,33 @@ class FakeWhatsAppState:
     phone_number_id: str
     display_number: str
     posts: WebhookQueue = field(init=False)
-    heard: dict[str, str] = field(default_factory=dict)
-    """Messages that came from people: the conversation that each belongs to."""
-    made: int = 0
+    lane_by_message_id: dict[str, str] = field(default_factory=dict)
+    """The conversation of each message that a person sent."""
+    message_count: int = 0
 
     def message_id(self) -> str:
-        self.made += 1
-        return f"wamid.HBgM{self.platform.world.chance.letters(48, 'wamid', self.platform.name, self.made)}=="
+        self.message_count += 1
+        return f"wamid.HBgM{self.platform.world.random.letters(48, 'wamid', self.platform.name, self.message_count)}=="
 
-    def hear(self, said: PersonMessage, lane: str, item: Mapping[str, Any], contact: Mapping[str, Any]) -> str:
-        """Somebody says something: it is in the ledger, and on its way."""
-        self.heard[said.message_id] = lane
-        self.platform.ledger.say(said)
+    def record_message(self, message: PersonMessage, lane: str, item: Mapping[str, Any], contact: Mapping[str, Any]) -> str:
+        """Record a person's message in the message log, and send it to the receiver."""
+        self.lane_by_message_id[message.message_id] = lane
+        self.platform.message_log.add_person_message(message)
         self.posts.add(lane, PayloadPart("messages", "messages", item, contact))
-        return said.message_id
+        return message.message_id
 
     def compose(self, events: Sequence[WebhookEvent]) -> dict[str, Any]:
-        """Some events as one payload; several of them over all of its levels."""
-        chance = self.platform.world.chance
+        """Several events as one payload, spread over all of its levels."""
+        random = self.platform.world.random
         entries: list[dict[str, Any]] = []
         for place, event in enumerate(events):
             part: PayloadPart = event.part
-            if not entries or chance.happens(SPREAD_CHANCE, "entry", event.lane, event.place, place):
+            if not entries or random.happens(SPREAD_CHANCE, "entry", event.lane, event.place, place):
                 entries.append({"id": self.account_id, "changes": []})
             changes = entries[-1]["changes"]
             last = changes[-1] if changes else None
             fits = last is not None and last["field"] == part.field and part.into in last["value"]
-            if not fits or chance.happens(SPREAD_CHANCE, "change", event.lane, event.place, place):
+            if not fits or random.happens(SPREAD_CHANCE, "change", event.lane, event.place, place):
                 changes.append({"value": self._value(), "field": part.field})
             value = changes[-1]["value"]
             if part.contact is not None and part.contact not in value.setdefault("contacts", []):
@@ -78,5 +78,5 @@ class FakeWhatsAppState:
 
 
 def unix_seconds_text() -> str:
-    """When it happened, as WhatsApp writes it."""
+    """The time as WhatsApp writes it."""
     return str(unix_seconds())

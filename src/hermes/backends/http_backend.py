@@ -72,18 +72,18 @@ class HttpBackend(ABC):
         base_url: str,
         api_key: str | None,
         models: Mapping[str, Capabilities] | None,
-        usual: Capabilities,
+        default_capabilities: Capabilities,
         needs: Collection[str],
     ) -> None:
         self.name = name
         self._client, self._base_url, self._api_key = client, base_url.rstrip("/"), api_key
-        self._models, self._usual, self._needs = dict(models or {}), usual, tuple(needs)
+        self._models, self._default_capabilities, self._needs = dict(models or {}), default_capabilities, tuple(needs)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
     def capabilities(self, model: str) -> Capabilities:
-        return self._models.get(model, self._usual)
+        return self._models.get(model, self._default_capabilities)
 
     def supports_tools(self, model: str) -> bool:
         return self.capabilities(model).tools

@@ -47,7 +47,7 @@ class CallRecorder(Protocol):
 
     Also given what was said before a stream broke off: its finish reason is `cut_short` or `cancelled`."""
 
-    async def at_once(self, call: ModelCall, completion: Completion) -> UUID | None:
+    async def write_with_call(self, call: ModelCall, completion: Completion) -> UUID | None:
         """Write both in one stroke, if that can be; return the session that has it now. None: it cannot; nothing was said to anybody."""
         ...
 
@@ -273,7 +273,7 @@ class Gateway:
         task.add_done_callback(self._recordings.discard)
         return task
 
-    async def settled(self) -> None:
+    async def wait_settled(self) -> None:
         """Wait until everything that was paid is written down and counted. For whoever is about to close the stores."""
         while self._recordings:
             await asyncio.gather(*self._recordings, return_exceptions=True)
@@ -312,7 +312,7 @@ class Gateway:
         return call.session_id
 
     async def _write_both(self, call: ModelCall, completion: Completion, record: CallRecorder) -> UUID:
-        session_id = await record.at_once(call, completion)
+        session_id = await record.write_with_call(call, completion)
         if session_id is None:
             async with self.transactions.begin() as tx:
                 session_id = await record.write(tx, call, completion)

@@ -32,11 +32,9 @@ class Slots:
     """A number of slots. Waiting callers are served user by user, in turns, each user's own in order; a caller whose backend has no room
     is passed over and keeps its place."""
 
-    def __init__(
-        self, count: int = 30, *, wait_s: float = 15.0, longest_queue: int = 1_000, limits: Mapping[str, int] | None = None
-    ) -> None:
-        """`wait_s` is for the whole chain of a call; `longest_queue` is for each backend; `limits` is what single backends take at most."""
-        self.count, self.wait_s, self._longest_queue, self._limits = count, wait_s, longest_queue, dict(limits or {})
+    def __init__(self, count: int = 30, *, wait_s: float = 15.0, max_queue: int = 1_000, limits: Mapping[str, int] | None = None) -> None:
+        """`wait_s` is for the whole chain of a call; `max_queue` is for each backend; `limits` is what single backends take at most."""
+        self.count, self.wait_s, self._max_queue, self._limits = count, wait_s, max_queue, dict(limits or {})
         self._used: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
         self._lines: OrderedDict[str, deque[QueuePlace]] = OrderedDict()
@@ -65,7 +63,7 @@ class Slots:
         if self.has_room(backend):  # then nobody waits for it: a slot that becomes free is handed over at once
             self._used[backend] += 1
             return
-        if self._waiting[backend] >= self._longest_queue:
+        if self._waiting[backend] >= self._max_queue:
             raise NoCapacity(f"{self._waiting[backend]} calls of {backend} wait already")
         place = QueuePlace(backend, asyncio.get_running_loop().create_future())
         self._lines.setdefault(user, deque()).append(place)

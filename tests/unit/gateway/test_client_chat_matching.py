@@ -74,8 +74,8 @@ def test_reasoning_is_in_one_of_the_two_digests() -> None:
 
 def test_the_mark_of_the_next_answer_is_that_of_the_longer_list() -> None:
     marker = ChatFingerprinter([user("one")])
-    assert marker.behind(said("1")) == ChatFingerprinter([user("one"), said("1")]).marks[0]
-    assert marker.behind(said("")) is None
+    assert marker.fingerprint_after(said("1")) == ChatFingerprinter([user("one"), said("1")]).marks[0]
+    assert marker.fingerprint_after(said("")) is None
     assert marker.marks == [], "the list has stayed as it is"
 
 

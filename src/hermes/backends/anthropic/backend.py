@@ -39,7 +39,9 @@ class AnthropicBackend(HttpBackend):
     ) -> None:
         """`models` says what each can do; `needs` are those that a health check must find."""
         base_url = base_url.rstrip("/").removesuffix("/v1")
-        super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=DEFAULT_CAPABILITIES, needs=needs)
+        super().__init__(
+            client, name=name, base_url=base_url, api_key=api_key, models=models, default_capabilities=DEFAULT_CAPABILITIES, needs=needs
+        )
         self._caches_prompts, self._betas = caches_prompts, ",".join(betas)
 
     @property

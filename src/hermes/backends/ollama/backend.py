@@ -40,8 +40,10 @@ class OllamaBackend(HttpBackend):
     ) -> None:
         """`models` says what each can do; `needs` are those that a health check must find. `num_ctx` is the context to load models with:
         by default that of the table, else 8,192 tokens."""
-        usual = Capabilities(tools=takes_tools)
-        super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=usual, needs=needs)
+        default_capabilities = Capabilities(tools=takes_tools)
+        super().__init__(
+            client, name=name, base_url=base_url, api_key=api_key, models=models, default_capabilities=default_capabilities, needs=needs
+        )
         self._num_ctx, self._keep_alive = num_ctx, keep_alive
 
     def context(self, model: str) -> int:

@@ -40,7 +40,9 @@ class OpenAICompatibleBackend(HttpBackend):
         `models` says what each can do; `needs` are those that a health check must find."""
         if urlsplit(base_url).path in ("", "/"):
             base_url = f"{base_url.rstrip('/')}/v1"
-        super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=DEFAULT_CAPABILITIES, needs=needs)
+        super().__init__(
+            client, name=name, base_url=base_url, api_key=api_key, models=models, default_capabilities=DEFAULT_CAPABILITIES, needs=needs
+        )
         self._dialect = dialect
         self._sends_reasoning = dialect.reasoning_field is not None
 

@@ -46,10 +46,10 @@ class Script:
     """By which words a language is recognised, where no rule says in which one it was spoken."""
 
     @classmethod
-    def usual(cls) -> Script:
+    def default(cls) -> Script:
         """The script that ships with Hermes: a friendly concierge, which finds places and books in English, and greets, finds
         places and notes, corrects and forgets what users say of themselves in all sixteen languages."""
-        return cls.parse((resources.files(__package__) / "usual.toml").read_text(encoding="utf-8"), where="usual.toml")
+        return cls.parse((resources.files(__package__) / "default.toml").read_text(encoding="utf-8"), where="default.toml")
 
     @classmethod
     def load(cls, path: str | Path) -> Script:

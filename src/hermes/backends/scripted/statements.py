@@ -66,8 +66,8 @@ def call_for(found: Statement) -> tuple[str, dict[str, Any]]:
     return FORGET_TOOL, {"what": what[:MAX_ARGUMENT_CHARS]}
 
 
-def language_of(words: str, usual: str) -> str:
-    return detect_language(words) or usual
+def language_of(words: str, default: str) -> str:
+    return detect_language(words) or default
 
 
 def confirm_results(results: Sequence[str], confirmations: Sequence[Confirmation], say: Callable[[Mapping[str, str], str], str]) -> str:

@@ -111,7 +111,7 @@ class ChatFingerprinter:
         for message in messages:
             self._add(message)
 
-    def behind(self, message: ChatMessage) -> ChatFingerprint | None:
+    def fingerprint_after(self, message: ChatMessage) -> ChatFingerprint | None:
         """The mark that this message would make at the end of the list, which stays as it is; None for one that says nothing."""
         if not has_content(message):
             return None

@@ -56,7 +56,7 @@ class ChatRecorder:
         if self._session_id is not None:
             await self._chats.drop_empty(tx, self._user_id, self._session_id)
 
-    async def at_once(self, call: ModelCall, completion: Completion) -> UUID | None:
+    async def write_with_call(self, call: ModelCall, completion: Completion) -> UUID | None:
         if self._session_id is not None or self._name is not None:
             return None
         found = await self._chats.look(self._user_id, self._marker.marks) if self._marker.marks else None
@@ -79,7 +79,7 @@ class ChatRecorder:
 
     def _mark(self, found: ChatMatch | None, message: ChatMessage) -> ChatFingerprint | None:
         """What the list that goes on will be known by. Of reasoning that the client did not show, nobody here knows what it is."""
-        mark = self._marker.behind(message)
+        mark = self._marker.fingerprint_after(message)
         return replace(mark, whole=os.urandom(32)) if mark is not None and found is not None and found.hides_reasoning else mark
 
     async def _chat(self, tx: Transaction) -> ChatMatch:
@@ -123,7 +123,7 @@ class ChatRecorder:
         before = len(graph)
         graph.commit(turn, message, record_of(self._request, call, completion, self._limits))
         head = await self._graphs.save(tx, found.session_id, found.head, graph)
-        return head if len(graph) > before else None, ChatFingerprinter(self._context.messages).behind(message)
+        return head if len(graph) > before else None, ChatFingerprinter(self._context.messages).fingerprint_after(message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ NO_TOKEN_LIMIT = 2**31 - 1
 """An answer as long as the model's own limit."""
 
 
-def read_request(body: Any, *, most_choices: int) -> ChatRequest:
+def read_request(body: Any, *, max_choices: int) -> ChatRequest:
     """Check a body. Raises Refused with the first field that is wrong; values are not repeated, they may be private."""
     if not isinstance(body, dict):
         raise InvalidChatRequest("body", "expected a JSON object")
@@ -94,7 +94,7 @@ def read_request(body: Any, *, most_choices: int) -> ChatRequest:
         if body.get(name) not in (None, ["text"]):
             raise InvalidChatRequest(name, advice)
     options = typed_field(dict, body, "stream_options", {})
-    choices = integer_field(body, "n", 1, most_choices) or 1
+    choices = integer_field(body, "n", 1, max_choices) or 1
     top = integer_field(body, "top_logprobs", 0, 20)
     wants_logprobs = typed_field(bool, body, "logprobs", default=False)
     given = {name: value for name, value in body.items() if name not in REQUEST_FIELDS and name not in DROPPED_FIELDS and value is not None}

@@ -264,7 +264,7 @@ class HttpBackend(ABC):
         if reply.status in (401, 402, 403):
             return [BackendFinding("unauthorized", FindingLevel.ERROR, f"{name}: {error}", "Check its API key, and that the bill is paid.")]
         if reply.status == 429:
-            return [BackendFinding("rate_limited", FindingLevel.WARN, f"{name}: {error}", "It answers, but not for now.")]
+            return [BackendFinding("rate_limited", FindingLevel.WARN, f"{name}: {error}", "It works, but takes no more requests for now.")]
         if reply.status == 404:
             return self._not_found(error)
         return [BackendFinding("failing", FindingLevel.ERROR, f"{name}: {error}", "See its own status page or log.")]

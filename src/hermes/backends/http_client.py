@@ -1,4 +1,4 @@
-"""The one HTTP client of all backends: it sends what their codecs encoded, with aiohttp.
+"""The one HTTP client of all backends over HTTP: it sends what their codecs encoded, with aiohttp.
 
 It sends each request once: no retries, no redirects, no cookies, no proxy from the environment. Its errors contain no addresses, headers
 or bodies, because these contain keys."""
@@ -31,7 +31,7 @@ class HttpReply:
         self._response, self._timeout_s = response, timeout_s
         self.status: int = response.status
         self.headers: Mapping[str, str] = response.headers
-        """Looked up in any case."""
+        """Names match in upper and lower case."""
 
     async def read(self) -> bytes:
         """The whole body."""

@@ -1,7 +1,7 @@
 """Tiers and models as data: which models a tier may use, in which order, how many tokens, and what each model can do.
 
 The values are those of 2026-11-15. The operator changes them in the settings. Other code names only the tier of new users, `free`, and the
-keyless stand-ins, `smollm2` and `scripted`."""
+stand-ins that need no API key, `smollm2` and `scripted`."""
 
 from __future__ import annotations
 

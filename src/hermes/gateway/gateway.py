@@ -87,8 +87,8 @@ class Gateway:
     async def complete(self, ask: ModelRequest, caller: Caller, record: CallRecorder | None = None) -> Answer:
         """Return the answer of the first model of the tier's chain that gives one.
 
-        Raises CallsPaused, BudgetSpent, UnknownPrice, NoCapacity, ChainFailed, and StoreUnavailable when the budget cannot be read; then
-        nothing was spent, or what was spent is counted."""
+        Raises CallsPaused, BudgetSpent, UnknownPrice, NoCapacity, ChainFailed, and StoreUnavailable when the budget cannot be reserved;
+        then nothing was spent, or what was spent is counted."""
         admitted = await self._admit(ask, caller)
         run = self._run(admitted, caller)
         try:

@@ -224,7 +224,7 @@ class AnthropicReader:
     def _grow(self, at: int, delta: Mapping[str, Any]) -> Iterator[Delta]:
         block = self._blocks.get(at)
         if block is None:
-            raise MalformedAnswer("a block grows that was not opened")
+            raise MalformedAnswer("a delta belongs to a block that was not opened")
         match delta.get("type"):
             case "text_delta":
                 if piece := self._add(block, "text", delta):

@@ -17,7 +17,7 @@ from hermes.backends.vendor_errors import VendorErrorDetails
 from hermes.ports.backends import BackendError, BackendFinding, Capabilities, FindingLevel, ModelRequest
 
 DEFAULT_CAPABILITIES = Capabilities(tools=True, vision=True, sampling=True, prefill=False, context=200_000)
-"""What a Claude model can do that is not in the caller's table."""
+"""The capabilities of a Claude model that is not in the caller's table."""
 API_VERSION = "2023-06-01"
 """The version that takes temperature, top_p and top_k where the model does; its successor, 2026-10-21, refuses them for all models."""
 

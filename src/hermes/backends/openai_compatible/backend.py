@@ -18,7 +18,7 @@ from hermes.backends.vendor_errors import VendorErrorDetails
 from hermes.ports.backends import Capabilities, ModelRequest
 
 DEFAULT_CAPABILITIES = Capabilities(tools=True, vision=False, sampling=True)
-"""What a model can do that is not in the caller's table."""
+"""The capabilities of a model that is not in the caller's table."""
 
 
 class OpenAICompatibleBackend(HttpBackend):

@@ -31,7 +31,7 @@ def said(text: str, **more: Any) -> dict[str, Any]:
 
 
 def marks(*messages: dict[str, Any]) -> list[ChatFingerprint]:
-    return ChatFingerprinter(messages).marks
+    return ChatFingerprinter(messages).fingerprints
 
 
 class House:

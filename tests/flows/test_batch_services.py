@@ -89,7 +89,7 @@ async def test_a_sample_is_paid_recorded_and_never_a_copy(settings: Settings) ->
         assert (call.sampling, call.usage) == ({"seed": 7, "max_tokens": 20}, {"prompt_tokens": 10, "completion_tokens": 3})
         assert first.micro_usd == 16
         assert [request.body["max_tokens"] for request in fakes.vllm.requests] == [20, 20]
-        await ground.models.gateway.settled()
+        await ground.models.gateway.wait_settled()
         rows = await do(ground, "select source, tier, account_id, micro_usd, user_id from calls")
         assert [row[:4] for row in rows] == [("batch", "batch", "lab", 16)] * 2
         assert await do(ground, "select distinct u.trains from users u join calls c on c.user_id = u.id") == [(True,)]

@@ -602,7 +602,7 @@ async def test_whoever_hangs_up_before_the_first_word_frees_the_slot_and_pays_th
         while gateway.slots.used or len(await house.calls()) < 2:  # noqa: ASYNC110  # what is looked at is behind a socket
             await asyncio.sleep(0.05)
     assert [(row[0], row[3] > 0, row[4]) for row in await house.calls()] == [("cancelled", True, 0)] * 2
-    await gateway.settled()
+    await gateway.wait_settled()
     [holder] = {row[0] for row in await house.users()}
     assert (await house.service.hermes.parts.budgets.used(holder)).day_held == 0
 
@@ -670,7 +670,7 @@ async def test_a_call_that_is_given_up_while_it_is_let_in_holds_nothing(house: H
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    await hermes.gateway.settled()
+    await hermes.gateway.wait_settled()
     assert (await hermes.parts.budgets.used(user_id)).day_held == 0
 
 

@@ -130,7 +130,7 @@ class Client:
 class Locked(ChatRecorder):
     """Records without the short way."""
 
-    async def at_once(self, call: ModelCall, completion: Completion) -> UUID | None:
+    async def write_with_call(self, call: ModelCall, completion: Completion) -> UUID | None:
         return None
 
 
@@ -144,7 +144,7 @@ class House:
 
     async def answer(self, asked: Asked) -> None:
         body = {"model": "m", "messages": asked.messages, "n": len(asked.answers), **({"tools": asked.tools} if asked.tools else {})}
-        request = read_request(body, most_choices=8)
+        request = read_request(body, max_choices=8)
         recording = self.way(request, self.chats, self.graphs, account="shop", user_id=self.user_id, name=asked.name)
         if len(asked.answers) > 1:
             async with self.database.begin() as tx:
@@ -169,7 +169,7 @@ class House:
         done = Completion(
             message=message, finish_reason="stop", usage=usage, model="m", request_digest="", is_reasoning_sent=asked.is_reasoning_sent
         )
-        session_id = await recording.at_once(call, done)
+        session_id = await recording.write_with_call(call, done)
         if session_id is None:
             async with self.database.begin() as tx:
                 session_id = await recording.write(tx, call, done)

@@ -216,7 +216,7 @@ class Scripted:
     """The port Models, with the concierge that ships behind it; it keeps what it was asked first in each turn."""
 
     prompts: list[Sequence[Mapping[str, Any]]] = field(default_factory=list)
-    backend: ScriptedBackend = field(default_factory=lambda: ScriptedBackend(Script.usual()))
+    backend: ScriptedBackend = field(default_factory=lambda: ScriptedBackend(Script.default()))
 
     async def complete(self, ask: ModelRequest, _: Caller) -> Answer:
         if ask.messages[-1]["role"] == "user":

@@ -71,7 +71,7 @@ class House:
 
     async def day(self) -> tuple[int, int, int]:
         """What the user has used today: tokens, tokens held, micro-dollars."""
-        await self.gateway.settled()
+        await self.gateway.wait_settled()
         used = await self.budgets.used(self.user.id)
         return used.day_tokens, used.day_held, used.day_micro_usd
 
@@ -113,7 +113,7 @@ async def house(database: Database, redis_url: str) -> AsyncIterator[House]:
         try:
             yield House(gateway, v, database, budgets, spend, bell, user, metrics)
         finally:
-            await gateway.settled()
+            await gateway.wait_settled()
             await budgets.aclose()
             await client.aclose()
 

@@ -48,7 +48,7 @@ BALI = "Asia/Makassar"
 class Scripted:
     """The port Models, with the concierge that ships behind it."""
 
-    backend: ScriptedBackend = field(default_factory=lambda: ScriptedBackend(Script.usual()))
+    backend: ScriptedBackend = field(default_factory=lambda: ScriptedBackend(Script.default()))
 
     async def complete(self, ask: ModelRequest, _: Caller) -> Answer:
         completion = await self.backend.complete(ask, "scripted", timeout_s=5)

@@ -93,7 +93,7 @@ async def opened(aim: Aim) -> AsyncIterator[Client]:
             # The peers' time-out is for one attempt, ours is a deadline for the whole chain: such that the first attempt has as long.
             **({} if aim.timeout_s is None else {"deadline_s": aim.timeout_s / ATTEMPT_SHARE}),
         )
-        stack.push_async_callback(gateway.settled)
+        stack.push_async_callback(gateway.wait_settled)
         yield HermesGateway(gateway, Caller(user_id=user_id, account="bench", tier=TIER, source=CallSource.COMPLETIONS, takes_copies=False))
 
 

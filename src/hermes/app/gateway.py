@@ -95,7 +95,7 @@ async def open_models(
             deadline_s=llm.deadline_s,
             cap_micro_usd=None if llm.global_daily_budget_usd is None else round(llm.global_daily_budget_usd * PER_MILLION),
         )
-        stack.push_async_callback(gateway.settled)
+        stack.push_async_callback(gateway.wait_settled)
         door = ChatCompletions(
             gateway=gateway,
             people=parts.people,

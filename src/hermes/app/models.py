@@ -313,7 +313,7 @@ def build_ollama(order: BackendSpec) -> Backend:
 
 def build_scripted(order: BackendSpec) -> Backend:
     try:
-        script = Script.load(order.script) if order.script is not None else Script.usual()
+        script = Script.load(order.script) if order.script is not None else Script.default()
     except BadScript as error:
         raise StartRefused(f"llm.script: {error}") from None
     return ScriptedBackend(script, name=order.name, models=order.models)

@@ -1,13 +1,16 @@
 """Models: over HTTP a pure codec for each vendor and one client that sends for all of them; on this machine a process.
 
-shape  sse  parts                read what somebody else wrote: values, events, answers
-classify  estimate  tool_calls   what vendors share: errors, counts that nobody gave, calls and their results
-client                           the one file that knows aiohttp
-http                             encode, send once, decode, or say which error it was
+json_fields, sse, answer_parts   read a vendor's JSON, its stream of events, and its answer
+vendor_errors                    which error a vendor's refusal is
+billed_usage                     token counts, with an estimate for each count that the vendor did not give
+tool_calls                       ids and arguments of tool calls, and their results
+http_client                      the HTTP client of all vendors, on aiohttp
+http_backend                     encode, send once, decode, or raise the right error
 anthropic/  openai_compatible/  ollama/    a vendor each: request.py, answer.py, backend.py
 local/                           a small real model, in a process of its own
 processes/                       the programs `claude` and `codex`, one run for each call
 scripted/                        no model at all: answers from a script
+image_fetch                      a picture from an address that a user sent, only if it is public
 """
 
 from hermes.backends.anthropic.backend import AnthropicBackend

@@ -1,4 +1,4 @@
-"""What codecs have in common: what they find in an answer, whole or broken off, and how they say that a request does not fit."""
+"""The types that all codecs share: the parts of an answer, whole or broken off, and the error for a request that a vendor cannot take."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hermes.ports.backends import ChatMessage, Delta
 
 
 class CannotEncode(Exception):
-    """Something in the request has no form that this vendor takes. Says what, without quoting it."""
+    """A part of the request has no form that this vendor takes. The message says which part, without quoting it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCounts:
-    """Tokens as far as the vendor has said; None where it has not (yet)."""
+    """The vendor's token counts so far; None where it has given no count (yet)."""
 
     tokens_in: int | None = None
     tokens_out: int | None = None
@@ -37,7 +37,7 @@ class ReturnedTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerParts:
-    """An answer, or what has come of one."""
+    """An answer, or the part of it that has come so far."""
 
     message: ChatMessage
     finish_reason: str
@@ -48,10 +48,10 @@ class AnswerParts:
 
 
 class StreamReader(Protocol):
-    """Puts an answer together from the events of its stream. Knows no connection."""
+    """Builds an answer from the events of its stream. Knows no connection."""
 
     def feed(self, event: StreamEvent) -> Iterable[Delta]:
-        """Take one event and return what it adds. Raises Malformed, or Refused for an error that comes as an event."""
+        """Take one event and return the deltas it adds. Raises MalformedAnswer, or ErrorInAnswer for an error that comes as an event."""
         ...
 
     @property
@@ -65,15 +65,15 @@ class StreamReader(Protocol):
         ...
 
     def parts(self) -> AnswerParts:
-        """Everything so far."""
+        """The answer so far."""
         ...
 
 
 def consistent_tokens(tokens: ReturnedTokens, counts: TokenCounts) -> tuple[ReturnedTokens, dict[str, Any]]:
     """Return the tokens if every length agrees, and otherwise none of them and a note for `extra`.
 
-    Servers lose control tokens on the way through tool parsers and streams; what is left would be trained in a context it was not sampled
-    in. Logprobs without ids train nothing, so nothing is asked of them."""
+    Servers lose control tokens on the way through tool parsers and streams; the remaining tokens would be trained in a context they were
+    not sampled in. Logprobs without ids train nothing, so they are not checked."""
     lengths = {
         "prompt_token_ids": None if tokens.prompt is None else len(tokens.prompt),
         "token_ids": None if tokens.completion is None else len(tokens.completion),

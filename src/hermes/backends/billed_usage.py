@@ -1,4 +1,4 @@
-"""What is billed where a vendor did not count everything."""
+"""The usage to bill, also where a vendor did not count everything."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hermes.ports.backends import ChatMessage, ModelRequest, Usage
 
 
 def billed_usage(counts: TokenCounts, ask: ModelRequest, answer: ChatMessage) -> Usage:
-    """What is billed: the vendor's counts, and our own bound for each that is missing."""
+    """The vendor's counts, and our own upper bound for each count that is missing."""
     is_estimated = counts.tokens_in is None or counts.tokens_out is None
     return Usage(
         tokens_in=prompt_tokens(ask) if counts.tokens_in is None else counts.tokens_in,

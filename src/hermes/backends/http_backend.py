@@ -1,4 +1,4 @@
-"""What every backend over HTTP does around its codec: send once, read, and say which error it was.
+"""What every backend over HTTP does around its codec: send once, read the answer, and raise the right error.
 
     ask ─ encode ─▶ bytes ─▶ client ─▶ bytes ─ decode ─▶ Completion
                                          └─ framing ─ reader ─▶ deltas … Completion
@@ -38,7 +38,7 @@ from hermes.ports.backends import (
 )
 
 FINAL_LINE_BREAKS = b"\n\n"
-"""What some servers leave out at the end of a stream."""
+"""Line breaks that some servers leave out at the end of a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class EncodedRequest:
 
     @property
     def call_prefix(self) -> str:
-        """What ids of tool calls start with where the server gives none; another in every round, as every round is another request."""
+        """The start of tool call ids where the server gives none; another one in every round, because every round is another request."""
         return f"call_{self.digest[:12]}"
 
 
 class HttpBackend(ABC):
-    """The port Backend, over HTTP. A vendor adds its codec and its addresses.
+    """The port Backend, over HTTP. A vendor's subclass adds its codec and its addresses.
 
-    The client is shared and stays open; a backend holds nothing else, so that it can be swapped at any time."""
+    The client is shared and stays open; a backend holds nothing else, so that the operator can swap it at any time."""
 
     def __init__(
         self,
@@ -72,18 +72,18 @@ class HttpBackend(ABC):
         base_url: str,
         api_key: str | None,
         models: Mapping[str, Capabilities] | None,
-        usual: Capabilities,
+        default_capabilities: Capabilities,
         needs: Collection[str],
     ) -> None:
         self.name = name
         self._client, self._base_url, self._api_key = client, base_url.rstrip("/"), api_key
-        self._models, self._usual, self._needs = dict(models or {}), usual, tuple(needs)
+        self._models, self._default_capabilities, self._needs = dict(models or {}), default_capabilities, tuple(needs)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
     def capabilities(self, model: str) -> Capabilities:
-        return self._models.get(model, self._usual)
+        return self._models.get(model, self._default_capabilities)
 
     def supports_tools(self, model: str) -> bool:
         return self.capabilities(model).tools
@@ -92,13 +92,13 @@ class HttpBackend(ABC):
         return model
 
     async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
-        sent = self._sent(ask, model, stream=False)
+        request = self._encode_request(ask, model, stream=False)
         try:
-            async with self._client.send("POST", self._url, headers=self._headers(), body=sent.body, timeout_s=timeout_s) as reply:
+            async with self._client.send("POST", self._url, headers=self._headers(), body=request.body, timeout_s=timeout_s) as reply:
                 body = await reply.read()
             if reply.status != 200:
-                raise self._refusal(reply, body, model)
-            return self._completion(self._decode(parse_object(body, "the answer"), sent), sent, reply)
+                raise self._error_of_reply(reply, body, model)
+            return self._completion(self._decode(parse_object(body, "the answer"), request), request, reply)
         except TransportError as lost:
             raise Unreachable(str(lost), backend=self.name, model=model) from None
         except ErrorInAnswer as refused:
@@ -107,13 +107,13 @@ class HttpBackend(ABC):
             raise Garbled(malformed.what, backend=self.name, model=model, status=200) from None
 
     async def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
-        sent = self._sent(ask, model, stream=True)
-        reader = self._reader(sent)
+        request = self._encode_request(ask, model, stream=True)
+        reader = self._reader(request)
         has_begun = False
         try:
-            async with self._client.send("POST", self._url, headers=self._headers(), body=sent.body, timeout_s=timeout_s) as reply:
+            async with self._client.send("POST", self._url, headers=self._headers(), body=request.body, timeout_s=timeout_s) as reply:
                 if reply.status != 200:
-                    raise self._refusal(reply, await reply.read(), model)
+                    raise self._error_of_reply(reply, await reply.read(), model)
                 framing = self._framing()
                 while not reader.is_over:
                     piece = await next_piece(reply, reader)
@@ -123,17 +123,17 @@ class HttpBackend(ABC):
                     if not piece:
                         break
                 else:
-                    await reply.let_end()
-                completion = self._completion(finished_answer(reader), sent, reply)
+                    await reply.wait_for_end()
+                completion = self._completion(finished_answer(reader), request, reply)
         except (TransportError, ErrorInAnswer, MalformedAnswer) as error:
-            raise self._broken(error, sent, reader.parts() if has_begun else None) from None
+            raise self._stream_error(error, request, reader.parts() if has_begun else None) from None
         yield completion
 
     async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[BackendFinding]:
         deadline = time.monotonic() + timeout_s
         started = time.perf_counter()
         findings: list[BackendFinding] = []
-        for path in self._questions():
+        for path in self._health_paths():
             try:
                 left_s = max(0.001, deadline - time.monotonic())
                 async with self._client.send("GET", self._base_url + path, headers=self._headers(), timeout_s=left_s) as reply:
@@ -152,9 +152,9 @@ class HttpBackend(ABC):
         return [BackendFinding("ok", FindingLevel.INFO, f"{self.name} answered in {took_ms:.0f} ms")]
 
     async def aclose(self) -> None:  # noqa: B027 - there is nothing for a vendor to add
-        """Nothing to let go of: the client belongs to whoever made it."""
+        """Nothing to close: the creator of the client closes it."""
 
-    # --- the vendor's
+    # --- the vendor's part
 
     @property
     @abstractmethod
@@ -163,40 +163,40 @@ class HttpBackend(ABC):
 
     @abstractmethod
     def _headers(self) -> dict[str, str]:
-        """Made for every request, so that no dict with a key in it lies around."""
+        """Made for every request, so that no dict with an API key stays in memory."""
 
     @abstractmethod
     def _encode(self, ask: ModelRequest, model: str, *, stream: bool) -> dict[str, Any]:
-        """The request's body. Raises Unfit for what this vendor cannot be sent."""
+        """The request's body. Raises CannotEncode for a part that this vendor cannot take."""
 
     @abstractmethod
-    def _decode(self, body: dict[str, Any], sent: EncodedRequest) -> AnswerParts:
-        """A whole answer. Raises Malformed, or Refused for an error inside it."""
+    def _decode(self, body: dict[str, Any], request: EncodedRequest) -> AnswerParts:
+        """A whole answer. Raises MalformedAnswer, or ErrorInAnswer for an error inside it."""
 
     @abstractmethod
-    def _reader(self, sent: EncodedRequest) -> StreamReader: ...
+    def _reader(self, request: EncodedRequest) -> StreamReader: ...
 
     @abstractmethod
     def _framing(self) -> Framing: ...
 
     @abstractmethod
     def _error_details(self, body: Mapping[str, Any]) -> VendorErrorDetails:
-        """What an error's body says."""
+        """The message and codes in an error's body."""
 
     @abstractmethod
-    def _questions(self) -> Iterable[str]:
+    def _health_paths(self) -> Iterable[str]:
         """The paths that a health check reads."""
 
     @abstractmethod
-    def _missing(self, body: dict[str, Any]) -> Iterable[str]:
-        """The models that are needed and not there, by the answer to one of the questions."""
+    def _missing_models(self, body: dict[str, Any]) -> Iterable[str]:
+        """The needed models that are missing in the answer to one of these paths."""
 
-    # --- the same for all
+    # --- the same for all vendors
 
     _sends_reasoning = False
     """Whether requests carry the reasoning of earlier messages."""
 
-    def _sent(self, ask: ModelRequest, model: str, *, stream: bool) -> EncodedRequest:
+    def _encode_request(self, ask: ModelRequest, model: str, *, stream: bool) -> EncodedRequest:
         try:
             if ask.needs_tools and not self.supports_tools(model):
                 raise Unsupported("the model takes no tools, and the request has some", backend=self.name, model=model)
@@ -208,62 +208,63 @@ class HttpBackend(ABC):
             raise BadRequest(what, backend=self.name, model=model) from error
         return EncodedRequest(ask, model, body.encode("ascii"))
 
-    def _completion(self, parts: AnswerParts, sent: EncodedRequest, reply: HttpReply) -> Completion:
+    def _completion(self, parts: AnswerParts, request: EncodedRequest, reply: HttpReply) -> Completion:
         tokens, note = consistent_tokens(parts.tokens, parts.counts)
         request_id = reply.headers.get("request-id") or reply.headers.get("x-request-id")
-        asked = {name: value for name, value in parts.extra.items() if name != LOGPROBS or sent.ask.sampling.get("logprobs")}
+        extra = {name: value for name, value in parts.extra.items() if name != LOGPROBS or request.ask.sampling.get("logprobs")}
         return Completion(
             message=parts.message,
             finish_reason=parts.finish_reason,
-            usage=billed_usage(parts.counts, sent.ask, parts.message),
-            model=parts.model or sent.model,
-            request_digest=sent.digest,
+            usage=billed_usage(parts.counts, request.ask, parts.message),
+            model=parts.model or request.model,
+            request_digest=request.digest,
             is_reasoning_sent=self._sends_reasoning,
             prompt_token_ids=tokens.prompt,
             token_ids=tokens.completion,
             logprobs=tokens.logprobs,
-            extra={**asked, **note, **({"request_id": request_id} if request_id else {})},
+            extra={**extra, **note, **({"request_id": request_id} if request_id else {})},
         )
 
-    def _broken(
-        self, error: TransportError | ErrorInAnswer | MalformedAnswer, sent: EncodedRequest, come: AnswerParts | None
+    def _stream_error(
+        self, error: TransportError | ErrorInAnswer | MalformedAnswer, request: EncodedRequest, partial: AnswerParts | None
     ) -> BackendError:
-        """The error of a stream that did not get to its end: before its first delta its own, after it CutShort with what had come."""
-        if come is not None:
-            why = self._error(error.status, {}, self._error_details(error.body), sent.model) if isinstance(error, ErrorInAnswer) else error
-            usage = billed_usage(come.counts, sent.ask, come.message)
-            return CutShort(f"the answer broke off: {why}", backend=self.name, model=sent.model, partial=come.message, usage=usage)
+        """The error of a stream that broke off: before its first delta the error itself, after it CutShort with the partial answer."""
+        if partial is not None:
+            model = request.model
+            why = self._error(error.status, {}, self._error_details(error.body), model) if isinstance(error, ErrorInAnswer) else error
+            usage = billed_usage(partial.counts, request.ask, partial.message)
+            return CutShort(f"the answer broke off: {why}", backend=self.name, model=model, partial=partial.message, usage=usage)
         match error:
             case TransportError():
-                return Unreachable(str(error), backend=self.name, model=sent.model)
+                return Unreachable(str(error), backend=self.name, model=request.model)
             case ErrorInAnswer():
-                return self._error(error.status, {}, self._error_details(error.body), sent.model)
-        return Garbled(error.what, backend=self.name, model=sent.model, status=200)
+                return self._error(error.status, {}, self._error_details(error.body), request.model)
+        return Garbled(error.what, backend=self.name, model=request.model, status=200)
 
-    def _refusal(self, reply: HttpReply, body: bytes, model: str) -> BackendError:
-        """The error that an answer without success is. Its body may be anything: a proxy's page, or nothing."""
+    def _error_of_reply(self, reply: HttpReply, body: bytes, model: str) -> BackendError:
+        """The error for an answer with another status than 200. Its body may be anything: a proxy's page, or empty."""
         try:
-            complaint = self._error_details(parse_object(body, "the error"))
+            details = self._error_details(parse_object(body, "the error"))
         except MalformedAnswer:
-            complaint = VendorErrorDetails()
-        return self._error(reply.status, reply.headers, complaint, model)
+            details = VendorErrorDetails()
+        return self._error(reply.status, reply.headers, details, model)
 
-    def _error(self, status: int, headers: Mapping[str, str], complaint: VendorErrorDetails, model: str) -> BackendError:
-        return classify_error(status, headers, complaint, FailedRequest(self.name, model, (self._api_key,) if self._api_key else ()))
+    def _error(self, status: int, headers: Mapping[str, str], details: VendorErrorDetails, model: str) -> BackendError:
+        return classify_error(status, headers, details, FailedRequest(self.name, model, (self._api_key,) if self._api_key else ()))
 
     def _finding(self, reply: HttpReply, body: bytes) -> list[BackendFinding]:
-        """What is wrong by one answer of a health check; nothing, if nothing is."""
+        """The faults that one answer of a health check shows; empty if there are none."""
         name = self.name
         if reply.status == 200:
             return [
                 BackendFinding("model_missing", FindingLevel.ERROR, f"{name} has no model {model}", "Correct its name, or fetch it.")
-                for model in self._missing(parse_object(body, "the list of models"))
+                for model in self._missing_models(parse_object(body, "the list of models"))
             ]
-        error = self._refusal(reply, body, "")
+        error = self._error_of_reply(reply, body, "")
         if reply.status in (401, 402, 403):
             return [BackendFinding("unauthorized", FindingLevel.ERROR, f"{name}: {error}", "Check its API key, and that the bill is paid.")]
         if reply.status == 429:
-            return [BackendFinding("rate_limited", FindingLevel.WARN, f"{name}: {error}", "It answers, but not for now.")]
+            return [BackendFinding("rate_limited", FindingLevel.WARN, f"{name}: {error}", "It works, but takes no more requests for now.")]
         if reply.status == 404:
             return self._not_found(error)
         return [BackendFinding("failing", FindingLevel.ERROR, f"{name}: {error}", "See its own status page or log.")]
@@ -277,9 +278,9 @@ class HttpBackend(ABC):
 
 
 async def next_piece(reply: HttpReply, reader: StreamReader) -> bytes:
-    """The next piece of a stream. A connection that breaks after the last word took nothing of the answer away."""
+    """The next piece of a stream. A connection that breaks after the last event is no error: the answer is whole."""
     try:
-        return await reply.more()
+        return await reply.read_piece()
     except TransportError:
         if reader.is_whole:
             return b""
@@ -287,7 +288,7 @@ async def next_piece(reply: HttpReply, reader: StreamReader) -> bytes:
 
 
 def deltas(framing: Framing, reader: StreamReader, piece: bytes) -> Iterator[Delta]:
-    """What a piece of a stream adds to the answer."""
+    """The deltas that a piece of a stream adds to the answer."""
     for event in framing.feed(piece):
         yield from reader.feed(event)
         if reader.is_over:
@@ -295,7 +296,7 @@ def deltas(framing: Framing, reader: StreamReader, piece: bytes) -> Iterator[Del
 
 
 def finished_answer(reader: StreamReader) -> AnswerParts:
-    """The answer that a stream has made, if it has."""
+    """The whole answer of a stream. Raises MalformedAnswer if the stream ended too early."""
     if not reader.is_whole:
         raise MalformedAnswer("the stream ended before the answer did")
     return reader.parts()

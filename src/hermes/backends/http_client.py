@@ -1,7 +1,7 @@
-"""The one HTTP client of all backends: what their codecs wrote is sent here, by aiohttp.
+"""The one HTTP client of all backends over HTTP: it sends what their codecs encoded, with aiohttp.
 
-It does what it is told once: no retries, no redirects, no cookies, no proxy from the environment. What it raises says nothing of addresses,
-headers or bodies, because keys are in them."""
+It sends each request once: no retries, no redirects, no cookies, no proxy from the environment. Its errors contain no addresses, headers
+or bodies, because these contain keys."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from contextlib import asynccontextmanager
 import aiohttp
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-"""Bytes after which an answer is given up: no model says that much, but a wrong address may."""
+"""The client gives up an answer with more bytes: no model writes that much, but the server of a wrong address may."""
 MIN_TIMEOUT_S = 0.001
-"""What is left of a deadline that has passed; to aiohttp, 0 would be no limit at all."""
+"""The timeout after a deadline has passed; 0 would mean no limit to aiohttp."""
 LINGER_S = 0.02
-"""How long a stream that has said its last word may take to end, so that its connection can be used again."""
+"""How long a stream may take to end after its last event, so that its connection can be used again."""
 
 
 class TransportError(Exception):
-    """No connection, no answer in time, or a connection that broke. Says which; knows no secret."""
+    """No connection, no answer in time, or a connection that broke. The message says which, and contains no secret."""
 
 
 class HttpReply:
-    """An answer whose head has come and whose body is still to be read."""
+    """An answer whose headers have come and whose body is still to be read."""
 
     def __init__(self, response: aiohttp.ClientResponse, timeout_s: float) -> None:
         self._response, self._timeout_s = response, timeout_s
         self.status: int = response.status
         self.headers: Mapping[str, str] = response.headers
-        """Names in any case."""
+        """Names match in upper and lower case."""
 
     async def read(self) -> bytes:
         """The whole body."""
         body = bytearray()
-        while piece := await self.more():
+        while piece := await self.read_piece():
             body += piece
             if len(body) > MAX_BODY_BYTES:
                 raise TransportError("the answer does not end")
         return bytes(body)
 
-    async def more(self) -> bytes:
+    async def read_piece(self) -> bytes:
         """The next piece of the body, as soon as there is one; empty at its end."""
         try:
             return await self._response.content.readany()
@@ -51,22 +51,22 @@ class HttpReply:
         # Outside the except clause: aiohttp's errors hold the request's headers, and a chained error would show them.
         raise TransportError(reason)
 
-    async def let_end(self) -> None:
-        """Wait a moment for the end of a body that has nothing more to say."""
+    async def wait_for_end(self) -> None:
+        """Wait up to LINGER_S for the end of a body from which nothing more is needed."""
         content = self._response.content
         if not content.at_eof():
             try:
                 async with asyncio.timeout(LINGER_S):
                     await content.readany()
             except (aiohttp.ClientError, OSError, TimeoutError):
-                return  # the answer is there; its connection is closed instead of kept
+                return  # the answer is complete; its connection is closed instead of kept
 
 
 class HttpClient:
-    """Connections to every vendor; one for each process, opened at the first call, closed by whoever made it."""
+    """Connections to every vendor. One client for each process; it opens at the first call, and its creator closes it."""
 
     def __init__(self, *, connections_per_host: int = 64, connect_timeout_s: float = 5.0, idle_s: float = 15.0) -> None:
-        """`idle_s` is how long an unused connection is kept; shorter than servers do, so that a call rarely meets one just closed."""
+        """`idle_s` is how long an unused connection is kept: shorter than servers do, so that a call rarely gets one just closed."""
         self._per_host, self._connect_timeout_s, self._idle_s = connections_per_host, connect_timeout_s, idle_s
         self._session: aiohttp.ClientSession | None = None
 
@@ -74,7 +74,7 @@ class HttpClient:
     async def send(
         self, method: str, url: str, *, headers: Mapping[str, str], timeout_s: float, body: bytes | None = None
     ) -> AsyncIterator[HttpReply]:
-        """Send a request and give its answer, whatever the status. Raises Lost. Leaving the block ends a connection that is in use.
+        """Send a request and yield its answer, whatever the status. Raises TransportError. Leaving the block early closes the connection.
 
         `timeout_s` bounds everything, to the last byte of the body; connecting takes at most `connect_timeout_s` of it."""
         timeout_s = max(timeout_s, MIN_TIMEOUT_S)
@@ -85,7 +85,7 @@ class HttpClient:
             ceil_threshold=math.inf,  # by default aiohttp rounds every limit over 5 s up to a whole second
         )
         try:
-            response = await self._opened().request(method, url, headers=headers, data=body, timeout=limits, allow_redirects=False)
+            response = await self._open_session().request(method, url, headers=headers, data=body, timeout=limits, allow_redirects=False)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             reason = describe_error(error, timeout_s)
         else:
@@ -99,7 +99,7 @@ class HttpClient:
             return
         raise TransportError(reason)
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, limit_per_host=self._per_host, keepalive_timeout=self._idle_s),
@@ -118,7 +118,7 @@ class HttpClient:
 
 
 def describe_error(error: Exception, timeout_s: float) -> str:
-    """Say what happened to a connection, in words that hold no address, header or body."""
+    """Say what happened to a connection, in a text without address, header or body."""
     match error:
         case aiohttp.ConnectionTimeoutError():
             what = "no connection in time"

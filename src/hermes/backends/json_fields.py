@@ -1,4 +1,4 @@
-"""Read JSON that somebody else wrote: every value is what it should be, or Malformed says where it is not."""
+"""Read a vendor's JSON: every value has the expected type, or MalformedAnswer says where it has not."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 
 class MalformedAnswer(Exception):
-    """An answer has not the shape that its vendor promises."""
+    """The answer has not the form that its vendor promises."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
         self.what = what
-        """What is wrong, without a word of the answer itself."""
+        """What is wrong, without quoting the answer."""
 
 
 class ErrorInAnswer(Exception):
-    """An error inside an answer that began as a success. `status` is the one that it would have had as a whole answer."""
+    """An error inside an answer that began as a success. `status` is the status that it would have had as an answer of its own."""
 
     def __init__(self, status: int, body: Mapping[str, Any]) -> None:
         super().__init__(f"an error inside a success ({status})")
@@ -41,7 +41,7 @@ def require_object(value: Any, where: str) -> dict[str, Any]:
 
 
 def object_list(value: Any, where: str) -> list[dict[str, Any]]:
-    """A list of objects; null is none."""
+    """A list of objects; null is an empty list."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -50,7 +50,7 @@ def object_list(value: Any, where: str) -> list[dict[str, Any]]:
 
 
 def text_or_empty(value: Any, where: str) -> str:
-    """A text; null is an empty one."""
+    """A text; null is an empty text."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -59,10 +59,10 @@ def text_or_empty(value: Any, where: str) -> str:
 
 
 def count_or_none(value: Any) -> int | None:
-    """A number of tokens; None where there is none. A wrong one is no reason to lose an answer."""
+    """A number of tokens; None where it is missing or wrong. A wrong count is no reason to lose an answer."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def usage_fields(value: Any) -> dict[str, Any]:
-    """What a usage says; nothing where it is none, for the same reason."""
+    """The fields of a usage; empty where it is no object, for the same reason."""
     return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else {}

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from hermes.backends.json_fields import MalformedAnswer
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
-"""Bytes without a line break after which a stream is given up."""
+"""The reader gives up a stream after this many bytes without a line break."""
 
 
 class StreamEvent(NamedTuple):
@@ -24,7 +24,7 @@ class Framing(Protocol):
     """Finds events in pieces of a stream."""
 
     def feed(self, piece: bytes) -> Iterator[StreamEvent]:
-        """Yield the events that this piece completes. Raises Malformed for a line that does not end."""
+        """Yield the events that this piece completes. Raises MalformedAnswer for a line longer than MAX_LINE_BYTES."""
         ...
 
 
@@ -70,7 +70,7 @@ class ServerSentEvents:
 
 
 class JsonLines:
-    """One JSON value on each line; empty lines are nothing."""
+    """One JSON value on each line; empty lines are ignored."""
 
     def __init__(self) -> None:
         self._lines = LineSplitter()

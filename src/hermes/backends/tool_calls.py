@@ -1,4 +1,4 @@
-"""Tool calls on their way between vendors: ids that pair, ids that a vendor takes, arguments as a text and as an object."""
+"""Tool calls between vendors: ids that pair calls and results, ids that a vendor takes, arguments as text and as an object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from hermes.ports.backends import ChatMessage
 
 RAW_ARGUMENTS = "_raw_arguments"
-"""The key under which arguments that are no JSON object travel where only an object may."""
+"""The key that holds arguments that are no JSON object where a vendor takes only an object."""
 _SAFE_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _HEX_PREFIX = "hx_"
 
@@ -19,9 +19,9 @@ _HEX_PREFIX = "hx_"
 def pair_tool_results(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """The same messages, with an id on every tool call, no id twice, and every result under the id and name of its call.
 
-    Some servers give no ids and some count from 0 in every round. A result without an id answers the first call that has none yet."""
+    Some servers give no ids, and some count from 0 in every round. A result without an id belongs to the first call without a result."""
     taken: set[str] = set()
-    waiting: list[tuple[str, str, str]] = []  # id as it stands, id as sent, name
+    waiting: list[tuple[str, str, str]] = []  # id in the message, id as sent, name
     out: list[ChatMessage] = []
     for index, message in enumerate(messages):
         calls = message.get("tool_calls")
@@ -47,28 +47,28 @@ def pair_tool_results(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     return out
 
 
-def _unique_id(wanted: str, taken: set[str]) -> str:
-    name, number = wanted, 2
+def _unique_id(preferred: str, taken: set[str]) -> str:
+    name, number = preferred, 2
     while name in taken:
-        name, number = f"{wanted}_{number}", number + 1
+        name, number = f"{preferred}_{number}", number + 1
     taken.add(name)
     return name
 
 
 def safe_id(name: str) -> str:
-    """A tool id of letters, digits, `_` and `-`: itself if it is one, else its bytes in hexadecimal. `plain_id` takes it back."""
+    """A tool id of letters, digits, `_` and `-`: unchanged if it is such an id, else its bytes in hexadecimal. `plain_id` reverses it."""
     return (
         name if _SAFE_ID.fullmatch(name) and not name.startswith(_HEX_PREFIX) else _HEX_PREFIX + name.encode("utf-8", "surrogatepass").hex()
     )
 
 
 def plain_id(name: str) -> str:
-    """The id that `safe_id` was given."""
+    """The id that was passed to `safe_id`."""
     return bytes.fromhex(name.removeprefix(_HEX_PREFIX)).decode("utf-8", "surrogatepass") if name.startswith(_HEX_PREFIX) else name
 
 
 def arguments_object(arguments: Any) -> dict[str, Any]:
-    """Arguments as an object: empty is `{}`, and what is no JSON object is kept whole under one key."""
+    """Arguments as an object: empty text is `{}`, and text that is no JSON object is kept whole under RAW_ARGUMENTS."""
     if isinstance(arguments, Mapping):
         return dict(arguments)
     text = arguments if isinstance(arguments, str) else ""
@@ -82,7 +82,7 @@ def arguments_object(arguments: Any) -> dict[str, Any]:
 
 
 def arguments_text(arguments: Any) -> str:
-    """Arguments as the text of a JSON object; the inverse of `as_object` for what had to be kept whole."""
+    """Arguments as the text of a JSON object; text that `arguments_object` kept whole comes back unchanged."""
     if isinstance(arguments, dict) and arguments.keys() == {RAW_ARGUMENTS} and isinstance(raw := arguments[RAW_ARGUMENTS], str):
         return raw
     return json.dumps(arguments or {}, ensure_ascii=False)

@@ -1,6 +1,6 @@
-"""Which error an answer is: one table for all vendors, from status, headers and what the vendor says about it.
+"""Which error an answer is: one table for all vendors, from the status, the headers and the vendor's text.
 
-The vendor's words are quoted in one short line, without the keys that were sent. Knows no connection."""
+The error quotes the vendor's text in one short line, without the keys that were sent. Knows no connection."""
 
 from __future__ import annotations
 
@@ -38,52 +38,52 @@ NOT_SUPPORTED = re.compile(r"does not support|not supported (by|with|for) (this|
 
 @dataclass(frozen=True, slots=True)
 class VendorErrorDetails:
-    """What a vendor says about a request that it did not answer."""
+    """A vendor's explanation why it did not answer a request."""
 
     message: str = ""
     codes: str = ""
-    """Its type and code, if it has them, in one text."""
+    """The error's type and code, if it has them, in one text."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedRequest:
-    """Whose request it was, and what must not be quoted from the answer."""
+    """The backend and model of a request, and the secrets that an error must not quote."""
 
     backend: str
     model: str
     secrets: Sequence[str] = ()
 
 
-def classify_error(status: int, headers: Mapping[str, str], complaint: VendorErrorDetails, caller: FailedRequest) -> BackendError:
-    """The error that a status, its headers and the vendor's words amount to."""
-    text = quote_error(complaint, status, caller.secrets)
-    whose: dict[str, Any] = {"backend": caller.backend, "model": caller.model, "status": status}
-    said = f"{complaint.codes} {complaint.message}"
+def classify_error(status: int, headers: Mapping[str, str], details: VendorErrorDetails, failed: FailedRequest) -> BackendError:
+    """Choose the error by the status, its headers and the vendor's text."""
+    quote = quote_error(details, status, failed.secrets)
+    fields: dict[str, Any] = {"backend": failed.backend, "model": failed.model, "status": status}
+    text = f"{details.codes} {details.message}"
     if status == 429:
-        is_exhausted = QUOTA_USED_UP.search(said) is not None
+        is_exhausted = QUOTA_USED_UP.search(text) is not None
         wait_s = None if is_exhausted else retry_after_s(headers)
-        return RateLimited(text, **whose, retry_after_s=wait_s, is_exhausted=is_exhausted)
+        return RateLimited(quote, **fields, retry_after_s=wait_s, is_exhausted=is_exhausted)
     if status in (401, 402, 403, 404):
-        return Unauthorized(text, **whose)
+        return Unauthorized(quote, **fields)
     if status in (408, 409) or status >= 500:
-        return Overloaded(text, **whose)
+        return Overloaded(quote, **fields)
     if 400 <= status < 500:
-        return classify_bad_request(said)(text, **whose)
-    return Garbled(f"{text}; is the address right?" if 300 <= status < 400 else text, **whose)
+        return classify_bad_request(text)(quote, **fields)
+    return Garbled(f"{quote}; is the address right?" if 300 <= status < 400 else quote, **fields)
 
 
-def classify_bad_request(said: str) -> type[BackendError]:
-    """What a 400 means. Most are wrong everywhere; four kinds are only wrong here, and only the words tell them apart."""
-    if CONTEXT_TOO_LONG.search(said):
+def classify_bad_request(text: str) -> type[BackendError]:
+    """What a 400 means. Most such requests are wrong for every vendor; four kinds are wrong for this one only. The text tells which."""
+    if CONTEXT_TOO_LONG.search(text):
         return ContextTooLong
-    if NO_SUCH_MODEL.search(said) or NOT_PAID.search(said):
+    if NO_SUCH_MODEL.search(text) or NOT_PAID.search(text):
         return Unauthorized
-    return Unsupported if NOT_SUPPORTED.search(said) else BadRequest
+    return Unsupported if NOT_SUPPORTED.search(text) else BadRequest
 
 
-def quote_error(complaint: VendorErrorDetails, status: int, secrets: Sequence[str]) -> str:
-    """The vendor's words in one short line, without the keys."""
-    text = " ".join(complaint.message.split())
+def quote_error(details: VendorErrorDetails, status: int, secrets: Sequence[str]) -> str:
+    """The vendor's text in one short line, without the keys."""
+    text = " ".join(details.message.split())
     for secret in secrets:
         text = text.replace(secret, "***")
     short = text if len(text) <= MAX_QUOTE_CHARS else f"{text[:MAX_QUOTE_CHARS]}…"
@@ -91,7 +91,8 @@ def quote_error(complaint: VendorErrorDetails, status: int, secrets: Sequence[st
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """How long the vendor asks to wait, in milliseconds, seconds or as a date. A date counts from the answer's own: no clock is read."""
+    """How long the vendor asks to wait. It says so in milliseconds, in seconds, or as a date, which counts from the answer's own date: no
+    clock is read."""
     milliseconds = _parse_number(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000

@@ -164,7 +164,7 @@ def add(
         if tier is not None:
             require_known(tier, catalogue.tiers, "tier")
         if adapter is not None:
-            hermes.fleet.known(adapter)
+            hermes.fleet.require_adapter(adapter)
         agent = Agent(name=name, tone=tone, role=role, tier=tier, adapter=adapter, cwd=folder, accounts=tuple(account or ()))
         async with hermes.database.begin() as tx:
             return await hermes.parts.agents.add(tx, agent)

@@ -1,4 +1,4 @@
-"""What may be answered out of the cache, and under which key. Only questions without tools, images and files, only whole answers.
+"""Which requests may be answered from the cache, and under which key. Only requests without tools, images and files, only whole answers.
 
 Pure: requests and completions in, keys and bytes out."""
 
@@ -16,11 +16,11 @@ from hermes.graph.message import canonical, thaw
 from hermes.ports.backends import Completion, ModelRequest, Usage
 
 SCHEMA_VERSION = 1
-"""Raised when what is stored, or what makes the key, changes."""
+"""Increased when the stored form or the fields of the key change."""
 
 
 def may_cache(ask: ModelRequest) -> bool:
-    """Whether a question may be answered with an earlier answer. Whoever wants tokens wants a sample, and samples are independent."""
+    """Whether an earlier answer will do. A caller that wants token ids wants a sample of its own, and samples are independent."""
     return not ask.needs_tools and not ask.wants_tokens and all(is_plain(message.get("content")) for message in ask.messages)
 
 
@@ -33,13 +33,13 @@ def is_plain(content: Any) -> bool:
 
 
 def may_keep(completion: Completion) -> bool:
-    """Whether an answer may be given again: one that ended by itself, with something said, and without a tool call."""
+    """Whether an answer may be given again: it ended by itself, has text, and has no tool call."""
     message = completion.message
     return completion.finish_reason == "stop" and bool(message.get("content")) and not message.get("tool_calls")
 
 
 def cache_key(ask: ModelRequest, link: ChainLink) -> str:
-    """Name a question to one model: everything that is sent is in it, so another question has another name."""
+    """The key of a request to one model. Everything that is sent is in it, so another request has another key."""
     fields = {
         "schema": SCHEMA_VERSION,
         "backend": link.backend.name,
@@ -55,7 +55,7 @@ def cache_key(ask: ModelRequest, link: ChainLink) -> str:
 
 
 def encode(completion: Completion, call_id: UUID) -> bytes:
-    """Write an answer with the name of the call that sampled it."""
+    """Write an answer with the id of the call that sampled it."""
     fields = {
         "message": thaw(dict(completion.message)),
         "finish_reason": completion.finish_reason,

@@ -1,6 +1,7 @@
-"""Tiers and models as data: who may use which models, in which order, how much, and what each model can do.
+"""Tiers and models as data: which models a tier may use, in which order, how many tokens, and what each model can do.
 
-The values are those of 2026-11-15. Whoever runs Hermes changes them in the settings; nothing here is asked for by name elsewhere."""
+The values are those of 2026-11-15. The operator changes them in the settings. Other code names only the tier of new users, `free`, and the
+stand-ins that need no API key, `smollm2` and `scripted`."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ class ModelSpec:
 
     backend: str
     id: str
-    """As its vendor calls it."""
+    """The vendor's name of the model."""
     max_tokens: int
-    """The longest answer that is paid for. Thinking counts as answer."""
+    """The longest answer that is paid for, in tokens. Thinking counts as answer."""
     capabilities: Capabilities = field(default_factory=Capabilities)
     stands_for: str | None = None
     """The id of the model in whose place it answers; clients may ask for it by that id too."""
@@ -38,7 +39,7 @@ class Tier:
     chain: tuple[str, ...]
     day_tokens: int
     own_month_tokens: int | None = None
-    """Tokens a month, where they are not 30 days' worth."""
+    """Tokens a month, where they are not 30 times the tokens of a day."""
 
     @property
     def month_tokens(self) -> int:
@@ -53,7 +54,7 @@ class ModelCatalogue:
     models: Mapping[str, ModelSpec]
 
     def __post_init__(self) -> None:
-        """Refuse a chain with a model that nobody knows: it would fail at the first message, and not at the start."""
+        """Refuse a chain with an unknown model at the start: otherwise it would fail at the first message."""
         for name, tier in self.tiers.items():
             unknown = [model for model in tier.chain if model not in self.models]
             if unknown or not tier.chain:
@@ -61,30 +62,30 @@ class ModelCatalogue:
 
     @cached_property
     def limits(self) -> Mapping[str, int]:
-        """The longest answers that are paid for, by the vendors' names of the models."""
+        """The longest answer that is paid for, by the vendor's name of the model."""
         return {model.id: model.max_tokens for model in self.models.values()}
 
     def tier(self, name: str) -> Tier:
-        """Return a tier; raise NotThere."""
+        """Return a tier. Raises NotFound."""
         try:
             return self.tiers[name]
         except KeyError:
             raise NotFound(f"there is no tier {name}; there are {', '.join(self.tiers)}") from None
 
     def capabilities_of(self, backend: str) -> dict[str, Capabilities]:
-        """What the models of one backend can do, by the vendor's names."""
+        """What the models of one backend can do, by the vendor's names of the models."""
         return {model.id: model.capabilities for model in self.models.values() if model.backend == backend}
 
     def refuse_unpriced(self, prices: Prices, day: date) -> None:
-        """Raise UnknownPrice for a chain with a model that has no price on this day: its first message would be refused instead."""
+        """Raise UnknownPrice for a chain with a model that has no price on this day: otherwise its first message would be refused."""
         for name, tier in self.tiers.items():
             for model in tier.chain:
                 try:
                     prices.rate(self.models[model].id, day, 0)
                 except UnknownPrice:
-                    vendors = self.models[model].id
+                    vendor_id = self.models[model].id
                     raise UnknownPrice(
-                        f"tier {name}: there is no price for {model} ({vendors}) on {day.isoformat()}; add [[models.{model}.prices]]"
+                        f"tier {name}: there is no price for {model} ({vendor_id}) on {day.isoformat()}; add [[models.{model}.prices]]"
                     ) from None
 
 
@@ -103,7 +104,7 @@ DEFAULT_CATALOGUE = ModelCatalogue(
         "claude-sonnet": ModelSpec(
             "anthropic", "claude-sonnet-4-6", 2_048, replace(CLAUDE, prefill=False, context=1_000_000, cache_floor=1_024)
         ),
-        # Of these, longer answers are paid for: they think first, and what they think counts. A short limit would leave no room to speak.
+        # These may give longer answers: they think first, and their thinking counts. A short limit would leave no room for the answer.
         "claude-haiku-5-5": ModelSpec("anthropic", "claude-haiku-5-5", 4_096, CLAUDE_5_5),
         "claude-sonnet-5-5": ModelSpec("anthropic", "claude-sonnet-5-5", 8_192, CLAUDE_5_5),
         "claude-opus-5-5": ModelSpec("anthropic", "claude-opus-5-5", 8_192, CLAUDE_5_5),
@@ -114,4 +115,4 @@ DEFAULT_CATALOGUE = ModelCatalogue(
         "scripted": ModelSpec("scripted", "scripted", 1_024, Capabilities(tools=True, vision=True)),
     },
 )
-"""The founding tiers, and the models that can be put into a chain by their names alone."""
+"""The founding tiers, and the models that the operator can put into a chain by their names alone."""

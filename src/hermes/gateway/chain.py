@@ -1,10 +1,10 @@
-"""Down a chain of backends under one deadline: the first that answers, answers. No attempt is repeated, and none is hidden.
+"""One call down a chain of backends under one deadline: the first backend that answers ends the run. No attempt is repeated or hidden.
 
-while a further backend remains, one attempt gets at most 60 % of the time that is left, so that a hang still fails over;
-until the first delta of a stream another backend may take over, after it nobody: half an answer is never passed off as a whole one.
+While a further backend remains, one attempt gets at most 60 % of the time that is left, so that a backend that hangs still fails over.
+Another backend may take over until the first delta of a stream, and none after it: half an answer is never passed off as a whole one.
 
-An attempt holds a slot of its backend, and a call that waits for one holds nothing. The deadline's clock stands still meanwhile; waiting
-has a time of its own for the whole chain, of which a link gets at most 60 % while another backend remains. Then it is passed over.
+An attempt holds a slot of its backend; a call that waits for a slot holds nothing. The wait does not count against the deadline. It has a
+limit of its own for the whole chain. A link gets at most 60 % of what is left of it while another backend remains; then it is passed over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hermes.ports.model_calls import CallAttempt
 from hermes.ports.models import ChainFailed, NoAnswer, NoCapacity
 
 ATTEMPT_SHARE = 0.6
-"""Of the time that is left, for an answer or for a slot, what one attempt may use while others wait behind it."""
+"""The share of the time left, for an answer or for a slot, that one attempt may use while further links remain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ChainLink:
 
     @property
     def answers_as(self) -> str:
-        """What answers there, which need not be what is asked for."""
+        """The model that really answers; it may differ from the model in the request."""
         return self.backend.answers_as(self.model)
 
 
@@ -53,27 +53,26 @@ class ChainAnswer:
 
 
 class ChainRun:
-    """One way down a chain, to be gone once."""
+    """One run down a chain, for one call."""
 
     def __init__(self, ask: ModelRequest, links: Sequence[ChainLink], *, deadline_s: float, slots: Slots, user: str) -> None:
         self._ask, self._links, self._deadline_s, self._slots, self._user = ask, links, deadline_s, slots, user
         self._may_wait_s = slots.wait_s
         self._began = self._attempt_began = self._deadline = 0.0
         self._attempts: list[CallAttempt] = []
-        self._last: BackendError | None = None
-        self._full: NoCapacity | None = None
-        self.asked: ChainLink | None = None
-        """The link that is being asked. None: none is, or all that were have refused; then nothing can have been paid."""
+        self._last_error: BackendError | None = None
+        self._no_capacity: NoCapacity | None = None
+        self.called: ChainLink | None = None
+        """The link that has the request now. None: no backend has it yet, or each that had it refused; then nothing can have been paid."""
 
     @property
     def attempts(self) -> tuple[CallAttempt, ...]:
-        """All that have ended so far."""
+        """All attempts that have ended so far."""
         return tuple(self._attempts)
 
     async def complete(self) -> ChainAnswer:
-        """Return the first answer. Raises ChainFailed, whose cause is the last error; and NoCapacity if no backend was asked for want of a
-        slot."""
-        for link, share, wait_s in self._able():
+        """Return the first answer. Raises ChainFailed, with the last error as its cause, and NoCapacity if no backend had a free slot."""
+        for link, share, wait_s in self._links_to_try():
             try:
                 async with self._slot(link, wait_s):
                     timeout_s = self._left_s * share
@@ -81,11 +80,11 @@ class ChainRun:
                         async with asyncio.timeout(timeout_s):
                             completion = await link.backend.complete(self._ask_for(link), link.model, timeout_s=timeout_s)
                     except TimeoutError:
-                        self._note(link, timeout_error(link, timeout_s))
+                        self._add_failure(link, timeout_error(link, timeout_s))
                     except BackendError as error:
-                        self._note(link, error)
+                        self._add_failure(link, error)
                     else:
-                        return self._answered(link, completion)
+                        return self._make_answer(link, completion)
             except NoCapacity as error:
                 self._pass_over(link, error)
         raise self._failure()
@@ -93,10 +92,10 @@ class ChainRun:
     async def stream(self) -> AsyncGenerator[ChainLink | Delta | ChainAnswer]:
         """Yield the first link that gives a delta, its deltas, and last of all the whole answer. Raises as `complete` does before the first
         delta, and CutShort after it."""
-        for link, share, wait_s in self._able():
+        for link, share, wait_s in self._links_to_try():
             answered: ChainAnswer | None = None
             try:
-                async with self._slot(link, wait_s), aclosing(self._tell(link, self._left_s * share)) as pieces:
+                async with self._slot(link, wait_s), aclosing(self._stream_link(link, self._left_s * share)) as pieces:
                     async for piece in pieces:
                         if isinstance(piece, ChainAnswer):
                             answered = piece
@@ -105,15 +104,15 @@ class ChainRun:
             except NoCapacity as error:
                 self._pass_over(link, error)
             if answered is not None:
-                yield answered  # holds no slot: what follows is not the backend's business
+                yield answered  # the slot is free by now: the backend has nothing more to do
                 return
         raise self._failure()
 
-    async def _tell(self, link: ChainLink, timeout_s: float) -> AsyncGenerator[ChainLink | Delta | ChainAnswer]:
-        """One attempt at a stream. Ends without an answer where another link may be asked."""
+    async def _stream_link(self, link: ChainLink, timeout_s: float) -> AsyncGenerator[ChainLink | Delta | ChainAnswer]:
+        """One attempt at a stream. Ends without an answer if another link may be tried."""
         first_delta: float | None = None
-        said = PartialAnswer()
-        # The first delta must come within the attempt's share; once it has, the rest of the deadline is this link's.
+        partial = PartialAnswer()
+        # The first delta must come within the attempt's share; after it this link may use the rest of the deadline.
         async with aclosing(link.backend.stream(self._ask_for(link), link.model, timeout_s=self._left_s)) as deltas:
             try:
                 while True:
@@ -121,24 +120,24 @@ class ChainRun:
                     async with asyncio.timeout(timeout_s - used_s if first_delta is None else self._left_s):
                         piece = await anext(deltas)
                     if isinstance(piece, Completion):
-                        yield self._answered(link, piece, first_delta)
+                        yield self._make_answer(link, piece, first_delta)
                         return
                     if first_delta is None:
                         first_delta = time.monotonic()
                         yield link
-                    said.add(piece)
+                    partial.add(piece)
                     yield piece
             except (StopAsyncIteration, TimeoutError) as error:
                 if first_delta is not None:
-                    raise cut_short_error(link, self._ask_for(link), said) from error
-                self._note(link, timeout_error(link, timeout_s))
+                    raise cut_short_error(link, self._ask_for(link), partial) from error
+                self._add_failure(link, timeout_error(link, timeout_s))
             except CutShort:
                 raise
             except BackendError as error:
-                self._note(link, error)
+                self._add_failure(link, error)
 
-    def _able(self) -> Iterator[tuple[ChainLink, float, float]]:
-        """Yield the links to try as long as there is a point in going on, each with its share of the time that is left, and how long it may
+    def _links_to_try(self) -> Iterator[tuple[ChainLink, float, float]]:
+        """Yield the links to try until a failure is final or the time is over: each with its share of the time left, and how long it may
         wait for a slot."""
         self._began = time.monotonic()
         self._deadline = self._began + self._deadline_s
@@ -157,7 +156,7 @@ class ChainRun:
 
     @asynccontextmanager
     async def _slot(self, link: ChainLink, wait_s: float) -> AsyncIterator[None]:
-        """Hold a slot of a link's backend; the deadline does not come nearer while the call waits for it. Raises NoCapacity."""
+        """Hold a slot of a link's backend; the wait for it does not count against the deadline. Raises NoCapacity."""
         async with AsyncExitStack() as stack:
             self._attempt_began = time.monotonic()
             try:
@@ -168,7 +167,7 @@ class ChainRun:
                 self._deadline += waited_s
                 self._may_wait_s = max(0.0, self._may_wait_s - waited_s)
             self._attempt_began = time.monotonic()
-            self.asked = link
+            self.called = link
             yield
 
     @property
@@ -178,15 +177,15 @@ class ChainRun:
     def _ask_for(self, link: ChainLink) -> ModelRequest:
         return replace(self._ask, max_tokens=min(self._ask.max_tokens, link.max_tokens))
 
-    def _note(self, link: ChainLink, error: BackendError) -> None:
-        self._last, self.asked = error, None
+    def _add_failure(self, link: ChainLink, error: BackendError) -> None:
+        self._last_error, self.called = error, None
         self._add(link, type(error).__name__, error.status)
 
     def _pass_over(self, link: ChainLink, error: NoCapacity) -> None:
-        self._full = error
+        self._no_capacity = error
         self._add(link, type(error).__name__)
 
-    def _answered(self, link: ChainLink, completion: Completion, first_delta: float | None = None) -> ChainAnswer:
+    def _make_answer(self, link: ChainLink, completion: Completion, first_delta: float | None = None) -> ChainAnswer:
         self._add(link, "answered")
         first_ms = None if first_delta is None else round((first_delta - self._began) * 1e3)
         return ChainAnswer(completion, link, self.attempts, round((time.monotonic() - self._began) * 1e3), first_ms)
@@ -196,18 +195,18 @@ class ChainRun:
         self._attempts.append(CallAttempt(link.name, link.backend.name, link.answers_as, outcome, ms, status))
 
     def _is_over(self) -> bool:
-        return (self._last is not None and not self._last.fails_over) or self._left_s <= 0
+        return (self._last_error is not None and not self._last_error.fails_over) or self._left_s <= 0
 
     def _failure(self) -> NoAnswer:
-        if self._last is None and self._full is not None:
-            return self._full
-        failed = ChainFailed(self._attempts, self._last)
-        failed.__cause__ = self._last
+        if self._last_error is None and self._no_capacity is not None:
+            return self._no_capacity
+        failed = ChainFailed(self._attempts, self._last_error)
+        failed.__cause__ = self._last_error
         return failed
 
 
 def missing_capability(ask: ModelRequest, link: ChainLink) -> str:
-    """Why a link cannot take a request; nothing if it can."""
+    """Why a link cannot take a request; empty if it can."""
     if ask.needs_tools and not link.backend.supports_tools(link.model):
         return "no tools"
     if ask.needs_vision and not link.backend.capabilities(link.model).vision:
@@ -219,8 +218,8 @@ def timeout_error(link: ChainLink, timeout_s: float) -> Unreachable:
     return Unreachable(f"{link.backend.name} gave no answer within {timeout_s:.1f} s", backend=link.backend.name, model=link.model)
 
 
-def cut_short_error(link: ChainLink, ask: ModelRequest, said: PartialAnswer) -> CutShort:
-    """What had been said when the time was over; a vendor bills that too, and its count is lost, so ours must not be too low."""
-    message = said.message
+def cut_short_error(link: ChainLink, ask: ModelRequest, partial: PartialAnswer) -> CutShort:
+    """The error with the partial answer. The vendor bills that too and its count is lost, so our estimate must not be too low."""
+    message = partial.message
     usage = Usage(tokens_in=prompt_tokens(ask), tokens_out=answer_tokens(message, ask.max_tokens), is_estimated=True)
     return CutShort("the answer did not end in time", backend=link.backend.name, model=link.model, partial=message, usage=usage)

@@ -1,11 +1,11 @@
-"""The backends in use, and which of them each agent speaks through; how that is changed while calls are under way.
+"""The backends in use, and which of them each agent uses; how the operator changes that while calls are under way.
 
     the new adapter's health  →  the pointer moves, in SQL and then here  →  a canary call through it
               │                            │                                        │
-              └ refused: nothing changed   └ crossed: the other swap stands         └ failed: the pointer moves back, with the reason
+              └ refused: nothing changed   └ another swap came first: it stands     └ failed: the pointer moves back, with the reason
 
-A call looks its agent's pointer up once, when it is let in, so it ends on the adapter on which it began; the backends stay open. Other
-processes follow within a poll. Every outcome is an event in the fleet's history."""
+The gateway reads an agent's pointer once for each call, when it admits the call. So a call ends on the adapter on which it began; the
+backends stay open. Other processes follow at their next poll. Every outcome is an event in the fleet's history."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from hermes.tasks import stop_if_cancelled
 log = structlog.get_logger()
 
 Canary = Callable[[Agent], Awaitable[object]]
-"""One small real call for an agent, as it is now; raises when its new adapter is not fit after all."""
+"""One small real call for an agent as it is now; raises when the new adapter is not fit after all."""
 
 CANARY_ERRORS = (BackendError, NoAnswer, PortError, TimeoutError)
-"""How a canary fails. Whatever else it raises is a fault of the canary; the pointer moves back then too, and the fault is raised."""
+"""How a canary fails. Any other error is a fault of the canary itself: the pointer moves back then too, and the error is raised."""
 
 INTERRUPTED = "the swap was interrupted"
 RETRY_PAUSE_S = 0.1
 
 
 class SwapFailed(Exception):
-    """The old adapter is in place; why the new one is not."""
+    """The swap failed. The message says why, and where the agent points now."""
 
     def __init__(self, message: str, agent: Agent, because: SwapReason) -> None:
-        """`agent` is as it was before; `because` is what the fleet's history says."""
+        """`agent` is the agent before the swap; `because` is the reason in the fleet's history."""
         super().__init__(message)
         self.agent, self.because = agent, because
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """What an agent speaks through: a model of the catalogue, and the folder in which it works."""
+    """The model of the catalogue that an agent uses, and the folder in which it works."""
 
     model: str
     cwd: str | None
@@ -58,17 +58,17 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class SwapResult:
-    """The agent as it is now, the adapter it had, and what the health check of the new one said."""
+    """The agent as it is now, its old adapter, and the findings of the new adapter's health check."""
 
     agent: Agent
     old: str | None
     checks: tuple[BackendFinding, ...] = ()
     is_changed: bool = True
-    """False: that adapter was in place already, and nothing was done."""
+    """False: the adapter was in place already, and nothing was done."""
 
 
 class Fleet(Mapping[str, Backend]):
-    """The backends by name, and the agents' pointers as they were read last. Reading either is looking into a dict."""
+    """The backends by name, and the agents' pointers as this process read them last. Looking up either is one lookup in a dict."""
 
     def __init__(
         self,
@@ -80,14 +80,14 @@ class Fleet(Mapping[str, Backend]):
         alerts: Alerts,
         keep_trying_s: float = 5.0,
     ) -> None:
-        """`keep_trying_s` is how long a swap that has begun waits for a store that is away."""
+        """`keep_trying_s` is how long a swap that has begun retries while the store is unreachable."""
         self._backends, self._catalogue, self._keep_trying_s = dict(backends), catalogue, keep_trying_s
         self._store, self._transactions, self._alerts = agents, transactions, alerts
         self._agents: dict[str, Agent] = {}
         self._adapters: dict[str, Adapter] = {}
-        self._on: dict[str, str] = {}
+        self._agent_by_account: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._is_blind = False
+        self._is_store_away = False
         self._missing: set[tuple[str, str]] = set()
 
     def __getitem__(self, name: str) -> Backend:
@@ -101,32 +101,32 @@ class Fleet(Mapping[str, Backend]):
 
     @property
     def agents(self) -> Mapping[str, Agent]:
-        """The agents by name, as they were read last."""
+        """The agents by name, as this process read them last."""
         return self._agents
 
     def adapter_of(self, agent: str) -> Adapter | None:
-        """What an agent speaks through; None: the tier's own chain. Also for an adapter that this process has no backend for."""
+        """The adapter of an agent; None: the tier's own chain, also where this process has no backend for the adapter."""
         return self._adapters.get(agent)
 
     def agent_on(self, account: str) -> str:
         """The name of the agent that answers on an account."""
-        return self._on.get(account, DEFAULT_AGENT)
+        return self._agent_by_account.get(account, DEFAULT_AGENT)
 
     async def refresh(self, *, timeout_s: float = 5.0) -> bool:
-        """Read the pointers again. False when the store is away: then those that were read last go on to hold."""
+        """Read the pointers again. False when the store is unreachable: then the pointers that were read last stay in use."""
         try:
             async with asyncio.timeout(timeout_s), self._transactions.begin() as tx:
                 found = await self._store.list(tx)
         except (StoreUnavailable, TimeoutError) as error:
-            if not self._is_blind:
+            if not self._is_store_away:
                 log.warning("fleet_not_read", error=type(error).__name__)
-            self._is_blind = True
+            self._is_store_away = True
             return False
-        if self._is_blind:
+        if self._is_store_away:
             log.info("fleet_read_again")
-        self._is_blind = False
-        # What was read may be older than a swap that ended here meanwhile.
-        self._take({agent.name: self._newer(agent) for agent in found})
+        self._is_store_away = False
+        # The rows may be older than a swap that ended in this process meanwhile.
+        self._use_agents({agent.name: self._newer(agent) for agent in found})
         return True
 
     async def follow(self, *, poll_s: float = 1.0) -> None:
@@ -137,18 +137,18 @@ class Fleet(Mapping[str, Backend]):
             await asyncio.sleep(poll_s)
 
     async def check(self, adapter: str, *, timeout_s: float = 10.0) -> tuple[BackendFinding, ...]:
-        """Say how the backend of an adapter is. Raises NotThere for a name that is not in the catalogue, and nothing else."""
-        backend = self._catalogue.models[self.known(adapter)].backend
+        """Check the health of an adapter's backend. Raises NotFound for a name that is not in the catalogue, and nothing else."""
+        backend = self._catalogue.models[self.require_adapter(adapter)].backend
         if backend not in self._backends:
             return (BackendFinding("no_backend", FindingLevel.ERROR, f"its backend {backend} is not set up here", "see `hermes doctor`"),)
         try:
             async with asyncio.timeout(timeout_s):
                 return tuple(await self._backends[backend].health_check(timeout_s=timeout_s))
         except TimeoutError:
-            return (BackendFinding("timeout", FindingLevel.ERROR, f"{backend} said nothing of its health within {timeout_s:g} s"),)
+            return (BackendFinding("timeout", FindingLevel.ERROR, f"{backend} did not report its health within {timeout_s:g} s"),)
 
-    def known(self, adapter: str) -> str:
-        """Return the name of an adapter; raise NotThere with the nearest one."""
+    def require_adapter(self, adapter: str) -> str:
+        """Return the name of an adapter of the catalogue. Raises NotFound, which names the nearest one."""
         return require_known(adapter, self._catalogue.models, "adapter")
 
     async def swap(
@@ -162,77 +162,77 @@ class Fleet(Mapping[str, Backend]):
         health_s: float = 10.0,
         canary_s: float = 60.0,
     ) -> SwapResult:
-        """Point an agent to another adapter, or with None to the chain of its tier, in all processes. No call fails because of the swap;
-        one that is let in while the canary runs meets the new adapter, fit or not, so a chain should not end with it.
+        """Point an agent to another adapter, or with None to the chain of its tier, in all processes. No call fails because of the swap.
+        A call that comes while the canary runs uses the new adapter, fit or not, so a chain should not end with it.
 
-        Raises SwapFailed with the old adapter in place; NotThere for an agent or adapter that nobody knows; StoreUnavailable, and where
-        it says so nobody knows whether the pointer moved. `preserve_cwd` keeps the folder. A swap that is interrupted is taken back."""
+        Raises SwapFailed if the new adapter is refused or rolled back; NotFound for an unknown agent or adapter; StoreUnavailable, whose
+        message says if the pointer may have moved. `preserve_cwd` keeps the folder. A swap that is interrupted is taken back."""
         if to is not None:
-            self.known(to)
+            self.require_adapter(to)
         async with self._locks.setdefault(name, asyncio.Lock()):
             async with self._transactions.begin() as tx:
                 found = {agent.name: agent for agent in await self._store.list(tx)}
             agent = found[require_known(name, found, "agent")]
             if agent.adapter == to and (preserve_cwd or agent.cwd is None):
-                self._take({**self._agents, name: self._newer(agent)})
+                self._use_agents({**self._agents, name: self._newer(agent)})
                 return SwapResult(agent, to, is_changed=False)
             checks = await self.check(to, timeout_s=health_s) if to is not None else ()
             change = AdapterSwap(agent, to, agent.cwd if preserve_cwd else None, by, checks)
             errors = [check for check in checks if check.level is FindingLevel.ERROR]
             if errors:
-                raise await self._refused(change, errors[0].message)
+                raise await self._refuse(change, errors[0].message)
             moved = await self._move(change)
             if canary is not None:
-                await self._try(canary, change, moved, canary_s)
+                await self._run_canary(canary, change, moved, canary_s)
             log.info("adapter_swapped", **change.facts)
             return SwapResult(moved, agent.adapter, checks)
 
     async def aclose(self) -> None:
-        """Let go of all backends."""
+        """Close all backends."""
         for backend in self._backends.values():
             await backend.aclose()
 
     # --- the steps of a swap
 
-    async def _refused(self, change: AdapterSwap, reason: str) -> SwapFailed:
+    async def _refuse(self, change: AdapterSwap, reason: str) -> SwapFailed:
         because = change.because(FleetEventKind.ADAPTER_REFUSED, reason)
-        with suppress(StoreUnavailable):  # what matters is that nothing changed; the log has the reason too
+        with suppress(StoreUnavailable):  # nothing changed, and the log has the reason too
             async with self._transactions.begin() as tx:
                 await self._store.note(tx, change.agent.name, adapter=change.to, because=because)
         log.warning("adapter_refused", **change.facts, reason=reason)
         return SwapFailed(f"{change.agent.name} was not pointed to {adapter_label(change.to)}: {reason}", change.agent, because)
 
     async def _move(self, change: AdapterSwap) -> Agent:
-        """Move the pointer. Whoever is told to stop meanwhile waits for the outcome, and takes it back."""
+        """Move the pointer. If the caller is cancelled meanwhile, wait for the outcome and move the pointer back."""
         because = change.because(FleetEventKind.ADAPTER_SWAPPED)
-        moving = asyncio.ensure_future(self._point(change.agent, change.to, change.cwd, because))
+        moving = asyncio.ensure_future(self._move_pointer(change.agent, change.to, change.cwd, because))
         try:
             return await asyncio.shield(moving)
         except asyncio.CancelledError:
             with suppress(PortError):
-                await self._back(change, await moving, INTERRUPTED)
+                await self._move_back(change, await moving, INTERRUPTED)
             raise
         except AgentChanged as error:
-            raise await self._refused(change, "another swap came first, and stands") from error
+            raise await self._refuse(change, "another swap came first, and stands") from error
         except StoreUnavailable as error:
-            raise StoreUnavailable(f"nobody knows whether {change.agent.name} points to {adapter_label(change.to)} now: {error}") from error
+            raise StoreUnavailable(f"{change.agent.name} may or may not point to {adapter_label(change.to)} now: {error}") from error
 
-    async def _try(self, canary: Canary, change: AdapterSwap, moved: Agent, canary_s: float) -> None:
+    async def _run_canary(self, canary: Canary, change: AdapterSwap, moved: Agent, canary_s: float) -> None:
         try:
             async with asyncio.timeout(canary_s):
                 await canary(moved)
         except CANARY_ERRORS as error:
-            raise await self._back(change, moved, str(error) or f"no answer to the canary within {canary_s:g} s") from error
+            raise await self._move_back(change, moved, str(error) or f"no answer to the canary within {canary_s:g} s") from error
         except BaseException:
-            await asyncio.shield(self._back(change, moved, INTERRUPTED))
+            await asyncio.shield(self._move_back(change, moved, INTERRUPTED))
             raise
 
-    async def _back(self, change: AdapterSwap, moved: Agent, reason: str) -> SwapFailed:
-        """Move the pointer back to where it was; where somebody moved it elsewhere meanwhile, that stands."""
+    async def _move_back(self, change: AdapterSwap, moved: Agent, reason: str) -> SwapFailed:
+        """Move the pointer back to the old adapter. If another swap moved it meanwhile, that swap stands."""
         agent, because = change.agent, change.because(FleetEventKind.ADAPTER_ROLLED_BACK, reason)
         message = f"{agent.name} is pointed back to {adapter_label(agent.adapter)}: {reason}"
         try:
-            await self._point(moved, agent.adapter, agent.cwd, because)
+            await self._move_pointer(moved, agent.adapter, agent.cwd, because)
             log.warning("adapter_rolled_back", **change.facts, reason=reason)
         except AgentChanged:
             message = f"{adapter_label(change.to)} is not fit: {reason}; {agent.name} was pointed elsewhere meanwhile, which stands"
@@ -244,8 +244,8 @@ class Fleet(Mapping[str, Backend]):
             self._alerts.alert("adapter_not_rolled_back", **change.facts, reason=reason)
         return SwapFailed(message, agent, because)
 
-    async def _point(self, agent: Agent, adapter: str | None, cwd: str | None, because: SwapReason) -> Agent:
-        """Move a pointer, in SQL and then here. While the store is away it is tried again: it may have happened, and may be repeated."""
+    async def _move_pointer(self, agent: Agent, adapter: str | None, cwd: str | None, because: SwapReason) -> Agent:
+        """Move a pointer, in SQL and then here. While the store is unreachable, try again: a move that did happen may be repeated."""
         until = time.monotonic() + self._keep_trying_s
         while True:
             try:
@@ -256,7 +256,7 @@ class Fleet(Mapping[str, Backend]):
                     raise
                 await asyncio.sleep(RETRY_PAUSE_S)
             else:
-                self._take({**self._agents, agent.name: self._newer(moved)})
+                self._use_agents({**self._agents, agent.name: self._newer(moved)})
                 return moved
 
     # --- the pointers of this process
@@ -265,8 +265,8 @@ class Fleet(Mapping[str, Backend]):
         known = self._agents.get(read.name, read)
         return known if known.epoch > read.epoch else read
 
-    def _take(self, agents: dict[str, Agent]) -> None:
-        """Let calls go by these agents from now on. No reader sees anything in between."""
+    def _use_agents(self, agents: dict[str, Agent]) -> None:
+        """Use these agents for calls from now on. No reader sees a state in between."""
         adapters, missing = dict[str, Adapter](), set[tuple[str, str]]()
         for agent in agents.values():
             if agent.adapter is None:
@@ -277,16 +277,16 @@ class Fleet(Mapping[str, Backend]):
             else:
                 missing.add((agent.name, agent.adapter))
         for name, adapter in missing - self._missing:
-            # Better an answer of the tier's chain than none; but somebody should know that this process is set up otherwise.
+            # An answer of the tier's chain is better than none; but the operator should know that this process is set up differently.
             log.warning("adapter_not_here", agent=name, adapter=adapter)
         self._missing = missing
         self._agents, self._adapters = agents, adapters
-        self._on = {account: agent.name for agent in agents.values() for account in agent.accounts}
+        self._agent_by_account = {account: agent.name for agent in agents.values() for account in agent.accounts}
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterSwap:
-    """A swap that is under way: the agent as it was, and what is to become of it."""
+    """A swap that is under way: the agent before it, and the adapter and folder it is to get."""
 
     agent: Agent
     to: str | None
@@ -299,12 +299,12 @@ class AdapterSwap:
 
     @property
     def facts(self) -> dict[str, str | None]:
-        """For the log."""
+        """The fields of its log events."""
         return {"agent": self.agent.name, "old": self.agent.adapter, "new": self.to, "by": self.by}
 
 
 def require_known(name: str, known: Collection[str], what: str) -> str:
-    """Return a name that is known; raise NotThere with the nearest one."""
+    """Return a name that is known. Raises NotFound, which names the nearest one."""
     if name in known:
         return name
     near = get_close_matches(name, known, n=1)

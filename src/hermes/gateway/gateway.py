@@ -1,11 +1,11 @@
-"""The one way to a model: who may, what for, who answers, what it cost.
+"""The one way to a model: it checks who may call, finds the model that answers, and records what the call cost.
 
-    latch and cap  →  the user's budget  →  the cache  →  the chain, a slot for each attempt  →  the call's row  →  settled, and counted
+    kill switch and cap  →  the user's budget  →  the cache  →  the chain, a slot for each attempt  →  the call's row  →  settle, and count
 
-Latch, cap and budget are asked once for the whole chain, never per attempt; a slot is held by each attempt for itself. The row is written
-before the budget is settled and the money counted: `calls` is the truth that both can be rebuilt from.
+The gateway checks kill switch, cap and budget once for the whole chain, never per attempt. Each attempt holds a slot of its own. The
+gateway writes the row before it settles the budget and counts the money: `calls` is the truth from which both can be rebuilt.
 
-Keeps no text; who wants the answer in a message graph hands in how it is recorded."""
+Keeps no text. A caller that wants the answer in a message graph passes a CallRecorder."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ T = TypeVar("T")
 
 
 class CallRecorder(Protocol):
-    """How what a model said is written down together with its call's row; by whoever wants it in a message graph.
+    """Writes a model's answer together with its call's row. The caller implements it to get answers into a message graph.
 
-    Also given what was said before a stream broke off: its finish reason is `cut_short` or `cancelled`."""
+    It also gets the part of an answer that came before a stream broke off: its finish reason is `cut_short` or `cancelled`."""
 
-    async def at_once(self, call: ModelCall, completion: Completion) -> UUID | None:
-        """Write both in one stroke, if that can be; return the session that has it now. None: it cannot; nothing was said to anybody."""
+    async def write_with_call(self, call: ModelCall, completion: Completion) -> UUID | None:
+        """Write the call's row and the answer in one statement if possible, and return the session. None: the answer was not written."""
         ...
 
     async def write(self, tx: Transaction, call: ModelCall, completion: Completion) -> UUID:
-        """Write what was said, in the transaction of the call's row; return the session that has it now."""
+        """Write the answer in the transaction of the call's row; return the answer's session."""
         ...
 
 
 def no_adapter(_: str) -> None:
-    """Agents speak through the chains of their tiers."""
+    """No agent has an adapter of its own: all use the chains of their tiers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Gateway:
     catalogue: ModelCatalogue
     prices: Prices
     backends: Mapping[str, Backend]
-    """By name, as the catalogue's models name them. Looked up at each call, so that one may be exchanged between two calls."""
+    """By name, as the catalogue's models name them. Looked up at each call, so that a backend may be exchanged between two calls."""
     slots: Slots
     budgets: Budgets
     spend: GlobalSpend
@@ -78,28 +78,28 @@ class Gateway:
     meter: CallMeter
     clock: Clock
     adapter_of: Callable[[str], Adapter | None] = no_adapter
-    """What an agent speaks through; None: the chain. Looked up once for each call, so a call ends on the adapter it began on."""
+    """The adapter of an agent; None: the chain. Looked up once for each call, so a call ends on the adapter it began on."""
     deadline_s: float = 45.0
     cap_micro_usd: int | None = None
     """The platform's money for one UTC day; None for no limit."""
-    _recordings: set[asyncio.Task[Any]] = field(default_factory=set, init=False, repr=False)
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set, init=False, repr=False)
 
     async def complete(self, ask: ModelRequest, caller: Caller, record: CallRecorder | None = None) -> Answer:
         """Return the answer of the first model of the tier's chain that gives one.
 
-        Raises Paused, BudgetSpent, UnknownPrice, NoCapacity, ChainFailed, and StoreUnavailable when the budget cannot be asked; then
-        nothing was spent, or what was spent is counted."""
-        ticket = await self._admit(ask, caller)
-        run = self._run(ticket, caller)
+        Raises CallsPaused, BudgetSpent, UnknownPrice, NoCapacity, ChainFailed, and StoreUnavailable when the budget cannot be reserved;
+        then nothing was spent, or what was spent is counted."""
+        admitted = await self._admit(ask, caller)
+        run = self._run(admitted, caller)
         try:
-            copied = await self._copied(ask, ticket, caller)
-            if copied is not None:
-                return copied
+            cached = await self._cached_answer(ask, admitted, caller)
+            if cached is not None:
+                return cached
             answered = await run.complete()
         except BaseException as error:
-            await self._failed(ticket, caller, run, error)
+            await self._record_failure(admitted, caller, run, error)
             raise
-        answer = await self._paid(ticket, caller, answered, record)
+        answer = await self._record_answer(admitted, caller, answered, record)
         if caller.takes_copies and may_cache(ask) and may_keep(answer.completion):
             # Under the model that answered, which need not be the first of the chain.
             await self.cache.put(caller.user_id, cache_key(ask, answered.link), encode(answer.completion, answer.call_id))
@@ -108,31 +108,31 @@ class Gateway:
     async def stream(
         self, ask: ModelRequest, caller: Caller, record: CallRecorder | None = None
     ) -> AsyncGenerator[AnswerStarted | Delta | Answer]:
-        """Yield who began, the deltas, and last of all the answer. Raises as `complete` does, and CutShort after the first delta.
+        """Yield the model that answers, the deltas, and last of all the answer. Raises as `complete`, and CutShort after the first delta.
 
-        Whoever leaves early pays for what was said: close it (`aclosing`)."""
-        ticket = await self._admit(ask, caller)
-        run, said, link, is_paid = self._run(ticket, caller), PartialAnswer(), ticket.links[0], False
+        A caller that stops early closes the stream (`aclosing`); the tokens produced so far are charged and recorded."""
+        admitted = await self._admit(ask, caller)
+        run, partial, link, is_recorded = self._run(admitted, caller), PartialAnswer(), admitted.links[0], False
         try:
             async with aclosing(run.stream()) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, ChainLink):
                         link = piece
-                        yield AnswerStarted(ticket.hold.id, link.answers_as)
+                        yield AnswerStarted(admitted.hold.id, link.answers_as)
                         continue
                     if isinstance(piece, ChainAnswer):
-                        is_paid = True
-                        yield await self._paid(ticket, caller, piece, record)
+                        is_recorded = True
+                        yield await self._record_answer(admitted, caller, piece, record)
                         return
-                    said.add(piece)
+                    partial.add(piece)
                     yield piece
         except BaseException as error:
-            if not is_paid:
-                await self._failed(ticket, caller, run, error, record=record, said=InterruptedStream(link, said))
+            if not is_recorded:
+                await self._record_failure(admitted, caller, run, error, record=record, interrupted=InterruptedStream(link, partial))
             raise
 
-    def _run(self, ticket: AdmittedCall, caller: Caller) -> ChainRun:
-        return ChainRun(ticket.ask, ticket.links, deadline_s=ticket.deadline_s, slots=self.slots, user=str(caller.user_id))
+    def _run(self, admitted: AdmittedCall, caller: Caller) -> ChainRun:
+        return ChainRun(admitted.ask, admitted.links, deadline_s=admitted.deadline_s, slots=self.slots, user=str(caller.user_id))
 
     async def _admit(self, ask: ModelRequest, caller: Caller) -> AdmittedCall:
         tier = self.catalogue.tier(caller.tier)
@@ -146,28 +146,28 @@ class Gateway:
             raise ChainFailed((), None)
         prompt, deadline_s = prompt_tokens(ask), caller.deadline_s or self.deadline_s
         today = self.clock.now().date()
-        rates = {link.model: self.prices.rate(link.model, today, prompt) for link in links}  # unknown: refused before anything is asked
-        most = prompt + max(min(ask.max_tokens, link.max_tokens) for link in links)
-        hold = await self._reserve(caller, tier, most, deadline_s + self.slots.wait_s + LEASE_MARGIN_S)
+        rates = {link.model: self.prices.rate(link.model, today, prompt) for link in links}  # unknown: refused before any call
+        max_tokens = prompt + max(min(ask.max_tokens, link.max_tokens) for link in links)
+        hold = await self._reserve(caller, tier, max_tokens, deadline_s + self.slots.wait_s + LEASE_MARGIN_S)
         return AdmittedCall(ask, hold, links, rates, prompt, deadline_s)
 
     async def _reserve(self, caller: Caller, tier: Tier, tokens: int, lease_s: float) -> BudgetHold:
-        """Ask for the platform's word and the user's budget at once; who is paused is told so, whatever their budget says."""
+        """Check kill switch and cap, and reserve the user's budget meanwhile. CallsPaused comes before BudgetSpent."""
         limits = {"day_limit": tier.day_tokens, "month_limit": tier.month_tokens}
-        reserving = self._keep(asyncio.ensure_future(self.budgets.reserve(caller.user_id, **limits, tokens=tokens, lease_s=lease_s)))
+        reserving = self._keep_task(asyncio.ensure_future(self.budgets.reserve(caller.user_id, **limits, tokens=tokens, lease_s=lease_s)))
         try:
-            await self.spend.admit(self.cap_micro_usd)  # both are under way together, and go to Redis in one trip
+            await self.spend.admit(self.cap_micro_usd)  # both are under way together, and go to Redis in one round trip
             return await asyncio.shield(reserving)
         except BaseException:
-            self._keep(asyncio.ensure_future(self._give_back(reserving)))  # what is being reserved is reserved, and nobody wants it
+            self._keep_task(asyncio.ensure_future(self._give_back(reserving)))  # it may still succeed, and no call will use it
             raise
 
     async def _give_back(self, reserving: asyncio.Task[BudgetHold]) -> None:
-        with suppress(PortError):  # also where there was nothing to reserve
+        with suppress(PortError):  # also if the reservation failed
             await self.budgets.release(await reserving)
 
     def links(self, names: Sequence[str]) -> list[ChainLink]:
-        """The links of a chain whose backends are there."""
+        """The links of a chain whose backends this process has."""
         models = [(name, self.catalogue.models[name]) for name in names]
         return [
             ChainLink(name, self.backends[model.backend], model.id, model.max_tokens)
@@ -175,17 +175,17 @@ class Gateway:
             if model.backend in self.backends
         ]
 
-    async def _copied(self, ask: ModelRequest, ticket: AdmittedCall, caller: Caller) -> Answer | None:
-        """An answer that was given to the same question before, if there is one: it takes no slot and costs nothing."""
-        link = ticket.links[0]
+    async def _cached_answer(self, ask: ModelRequest, admitted: AdmittedCall, caller: Caller) -> Answer | None:
+        """The cached answer to the same request, if there is one: it takes no slot and costs nothing."""
+        link = admitted.links[0]
         if not caller.takes_copies or not may_cache(ask):
             return None
-        kept = await self.cache.get(caller.user_id, cache_key(ask, link))
-        if kept is None:
+        data = await self.cache.get(caller.user_id, cache_key(ask, link))
+        if data is None:
             return None
-        completion, sampled_by = decode(kept)
+        completion, sampled_by = decode(data)
         call = ModelCall(
-            **self._who(ticket, caller),
+            **self._call_fields(admitted, caller),
             model=link.model,
             outcome=CallOutcome.ANSWERED,
             latency_ms=0,
@@ -194,15 +194,15 @@ class Gateway:
             usage=completion.usage,
             cache_hit=True,
         )
-        await self._record(ticket.hold, call)
+        await self._record(admitted.hold, call)
         return Answer(call.id, completion, link.backend.name, link.model, 0, {}, (), 0, copy_of=sampled_by)
 
-    async def _paid(self, ticket: AdmittedCall, caller: Caller, answered: ChainAnswer, record: CallRecorder | None) -> Answer:
+    async def _record_answer(self, admitted: AdmittedCall, caller: Caller, answered: ChainAnswer, record: CallRecorder | None) -> Answer:
         link, completion = answered.link, answered.completion
-        rate = self.prices.rate(link.model, ticket.hold.day, completion.usage.tokens_in)
+        rate = self.prices.rate(link.model, admitted.hold.day, completion.usage.tokens_in)
         cost = rate.cost(completion.usage)
         call = ModelCall(
-            **self._who(ticket, caller),
+            **self._call_fields(admitted, caller),
             model=link.model,
             outcome=CallOutcome.ANSWERED,
             latency_ms=answered.ms,
@@ -215,38 +215,39 @@ class Gateway:
             first_token_ms=answered.first_delta_ms,
         )
         self._alert(answered.attempts)
-        session_id = await self._surely(self._record(ticket.hold, call, completion, record))
+        session_id = await self._run_to_end(self._record(admitted.hold, call, completion, record))
         return Answer(
             call.id, completion, link.backend.name, link.model, cost, call.rate, answered.attempts, answered.ms, session_id=session_id
         )
 
-    async def _failed(
+    async def _record_failure(
         self,
-        ticket: AdmittedCall,
+        admitted: AdmittedCall,
         caller: Caller,
         run: ChainRun,
         error: BaseException,
         *,
         record: CallRecorder | None = None,
-        said: InterruptedStream | None = None,
+        interrupted: InterruptedStream | None = None,
     ) -> None:
-        """Count what a call cost that gave no answer: nothing, or what had been said until then. That much is recorded too."""
-        outcome, usage, model = CallOutcome.FAILED, Usage(), ticket.links[0].model
+        """Count and record a call that gave no whole answer: it cost nothing, or the tokens produced so far. These are recorded too."""
+        outcome, usage, model = CallOutcome.FAILED, Usage(), admitted.links[0].model
         backend: str | None = None
         message: ChatMessage | None = None
         if isinstance(error, CutShort):
             outcome, usage, model, backend, message = CallOutcome.CUT_SHORT, error.usage, error.model, error.backend, error.partial
-        elif said is not None and said.partial:
-            # Its reader left: the vendor bills the prompt and what was said, and we have no count but our own.
-            outcome, model, backend, message = CallOutcome.CANCELLED, said.link.model, said.link.backend.name, said.partial.message
-            usage = Usage(tokens_in=ticket.prompt, tokens_out=answer_tokens(message, ticket.ask.max_tokens), is_estimated=True)
+        elif interrupted is not None and interrupted.partial:
+            # The caller left: the vendor bills the prompt and the tokens so far, and there is no count but our own estimate.
+            outcome, message = CallOutcome.CANCELLED, interrupted.partial.message
+            model, backend = interrupted.link.model, interrupted.link.backend.name
+            usage = Usage(tokens_in=admitted.prompt, tokens_out=answer_tokens(message, admitted.ask.max_tokens), is_estimated=True)
         elif isinstance(error, asyncio.CancelledError | GeneratorExit):
-            # Nothing was said yet, but if a backend had been asked, it bills the prompt.
-            outcome, usage = CallOutcome.CANCELLED, Usage(tokens_in=0 if run.asked is None else ticket.prompt, is_estimated=True)
-            model = model if run.asked is None else run.asked.model
-        rate = ticket.rates.get(model)
+            # No token came yet, but a backend that got the request bills the prompt.
+            outcome, usage = CallOutcome.CANCELLED, Usage(tokens_in=0 if run.called is None else admitted.prompt, is_estimated=True)
+            model = model if run.called is None else run.called.model
+        rate = admitted.rates.get(model)
         call = ModelCall(
-            **self._who(ticket, caller),
+            **self._call_fields(admitted, caller),
             model=model,
             outcome=outcome,
             latency_ms=0,
@@ -258,42 +259,42 @@ class Gateway:
         )
         completion = None
         if message is not None:
-            who = said.link.answers_as if said is not None else model
-            completion = Completion(message=message, finish_reason=outcome, usage=usage, model=who, request_digest="")
+            answered_by = interrupted.link.answers_as if interrupted is not None else model
+            completion = Completion(message=message, finish_reason=outcome, usage=usage, model=answered_by, request_digest="")
         self._alert(run.attempts)
-        await self._surely(self._record(ticket.hold, call, completion, record))
+        await self._run_to_end(self._record(admitted.hold, call, completion, record))
 
-    async def _surely(self, recording: Coroutine[Any, Any, UUID | None]) -> UUID | None:
-        """Let a recording come to its end although whoever waits for it is told to stop: what was paid is written down."""
-        return await asyncio.shield(self._keep(asyncio.ensure_future(recording)))
+    async def _run_to_end(self, recording: Coroutine[Any, Any, UUID | None]) -> UUID | None:
+        """Finish a recording although the caller is cancelled meanwhile: what was paid is written down."""
+        return await asyncio.shield(self._keep_task(asyncio.ensure_future(recording)))
 
-    def _keep(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
-        """Hold on to a task until it has ended: the event loop alone does not."""
-        self._recordings.add(task)
-        task.add_done_callback(self._recordings.discard)
+    def _keep_task(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
+        """Hold a reference to a task until it has ended: the event loop alone does not."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
-    async def settled(self) -> None:
-        """Wait until everything that was paid is written down and counted. For whoever is about to close the stores."""
-        while self._recordings:
-            await asyncio.gather(*self._recordings, return_exceptions=True)
+    async def wait_settled(self) -> None:
+        """Wait until everything that was paid is written down and counted. Call it before the stores are closed."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _record(
         self, hold: BudgetHold, call: ModelCall, completion: Completion | None = None, record: CallRecorder | None = None
     ) -> UUID | None:
         session_id = await self._write(call, completion, record)
         self.meter.count(call)
-        # Nobody waits for the counters: until they have it, what was reserved counts, which is more.
-        self._keep(asyncio.ensure_future(self._count(hold, call)))
+        # The caller does not wait for the counters: until they have the call, its reservation counts, which is more.
+        self._keep_task(asyncio.ensure_future(self._count(hold, call)))
         return session_id
 
     async def _count(self, hold: BudgetHold, call: ModelCall) -> None:
-        adding = self._keep(asyncio.ensure_future(self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id)))
+        adding = self._keep_task(asyncio.ensure_future(self.spend.add(call.micro_usd, day=hold.day, call_id=hold.id)))
         await self.budgets.settle(hold, tokens=call.tokens, micro_usd=call.micro_usd)
         await adding
 
     async def _write(self, call: ModelCall, completion: Completion | None, record: CallRecorder | None) -> UUID | None:
-        """Write the call's row and what was said, together. The answer is worth more than either; a person should know what is missing."""
+        """Write the call's row and the answer together. If that fails the caller still gets the answer, and an alert tells the operator."""
         try:
             if completion is not None and record is not None:
                 try:
@@ -301,28 +302,28 @@ class Gateway:
                 except StoreUnavailable:
                     raise
                 except Exception:
-                    # An answer in hand meets whatever may be wrong with its record: say so, and keep the money right.
+                    # Any fault of the record: the caller still gets the answer. Raise an alert, and write the call's row alone.
                     log.exception("sample_not_recorded", call_id=str(call.id))
                     self.alerts.alert("sample_not_recorded", call_id=str(call.id))
             async with self.transactions.once() as tx:
                 await self.calls.add(tx, call)
         except StoreUnavailable:
-            # The counters still know it, until they are lost.
+            # The counters still have the cost, until they are lost.
             self.alerts.alert("call_not_recorded", call_id=str(call.id), micro_usd=call.micro_usd)
         return call.session_id
 
     async def _write_both(self, call: ModelCall, completion: Completion, record: CallRecorder) -> UUID:
-        session_id = await record.at_once(call, completion)
+        session_id = await record.write_with_call(call, completion)
         if session_id is None:
             async with self.transactions.begin() as tx:
                 session_id = await record.write(tx, call, completion)
                 await self.calls.add(tx, replace(call, session_id=session_id))
         return session_id
 
-    def _who(self, ticket: AdmittedCall, caller: Caller) -> dict[str, Any]:
+    def _call_fields(self, admitted: AdmittedCall, caller: Caller) -> dict[str, Any]:
         return {
-            "id": ticket.hold.id,
-            "day": ticket.hold.day,
+            "id": admitted.hold.id,
+            "day": admitted.hold.day,
             "account_id": caller.account,
             "source": caller.source,
             "tier": caller.tier,
@@ -332,32 +333,32 @@ class Gateway:
         }
 
     def _alert(self, attempts: Sequence[CallAttempt]) -> None:
-        """A wrong key or an unpaid bill does not mend itself."""
+        """Alert the operator to a wrong key or an unpaid bill: neither mends itself."""
         for attempt in attempts:
             if attempt.outcome == Unauthorized.__name__:
                 self.alerts.alert("backend_refused_us", backend=attempt.backend, model=attempt.model, status=attempt.status)
 
 
 LEASE_MARGIN_S = 15.0
-"""How long a reservation outlives the deadline and the waiting for slots: writing down what was used."""
+"""How much longer a reservation lasts than the deadline and the wait for slots: the gateway needs that time to record the usage."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmittedCall:
-    """A call that was let in."""
+    """A call that passed kill switch, cap and budget."""
 
     ask: ModelRequest
     hold: BudgetHold
     links: Sequence[ChainLink]
     rates: Mapping[str, TokenRate]
     prompt: int
-    """The most tokens that its prompt may have."""
+    """Upper bound of the tokens of its prompt."""
     deadline_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptedStream:
-    """What a link had said of an answer."""
+    """The part of an answer that a link had given when the stream broke off."""
 
     link: ChainLink
     partial: PartialAnswer

@@ -1,4 +1,4 @@
-"""What has been said so far, put together from deltas: for answers that never came to their end."""
+"""An answer put together from the deltas so far: for streams that broke off before their end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hermes.ports.backends import Delta, ReasoningDelta, TextDelta, ToolCallDelt
 
 
 class PartialAnswer:
-    """Collects deltas. Cheap to add to: texts are joined when somebody asks."""
+    """Collects deltas. Adding is cheap: the texts are joined only when `message` is read."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -32,7 +32,7 @@ class PartialAnswer:
 
     @property
     def message(self) -> dict[str, Any]:
-        """The assistant's message as far as it came. A tool call may break off in the middle of its arguments."""
+        """The assistant's message so far. A tool call may break off in the middle of its arguments."""
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text)}
         if self._reasoning:
             message["reasoning"] = "".join(self._reasoning)

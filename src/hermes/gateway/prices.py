@@ -1,6 +1,6 @@
 """What a call costs, in whole micro-dollars. Prices are dated data; the rate that was used is kept with the call.
 
-Knows no backend. Unknown models have no price, and whoever asks for one is refused: a call that nobody can price cannot be budgeted."""
+Knows no backend. An unknown model has no price and its calls are refused: a call without a price cannot be budgeted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TokenRate:
     def usd(
         cls, tokens_in: float, tokens_out: float, *, read: float | None = None, write: float | None = None, hour: float | None = None
     ) -> TokenRate:
-        """Read prices as vendors print them, in dollars per million. A vendor without a cache charges every prompt token alike."""
+        """Take prices as vendors print them, in dollars per million tokens. A vendor without a cache charges every prompt token alike."""
         return cls(
             tokens_in=to_micro_usd(tokens_in),
             tokens_out=to_micro_usd(tokens_out),
@@ -62,7 +62,7 @@ class Price:
     since: date
     rate: TokenRate
     over: tuple[int, TokenRate] | None = None
-    """A prompt longer than so many tokens costs this rate, for all of its tokens and not only for those beyond."""
+    """A prompt longer than this number of tokens costs this rate: for all of its tokens, not only for those beyond."""
 
     def rate_for(self, tokens_in: int) -> TokenRate:
         return self.over[1] if self.over is not None and tokens_in > self.over[0] else self.rate
@@ -89,14 +89,14 @@ class Prices:
 
 
 def to_micro_usd(usd: float) -> int:
-    """Dollars per million tokens in micro-dollars per million tokens, exactly: prices have at most six decimals."""
+    """Dollars as whole micro-dollars, exactly: prices have at most six decimals."""
     return round(usd * PER_MILLION)
 
 
 EARLIEST_DAY = date(2025, 1, 1)
 
 FREE_RATE = TokenRate.usd(0, 0)
-"""One's own machine, or somebody's subscription: nobody bills these tokens."""
+"""For a model on this machine, or one that a subscription pays: no vendor bills these tokens."""
 
 LIST_PRICES: tuple[Price, ...] = (
     Price("claude-haiku-4-5-20251001", date(2025, 10, 1), TokenRate.usd(1.00, 5.00, read=0.10, write=1.25, hour=2.00)),

@@ -1,7 +1,7 @@
-"""How many model calls are in flight at once in this process, and who is next. Fair between users: one who asks for much waits for
-themselves. Fair between backends: one that hangs holds at most two thirds of the slots, and the others go on.
+"""How many model calls are in flight at once in this process, and which caller is next. Fair between users: a user with many calls waits
+behind their own calls. Fair between backends: a backend that hangs holds at most two thirds of the slots, and the others go on.
 
-Holds slots and a queue, knows nothing of models. Not thread-safe: one event loop."""
+Holds slots and queues, knows nothing of models. Not thread-safe: one event loop."""
 
 from __future__ import annotations
 
@@ -15,31 +15,29 @@ from hermes.ports.models import NoCapacity
 
 
 def max_slots_per_backend(slots: int, own: int | None = None) -> int:
-    """How many of the slots one backend may hold: two thirds, and no more than it says itself."""
+    """How many of the slots one backend may hold: two thirds, and no more than its own limit."""
     share = max(1, slots * 2 // 3)
     return share if own is None else min(own, share)
 
 
 @dataclass(eq=False, slots=True)
 class QueuePlace:
-    """Where a caller stands in the queue."""
+    """A caller's place in the queue."""
 
     backend: str
     is_next: asyncio.Future[None]
 
 
 class Slots:
-    """A number of slots. Waiting callers are served user by user, in turns, each user's own in order; a caller whose backend has no room
-    is passed over and keeps its place."""
+    """A number of slots. The users take turns; the calls of one user are served in order. A caller whose backend has no room is passed
+    over and keeps its place."""
 
-    def __init__(
-        self, count: int = 30, *, wait_s: float = 15.0, longest_queue: int = 1_000, limits: Mapping[str, int] | None = None
-    ) -> None:
-        """`wait_s` is for the whole chain of a call; `longest_queue` is for each backend; `limits` is what single backends take at most."""
-        self.count, self.wait_s, self._longest_queue, self._limits = count, wait_s, longest_queue, dict(limits or {})
+    def __init__(self, count: int = 30, *, wait_s: float = 15.0, max_queue: int = 1_000, limits: Mapping[str, int] | None = None) -> None:
+        """`wait_s` is for the whole chain of a call; `max_queue` is for each backend; `limits` has the most calls of single backends."""
+        self.count, self.wait_s, self._max_queue, self._limits = count, wait_s, max_queue, dict(limits or {})
         self._used: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
-        self._lines: OrderedDict[str, deque[QueuePlace]] = OrderedDict()
+        self._queues: OrderedDict[str, deque[QueuePlace]] = OrderedDict()
 
     @property
     def used(self) -> int:
@@ -62,20 +60,20 @@ class Slots:
         return self.used < self.count and self._used[backend] < max_slots_per_backend(self.count, self._limits.get(backend))
 
     async def _take(self, user: str, backend: str, wait_s: float) -> None:
-        if self.has_room(backend):  # then nobody waits for it: a slot that becomes free is handed over at once
+        if self.has_room(backend):  # then no caller waits for it: a slot that becomes free is handed over at once
             self._used[backend] += 1
             return
-        if self._waiting[backend] >= self._longest_queue:
+        if self._waiting[backend] >= self._max_queue:
             raise NoCapacity(f"{self._waiting[backend]} calls of {backend} wait already")
         place = QueuePlace(backend, asyncio.get_running_loop().create_future())
-        self._lines.setdefault(user, deque()).append(place)
+        self._queues.setdefault(user, deque()).append(place)
         self._waiting[backend] += 1
         try:
             async with asyncio.timeout(wait_s):
                 await place.is_next
         except BaseException as error:
             if place.is_next.done() and not place.is_next.cancelled():
-                # The slot was handed over in the very moment in which its owner gave up: pass it on.
+                # The slot was handed over in the moment in which the caller gave up: pass it on.
                 self._give_back(backend)
             else:
                 self._leave(user, place)
@@ -84,22 +82,22 @@ class Slots:
             raise
 
     def _leave(self, user: str, place: QueuePlace) -> None:
-        line = self._lines[user]
-        line.remove(place)
-        if not line:
-            del self._lines[user]
+        queue = self._queues[user]
+        queue.remove(place)
+        if not queue:
+            del self._queues[user]
         self._waiting[place.backend] -= 1
 
     def _give_back(self, backend: str) -> None:
-        """Free a slot, and hand it to the next caller with a backend that has room: there is one at most that could not go before."""
+        """Free a slot and hand it to the next caller whose backend has room. One slot became free, so at most one caller can go on."""
         self._used[backend] -= 1
         with_room = {backend for backend, waiting in self._waiting.items() if waiting and self.has_room(backend)}
         if not with_room:
-            return  # which is often so while one hangs: then the many that wait for it are not gone through
-        for user, line in self._lines.items():
-            for place in line:
+            return  # often so while a backend hangs: this saves the search through the many callers that wait for it
+        for user, queue in self._queues.items():
+            for place in queue:
                 if place.backend in with_room and not place.is_next.done():
-                    self._lines.move_to_end(user)  # the next slot is for the next user
+                    self._queues.move_to_end(user)  # the next slot is for the next user
                     self._leave(user, place)
                     self._used[place.backend] += 1
                     place.is_next.set_result(None)

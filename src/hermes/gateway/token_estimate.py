@@ -1,6 +1,6 @@
-"""How many tokens a text may have, where nobody counted them: rather too many than too few.
+"""How many tokens a text has at most, where the vendor gave no count: rather too many than too few.
 
-Three bytes to a token: most text has four, and Chinese, Japanese or Thai have about three. An image counts as the largest ones do."""
+Three bytes to a token: most text has four, and Chinese, Japanese or Thai have about three. Every image counts as much as the largest."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hermes.ports.backends import ChatMessage, ModelRequest
 BYTES_PER_TOKEN = 3
 TOKENS_PER_IMAGE = 4_800
 TOKENS_PER_MESSAGE = 8
-"""What a template adds around each message."""
+"""Tokens that a template adds around each message."""
 
 
 def prompt_tokens(ask: ModelRequest) -> int:
-    """A bound for everything that is sent."""
+    """An upper bound for the whole request."""
     tools = sum(len(json.dumps(tool, ensure_ascii=False).encode("utf-8", "replace")) for tool in ask.tools)
     images = sum(1 for message in ask.messages for part in parts_of(message) if part.get("type") == "image_url")
     size = tools + sum(message_bytes(message) for message in ask.messages)
@@ -25,7 +25,7 @@ def prompt_tokens(ask: ModelRequest) -> int:
 
 
 def answer_tokens(message: ChatMessage, max_tokens: int) -> int:
-    """A bound for what a model said; never more than it was allowed to say."""
+    """An upper bound for a model's answer; never more than `max_tokens`."""
     return min(max_tokens, -(-message_bytes(message) // BYTES_PER_TOKEN))
 
 
@@ -41,6 +41,6 @@ def message_bytes(message: ChatMessage) -> int:
 
 
 def parts_of(message: ChatMessage) -> Sequence[Mapping[str, Any]]:
-    """The parts of a content that is a list; a plain text has none."""
+    """The parts of a content that is a list; a plain text has no parts."""
     content = message.get("content")
     return [part for part in content if isinstance(part, Mapping)] if isinstance(content, list | tuple) else ()

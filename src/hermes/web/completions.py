@@ -72,7 +72,7 @@ class CompletionsEndpoint:
         """A chat is known again by the answers in it, per API key and `user`; the header `X-Hermes-Session` names it instead."""
         with raise_openai_errors():
             key = await self.api_auth.admit(bearer_secret(request), "completions", address_of(request))
-            wanted = read_request(parse_body(await request.body()), most_choices=self.max_choices)
+            wanted = read_request(parse_body(await request.body()), max_choices=self.max_choices)
             guest = await self.door.end_user(key, wanted.user)
             session = check_session_name(request.headers.get(SESSION_HEADER))
             if not wanted.stream:

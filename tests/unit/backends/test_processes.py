@@ -358,7 +358,7 @@ async def test_there_is_no_such_program(house: House, tmp_path: Path) -> None:
     [check] = await backend.health_check()
     assert (check.code, check.level) == ("unreachable", FindingLevel.ERROR)
     assert "no-such-program" in check.hint
-    with pytest.raises(Unreachable, match="is not there"):
+    with pytest.raises(Unreachable, match="does not exist"):
         await house.complete(cwd=tmp_path / "nowhere")
 
 

@@ -299,7 +299,7 @@ async def test_models_of_one_backend_wait_for_it_in_one_line() -> None:
         with pytest.raises(NoCapacity):
             await run.complete()
         assert [attempt.ms > 90 for attempt in run.attempts] == [True, False]
-        assert run.asked is None
+        assert run.called is None
 
 
 async def test_the_deadline_stands_still_while_a_call_waits_for_a_slot() -> None:
@@ -362,5 +362,5 @@ async def test_a_call_that_is_given_up_while_it_waits_behind_a_model_that_refuse
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-    assert (run.asked, [attempt.outcome for attempt in run.attempts]) == (None, ["Overloaded"])
+    assert (run.called, [attempt.outcome for attempt in run.attempts]) == (None, ["Overloaded"])
     assert (slots.used, slots.waiting) == (0, 0)

@@ -58,29 +58,30 @@ def test_arguments_keep_their_bytes() -> None:
 
 def test_a_list_is_marked_behind_every_answer_that_says_anything() -> None:
     messages = [user("one"), said("1"), user("two"), {"role": "assistant", "tool_calls": [CALL]}, said(""), user("three")]
-    first, second = ChatFingerprinter(messages).marks
+    first, second = ChatFingerprinter(messages).fingerprints
     assert (first.length, second.length) == (2, 4)
-    assert ChatFingerprinter(messages[:3]).marks == [first]
+    assert ChatFingerprinter(messages[:3]).fingerprints == [first]
     assert first.echo != second.echo
-    assert ChatFingerprinter([user("ONE"), *messages[1:]]).marks[0].echo == first.echo, "the answer is the same"
-    assert ChatFingerprinter([user("ONE"), *messages[1:]]).marks[0].shown != first.shown, "what it was said to is not"
+    assert ChatFingerprinter([user("ONE"), *messages[1:]]).fingerprints[0].echo == first.echo, "the answer is the same"
+    assert ChatFingerprinter([user("ONE"), *messages[1:]]).fingerprints[0].shown != first.shown, "what it was said to is not"
 
 
 def test_reasoning_is_in_one_of_the_two_digests() -> None:
     plain, thought = [user("one"), said("1")], [user("one"), {**said("1"), "reasoning": "hm"}]
-    [bare], [full] = ChatFingerprinter(plain).marks, ChatFingerprinter(thought).marks
+    [bare], [full] = ChatFingerprinter(plain).fingerprints, ChatFingerprinter(thought).fingerprints
     assert bare.shown == bare.whole == full.shown != full.whole
 
 
 def test_the_mark_of_the_next_answer_is_that_of_the_longer_list() -> None:
     marker = ChatFingerprinter([user("one")])
-    assert marker.behind(said("1")) == ChatFingerprinter([user("one"), said("1")]).marks[0]
-    assert marker.behind(said("")) is None
-    assert marker.marks == [], "the list has stayed as it is"
+    assert marker.fingerprint_after(said("1")) == ChatFingerprinter([user("one"), said("1")]).fingerprints[0]
+    assert marker.fingerprint_after(said("")) is None
+    assert marker.fingerprints == [], "the list has stayed as it is"
 
 
 def test_two_lists_with_other_borders_between_their_messages_are_two_lists() -> None:
-    one, other = ChatFingerprinter([user("a"), user("b"), said("x")]).marks, ChatFingerprinter([user('a"},{"b'), said("x")]).marks
+    one = ChatFingerprinter([user("a"), user("b"), said("x")]).fingerprints
+    other = ChatFingerprinter([user('a"},{"b'), said("x")]).fingerprints
     assert one[0].shown != other[0].shown
 
 

@@ -202,7 +202,7 @@ async def test_a_call_under_way_ends_on_the_adapter_on_which_it_began() -> None:
     ("to", "reason"),
     [
         ("sick", "nobody listens there"),
-        ("mute", "mute said nothing of its health within 0.05 s"),
+        ("mute", "mute did not report its health within 0.05 s"),
         ("claude-sonnet", "its backend anthropic is not set up here"),
     ],
 )
@@ -332,7 +332,7 @@ async def test_a_store_that_goes_away_in_the_commit_leaves_the_outcome_open() ->
 
     store = Leaving(Agent(name="hermes", adapter="claude_local"))
     fleet = fleet_of(store, Member("claude_local", "old"), Member("codex_local", "new"))
-    with pytest.raises(StoreUnavailable, match="nobody knows whether hermes points to codex_local now"):
+    with pytest.raises(StoreUnavailable, match="hermes may or may not point to codex_local now"):
         await fleet.swap("hermes", "codex_local", by="ada")
     store.is_away = False
     await fleet.refresh()

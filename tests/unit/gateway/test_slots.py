@@ -34,7 +34,7 @@ def test_one_backend_holds_two_thirds_at_most_and_no_more_than_its_own(count: in
 
 
 async def test_a_backend_that_hangs_leaves_a_third_to_the_others_whatever_waits_for_it() -> None:
-    slots, order = Slots(30, longest_queue=20), list[str]()
+    slots, order = Slots(30, max_queue=20), list[str]()
     hanging = [asyncio.create_task(hold_for(slots, "a", [], "sick", asyncio.Event())) for _ in range(50)]
     await asyncio.sleep(0)
     assert (slots.used, slots.waiting) == (20, 20)
@@ -69,7 +69,7 @@ async def test_a_caller_gives_up_after_its_wait_and_the_others_go_on() -> None:
 
 
 async def test_a_queue_that_is_too_long_is_refused_at_once() -> None:
-    slots = Slots(1, wait_s=10, longest_queue=2)
+    slots = Slots(1, wait_s=10, max_queue=2)
     async with slots.hold("a", "x"):
         waiting = [asyncio.create_task(hold_for(slots, "b", [])) for _ in range(2)]
         await asyncio.sleep(0)

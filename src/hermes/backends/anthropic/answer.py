@@ -1,10 +1,10 @@
-"""A Messages answer, whole or as a stream of events, as Parts. Pure.
+"""Read a Messages answer, whole or as a stream of events, into AnswerParts. Pure.
 
-Thinking comes back twice: as `reasoning`, its text, and as `thinking_blocks`, what the model must be handed back unchanged:
+The message has thinking twice: as `reasoning`, its text, and as `thinking_blocks`, which must go back to the model unchanged:
 
     {"model": "claude-haiku-5-5", "blocks": [{"type": "thinking", "thinking": "…", "signature": "…"}], "places": [[0, 0]]}
 
-`model` is the name that was asked for. `places` says how many characters of text and how many calls stood before each block; it is left out
+`model` is the name in the request. `places` says how many characters of text and how many calls came before each block; it is left out
 where all thinking came first."""
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ERROR_STATUS = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""Which status an error has that comes as an event, after a 200."""
+"""The status of an error that comes as an event, after a 200."""
 REASONING_SEPARATOR = "\n\n"
 _JSON = "partial_json"
 """The key under which a block keeps the pieces of its input while they come."""
@@ -58,22 +58,22 @@ _JSON = "partial_json"
 Block = dict[str, Any]
 
 
-def decode(body: Mapping[str, Any], asked: str) -> AnswerParts:
-    """A whole answer. `asked` is the model that was asked for."""
+def decode(body: Mapping[str, Any], requested_model: str) -> AnswerParts:
+    """A whole answer. `requested_model` is the model's name in the request."""
     if body.get("type") == "error":
         raise ErrorInAnswer(error_status(body), body)
     if not isinstance(body.get("content"), list):
         raise MalformedAnswer("the answer has no content")
-    return assemble(object_list(body["content"], "content"), body, usage_fields(body.get("usage")), asked)
+    return assemble(object_list(body["content"], "content"), body, usage_fields(body.get("usage")), requested_model)
 
 
 def assemble(
-    blocks: Sequence[Block], about: Mapping[str, Any], usage: Mapping[str, Any], asked: str, *, is_counted: bool = True
+    blocks: Sequence[Block], fields: Mapping[str, Any], usage: Mapping[str, Any], requested_model: str, *, is_counted: bool = True
 ) -> AnswerParts:
-    """Put blocks and what is said about them together."""
+    """Build an answer from its blocks, the fields beside them and the usage."""
     text, thoughts = "", list[str]()
     calls: list[Block] = []
-    echoed: list[Block] = []
+    signed: list[Block] = []
     places: list[list[int]] = []
     unknown: list[Block] = []
     for block in blocks:
@@ -86,8 +86,8 @@ def assemble(
                 )
             case "thinking" | "redacted_thinking":
                 thoughts.append(text_or_empty(block.get("thinking"), "thinking"))
-                if block.get("signature") or block.get("data"):  # what broke off before its signature is not taken back
-                    echoed.append(block)
+                if block.get("signature") or block.get("data"):  # the vendor takes back no thinking without its signature
+                    signed.append(block)
                     places.append([len(text), len(calls)])
             case _:
                 unknown.append(block)
@@ -96,22 +96,22 @@ def assemble(
         message["tool_calls"] = calls
     if reasoning := REASONING_SEPARATOR.join(filter(None, thoughts)):
         message["reasoning"] = reasoning
-    if echoed:
-        message["thinking_blocks"] = {"model": asked, "blocks": echoed} | ({"places": places} if any(map(any, places)) else {})
-    stop = text_or_empty(about.get("stop_reason"), "stop_reason")
-    extra = {key: about[key] for key in ("id", "stop_reason", "stop_sequence", "stop_details", "container") if about.get(key) is not None}
+    if signed:
+        message["thinking_blocks"] = {"model": requested_model, "blocks": signed} | ({"places": places} if any(map(any, places)) else {})
+    stop = text_or_empty(fields.get("stop_reason"), "stop_reason")
+    extra = {key: fields[key] for key in ("id", "stop_reason", "stop_sequence", "stop_details", "container") if fields.get(key) is not None}
     extra |= {key: usage[key] for key in ("service_tier", "speed", "inference_geo") if usage.get(key) is not None}
     return AnswerParts(
         message=message,
         finish_reason=FINISH_REASONS.get(stop, "tool_calls" if calls else "stop"),
         counts=counts_of(usage, is_counted=is_counted),
-        model=text_or_empty(about.get("model"), "model") or None,
+        model=text_or_empty(fields.get("model"), "model") or None,
         extra=extra | ({"blocks": unknown} if unknown else {}),
     )
 
 
 def arguments_of(block: Block) -> str:
-    """The arguments as the model wrote them, where they came as text; a copy of ours for what is no object is taken back."""
+    """The arguments as the model wrote them, where they came as text. If they are a RAW_ARGUMENTS object of ours, the text inside it."""
     written = block.get(_JSON)
     if not written:
         return arguments_text(block.get("input"))
@@ -120,17 +120,17 @@ def arguments_of(block: Block) -> str:
 
 
 def counts_of(usage: Mapping[str, Any], *, is_counted: bool) -> TokenCounts:
-    """The vendor's input tokens leave out what was cached; ours are the whole prompt. `is_counted`: the output is final."""
+    """The vendor's input tokens leave out cached tokens; ours are the whole prompt. `is_counted`: the output count is final."""
     fresh, read = count_or_none(usage.get("input_tokens")), count_or_none(usage.get("cache_read_input_tokens")) or 0
-    by_length = usage.get("cache_creation")
-    of_an_hour = (count_or_none(by_length.get("ephemeral_1h_input_tokens")) or 0) if isinstance(by_length, dict) else 0
-    written = max(count_or_none(usage.get("cache_creation_input_tokens")) or 0, of_an_hour)
+    by_ttl = usage.get("cache_creation")
+    written_1h = (count_or_none(by_ttl.get("ephemeral_1h_input_tokens")) or 0) if isinstance(by_ttl, dict) else 0
+    written = max(count_or_none(usage.get("cache_creation_input_tokens")) or 0, written_1h)
     return TokenCounts(
         tokens_in=None if fresh is None else fresh + read + written,
         tokens_out=count_or_none(usage.get("output_tokens")) if is_counted else None,
         cache_read=read,
-        cache_write=written - of_an_hour,
-        cache_write_1h=of_an_hour,
+        cache_write=written - written_1h,
+        cache_write_1h=written_1h,
     )
 
 
@@ -141,7 +141,7 @@ def error_status(body: Mapping[str, Any]) -> int:
 
 
 def read_error_details(body: Mapping[str, Any]) -> VendorErrorDetails:
-    """What an error says: its message, its type, and the code in its details."""
+    """The details of an error: its message, its type, and the code in its details."""
     error = body.get("error")
     if not isinstance(error, Mapping):
         return VendorErrorDetails()
@@ -154,9 +154,9 @@ def read_error_details(body: Mapping[str, Any]) -> VendorErrorDetails:
 class AnthropicReader:
     """The port StreamReader: blocks open, grow and close; usage is cumulative, so the last value of each field counts."""
 
-    def __init__(self, asked: str) -> None:
-        self._asked = asked
-        self._about: dict[str, Any] = {}
+    def __init__(self, requested_model: str) -> None:
+        self._requested_model = requested_model
+        self._fields: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
         self._blocks: dict[int, Block] = {}
         self._call_number: dict[int, int] = {}
@@ -173,14 +173,14 @@ class AnthropicReader:
         match data.get("type"):
             case "message_start":
                 message = require_object(data.get("message"), "message")
-                self._about |= {key: value for key, value in message.items() if key not in ("content", "usage")}
+                self._fields |= {key: value for key, value in message.items() if key not in ("content", "usage")}
                 self._count(message.get("usage"))
             case "content_block_start":
-                yield from self._open(self._at(data), dict(require_object(data.get("content_block"), "content_block")))
+                yield from self._open(self._block_index(data), dict(require_object(data.get("content_block"), "content_block")))
             case "content_block_delta":
-                yield from self._grow(self._at(data), require_object(data.get("delta"), "delta"))
+                yield from self._grow(self._block_index(data), require_object(data.get("delta"), "delta"))
             case "message_delta":
-                self._about |= {key: value for key, value in require_object(data.get("delta"), "delta").items() if value is not None}
+                self._fields |= {key: value for key, value in require_object(data.get("delta"), "delta").items() if value is not None}
                 self._count(data.get("usage"))
                 self._is_counted = True
             case "message_stop":
@@ -190,14 +190,14 @@ class AnthropicReader:
 
     def parts(self) -> AnswerParts:
         blocks = [self._blocks[at] for at in sorted(self._blocks)]
-        parts = assemble(blocks, self._about, self._usage, self._asked, is_counted=self._is_counted)
+        parts = assemble(blocks, self._fields, self._usage, self._requested_model, is_counted=self._is_counted)
         for block in parts.extra.get("blocks", ()):
             if written := block.pop(_JSON, ""):
                 block["input"] = arguments_object(written)
         return parts
 
     @staticmethod
-    def _at(data: Mapping[str, Any]) -> int:
+    def _block_index(data: Mapping[str, Any]) -> int:
         at = data.get("index")
         if not isinstance(at, int):
             raise MalformedAnswer("an event of a block has no index")
@@ -212,7 +212,7 @@ class AnthropicReader:
             case "text" if block.get("text"):
                 yield TextDelta(text_or_empty(block["text"], "text"))
             case "thinking" if block.get("thinking"):
-                yield self._thought(text_or_empty(block["thinking"], "thinking"), is_first=True)
+                yield self._reasoning_delta(text_or_empty(block["thinking"], "thinking"), is_first=True)
             case "tool_use":
                 self._call_number[at] = len(self._call_number)
                 yield ToolCallDelta(
@@ -224,7 +224,7 @@ class AnthropicReader:
     def _grow(self, at: int, delta: Mapping[str, Any]) -> Iterator[Delta]:
         block = self._blocks.get(at)
         if block is None:
-            raise MalformedAnswer("a block grows that was not opened")
+            raise MalformedAnswer("a delta belongs to a block that was not opened")
         match delta.get("type"):
             case "text_delta":
                 if piece := self._add(block, "text", delta):
@@ -232,7 +232,7 @@ class AnthropicReader:
             case "thinking_delta":
                 is_first = not block.get("thinking")
                 if piece := self._add(block, "thinking", delta):
-                    yield self._thought(piece, is_first=is_first)
+                    yield self._reasoning_delta(piece, is_first=is_first)
             case "signature_delta":
                 self._add(block, "signature", delta)
             case "input_json_delta":
@@ -246,8 +246,8 @@ class AnthropicReader:
         block[key] = text_or_empty(block.get(key), key) + piece
         return piece
 
-    def _thought(self, piece: str, *, is_first: bool) -> Delta:
-        """A piece of thinking; a later block's first one is set off, as it is in `reasoning`."""
+    def _reasoning_delta(self, piece: str, *, is_first: bool) -> Delta:
+        """A piece of thinking; before the first piece of a later block comes the separator, as in `reasoning`."""
         separator = REASONING_SEPARATOR if is_first and self._has_thought else ""
         self._has_thought = True
         return ReasoningDelta(separator + piece)

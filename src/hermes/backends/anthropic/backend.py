@@ -1,4 +1,4 @@
-"""Claude, at Anthropic or at whoever speaks its Messages API."""
+"""Claude, at Anthropic or at another server with the Messages API."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hermes.backends.vendor_errors import VendorErrorDetails
 from hermes.ports.backends import BackendError, BackendFinding, Capabilities, FindingLevel, ModelRequest
 
 DEFAULT_CAPABILITIES = Capabilities(tools=True, vision=True, sampling=True, prefill=False, context=200_000)
-"""What a Claude can do that the caller's table does not know."""
+"""The capabilities of a Claude model that is not in the caller's table."""
 API_VERSION = "2023-06-01"
-"""The version that takes temperature, top_p and top_k where the model does; its successor, 2026-10-21, refuses them for all."""
+"""The version that takes temperature, top_p and top_k where the model does; its successor, 2026-10-21, refuses them for all models."""
 
 
 class AnthropicBackend(HttpBackend):
@@ -37,9 +37,11 @@ class AnthropicBackend(HttpBackend):
         caches_prompts: bool = False,
         betas: Sequence[str] = (),
     ) -> None:
-        """`models` says what each can do; `needs` are those that a health check must find."""
+        """`models` says what each model can do; `needs` are the models that a health check must find."""
         base_url = base_url.rstrip("/").removesuffix("/v1")
-        super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=DEFAULT_CAPABILITIES, needs=needs)
+        super().__init__(
+            client, name=name, base_url=base_url, api_key=api_key, models=models, default_capabilities=DEFAULT_CAPABILITIES, needs=needs
+        )
         self._caches_prompts, self._betas = caches_prompts, ",".join(betas)
 
     @property
@@ -53,11 +55,11 @@ class AnthropicBackend(HttpBackend):
     def _encode(self, ask: ModelRequest, model: str, *, stream: bool) -> dict[str, Any]:
         return encode(ask, model, self.capabilities(model), stream=stream, cache=self._caches_prompts)
 
-    def _decode(self, body: dict[str, Any], sent: EncodedRequest) -> AnswerParts:
-        return decode(body, sent.model)
+    def _decode(self, body: dict[str, Any], request: EncodedRequest) -> AnswerParts:
+        return decode(body, request.model)
 
-    def _reader(self, sent: EncodedRequest) -> AnthropicReader:
-        return AnthropicReader(sent.model)
+    def _reader(self, request: EncodedRequest) -> AnthropicReader:
+        return AnthropicReader(request.model)
 
     def _framing(self) -> ServerSentEvents:
         return ServerSentEvents()
@@ -65,11 +67,11 @@ class AnthropicBackend(HttpBackend):
     def _error_details(self, body: Mapping[str, Any]) -> VendorErrorDetails:
         return read_error_details(body)
 
-    def _questions(self) -> Iterable[str]:
-        # Each by itself, because the list has dated names only and this takes the undated ones too.
+    def _health_paths(self) -> Iterable[str]:
+        # One path for each model: the list has dated names only, and these paths take the undated names too.
         return [f"/v1/models/{quote(model, safe='')}" for model in self._needs] or ["/v1/models?limit=1"]
 
-    def _missing(self, body: dict[str, Any]) -> Iterable[str]:
+    def _missing_models(self, body: dict[str, Any]) -> Iterable[str]:
         if body.get("type") != "model" and "data" not in body:
             raise MalformedAnswer("the answer is neither a model nor a list of them")
         return ()

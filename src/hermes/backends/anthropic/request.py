@@ -1,7 +1,8 @@
-"""An Ask as the body of a Messages request. Pure.
+"""Encode a ModelRequest as the body of a Messages request. Pure.
 
-What differs from the form of the message graph: the system text is beside the messages; speakers alternate; a tool's result is a block of
-the user's turn, before everything else in it; arguments are objects; images are blocks; thinking goes back to the model that thought it."""
+It differs from the form of the message graph: the system text is beside the messages; speakers alternate; a tool's result is a block of
+the user's turn, before everything else in it; arguments are objects; images are blocks; thinking goes back only to the model it came
+from."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from hermes.backends.tool_calls import arguments_object, pair_tool_results, safe
 from hermes.ports.backends import Capabilities, ChatMessage, ModelRequest, ToolSchema
 
 OPENING_TEXT = "(The conversation begins.)"
-"""Said in the user's place where a conversation starts with the assistant: the first turn must be the user's."""
+"""A user's turn put before a conversation that starts with the assistant: the vendor requires the first turn to be the user's."""
 CACHE_CONTROL = {"type": "ephemeral"}
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=-]+)*;base64,(.*)", re.DOTALL)
 
@@ -23,7 +24,8 @@ Block = dict[str, Any]
 
 
 def encode(ask: ModelRequest, model: str, capabilities: Capabilities, *, stream: bool, cache: bool = False) -> dict[str, Any]:
-    """The request's body. With `cache`, what stays the same (tools, system, the conversation so far) is marked for the vendor's cache."""
+    """The request's body. With `cache`, the parts that stay the same (tools, system, the conversation so far) are marked for the vendor's
+    prompt cache."""
     system, turns = encode_messages(ask.messages, model)
     body: dict[str, Any] = {"model": model, "max_tokens": ask.max_tokens, "messages": turns}
     if system:
@@ -31,7 +33,7 @@ def encode(ask: ModelRequest, model: str, capabilities: Capabilities, *, stream:
     tools = [encode_tool(tool) for tool in ask.tools]
     choice = encode_tool_choice(ask.tool_choice, ask.sampling.get("parallel_tool_calls")) if tools else None
     if not tools and ask.needs_tools:
-        # Calls in the history are refused without tools: those that were called are named, and none may be called again.
+        # Without tools the vendor refuses calls in the history: name the tools that were called, and allow no new call.
         tools = [{"name": name, "input_schema": {"type": "object"}} for name in called_tools(ask.messages)]
         choice = {"type": "none"}
     if tools:
@@ -63,16 +65,16 @@ def encode_messages(messages: Sequence[ChatMessage], model: str) -> tuple[str, l
             turns.append({"role": speaker, "content": blocks})
     for turn in turns:
         if turn["role"] == "user":
-            turn["content"].sort(key=lambda block: block["type"] != "tool_result")  # stable: results first, the rest as it was
+            turn["content"].sort(key=lambda block: block["type"] != "tool_result")  # stable: results first, the rest in its order
     if not turns or turns[0]["role"] == "assistant":
         turns.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING_TEXT}]})
     if turns[-1]["role"] == "assistant" and turns[-1]["content"][-1]["type"] == "text":
-        turns[-1]["content"][-1]["text"] = turns[-1]["content"][-1]["text"].rstrip()  # a beginning to continue must not end in white space
+        turns[-1]["content"][-1]["text"] = turns[-1]["content"][-1]["text"].rstrip()  # a prefill must not end in white space
     return system, turns
 
 
 def assistant_blocks(message: ChatMessage, model: str) -> Iterator[Block]:
-    """Text and calls, with the thinking where it stood among them if this model thought it; nobody else can read its signature."""
+    """Text and calls, with the thinking between them where it was, if it came from this model: no other model accepts its signature."""
     text = plain_text(message)
     calls = [
         {
@@ -83,8 +85,8 @@ def assistant_blocks(message: ChatMessage, model: str) -> Iterator[Block]:
         }
         for call in message.get("tool_calls") or ()
     ]
-    kept = message.get("thinking_blocks")
-    thought = kept if isinstance(kept, Mapping) and kept.get("model") == model else {}
+    thinking = message.get("thinking_blocks")
+    thought = thinking if isinstance(thinking, Mapping) and thinking.get("model") == model else {}
     blocks = thought.get("blocks") or ()
     places = [(at_text, at_call) for at_text, at_call in thought.get("places") or [(0, 0)] * len(blocks)]
     marks = [(0, 0), *places, (len(text), len(calls))]
@@ -124,17 +126,17 @@ def encode_part(part: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def encode_source(where: Any) -> Block:
-    """Where an image or a document is: in the request itself, or at an address."""
+    """The source of an image or a document: data in the request itself, or an address."""
     url = where.get("url") if isinstance(where, Mapping) else where
     if isinstance(url, str) and (match := _DATA_URL.fullmatch(url)):
         return {"type": "base64", "media_type": match[1], "data": match[2]}
     if isinstance(url, str) and url.startswith(("https://", "http://")):
         return {"type": "url", "url": url}
-    raise CannotEncode("an image or file that is neither base64 data nor at a web address")
+    raise CannotEncode("an image or file is neither base64 data nor a web address")
 
 
 def text_blocks(text: str) -> Iterator[Block]:
-    """A text as blocks: none where there is nothing to read, because an empty block is refused."""
+    """A text as blocks: none for white space only, because the vendor refuses an empty block."""
     if text.strip():
         yield {"type": "text", "text": text}
 
@@ -151,7 +153,7 @@ def plain_text(message: ChatMessage) -> str:
 
 
 def encode_tool(tool: ToolSchema) -> Block:
-    """A function as a tool; a tool in the vendor's own form is left alone."""
+    """A function as a tool; a tool in the vendor's own form stays unchanged."""
     function = tool.get("function")
     if not isinstance(function, Mapping):
         return dict(tool)
@@ -167,7 +169,7 @@ def encode_tool_choice(choice: str | Mapping[str, Any] | None, parallel: Any) ->
         encoded = {"type": "tool", "name": choice["function"]["name"]}
     elif choice is not None:
         if choice not in kinds:
-            raise CannotEncode("a tool choice that is neither auto, none, required nor a function")
+            raise CannotEncode("the tool choice is neither auto, none, required nor a function")
         encoded = {"type": kinds[choice]}
     if parallel is False and (encoded is None or encoded["type"] != "none"):
         encoded = {**(encoded or {"type": "auto"}), "disable_parallel_tool_use": True}
@@ -181,7 +183,7 @@ def called_tools(messages: Iterable[ChatMessage]) -> list[str]:
 
 
 def encode_sampling(ask: ModelRequest, capabilities: Capabilities) -> dict[str, Any]:
-    """What of the sampling parameters the model takes. Those that no Claude takes (seed, penalties) are left out."""
+    """The sampling parameters that the model takes. Those that no Claude model takes (seed, penalties) are left out."""
     given = ask.sampling
     body: dict[str, Any] = {}
     if capabilities.sampling:
@@ -200,7 +202,7 @@ def encode_sampling(ask: ModelRequest, capabilities: Capabilities) -> dict[str, 
 
 
 def mark_cached(body: dict[str, Any]) -> dict[str, Any]:
-    """Mark where the prompt may be cached up to: after the tools, after the system text, after the last user turn."""
+    """Mark the ends of the parts that the vendor may cache: the tools, the system text, the last user turn."""
     if "tools" in body:
         body["tools"][-1] = {**body["tools"][-1], "cache_control": CACHE_CONTROL}
     if "system" in body:

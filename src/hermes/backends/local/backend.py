@@ -1,4 +1,4 @@
-"""The backend `local`: a small real model on this machine, asked as any other llama.cpp."""
+"""The backend `local`: a small real model on this machine. It gets requests like any other llama.cpp server."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from hermes.backends.openai_compatible.request import encode
 from hermes.ports.backends import BackendFinding, Capabilities, Completion, Delta, FindingLevel, ModelRequest, Unreachable, Unsupported
 
 TOKENIZE_TIMEOUT_S = 5.0
-"""How long the ids of a prompt may take; without them the answer is still an answer."""
+"""How long the token ids of a prompt may take; the answer is valid without them."""
 
 
 class LocalBackend:
-    """The port Backend for one model, whatever the request calls it. Loaded at the first use or health check, and again if it died.
+    """The port Backend for one model, whatever name a request uses. It loads at the first use or health check, and again if it died.
 
-    One request at a time; others wait in the order in which they came, and their waiting counts against their own deadline. A request
-    that is given up makes room at its next token, or within a second if it was not a stream.
+    One request at a time; others wait in the order in which they came, and the wait counts against their own deadline. A request that its
+    caller gave up ends at its next token, or within a second if it was not a stream.
 
-    With `wants_tokens` an answer has the ids of its prompt, its own ids and their logprobs. llama.cpp leaves tokens out of its logprobs
-    that are only part of a character, and out of a stream the one that ends the answer; then there are no ids at all, and `extra` says so
+    With `wants_tokens` an answer has the ids of its prompt, its own ids and their logprobs. llama.cpp leaves out tokens of its logprobs
+    that are only part of a character, and from a stream the token that ends the answer. Then there are no ids at all, and `extra` says so
     (`token_mismatch`). For training data do not stream."""
 
     def __init__(
@@ -43,14 +43,14 @@ class LocalBackend:
         threads: int | None = None,
         context: int = 4096,
     ) -> None:
-        """`model_path` is a model in the form GGUF; without one it is the small model that `hermes local install` brings.
+        """`model_path` is a model in the GGUF format; without it, the small model of `hermes local install`.
 
-        `threads` is half of the processors unless told otherwise: the other half is for Hermes itself."""
+        `threads` is by default half of the processors: the other half is for Hermes itself."""
         self.name = name
         self._path, self._threads, self._context = model_path, threads or default_threads(), context
-        # No tools: the small model's template has none, and what it writes instead of a call is not one.
-        self._can = Capabilities(tools=False, vision=False, sampling=True, prefill=True, context=context)
-        # No connection is used twice: llama.cpp promises to keep them, and closes each after a stream; the next request would meet its end.
+        # No tools: the small model's template has none, and the text it writes instead is no tool call.
+        self._capabilities = Capabilities(tools=False, vision=False, sampling=True, prefill=True, context=context)
+        # No connection is used twice: llama.cpp promises to keep them, but closes each after a stream, and the next request would fail.
         self._client = HttpClient(idle_s=0.0)
         self._starting: asyncio.Task[LlamaEngine] | None = None
 
@@ -58,25 +58,25 @@ class LocalBackend:
         return f"{type(self).__name__}({self.name!r})"
 
     def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 - it is the same model under every name
-        return self._can
+        return self._capabilities
 
     def supports_tools(self, model: str) -> bool:
         return self.capabilities(model).tools
 
     def answers_as(self, model: str) -> str:  # noqa: ARG002 - it is the same model under every name
-        """The file of weights, without its ending; llama.cpp names itself so in its answers."""
+        """The name of the weights file without its suffix; llama.cpp uses this name in its answers."""
         return WEIGHTS_NAME if self._path is None else self._path.stem
 
     async def complete(self, ask: ModelRequest, model: str, *, timeout_s: float) -> Completion:
         deadline = time.monotonic() + timeout_s
         engine = await self._ready(ask, model, timeout_s)
-        whole = await self._asking(engine, model).complete(ask, model, timeout_s=deadline - time.monotonic())
-        return await self._with_prompt_ids(whole, ask, model, engine)
+        completion = await self._backend_for(engine, model).complete(ask, model, timeout_s=deadline - time.monotonic())
+        return await self._with_prompt_ids(completion, ask, model, engine)
 
     async def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
         deadline = time.monotonic() + timeout_s
         engine = await self._ready(ask, model, timeout_s)
-        async with aclosing(self._asking(engine, model).stream(ask, model, timeout_s=deadline - time.monotonic())) as pieces:
+        async with aclosing(self._backend_for(engine, model).stream(ask, model, timeout_s=deadline - time.monotonic())) as pieces:
             async for piece in pieces:
                 yield await self._with_prompt_ids(piece, ask, model, engine) if isinstance(piece, Completion) else piece
 
@@ -91,22 +91,22 @@ class LocalBackend:
             return [BackendFinding("failing", FindingLevel.ERROR, f"{self.name}: {failed}", "Is it a model for chats, and is it whole?")]
         except TimeoutError:
             return [BackendFinding("loading", FindingLevel.WARN, f"{self.name} is still loading its model", "Ask again in a moment.")]
-        return await self._asking(engine, "").health_check(timeout_s=deadline - time.monotonic())
+        return await self._backend_for(engine, "").health_check(timeout_s=deadline - time.monotonic())
 
     async def aclose(self) -> None:
-        """End the model, also in the middle of an answer, and give its memory back. A later call starts it again."""
+        """End the model, also in the middle of an answer, and free its memory. A later call starts it again."""
         starting, self._starting = self._starting, None
         if starting is not None:
             try:
                 engine = await starting
             except (NotInstalled, EngineFailed):
-                pass  # then there is nothing to end
+                pass  # no engine runs, so there is nothing to end
             else:
                 await asyncio.to_thread(engine.end)
         await self._client.aclose()
 
     async def _ready(self, ask: ModelRequest, model: str, timeout_s: float) -> LlamaEngine:
-        """The model, running. Raises Unsupported for what it does not take, before anything is started."""
+        """The running engine. Raises Unsupported for images or tools, before anything is started."""
         if ask.needs_vision:
             raise Unsupported("the model takes no images, and the request has some", backend=self.name, model=model)
         if ask.needs_tools:
@@ -122,34 +122,34 @@ class LocalBackend:
             raise Unreachable(f"the model did not load within {timeout_s:g} s", backend=self.name, model=model) from None
 
     async def _engine(self) -> LlamaEngine:
-        """The engine that runs, or that everybody waits for while it starts. Whoever gives up leaves it starting for the next."""
+        """The engine that runs, or that all callers wait for while it starts. It goes on starting if a caller gives up."""
         if self._starting is None or (self._starting.done() and not is_engine_running(self._starting)):
             self._starting = asyncio.create_task(asyncio.to_thread(self._start, dead_engine(self._starting)))
         return await asyncio.shield(self._starting)
 
     def _start(self, before: LlamaEngine | None) -> LlamaEngine:
         if before is not None:
-            before.end()  # it is dead already, but its pipes are open
+            before.end()  # its process is dead already, but its pipes are open
         return start_engine(find_model(self._path), threads=self._threads, context=self._context)
 
-    def _asking(self, engine: LlamaEngine, model: str) -> OpenAICompatibleBackend:
-        return OpenAICompatibleBackend(self._client, engine.address, engine.key, self.name, LLAMA_CPP, models={model: self._can})
+    def _backend_for(self, engine: LlamaEngine, model: str) -> OpenAICompatibleBackend:
+        return OpenAICompatibleBackend(self._client, engine.address, engine.key, self.name, LLAMA_CPP, models={model: self._capabilities})
 
-    async def _with_prompt_ids(self, whole: Completion, ask: ModelRequest, model: str, engine: LlamaEngine) -> Completion:
-        """The same answer with the ids of its prompt, where it has ids of its own: the template's text, cut by the same tokenizer.
+    async def _with_prompt_ids(self, completion: Completion, ask: ModelRequest, model: str, engine: LlamaEngine) -> Completion:
+        """The same answer with the ids of its prompt, if it has ids of its own: the template's text, split by the same tokenizer.
 
-        Left out where their number is not the one that the engine counted."""
-        if whole.token_ids is None:
-            return whole
+        Left out if their number differs from the engine's count."""
+        if completion.token_ids is None:
+            return completion
         try:
             async with asyncio.timeout(TOKENIZE_TIMEOUT_S):
-                body = encode(ask, model, self._can, stream=False, dialect=LLAMA_CPP)
+                body = encode(ask, model, self._capabilities, stream=False, dialect=LLAMA_CPP)
                 text = (await self._post(engine, "/apply-template", body)).get("prompt")
-                said = await self._post(engine, "/tokenize", {"content": text, "add_special": True, "parse_special": True})
+                tokenized = await self._post(engine, "/tokenize", {"content": text, "add_special": True, "parse_special": True})
         except (TransportError, MalformedAnswer, TimeoutError):
-            return whole
-        ids = said.get("tokens")
-        return replace(whole, prompt_token_ids=ids) if isinstance(ids, list) and len(ids) == whole.usage.tokens_in else whole
+            return completion
+        ids = tokenized.get("tokens")
+        return replace(completion, prompt_token_ids=ids) if isinstance(ids, list) and len(ids) == completion.usage.tokens_in else completion
 
     async def _post(self, engine: LlamaEngine, path: str, body: dict[str, Any]) -> dict[str, Any]:
         headers = {"content-type": "application/json", "authorization": f"Bearer {engine.key}"}
@@ -159,12 +159,12 @@ class LocalBackend:
 
 
 def is_engine_running(starting: asyncio.Task[LlamaEngine]) -> bool:
-    """Whether what was started is still there."""
+    """Whether the engine that was started still runs."""
     return not starting.cancelled() and starting.exception() is None and starting.result().is_running
 
 
 def dead_engine(starting: asyncio.Task[LlamaEngine] | None) -> LlamaEngine | None:
-    """The engine that was started and is no more, if there was one."""
+    """The engine that was started and has ended, if there was one."""
     return None if starting is None or starting.cancelled() or starting.exception() is not None else starting.result()
 
 

@@ -2,8 +2,9 @@
 
     python engine.py '{"model": "/…/model.gguf", "name": "…", "threads": 1, "context": 4096}'
 
-Says one line, `{"address": …, "key": …}` or `{"error": …}`, and ends when its standard input does. So it never outlives who started it,
-however that ends. The key is made here and told once: other users of this machine can reach the port, but not use it."""
+Prints one line, `{"address": …, "key": …}` or `{"error": …}`, and ends when its standard input does. So it never outlives the process
+that started it, however that process ends. It makes the key and prints it once: other users of this machine can reach the port, but not
+use it."""
 
 from __future__ import annotations
 
@@ -16,28 +17,28 @@ from typing import Any
 import xllamacpp  # type: ignore[import-untyped]  # it has no types
 
 MAX_WAITING_REQUESTS = 64
-"""Requests that may wait for the model at once, each in a thread of the server; what comes after them waits for a thread."""
+"""Requests that may wait for the model at once, each in a thread of the server; later requests wait for a thread."""
 
 
 def main() -> None:
-    # Only this line may be read as ours: whatever else the libraries print goes to standard error.
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # Standard output gets this one line only: everything that the libraries print goes to standard error.
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:
         server, key = serve(json.loads(sys.argv[1]))
     except (RuntimeError, ValueError, MemoryError) as error:
-        said = {"error": " ".join(str(error).split()) or type(error).__name__}
+        message = {"error": " ".join(str(error).split()) or type(error).__name__}
     else:
-        said = {"address": server.listening_address, "key": key}
-    with answer:
-        answer.write(json.dumps(said) + "\n")
-    while "address" in said and os.read(0, 4096):
+        message = {"address": server.listening_address, "key": key}
+    with output:
+        output.write(json.dumps(message) + "\n")
+    while "address" in message and os.read(0, 4096):
         pass
-    os._exit(0)  # the server's threads would be waited for, and one of them may be in the middle of an answer
+    os._exit(0)  # a normal exit would wait for the server's threads, and one of them may be in the middle of an answer
 
 
 def serve(options: dict[str, Any]) -> tuple[Any, str]:
-    """Load the model and start to listen. Holds Python's lock all the while, which is why this is a process of its own."""
+    """Load the model and start to listen. This holds Python's lock all the time, so the engine is a process of its own."""
     key = secrets.token_urlsafe(32)
     params = xllamacpp.CommonParams()
     params.model.path = options["model"]
@@ -50,8 +51,8 @@ def serve(options: dict[str, Any]) -> tuple[Any, str]:
     params.port = 0
     params.api_keys = [key]
     params.ui = False
-    params.endpoint_slots = False  # shows the prompts of others
-    params.cache_ram_mib = 0  # by default it keeps gigabytes of earlier prompts
+    params.endpoint_slots = False  # it would show the prompts of other requests
+    params.cache_ram_mib = 0  # by default the server keeps gigabytes of earlier prompts
     params.warmup = False
     params.verbosity = -1
     return xllamacpp.Server(params), key

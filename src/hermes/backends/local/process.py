@@ -17,19 +17,19 @@ from typing import IO
 
 ENGINE_PATH = Path(__file__).with_name("engine.py")
 MAX_LOAD_S = 300.0
-"""How long a model may take to load; large ones come from slow disks."""
+"""How long a model may take to load; a large model may be on a slow disk."""
 END_S = 2.0
 INHERITED_VARIABLES = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
-"""What the engine sees of our environment: no secret is among them."""
+"""The environment variables that the engine gets: none of them is a secret."""
 
 
 class EngineFailed(Exception):
-    """The engine did not start. One line that says why."""
+    """The engine did not start. The message says why, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class LlamaEngine:
-    """A model that runs."""
+    """A running model: its address, its key and its process."""
 
     address: str
     key: str
@@ -37,21 +37,21 @@ class LlamaEngine:
 
     @property
     def is_running(self) -> bool:
-        """Whether it still does; takes one that has ended from the process table."""
+        """Whether the process still runs. Removes a process that has ended from the process table."""
         return self.process.poll() is None
 
     def end(self) -> None:
-        """Let it go, whatever it is doing. Its memory is free when this returns."""
+        """End the process, whatever it is doing. Its memory is free when this returns."""
         end_process(self.process)
 
 
 def start_engine(model: Path, *, threads: int, context: int) -> LlamaEngine:
-    """Run a model and wait until it can be asked. Raises EngineFailed, and leaves no process then."""
+    """Run a model and wait until it takes requests. Raises EngineFailed, and leaves no process then."""
     options = {"model": str(model), "name": model.stem, "threads": threads, "context": context}
     command = [sys.executable, "-P", str(ENGINE_PATH), json.dumps(options)]
     environment = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     try:
-        # A session of its own, so that Ctrl-C in our terminal lets answers in progress come to their end.
+        # A session of its own, so that answers in progress finish when the operator presses Ctrl-C in the terminal of Hermes.
         process = subprocess.Popen(  # noqa: S603 - our own program, by its path
             command,
             stdin=subprocess.PIPE,
@@ -63,26 +63,26 @@ def start_engine(model: Path, *, threads: int, context: int) -> LlamaEngine:
     except OSError as error:
         raise EngineFailed(f"the engine cannot be started ({error.strerror})") from error
     try:
-        said = read_first_line(process.stdout)
-        return LlamaEngine(said["address"], said["key"], process)
+        message = read_first_line(process.stdout)
+        return LlamaEngine(message["address"], message["key"], process)
     except (KeyError, ValueError):
         end_process(process)
-        raise EngineFailed(f"llama.cpp does not take the model {model.name}, or there is not enough memory for it") from None
+        raise EngineFailed(f"llama.cpp cannot load the model {model.name}, or there is not enough memory for it") from None
     except BaseException:
         end_process(process)
         raise
 
 
 def read_first_line(output: IO[bytes] | None) -> Mapping[str, str]:
-    """What the engine says when it is ready. Raises ValueError if it ends without a word, EngineFailed if it says nothing for too long."""
+    """The line that the engine prints when it is ready. Raises ValueError if it ends without one, EngineFailed if it takes too long."""
     if output is None or not select.select([output], [], [], MAX_LOAD_S)[0]:
         raise EngineFailed(f"the model did not load within {MAX_LOAD_S:g} s")
-    said: Mapping[str, str] = json.loads(output.readline())
-    return said
+    message: Mapping[str, str] = json.loads(output.readline())
+    return message
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    with process:  # closes its pipes, which it ends by, and waits
+    with process:  # closes its pipes, and waits for its end
         if process.stdin:
             process.stdin.close()
         try:

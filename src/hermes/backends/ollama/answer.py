@@ -1,4 +1,4 @@
-"""An `/api/chat` answer, whole or line by line, as Parts. Pure."""
+"""Read an `/api/chat` answer, whole or line by line, into AnswerParts. Pure."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ class OllamaReader:
 
 
 def error_status(line: Mapping[str, Any]) -> int:
-    """The status that an error in the middle of a stream would have had; only its words tell."""
-    said = read_error_details(line).message
-    if NO_SUCH_MODEL.search(said):
+    """The status that an error in the middle of a stream would have had; only its text tells."""
+    text = read_error_details(line).message
+    if NO_SUCH_MODEL.search(text):
         return 404
-    return 400 if CONTEXT_TOO_LONG.search(said) or NOT_SUPPORTED.search(said) else 500
+    return 400 if CONTEXT_TOO_LONG.search(text) or NOT_SUPPORTED.search(text) else 500
 
 
 def read_error_details(body: Mapping[str, Any]) -> VendorErrorDetails:
-    """What an error says: a plain text."""
+    """The details of an error, which is a plain text."""
     error = body.get("error")
     return VendorErrorDetails(error if isinstance(error, str) else "")

@@ -1,4 +1,4 @@
-"""Models on a server of Ollama's, over its own API."""
+"""Models on an Ollama server, over Ollama's own API."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hermes.gateway.token_estimate import prompt_tokens
 from hermes.ports.backends import Capabilities, ContextTooLong, ModelRequest
 
 DEFAULT_NUM_CTX = 8_192
-"""Tokens of context where neither the settings nor the table of models say; memory grows with it."""
+"""Tokens of context where neither the settings nor the table of models has a number; memory grows with it."""
 
 
 class OllamaBackend(HttpBackend):
-    """The port Backend for Ollama. Without tools, unless told otherwise.
+    """The port Backend for Ollama. Without tools, unless `takes_tools` or the table of models says otherwise.
 
-    A prompt that may not fit is refused here, because an older server would answer to its tail as if that were all."""
+    The backend refuses a prompt that may not fit, because an older server would cut its start off and answer the rest."""
 
     def __init__(
         self,
@@ -38,14 +38,16 @@ class OllamaBackend(HttpBackend):
         num_ctx: int | None = None,
         keep_alive: str | None = None,
     ) -> None:
-        """`models` says what each can do; `needs` are those that a health check must find. `num_ctx` is the context to load models with:
-        by default that of the table, else 8,192 tokens."""
-        usual = Capabilities(tools=takes_tools)
-        super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=usual, needs=needs)
+        """`models` says what each model can do; `needs` are the models that a health check must find. `num_ctx` is the context to load
+        models with: by default that of the table, else 8,192 tokens."""
+        default_capabilities = Capabilities(tools=takes_tools)
+        super().__init__(
+            client, name=name, base_url=base_url, api_key=api_key, models=models, default_capabilities=default_capabilities, needs=needs
+        )
         self._num_ctx, self._keep_alive = num_ctx, keep_alive
 
     def context(self, model: str) -> int:
-        """The tokens of prompt and answer that a model is loaded for."""
+        """The tokens of prompt and answer together that a model is loaded for."""
         return self._num_ctx or self.capabilities(model).context or DEFAULT_NUM_CTX
 
     @property
@@ -62,11 +64,11 @@ class OllamaBackend(HttpBackend):
             raise ContextTooLong(f"up to {bound:,} tokens of prompt in a context of {context:,}", backend=self.name, model=model)
         return encode(ask, model, self.capabilities(model), stream=stream, num_ctx=context, keep_alive=self._keep_alive)
 
-    def _decode(self, body: dict[str, Any], sent: EncodedRequest) -> AnswerParts:
-        return decode(body, sent.call_prefix)
+    def _decode(self, body: dict[str, Any], request: EncodedRequest) -> AnswerParts:
+        return decode(body, request.call_prefix)
 
-    def _reader(self, sent: EncodedRequest) -> OllamaReader:
-        return OllamaReader(sent.call_prefix)
+    def _reader(self, request: EncodedRequest) -> OllamaReader:
+        return OllamaReader(request.call_prefix)
 
     def _framing(self) -> JsonLines:
         return JsonLines()
@@ -74,9 +76,9 @@ class OllamaBackend(HttpBackend):
     def _error_details(self, body: Mapping[str, Any]) -> VendorErrorDetails:
         return read_error_details(body)
 
-    def _questions(self) -> Iterable[str]:
+    def _health_paths(self) -> Iterable[str]:
         return ["/api/tags"]
 
-    def _missing(self, body: dict[str, Any]) -> Iterable[str]:
-        there = {model.get("name") for model in object_list(body.get("models"), "models")}
-        return [model for model in self._needs if (model if ":" in model else f"{model}:latest") not in there]
+    def _missing_models(self, body: dict[str, Any]) -> Iterable[str]:
+        known = {model.get("name") for model in object_list(body.get("models"), "models")}
+        return [model for model in self._needs if (model if ":" in model else f"{model}:latest") not in known]

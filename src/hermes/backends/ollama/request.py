@@ -1,6 +1,6 @@
-"""An Ask as the body of an `/api/chat` request. Pure.
+"""Encode a ModelRequest as the body of an `/api/chat` request. Pure.
 
-What differs from the form of the message graph: contents are plain texts with their images beside them as bare base64; arguments are
+It differs from the form of the message graph: contents are plain texts with their images beside them as bare base64; arguments are
 objects; a tool's result names its tool; limits and sampling are `options`."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BASE64 = re.compile(r"data:[^,]*;base64,(.*)", re.DOTALL)
 def encode(
     ask: ModelRequest, model: str, capabilities: Capabilities, *, stream: bool, num_ctx: int, keep_alive: str | None = None
 ) -> dict[str, Any]:
-    """The request's body. `num_ctx` is always said: left alone, the server takes a small one and cuts off the head of the prompt."""
+    """The request's body. It always has `num_ctx`: without it the server takes a small context and cuts off the start of the prompt."""
     options: dict[str, Any] = {"num_predict": ask.max_tokens, "num_ctx": num_ctx}
     options |= {
         key: ask.sampling[key]

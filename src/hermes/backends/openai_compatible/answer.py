@@ -1,7 +1,7 @@
-"""A chat completion, whole or as a stream of chunks, as Parts. Pure, and forgiving: every server leaves out something else.
+"""Read a chat completion, whole or as a stream of chunks, into AnswerParts. Pure, and tolerant: every server leaves out something else.
 
-Token ids are where a server puts them: vLLM `prompt_token_ids` beside the choices and `token_ids` in them, SGLang `prompt_token_ids` and
-`response_token_ids` in the choice, llama.cpp an `id` in each entry of the logprobs."""
+Each server puts token ids in its own place: vLLM `prompt_token_ids` beside the choices and `token_ids` in them, SGLang `prompt_token_ids`
+and `response_token_ids` in the choice, llama.cpp an `id` in each entry of the logprobs."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from hermes.backends.vendor_errors import VendorErrorDetails
 from hermes.ports.backends import LOGPROBS, Delta, ReasoningDelta, TextDelta, ToolCallDelta
 
 FINISH_REASON_ALIASES = {"function_call": "tool_calls", "max_tokens": "length", "eos": "stop", "eos_token": "stop"}
-"""What some servers say instead."""
+"""Other names that some servers use for these reasons."""
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter"})
 
 
 def decode(body: Mapping[str, Any], call_prefix: str) -> AnswerParts:
     """A whole answer. A tool call without an id gets one that starts with `call_prefix`."""
     draft = AnswerDraft(call_prefix)
-    draft.about(body)
+    draft.add_fields(body)
     choice = next(iter(object_list(body.get("choices"), "choices")), None)
     if choice is None:
         raise MalformedAnswer("the answer has no choice")
-    for _ in draft.grow(choice, require_object(choice.get("message"), "message")):
+    for _ in draft.add_piece(choice, require_object(choice.get("message"), "message")):
         pass
     return draft.parts()
 
 
 class OpenAIReader:
-    """The port StreamReader for chunks. Whole with a finish reason; over with `[DONE]`, which some servers leave out."""
+    """The port StreamReader for chunks. The answer is whole with a finish reason, and over with `[DONE]`, which some servers leave out."""
 
     def __init__(self, call_prefix: str) -> None:
         self._draft = AnswerDraft(call_prefix)
@@ -58,10 +58,10 @@ class OpenAIReader:
             self.is_over = True
             return
         chunk = parse_object(event.data, "a chunk")
-        self._draft.about(chunk)
+        self._draft.add_fields(chunk)
         for choice in object_list(chunk.get("choices"), "choices"):
             if choice.get("index", 0) in (0, None):
-                yield from self._draft.grow(choice, require_object(choice.get("delta") or choice.get("message") or {}, "delta"))
+                yield from self._draft.add_piece(choice, require_object(choice.get("delta") or choice.get("message") or {}, "delta"))
 
     def parts(self) -> AnswerParts:
         return self._draft.parts()
@@ -69,7 +69,7 @@ class OpenAIReader:
 
 @dataclass(slots=True)
 class ToolCallDraft:
-    """A tool call that is being said."""
+    """A tool call while its pieces come."""
 
     id: str = ""
     name: str = ""
@@ -78,7 +78,7 @@ class ToolCallDraft:
 
 @dataclass(slots=True)
 class AnswerDraft:
-    """An answer while it comes; one that comes whole is one that comes in one piece."""
+    """An answer while its pieces come; a whole answer is one piece."""
 
     call_prefix: str
     model: str = ""
@@ -96,17 +96,17 @@ class AnswerDraft:
     entries: list[dict[str, Any]] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
 
-    def about(self, body: Mapping[str, Any]) -> None:
-        """Take what stands beside the choices. Usage may come with any chunk, and the last one counts."""
+    def add_fields(self, body: Mapping[str, Any]) -> None:
+        """Take the fields beside the choices. Usage may come with any chunk, and the last one counts."""
         if body.get("error") or body.get("object") == "error":
             raise ErrorInAnswer(error_status(body), body)
         self.model = text_or_empty(body.get("model"), "model") or self.model
         self.usage |= usage_fields(body.get("usage"))
         self.extra |= {key: body[key] for key in ("id", "service_tier", "system_fingerprint", "provider") if body.get(key)}
-        self._prompt(body)
+        self._add_prompt_ids(body)
 
-    def grow(self, choice: Mapping[str, Any], piece: Mapping[str, Any]) -> Iterator[Delta]:
-        """Take a piece of the message, and what the choice says beside it."""
+    def add_piece(self, choice: Mapping[str, Any], piece: Mapping[str, Any]) -> Iterator[Delta]:
+        """Take a piece of the message, and the fields of its choice."""
         if choice.get("error"):
             raise ErrorInAnswer(error_status(choice), choice)
         reasoning = text_or_empty(piece.get("reasoning"), "reasoning") or text_or_empty(piece.get("reasoning_content"), "reasoning_content")
@@ -118,15 +118,15 @@ class AnswerDraft:
             yield TextDelta(text)
         self.refusal += text_or_empty(piece.get("refusal"), "refusal")
         for part in object_list(piece.get("tool_calls"), "tool_calls"):
-            yield self._call(part)
+            yield self._add_call(part)
         self.finish = text_or_empty(choice.get("finish_reason"), "finish_reason") or self.finish
-        self._prompt(choice)
-        self._sampled(choice)
+        self._add_prompt_ids(choice)
+        self._add_tokens(choice)
 
     def parts(self) -> AnswerParts:
         calls = [
-            make_tool_call(one.name, join_surrogates(one.arguments), one.id or f"{self.call_prefix}_{at}")
-            for at, one in enumerate(self.calls)
+            make_tool_call(call.name, join_surrogates(call.arguments), call.id or f"{self.call_prefix}_{at}")
+            for at, call in enumerate(self.calls)
         ]
         text = join_surrogates(self.text)
         message: dict[str, Any] = {"role": "assistant", "content": text if text or not (calls or self.refusal) else None}
@@ -161,15 +161,16 @@ class AnswerDraft:
             return "refusal"
         reason = FINISH_REASON_ALIASES.get(self.finish, self.finish)
         if self.calls and reason in ("stop", ""):
-            return "tool_calls"  # some servers say stop, although there are calls to make
+            return "tool_calls"  # some servers say stop although the answer has tool calls
         return reason if reason in FINISH_REASONS else "stop"
 
-    def _call(self, part: Mapping[str, Any]) -> ToolCallDelta:
-        """Add a piece of a tool call. It belongs to the call with its index, else to the one with its id, else to the last one."""
+    def _add_call(self, part: Mapping[str, Any]) -> ToolCallDelta:
+        """Add a piece of a tool call. It belongs to the call with its index, else to the call with its id, else to the last call."""
         function = require_object(part.get("function") or {}, "function")
         call_id, name = text_or_empty(part.get("id"), "id"), text_or_empty(function.get("name"), "name")
         index = count_or_none(part.get("index"))
-        found = self.by_index.get(index) if index is not None else next((one for one in self.calls if call_id and one.id == call_id), None)
+        same_id = (call for call in self.calls if call_id and call.id == call_id)
+        found = self.by_index.get(index) if index is not None else next(same_id, None)
         if found is None and index is None and not call_id and not name and self.calls:
             found = self.calls[-1]
         # Some servers give every call the index 0; a second id with a second name is a second call.
@@ -181,7 +182,7 @@ class AnswerDraft:
                 self.by_index[index] = found
         elif name and not found.name:
             found.name, is_new = name, True
-        at = next(at for at, one in enumerate(self.calls) if one is found)
+        at = next(at for at, call in enumerate(self.calls) if call is found)
         given = function.get("arguments")
         piece = text_or_empty(given, "arguments") if not isinstance(given, dict) else arguments_text(given)
         found.arguments += piece
@@ -190,11 +191,11 @@ class AnswerDraft:
         found.id = found.id or call_id or f"{self.call_prefix}_{at}"
         return ToolCallDelta(at, found.id, found.name, piece)
 
-    def _prompt(self, body: Mapping[str, Any]) -> None:
+    def _add_prompt_ids(self, body: Mapping[str, Any]) -> None:
         if isinstance(body.get("prompt_token_ids"), list):
             self.prompt_ids = body["prompt_token_ids"]
 
-    def _sampled(self, choice: Mapping[str, Any]) -> None:
+    def _add_tokens(self, choice: Mapping[str, Any]) -> None:
         ids = choice.get("token_ids") if choice.get("token_ids") is not None else choice.get("response_token_ids")
         if isinstance(ids, list):
             self.ids = self.ids or []
@@ -214,7 +215,7 @@ class AnswerDraft:
 
 
 def join_surrogates(text: str) -> str:
-    """Text in which the halves of pairs that came in two chunks are one character again; a half that is alone is no text."""
+    """Join the halves of surrogate pairs that came in two chunks into one character; replace a half that stays alone."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -223,14 +224,14 @@ def join_surrogates(text: str) -> str:
 
 
 def text_of(content: Any) -> str:
-    """The text of a content; some servers answer in parts."""
+    """The text of a content; some servers send it in parts."""
     if isinstance(content, list):
         return "".join(text_or_empty(part.get("text"), "text") for part in object_list(content, "content") if part.get("type") == "text")
     return text_or_empty(content, "content")
 
 
 def error_status(body: Mapping[str, Any]) -> int:
-    """The status that an error inside a success would have had; 500 where it does not say."""
+    """The status that an error inside a success would have had; 500 where the error names none."""
     error = body.get("error")
     code = error.get("code") if isinstance(error, Mapping) else body.get("code")
     if isinstance(code, str) and code.isdecimal():
@@ -239,7 +240,7 @@ def error_status(body: Mapping[str, Any]) -> int:
 
 
 def read_error_details(body: Mapping[str, Any]) -> VendorErrorDetails:
-    """What an error says. OpenAI and most put it under `error`, older vLLM beside it, some as a plain text."""
+    """The details of an error. OpenAI and most servers put them under `error`, older vLLM at the top level, some as plain text."""
     error = body.get("error", body)
     if isinstance(error, str):
         return VendorErrorDetails(error)

@@ -1,4 +1,4 @@
-"""OpenAI, and every server that speaks its chat completions."""
+"""OpenAI, and every server with its chat completions API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hermes.backends.vendor_errors import VendorErrorDetails
 from hermes.ports.backends import Capabilities, ModelRequest
 
 DEFAULT_CAPABILITIES = Capabilities(tools=True, vision=False, sampling=True)
-"""What a model can do that the caller's table does not know."""
+"""The capabilities of a model that is not in the caller's table."""
 
 
 class OpenAICompatibleBackend(HttpBackend):
@@ -37,10 +37,12 @@ class OpenAICompatibleBackend(HttpBackend):
     ) -> None:
         """`base_url` ends as in OpenAI's client (`https://api.openai.com/v1`); one without a path gets `/v1`.
 
-        `models` says what each can do; `needs` are those that a health check must find."""
+        `models` says what each model can do; `needs` are the models that a health check must find."""
         if urlsplit(base_url).path in ("", "/"):
             base_url = f"{base_url.rstrip('/')}/v1"
-        super().__init__(client, name=name, base_url=base_url, api_key=api_key, models=models, usual=DEFAULT_CAPABILITIES, needs=needs)
+        super().__init__(
+            client, name=name, base_url=base_url, api_key=api_key, models=models, default_capabilities=DEFAULT_CAPABILITIES, needs=needs
+        )
         self._dialect = dialect
         self._sends_reasoning = dialect.reasoning_field is not None
 
@@ -57,11 +59,11 @@ class OpenAICompatibleBackend(HttpBackend):
     def _encode(self, ask: ModelRequest, model: str, *, stream: bool) -> dict[str, Any]:
         return encode(ask, model, self.capabilities(model), stream=stream, dialect=self._dialect)
 
-    def _decode(self, body: dict[str, Any], sent: EncodedRequest) -> AnswerParts:
-        return decode(body, sent.call_prefix)
+    def _decode(self, body: dict[str, Any], request: EncodedRequest) -> AnswerParts:
+        return decode(body, request.call_prefix)
 
-    def _reader(self, sent: EncodedRequest) -> OpenAIReader:
-        return OpenAIReader(sent.call_prefix)
+    def _reader(self, request: EncodedRequest) -> OpenAIReader:
+        return OpenAIReader(request.call_prefix)
 
     def _framing(self) -> ServerSentEvents:
         return ServerSentEvents()
@@ -69,9 +71,9 @@ class OpenAICompatibleBackend(HttpBackend):
     def _error_details(self, body: Mapping[str, Any]) -> VendorErrorDetails:
         return read_error_details(body)
 
-    def _questions(self) -> Iterable[str]:
+    def _health_paths(self) -> Iterable[str]:
         return ["/models"]
 
-    def _missing(self, body: dict[str, Any]) -> Iterable[str]:
-        there = {model.get("id") for model in object_list(body.get("data"), "data")}
-        return [model for model in self._needs if model not in there] if self._dialect.tells_models else []
+    def _missing_models(self, body: dict[str, Any]) -> Iterable[str]:
+        known = {model.get("id") for model in object_list(body.get("data"), "data")}
+        return [model for model in self._needs if model not in known] if self._dialect.lists_model_names else []

@@ -1,4 +1,4 @@
-"""In what the servers that speak OpenAI's chat completions differ. Data only."""
+"""How the servers with OpenAI's chat completions API differ. Data only."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one kind of server wants to be spoken to."""
+    """How requests to one kind of server look."""
 
     name: str
     max_tokens_field: str = "max_tokens"
     reasoning_field: str | None = None
-    """Under which name an assistant's thinking is sent back; None where the server does not take it."""
+    """The field in which an assistant's reasoning is sent back; None where the server does not take it."""
     is_strict: bool = False
-    """Refuses parameters that it does not know, so only those of OpenAI are sent."""
-    tells_models: bool = True
-    """Its list of models has the names that requests use."""
+    """The server refuses parameters that it does not know, so only those of OpenAI are sent."""
+    lists_model_names: bool = True
+    """Whether the server's list of models has the names that requests use."""
     keeps_connections: bool = True
-    """Whether a connection can be used again. Some servers say so and close it after a stream, and the next request is lost with it."""
+    """Whether a connection can be used again. Some servers say so, but close it after a stream; then the next request is lost."""
     token_request: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """What to add to a request so that token ids and logprobs come back."""
+    """The parameters with which the server returns token ids and logprobs."""
 
 
 OPENAI = Dialect("openai", max_tokens_field="max_completion_tokens", is_strict=True)
-"""Gives no token ids; logprobs alone train nothing, and some of its models refuse the question."""
+"""Returns no token ids; logprobs alone train nothing, and some of its models refuse requests for them."""
 VLLM = Dialect("vllm", reasoning_field="reasoning", token_request=MappingProxyType({"logprobs": True, "return_token_ids": True}))
 SGLANG = Dialect(
     "sglang",
@@ -38,10 +38,10 @@ LLAMA_CPP = Dialect(
     "llama.cpp",
     reasoning_field="reasoning_content",
     keeps_connections=False,
-    tells_models=False,  # it serves the model that it was started with, whatever the request calls it
+    lists_model_names=False,  # the server has the one model that it was started with, whatever name a request uses
     token_request=MappingProxyType({"logprobs": True}),  # the ids are in the entries of its logprobs
 )
 PLAIN = Dialect("plain")
-"""Any other server: only what they all take."""
+"""Any other server: only the parameters that all servers take."""
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({dialect.name: dialect for dialect in (OPENAI, VLLM, SGLANG, LLAMA_CPP, PLAIN)})

@@ -1,6 +1,6 @@
-"""An Ask as the body of a chat completions request. Pure.
+"""Encode a ModelRequest as the body of a chat completions request. Pure.
 
-The message graph has the same form, so this mostly takes away: fields that are Hermes' own or another vendor's."""
+The message graph has the same form, so this mostly removes fields: those of Hermes itself and of other vendors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MESSAGE_FIELDS = {
     "assistant": ("content", "name", "refusal", "audio"),
     "tool": ("content", "tool_call_id"),
 }
-"""What each role's messages may hold; `tool_calls` and reasoning are seen to apart."""
+"""The fields of each role's messages; `tool_calls` and reasoning are handled separately."""
 SAMPLING_PARAMETERS = (
     "temperature",
     "top_p",
@@ -29,17 +29,17 @@ SAMPLING_PARAMETERS = (
     "repetition_penalty",
     "logit_bias",
 )
-"""What a model without sampling parameters is not sent."""
+"""Not sent to a model that takes no sampling parameters."""
 OTHER_PARAMETERS = (
     *("seed", "stop", "reasoning_effort", "parallel_tool_calls", "verbosity", "service_tier", "prompt_cache_key"),
     *("logprobs", "top_logprobs"),
 )
-"""What OpenAI takes beside the parameters of sampling."""
+"""Parameters that OpenAI takes beside the sampling parameters."""
 NOT_OPENAI = frozenset({"top_k", "min_p", "repetition_penalty"})
 REQUEST_FIELDS = frozenset(
     {"model", "messages", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "tools", "tool_choice", "thinking"}
 )
-"""What the request says itself, and what would ask for more than one answer."""
+"""Fields that the encoder sets itself, and `n`, which would ask for several answers: never taken from the sampling parameters."""
 
 
 def encode(ask: ModelRequest, model: str, capabilities: Capabilities, *, stream: bool, dialect: Dialect = OPENAI) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def encode(ask: ModelRequest, model: str, capabilities: Capabilities, *, stream:
         if ask.tool_choice is not None:
             body["tool_choice"] = ask.tool_choice
     else:
-        body.pop("parallel_tool_calls", None)  # refused without tools
+        body.pop("parallel_tool_calls", None)  # servers refuse it without tools
     if ask.response_format:
         body["response_format"] = ask.response_format
     if ask.user:
@@ -77,7 +77,7 @@ def encode_message(message: ChatMessage, dialect: Dialect) -> dict[str, Any]:
     known = MESSAGE_FIELDS.get(role, ("content",))
     encoded: dict[str, Any] = {"role": role, **{key: message[key] for key in known if message.get(key) is not None}}
     if role == "developer" and not dialect.is_strict:
-        encoded["role"] = "system"  # templates of open models know no developer
+        encoded["role"] = "system"  # templates of open models have no role developer
     if role == "assistant":
         if message.get("tool_calls"):
             encoded["tool_calls"] = message["tool_calls"]
@@ -90,7 +90,7 @@ def encode_message(message: ChatMessage, dialect: Dialect) -> dict[str, Any]:
 
 
 def encode_sampling(ask: ModelRequest, capabilities: Capabilities, dialect: Dialect) -> dict[str, Any]:
-    """What of the sampling parameters the server and the model take."""
+    """The sampling parameters that the server and the model take."""
     given = {key: value for key, value in ask.sampling.items() if value is not None and key not in REQUEST_FIELDS}
     if dialect.is_strict:
         given = {key: value for key, value in given.items() if key in (*SAMPLING_PARAMETERS, *OTHER_PARAMETERS) and key not in NOT_OPENAI}

@@ -1,7 +1,7 @@
-"""What every backend that is a program does around its codec: run it once, read its lines, and say which error it was.
+"""What every backend over a program does around its codec: run it once, read its lines, and raise the right error.
 
-Such a program is a whole agent; here it is only a model. Its own tools are off, nothing that it does outlives the call, and it sees of our
-environment only what it needs to run and to find its login."""
+Such a program is a whole agent; here it is only a model. Its own tools are off, no process of it outlives the call, and it gets only the
+environment variables that it needs to run and to find its login."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ from hermes.ports.backends import (
 )
 
 DEFAULT_CAPABILITIES = Capabilities(tools=False, vision=False, sampling=False)
-"""The programs take a prompt and a model, and nothing else of a request."""
+"""Of a request, the programs take only a prompt and a model."""
 INHERITED_VARIABLES = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ"),
     *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"),
 )
-"""What every program sees of our environment. Keys and passwords are not among them; a program's own is in its `login`."""
+"""The environment variables that every program gets. None is a key or a password; those of a program's own login are in its `login`."""
 MAX_QUOTE_CHARS = 200
 
 
 class ProgramFailed(Exception):
-    """The program ended before its answer did, and did not say why in its lines."""
+    """The program ended before its answer was whole, and its lines did not say why."""
 
-    def __init__(self, code: int | None, words: str) -> None:
-        said = f": {words[:MAX_QUOTE_CHARS]}" if words else ""
-        super().__init__(f"the program ended with code {code}{said}" if code else f"the program ended before its answer did{said}")
+    def __init__(self, code: int | None, error_line: str) -> None:
+        quote = f": {error_line[:MAX_QUOTE_CHARS]}" if error_line else ""
+        super().__init__(f"the program ended with code {code}{quote}" if code else f"the program ended before its answer did{quote}")
         self.is_failure = bool(code)
 
 
@@ -76,7 +76,7 @@ class ProgramRequest:
 
 
 class ProcessBackend(ABC):
-    """The port Backend, over a program that runs once for every call. A program adds its options and its lines.
+    """The port Backend, over a program that runs once for every call. A program's subclass adds its options and its lines.
 
     Holds nothing between calls."""
 
@@ -116,7 +116,7 @@ class ProcessBackend(ABC):
                 async for _ in pieces:
                     pass
         except (ProgramFailed, TransportError, ErrorInAnswer, MalformedAnswer) as error:
-            raise self._broken(error, call, None) from None
+            raise self._call_error(error, call, None) from None
         return self._completion(reader.parts(), call)
 
     async def stream(self, ask: ModelRequest, model: str, *, timeout_s: float) -> AsyncGenerator[Delta | Completion, None]:
@@ -129,21 +129,21 @@ class ProcessBackend(ABC):
                     has_begun = True
                     yield delta
         except (ProgramFailed, TransportError, ErrorInAnswer, MalformedAnswer) as error:
-            raise self._broken(error, call, reader.parts() if has_begun else None) from None
+            raise self._call_error(error, call, reader.parts() if has_begun else None) from None
         yield self._completion(reader.parts(), call)
 
     async def health_check(self, *, timeout_s: float = 5.0) -> Sequence[BackendFinding]:
         started = time.perf_counter()
-        said = b""
+        output = b""
         try:
             with private_folder() as private:
                 command = [*self._command, "--version"]
-                environment = self._seen_environment()
+                environment = self._program_environment()
                 async with run_program(command, text=b"", cwd=private, environment=environment, timeout_s=timeout_s) as program:
-                    while piece := await program.more():
-                        said += piece
+                    while piece := await program.read_piece():
+                        output += piece
                     code = await program.exit_code()
-                    words = program.last_words
+                    error_line = program.last_error_line
         except TransportError as lost:
             return [
                 BackendFinding("unreachable", FindingLevel.ERROR, f"{self.name}: {lost}", f"Install {self._command[0]}, or give its path.")
@@ -153,35 +153,35 @@ class ProcessBackend(ABC):
                 BackendFinding(
                     "failing",
                     FindingLevel.ERROR,
-                    f"{self.name}: {ProgramFailed(code, words)}",
+                    f"{self.name}: {ProgramFailed(code, error_line)}",
                     f"Try it by hand: {self._command[0]} --version",
                 )
             ]
-        version = " ".join(said.decode("utf-8", "replace").split())[:MAX_QUOTE_CHARS]
+        version = " ".join(output.decode("utf-8", "replace").split())[:MAX_QUOTE_CHARS]
         took_ms = (time.perf_counter() - started) * 1000
         return [BackendFinding("ok", FindingLevel.INFO, f"{self.name} is {version or 'there'}, and answered in {took_ms:.0f} ms")]
 
     async def aclose(self) -> None:  # noqa: B027 - there is nothing for a program to add
-        """Nothing to let go of: every call ends its own program."""
+        """Nothing to close: every call ends its own program."""
 
-    # --- the program's
+    # --- the program's part
 
     @abstractmethod
     def _options(self, call: ProgramRequest, instructions: Path) -> Sequence[str]:
-        """What stands behind the command. The file `instructions` holds the instructions, and is gone after the call."""
+        """The options after the command. The file `instructions` holds the instructions, and is deleted after the call."""
 
     @abstractmethod
     def _own_environment(self, ask: ModelRequest) -> Mapping[str, str]:
-        """Variables that the program is told things by."""
+        """Environment variables that set the program's options."""
 
     @abstractmethod
     def _reader(self, model: str) -> StreamReader: ...
 
     @abstractmethod
     def _error_details(self, body: Mapping[str, object]) -> VendorErrorDetails:
-        """What an error in its lines says."""
+        """The details of an error in its lines."""
 
-    # --- the same for all
+    # --- the same for all programs
 
     def _call(self, ask: ModelRequest, model: str) -> ProgramRequest:
         try:
@@ -193,16 +193,17 @@ class ProcessBackend(ABC):
             raise BadRequest(what, backend=self.name, model=model) from error
 
     async def _run(self, call: ProgramRequest, reader: StreamReader, timeout_s: float) -> AsyncGenerator[Delta, None]:
-        """Run the program and yield what it says. Raises Broke, Lost, Refused or Malformed unless the answer came whole.
+        """Run the program and yield its deltas. Raises ProgramFailed, TransportError, ErrorInAnswer or MalformedAnswer unless the answer
+        came whole.
 
-        Without a folder to work in it gets an empty one, so that it picks nothing up from wherever Hermes was started."""
+        Without a working folder the program gets an empty one, so that it reads nothing from the folder in which Hermes was started."""
         with private_folder() as private:
             instructions = private / "instructions"
             write_private(instructions, call.prompt.instructions)
             (empty := private / "empty").mkdir()
             command = [*self._command, *self._options(call, instructions)]
             cwd = call.ask.cwd or self._cwd or empty
-            environment = self._seen_environment() | dict(self._own_environment(call.ask))
+            environment = self._program_environment() | dict(self._own_environment(call.ask))
             text = call.prompt.text.encode("utf-8")
             async with run_program(command, text=text, cwd=cwd, environment=environment, timeout_s=timeout_s) as program:
                 framing = JsonLines()
@@ -213,17 +214,17 @@ class ProcessBackend(ABC):
                     if not piece:
                         break
                 if reader.is_whole and reader.parts().finish_reason != "stop":
-                    return  # it may be about to ask again by itself
+                    return  # the program may be about to call its model again by itself
                 code = await program.exit_code()
                 if not reader.is_whole:
-                    raise ProgramFailed(code, self._safe(program.last_words))
+                    raise ProgramFailed(code, self._without_secrets(program.last_error_line))
 
-    def _seen_environment(self) -> dict[str, str]:
+    def _program_environment(self) -> dict[str, str]:
         return {name: os.environ[name] for name in (*INHERITED_VARIABLES, *self.login) if name in os.environ} | self._environment
 
-    def _safe(self, text: str) -> str:
-        """A text of the program without the values that it was given."""
-        for name, value in self._seen_environment().items():
+    def _without_secrets(self, text: str) -> str:
+        """A text of the program without the values of its own environment variables: they may be secrets."""
+        for name, value in self._program_environment().items():
             if name not in INHERITED_VARIABLES and value:
                 text = text.replace(value, "***")
         return text
@@ -238,32 +239,32 @@ class ProcessBackend(ABC):
             extra=parts.extra,
         )
 
-    def _broken(
-        self, error: ProgramFailed | TransportError | ErrorInAnswer | MalformedAnswer, call: ProgramRequest, come: AnswerParts | None
+    def _call_error(
+        self, error: ProgramFailed | TransportError | ErrorInAnswer | MalformedAnswer, call: ProgramRequest, partial: AnswerParts | None
     ) -> BackendError:
-        """The error of a call that did not get to its end: before its first delta its own, after it CutShort with what had come."""
-        if come is not None:
-            why = self._refusal(error, call.model) if isinstance(error, ErrorInAnswer) else error
-            usage = billed_usage(come.counts, call.ask, come.message)
-            return CutShort(f"the answer broke off: {why}", backend=self.name, model=call.model, partial=come.message, usage=usage)
+        """The error of a call that broke off: before its first delta the error itself, after it CutShort with the partial answer."""
+        if partial is not None:
+            why = self._error_in_answer(error, call.model) if isinstance(error, ErrorInAnswer) else error
+            usage = billed_usage(partial.counts, call.ask, partial.message)
+            return CutShort(f"the answer broke off: {why}", backend=self.name, model=call.model, partial=partial.message, usage=usage)
         match error:
             case ErrorInAnswer():
-                return self._refusal(error, call.model)
+                return self._error_in_answer(error, call.model)
             case TransportError():
                 return Unreachable(str(error), backend=self.name, model=call.model)
             case ProgramFailed() if error.is_failure:
                 return Overloaded(str(error), backend=self.name, model=call.model)
         return Garbled(str(error), backend=self.name, model=call.model)
 
-    def _refusal(self, refused: ErrorInAnswer, model: str) -> BackendError:
-        secrets = [value for name, value in self._seen_environment().items() if name not in INHERITED_VARIABLES and value]
+    def _error_in_answer(self, refused: ErrorInAnswer, model: str) -> BackendError:
+        secrets = [value for name, value in self._program_environment().items() if name not in INHERITED_VARIABLES and value]
         return classify_error(refused.status, {}, self._error_details(refused.body), FailedRequest(self.name, model, secrets))
 
 
 async def next_piece(program: RunningProgram, reader: StreamReader) -> bytes:
-    """The next piece of what it says. One that does not end after its last word took nothing of the answer away."""
+    """The next piece of its output. A program that does not end after its last line is no error: the answer is whole."""
     try:
-        return await program.more()
+        return await program.read_piece()
     except TransportError:
         if reader.is_whole:
             return b""
@@ -272,7 +273,7 @@ async def next_piece(program: RunningProgram, reader: StreamReader) -> bytes:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """A folder that nobody else can look into, gone with everything in it when the block ends."""
+    """A folder that no other user can read; it is deleted with its content when the block ends."""
     with TemporaryDirectory(prefix="hermes-", ignore_cleanup_errors=True) as path:
         yield Path(path)
 

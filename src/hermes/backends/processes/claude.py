@@ -1,7 +1,8 @@
 """Anthropic's `claude`: print mode, one JSON object a line. Inside `stream_event` it passes on the API's own events.
 
-Read from version 2.1: `system` (init, status, api_retry), `stream_event`, `assistant` (with `error`, for a made-up message that reports
-one), `result` (`is_error`, `api_error_status`, `result`, `total_cost_usd`). Errors have the subtype `success` too, so it says nothing."""
+As observed in version 2.1: `system` (init, status, api_retry), `stream_event`, `assistant` (with `error`, for a message that the program
+itself made to report an error), `result` (`is_error`, `api_error_status`, `result`, `total_cost_usd`). The subtype is `success` for errors
+too, so it is not read."""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ ERROR_STATUS = {
     "rate_limit": 429,
     "overloaded": 529,
 }
-"""Which status an error of the program would have had; whatever else it reports is a failure of its own (500)."""
+"""The status of each error that the program reports; any other error counts as a failure of the program (500)."""
 FINAL_REASONS = ("length", "refusal")
-"""After these the program would ask again by itself, up to three times."""
+"""After these the program would call its model again by itself, up to three times."""
 
 
 class ClaudeLocal(ProcessBackend):
-    """The port Backend over `claude -p`. Pays by the login of the program, or by a key in `environment` (`ANTHROPIC_API_KEY`)."""
+    """The port Backend over `claude -p`. The program's login pays, or a key in `environment` (`ANTHROPIC_API_KEY`)."""
 
     login = ("CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_TOKEN", "NODE_EXTRA_CA_CERTS")
 
@@ -49,7 +50,7 @@ class ClaudeLocal(ProcessBackend):
     ) -> None:
         """`cwd` is where the program runs unless a request says otherwise; it reads its settings and CLAUDE.md there.
 
-        `environment` is added to what the program sees: a key, a proxy, another provider."""
+        `environment` is added to the program's environment variables: a key, a proxy, another provider."""
         super().__init__(command, name=name, cwd=cwd, models=models, environment=environment)
 
     def _options(self, call: ProgramRequest, instructions: Path) -> Sequence[str]:
@@ -62,7 +63,7 @@ class ClaudeLocal(ProcessBackend):
     def _own_environment(self, ask: ModelRequest) -> Mapping[str, str]:
         return {
             "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(ask.max_tokens),
-            "MAX_THINKING_TOKENS": "0",  # by default it thinks with nearly all of them, and says nothing
+            "MAX_THINKING_TOKENS": "0",  # by default it uses nearly all tokens for thinking, and writes no answer
             "CLAUDE_CODE_MAX_RETRIES": "0",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
@@ -72,12 +73,12 @@ class ClaudeLocal(ProcessBackend):
         return ClaudeReader(model)
 
     def _error_details(self, body: Mapping[str, object]) -> VendorErrorDetails:
-        said, kind = body.get("result"), body.get("error")
-        return VendorErrorDetails(said if isinstance(said, str) else "", kind if isinstance(kind, str) else "")
+        result, kind = body.get("result"), body.get("error")
+        return VendorErrorDetails(result if isinstance(result, str) else "", kind if isinstance(kind, str) else "")
 
 
 class ClaudeReader:
-    """The port StreamReader for the program's lines. Whole with the message; over with the `result`, which tells what it cost."""
+    """The port StreamReader for the program's lines. The answer is whole with the message, and over with `result`, which has the cost."""
 
     def __init__(self, model: str) -> None:
         self._answer = AnthropicReader(model)
@@ -98,7 +99,7 @@ class ClaudeReader:
             case "assistant" if line.get("error"):
                 self._error = str(line["error"])
             case "system" if line.get("subtype") == "api_retry":
-                raise self._refused(line.get("error_status"), {"error": line.get("error")})
+                raise self._error_of_line(line.get("error_status"), {"error": line.get("error")})
             case "result":
                 self._end(line)
 
@@ -116,8 +117,8 @@ class ClaudeReader:
         if self.is_whole:
             return
         if line.get("is_error"):
-            raise self._refused(line.get("api_error_status"), {"result": line.get("result"), "error": self._error})
+            raise self._error_of_line(line.get("api_error_status"), {"result": line.get("result"), "error": self._error})
         raise MalformedAnswer("the program answered without its model")
 
-    def _refused(self, status: Any, body: Mapping[str, Any]) -> ErrorInAnswer:
+    def _error_of_line(self, status: Any, body: Mapping[str, Any]) -> ErrorInAnswer:
         return ErrorInAnswer(status if isinstance(status, int) else ERROR_STATUS.get(str(body.get("error")), 500), body)

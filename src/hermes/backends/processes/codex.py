@@ -1,7 +1,7 @@
-"""OpenAI's `codex`: `codex exec --json`, one JSON object a line. Says each message in one piece, when it is finished.
+"""OpenAI's `codex`: `codex exec --json`, one JSON object a line. Each message comes in one piece, when it is finished.
 
-Read from version 0.166: `thread.started`, `turn.started`, `item.completed` (`agent_message`, `reasoning`, `error` for a warning),
-`error` (also for each of its own retries), `turn.completed` with the usage, `turn.failed`. Errors have no code, only words."""
+As observed in version 0.166: `thread.started`, `turn.started`, `item.completed` (`agent_message`, `reasoning`, `error` for a warning),
+`error` (also for each of its own retries), `turn.completed` with the usage, `turn.failed`. Errors have no code, only a text."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from hermes.backends.vendor_errors import CONTEXT_TOO_LONG, VendorErrorDetails
 from hermes.ports.backends import Capabilities, Delta, ModelRequest, ReasoningDelta, TextDelta
 
 DISABLED_FEATURES = ("shell_tool", "unified_exec", "view_image", "apps", "plugins", "multi_agent", "goals", "image_generation", "hooks")
-"""Features by which the model could read this machine, or do more than answer. One that a version does not know, it ignores."""
+"""Features by which the model could read this machine, or do more than answer. The program ignores those that its version does not know."""
 MESSAGE_SEPARATOR = "\n\n"
-"""What stands between two messages of one turn."""
+"""Put between two messages of one turn."""
 LENGTH_ERROR = re.compile(r"max_output_tokens")
 _STATUS_IN_TEXT = re.compile(r"\bstatus:? (\d{3})\b")
 _STATUS_BY_TEXT = (
@@ -31,15 +31,15 @@ _STATUS_BY_TEXT = (
     (re.compile(r"usage limit|rate limit|too many requests|quota", re.IGNORECASE), 429),
     (re.compile(r"not supported when using|does not exist|model.{0,40}not found", re.IGNORECASE), 404),
 )
-"""What its errors mean that name no status; whatever else it says is a failure of its own (500)."""
+"""The status of errors that name none, by their text; any other error counts as a failure of the program (500)."""
 PERMANENT_STATUSES = (401, 402, 403, 429)
-"""What its own retries cannot mend."""
+"""Errors that the program's own retries cannot mend."""
 
 
 class CodexLocal(ProcessBackend):
-    """The port Backend over `codex exec`. Pays by the login of the program, or by a key in `environment` (`CODEX_API_KEY`).
+    """The port Backend over `codex exec`. The program's login pays, or a key in `environment` (`CODEX_API_KEY`).
 
-    The program has no limit for the length of an answer, so `max_tokens` is not kept; the usage is what was used."""
+    The program has no option for the length of an answer, so `max_tokens` does not limit it; the usage is what was really used."""
 
     login = ("CODEX_HOME", "CODEX_CA_CERTIFICATE")
 
@@ -54,7 +54,7 @@ class CodexLocal(ProcessBackend):
     ) -> None:
         """`cwd` is where the program runs unless a request says otherwise; it reads AGENTS.md there, and cannot write.
 
-        `environment` is added to what the program sees: a key, a proxy, another provider."""
+        `environment` is added to the program's environment variables: a key, a proxy, another provider."""
         super().__init__(command, name=name, cwd=cwd, models=models, environment=environment)
 
     def _options(self, call: ProgramRequest, instructions: Path) -> Sequence[str]:
@@ -67,7 +67,7 @@ class CodexLocal(ProcessBackend):
             *("--model", call.model, "-"),
         ]
 
-    def _own_environment(self, ask: ModelRequest) -> Mapping[str, str]:  # noqa: ARG002 - it is told everything by its options
+    def _own_environment(self, ask: ModelRequest) -> Mapping[str, str]:  # noqa: ARG002 - all its options are in the command
         return {}
 
     def _reader(self, model: str) -> CodexReader:
@@ -129,29 +129,29 @@ class CodexReader:
                 yield ReasoningDelta((MESSAGE_SEPARATOR if self._thoughts else "") + text)
                 self._thoughts.append(text)
 
-    def _retry(self, said: str) -> None:
-        """The program reports an error and goes on by itself, which the deadline bounds; but not where that cannot help."""
-        if said.startswith("Reconnecting") and error_status(said) in PERMANENT_STATUSES:
-            raise error_from_text(said)
+    def _retry(self, text: str) -> None:
+        """Ignore an error after which the program retries by itself, within the deadline. Raise one that no retry can mend."""
+        if text.startswith("Reconnecting") and error_status(text) in PERMANENT_STATUSES:
+            raise error_from_text(text)
 
-    def _fail(self, said: str) -> None:
-        if self._texts and LENGTH_ERROR.search(said):
+    def _fail(self, text: str) -> None:
+        if self._texts and LENGTH_ERROR.search(text):
             self._finish, self.is_whole, self.is_over = "length", True, True
             return
-        raise error_from_text(said)
+        raise error_from_text(text)
 
 
-def error_from_text(said: str) -> ErrorInAnswer:
-    """The error that a sentence is; some are the vendor's own JSON."""
+def error_from_text(text: str) -> ErrorInAnswer:
+    """The error that a text describes; some texts are the vendor's own JSON."""
     try:
-        body = json.loads(said)
+        body = json.loads(text)
     except ValueError:
         body = None
-    return ErrorInAnswer(error_status(said), body if isinstance(body, dict) else {"error": said})
+    return ErrorInAnswer(error_status(text), body if isinstance(body, dict) else {"error": text})
 
 
-def error_status(said: str) -> int:
-    """The status that a sentence names or means."""
-    if named := _STATUS_IN_TEXT.search(said):
+def error_status(text: str) -> int:
+    """The status that a text names or means."""
+    if named := _STATUS_IN_TEXT.search(text):
         return int(named[1])
-    return next((status for words, status in _STATUS_BY_TEXT if words.search(said)), 500)
+    return next((status for words, status in _STATUS_BY_TEXT if words.search(text)), 500)

@@ -1,4 +1,4 @@
-"""A program that runs for one call, in a process group of its own, so that it ends together with whatever it has started."""
+"""A program that runs for one call, in a process group of its own, so that it ends together with all processes it has started."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from typing import cast
 from hermes.backends.http_client import MAX_BODY_BYTES, MIN_TIMEOUT_S, TransportError
 
 END_S = 0.5
-"""How long a program may take to end: by itself after its last word, and when it is told to."""
+"""How long a program may take to end: by itself after its last line, and after SIGTERM."""
 MAX_STDERR_BYTES = 2_000
-"""How much is kept of what it says on standard error."""
+"""How many of the last bytes of standard error are kept."""
 
 
 class ProgramOutput(asyncio.SubprocessProtocol):
-    """What a program says, as it comes."""
+    """Collects a program's output as it comes."""
 
     def __init__(self) -> None:
         self.pieces: asyncio.Queue[bytes] = asyncio.Queue()
-        self.last_words = b""
+        self.stderr = b""
         self.has_ended = asyncio.Event()
         self._size = 0
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
-            self.last_words = (self.last_words + data)[-MAX_STDERR_BYTES:]
+            self.stderr = (self.stderr + data)[-MAX_STDERR_BYTES:]
         elif (before := self._size) <= MAX_BODY_BYTES:
             self._size = before + len(data)
             self.pieces.put_nowait(data)
 
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - a pipe that breaks is one that ends
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - a pipe that breaks counts as one that ends
         if fd == 1:
             self.pieces.put_nowait(b"")
 
@@ -49,8 +49,8 @@ class RunningProgram:
         self._transport, self._output, self._timeout_s = transport, output, timeout_s
         self._deadline = asyncio.get_running_loop().time() + timeout_s
 
-    async def more(self) -> bytes:
-        """The next piece of its output, as soon as there is one; empty at its end. Raises Lost at the deadline."""
+    async def read_piece(self) -> bytes:
+        """The next piece of its output, as soon as there is one; empty at its end. Raises TransportError at the deadline."""
         try:
             async with asyncio.timeout_at(self._deadline):
                 return await self._output.pieces.get()
@@ -58,28 +58,28 @@ class RunningProgram:
             raise TransportError(f"no whole answer within {self._timeout_s:g} s") from None
 
     async def exit_code(self) -> int | None:
-        """How it ended, after a moment in which it may do so by itself; None if it did not."""
-        await self._ends_by_itself()
+        """The exit code. Waits up to END_S for the program to end by itself; None if it did not."""
+        await self._wait_for_end()
         return self._transport.get_returncode()
 
     @property
-    def last_words(self) -> str:
+    def last_error_line(self) -> str:
         """The last line that it wrote to standard error."""
-        lines = self._output.last_words.decode("utf-8", "replace").split("\n")
+        lines = self._output.stderr.decode("utf-8", "replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     async def end(self) -> None:
-        """See to it that nothing of it is left: it is told to end, and killed with its group if it does not, or if this is interrupted."""
+        """End the program and all processes of its group: SIGTERM, then SIGKILL if it does not end, or if this is interrupted."""
         try:
             if not self._output.has_ended.is_set():
                 signal_group(self._transport.get_pid(), signal.SIGTERM)
-                await self._ends_by_itself()
+                await self._wait_for_end()
         finally:
             signal_group(self._transport.get_pid(), signal.SIGKILL)
             self._transport.close()
         await self._output.has_ended.wait()
 
-    async def _ends_by_itself(self) -> None:
+    async def _wait_for_end(self) -> None:
         try:
             async with asyncio.timeout(END_S):
                 await self._output.has_ended.wait()
@@ -91,7 +91,7 @@ class RunningProgram:
 async def run_program(
     command: Sequence[str], *, text: bytes, cwd: Path, environment: Mapping[str, str], timeout_s: float
 ) -> AsyncIterator[RunningProgram]:
-    """Run a program on a text until the block ends. Raises Lost if there is no such program.
+    """Run a program on a text until the block ends. Raises TransportError if the program or the folder does not exist.
 
     The text goes to its standard input, so that its length has no limit and no list of processes shows it."""
     require_folder(cwd)
@@ -110,22 +110,22 @@ async def run_program(
 
 
 def require_folder(cwd: Path) -> None:
-    """Raise Lost for a folder that is not there; starting in it would say that the program is not."""
+    """Raise TransportError for a folder that does not exist: otherwise the operating system would say that the program does not."""
     if not cwd.is_dir():
-        raise TransportError(f"the working directory {cwd} is not there")
+        raise TransportError(f"the working directory {cwd} does not exist")
 
 
 def write_input(transport: asyncio.SubprocessTransport, text: bytes) -> None:
-    """Hand the text over and close the pipe behind it; the loop writes as the program reads."""
-    pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))  # uvloop's is none, and behaves like one
+    """Write the text to the program and then close the pipe; the event loop writes as fast as the program reads."""
+    pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))  # uvloop's pipe has another type, and behaves the same
     pipe.write(text)
-    pipe.close()  # after what is still to be written
+    pipe.close()  # takes effect after everything is written
 
 
-def signal_group(pid: int | None, word: signal.Signals) -> None:
-    """Send a signal to a program and everything that it has started."""
+def signal_group(pid: int | None, number: signal.Signals) -> None:
+    """Send a signal to a program and all processes that it has started."""
     if pid is not None:
         try:
-            os.killpg(pid, word)
-        except (ProcessLookupError, PermissionError):  # macOS forbids it for a group of which only the dead are left
+            os.killpg(pid, number)
+        except (ProcessLookupError, PermissionError):  # macOS forbids it for a group whose processes are all dead
             return

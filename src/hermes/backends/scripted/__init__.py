@@ -1,1 +1,1 @@
-"""Answers from a script: no key, no network, no chance."""
+"""Answers from a script: no key, no network, no randomness."""

@@ -1,7 +1,7 @@
 """A backend that answers from a script, at once and always the same. Counts tokens exactly, and has no ids for them: no model sampled them.
 
-A token is a word or a punctuation mark, with the space before it; in a tool's schema, which has more marks than words, marks that stand
-together are one. A message in a prompt is its role, its tokens and an end; an answer is its tokens and the end."""
+A token is a word or a punctuation mark, with the space before it. A tool's schema has more marks than words, so there marks without a word
+between them are one token. A message in a prompt is its role, its tokens and an end; an answer is its tokens and the end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from hermes.ports.backends import (
 )
 
 DEFAULT_CAPABILITIES = Capabilities(tools=True, vision=True)
-"""Takes everything: of an image it sees that there is one."""
+"""Takes everything. Of an image, a script sees only that there is one."""
 END_TOKEN = "<|end|>"  # noqa: S105 - a token of text
 _TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _SCHEMA_TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]+|\s+")
@@ -55,7 +55,7 @@ _WORD = re.compile(r"\s*\S+|\s+")
 
 @dataclass(frozen=True, slots=True)
 class PlayedAnswer:
-    """One request, and the answer that the script has for it."""
+    """The script's answer to one request, and the completion made of it."""
 
     answer: ScriptAnswer
     completion: Completion
@@ -64,8 +64,8 @@ class PlayedAnswer:
 class ScriptedBackend:
     """The port Backend, from a script. The same request gets the same answer, except while a transcript lasts.
 
-    Whatever model is asked for, the answer says that a script gave it (`scripted`), and has neither token ids nor logprobs.
-    Of a request it reads the messages, the tools that are offered, and `max_tokens`; sampling and the form of the answer change nothing."""
+    Whatever model the request names, the answer's model is `scripted`, and it has neither token ids nor logprobs.
+    Of a request the script reads the messages, the offered tools, and `max_tokens`; sampling and response format change nothing."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ScriptedBackend:
         models: Mapping[str, Capabilities] | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """`models` says what each can do; one that is not in it can do everything. `sleep` is how a `delay_s` passes."""
+        """`models` says what each model can do; a model that is not in it can do everything. `sleep` is called for a `delay_s`."""
         self.name = name
         self._script, self._models, self._sleep = script, dict(models or {}), sleep
         self._given = 0
@@ -118,10 +118,10 @@ class ScriptedBackend:
         ]
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
     async def _play(self, ask: ModelRequest, model: str, timeout_s: float) -> PlayedAnswer:
-        """Check the request, choose the answer, let its time pass, and fail if it is a failure."""
+        """Check the request, choose the answer, wait for its delay, and raise if it is a failure."""
         try:
             digest, prompt = digest_of(ask, model), prompt_tokens(ask)
             answer = self._next(ask, model, len(prompt))
@@ -134,7 +134,7 @@ class ScriptedBackend:
         return PlayedAnswer(answer, make_completion(answer, ask, prompt, digest))
 
     def _next(self, ask: ModelRequest, model: str, tokens_in: int) -> ScriptAnswer:
-        """The answer, and one step on in the transcript. A request that is refused takes no step."""
+        """Choose the answer and go one step on in the transcript. A refused request takes no step."""
         can = self.capabilities(model)
         if index(ask.max_tokens) < 1:
             raise BadRequest("max_tokens must be 1 or more", backend=self.name, model=model)
@@ -157,7 +157,7 @@ class ScriptedBackend:
             await self._sleep(delay_s)
 
     def _broken(self, whole: Completion, partial: ChatMessage, model: str) -> BackendError:
-        """The error of a stream that the script breaks off; before its first delta nothing has been seen, so another may try."""
+        """The error of a stream that the script breaks off. Before the first delta the caller has seen nothing; another backend may try."""
         what = "the script breaks the answer off"
         if not partial["content"] and "reasoning" not in partial:
             return Unreachable(what, backend=self.name, model=model)
@@ -166,7 +166,7 @@ class ScriptedBackend:
 
 
 def fault_error(fault: ScriptFault, retry_after_s: float | None, backend: str, model: str) -> BackendError:
-    """The error that a failure of the script is."""
+    """The error for a failure in the script."""
     what = f"the script says {fault}"
     match fault:
         case ScriptFault.OVERLOADED:
@@ -187,7 +187,7 @@ def fault_error(fault: ScriptFault, retry_after_s: float | None, backend: str, m
 
 
 def make_completion(answer: ScriptAnswer, ask: ModelRequest, prompt: Sequence[str], digest: str) -> Completion:
-    """The answer in full, cut to `max_tokens`. Ids of its tool calls are made from the request, so every round has others."""
+    """The whole answer, cut to `max_tokens`. The ids of its tool calls are made from the request, so every round has other ids."""
     calls = [
         make_tool_call(each.name, json.dumps(each.arguments, ensure_ascii=False, default=str), f"call_{digest[:12]}_{number}")
         for number, each in enumerate(answer.calls)
@@ -212,12 +212,12 @@ def message_of(text: str, reasoning: str, calls: Sequence[Mapping[str, Any]]) ->
 
 
 def shorten_message(message: ChatMessage, max_tokens: int) -> dict[str, Any]:
-    """What can be read of a message from its first tokens. A tool call that is not there to its end is none."""
+    """A message cut to its first tokens. A tool call that would be cut is left out."""
     left = max_tokens
     reasoning, text = split_tokens(message.get("reasoning") or ""), split_tokens(message["content"] or "")
-    thought = reasoning[: max(0, left - 1)]  # one for the mark that thinking begins
+    thought = reasoning[: max(0, left - 1)]  # one token is the mark at the start of thinking
     left -= len(reasoning) + 1 if reasoning else 0
-    said = text[: max(0, left)]
+    spoken = text[: max(0, left)]
     left -= len(text)
     calls = []
     for each in message.get("tool_calls") or ():
@@ -225,11 +225,11 @@ def shorten_message(message: ChatMessage, max_tokens: int) -> dict[str, Any]:
         if left < 0:
             break
         calls.append(each)
-    return message_of("".join(said), "".join(thought), calls)
+    return message_of("".join(spoken), "".join(thought), calls)
 
 
 def message_start(message: ChatMessage, words: int) -> dict[str, Any]:
-    """A message as far as it has come when its text breaks off after so many words."""
+    """A message whose text breaks off after `words` words."""
     return message_of("".join(_WORD.findall(message["content"] or "")[:words]), message.get("reasoning") or "", ())
 
 
@@ -246,19 +246,19 @@ def deltas(message: ChatMessage) -> Iterator[Delta]:
 
 
 def split_tokens(text: str) -> list[str]:
-    """The tokens of a text. Joined they are the text."""
+    """The tokens of a text; joined, they are the text again."""
     return _TOKEN.findall(text)
 
 
 def prompt_tokens(ask: ModelRequest) -> list[str]:
-    """The whole prompt: the tools, every message, and the mark that it is the assistant's turn."""
+    """The whole prompt: the tools, every message, and the mark for the assistant's turn."""
     tools = [token for tool in ask.tools for token in ("<|tool|>", *_SCHEMA_TOKEN.findall(canonical_json(tool)))]
     messages = [token for message in ask.messages for token in (f"<|{message['role']}|>", *message_tokens(message), END_TOKEN)]
     return [*tools, *messages, "<|assistant|>"]
 
 
 def message_tokens(message: ChatMessage) -> list[str]:
-    """What a message says, without its role and its end."""
+    """The tokens of a message, without its role and its end."""
     reasoning = message.get("reasoning")
     return [
         *(["<|think|>", *split_tokens(reasoning)] if reasoning else []),
@@ -274,7 +274,7 @@ def call_tokens(each: Mapping[str, Any]) -> list[str]:
 
 
 def digest_of(ask: ModelRequest, model: str) -> str:
-    """SHA-256 of the request, in one spelling."""
+    """SHA-256 of the request in canonical JSON."""
     request = {
         "model": model,
         "messages": ask.messages,
@@ -293,7 +293,7 @@ def canonical_json(value: Any) -> str:
 
 
 def to_plain_json(value: Any) -> Any:
-    """What `json` does not know by itself: mappings and sequences that are no dicts and lists."""
+    """Convert values that `json` does not know: mappings and sequences that are no dicts and lists."""
     match value:
         case Mapping():
             return dict(value)

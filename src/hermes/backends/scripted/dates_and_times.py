@@ -1,7 +1,7 @@
-"""What people say about days and hours, in the form in which tools take it: `tomorrow at 7pm` is `2026-01-31` and `19:00`.
+"""Read the days and hours in a user's words, in the form that tools take: `tomorrow at 7pm` is `2026-01-31` and `19:00`.
 
-Reads English, and dates and times as they are written everywhere. Of two days that are named, the last one counts. Knows no clock: what is
-now, it is told."""
+Reads English, and dates and times in international form. If a text names two days, the last one counts. Reads no clock: the caller passes
+the current time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAY_PARTS |= {"evening": time(19), "dinner": time(19), "tonight": time(20), "mid
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A day and a time of day; each is empty where nobody can tell."""
+    """A day and a time of day; each is empty where the text does not tell."""
 
     day: str = ""
     """2026-01-31"""
@@ -28,7 +28,7 @@ class Moment:
 
 
 def read_moment(text: str, now: datetime | None) -> Moment:
-    """The day and the time that a text names. A time without a day is the next one there is; a day without a time is no time."""
+    """The day and the time that a text names. A time without a day is the next such time; a day without a time leaves the time empty."""
     if now is not None and (later := relative_moment(text, now)) is not None:
         return later
     at, day = time_in(text), day_in(text, now)
@@ -37,7 +37,7 @@ def read_moment(text: str, now: datetime | None) -> Moment:
     return Moment(day.isoformat() if day else "", f"{at:%H:%M}" if at else "")
 
 
-# --- from now on
+# --- relative to now
 
 
 _COUNT = rf"(?P<count>\d{{1,3}}|an?|half an|{'|'.join(NUMBER_WORDS)})"
@@ -45,7 +45,7 @@ _SOON = re.compile(rf"\bin {_COUNT} (?P<unit>minute|min|hour|hr|day|week)s?\b", 
 
 
 def relative_moment(text: str, now: datetime) -> Moment | None:
-    """`in 20 minutes`, `in two hours`; also `in 3 days`, with a time of day if one is named."""
+    """`in 20 minutes`, `in two hours`; also `in 3 days`, with a time of day if the text names one."""
     found = last_match(_SOON, text)
     if found is None:
         return None
@@ -83,7 +83,7 @@ def time_in(text: str) -> time | None:
 
 
 def clock_time(found: re.Match[str], text: str) -> time | None:
-    """A time by the clock. An hour that is only a number is the one that people mean: a table at 8 is at 20:00, a call at 9 is not."""
+    """A time by the clock. An hour without am or pm is read as people mean it: a table at 8 is at 20:00, a call at 9 is at 9:00."""
     if found["half"]:
         hour, minute = int(found["hour"]), int(found["minute"] or 0)
         return time(hour % 12 + (12 if found["half"].lower() == "p" else 0), minute) if 1 <= hour <= 12 else None
@@ -114,7 +114,7 @@ _AHEAD = {"day after tomorrow": 2, "tomorrow": 1, "next week": 7}
 
 
 def day_in(text: str, now: datetime | None) -> date | None:
-    """The day that a text names. Without a clock only a whole date says which one it is."""
+    """The day that a text names. Without the current time, only a whole date is enough."""
     for pattern in _DATES:
         found = last_match(pattern, text)
         if found is not None and (day := calendar_day(found, now)) is not None:
@@ -133,7 +133,7 @@ def day_in(text: str, now: datetime | None) -> date | None:
 
 
 def calendar_day(found: re.Match[str], now: datetime | None) -> date | None:
-    """`31 January`: this year's, or the next one's if it has passed."""
+    """`31 January`: this year's, or next year's if it has passed."""
     month, number = MONTHS.index(found["month"].lower()) + 1, int(found["number"])
     if found["year"]:
         return valid_date(int(found["year"]), month, number)
@@ -154,6 +154,6 @@ def valid_date(year: int, month: int, day: int) -> date | None:
 def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     """The last place where a pattern is found."""
     found = None
-    for found in pattern.finditer(text):  # noqa: B007  # the last one is what is wanted
+    for found in pattern.finditer(text):  # noqa: B007  # keeps the last match
         pass
     return found

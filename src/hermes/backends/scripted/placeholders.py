@@ -1,10 +1,10 @@
 """Texts with places to fill in.
 
-    {name}          what is known under this name
-    {name|text}     the same, or the text where it is empty
+    {name}          the value of this place
+    {name|text}     the same, or the text where the value is empty
     {{name}}        the plain text {name}
 
-What is filled in is text, and is not looked at again. Other braces are left alone."""
+A value is filled in as it is: places in it are not filled again. Other braces stay as they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEFT_OUT = object()
 
 
 def fill_text(text: str, places: Mapping[str, str]) -> str:
-    """A text with its places filled in. A place that nobody knows stays as it is."""
+    """A text with its places filled in. An unknown place stays as it is."""
 
     def filled(found: re.Match[str]) -> str:
         if found[1] is not None:
@@ -28,7 +28,7 @@ def fill_text(text: str, places: Mapping[str, str]) -> str:
 
 
 def fill_arguments(arguments: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, Any]:
-    """The same for all texts in a table, at any depth. A text of which nothing is left is left out, and so is a table of such texts."""
+    """The same for all texts in a table, at any depth. A text that becomes empty is left out, and so is a table of such texts."""
     return {key: value for key, value in ((key, _fill_value(item, places)) for key, item in arguments.items()) if value is not _LEFT_OUT}
 
 
@@ -51,7 +51,7 @@ def placeholder_names(text: str) -> Iterator[str]:
 
 
 def visit_texts(value: Any, look: Callable[[str], Any]) -> None:
-    """Look at every text in a value of lists and tables; not at keys."""
+    """Call `look` for every text in a value of lists and tables; not for keys."""
     match value:
         case str():
             look(value)

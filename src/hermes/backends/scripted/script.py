@@ -1,12 +1,15 @@
-"""A script: what is answered, and to what. Read from TOML, refused with one clear line where it is wrong.
+"""A script: which answer it gives to which request. Read from TOML; a wrong script is refused with one clear line.
 
-    [[transcript]]   the next answer, whatever is asked, until there are no more
-    [[rule]]         the first whose conditions all hold
-    otherwise        what is said without any of them
+    [[transcript]]   the next answer, whatever the request, until there are no more
+    [[rule]]         the first rule whose conditions all hold answers
+    otherwise        the answer if no rule holds
 
-    places    texts with places to fill in             moments   what people say about days and hours
-    scene     what a script sees of a request          rule      when a rule is for it, and what it answers
-    reading   from TOML to rules, or BadScript
+    placeholders     texts with places to fill in
+    dates_and_times  days and hours in a user's words
+    request_view     the parts of a request that a script sees
+    statements       users' statements about themselves: the tool calls for them, and the confirmations
+    rule             when a rule applies, and its answer
+    script_parser    from TOML to rules, or BadScript
 
 Pure: knows neither time nor tokens, and does not remember how far a transcript has come."""
 
@@ -37,19 +40,19 @@ __all__ = ["BadScript", "Script", "ScriptAnswer", "ScriptFault", "ScriptRule", "
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """Rules and a transcript, ready to be followed."""
+    """Rules and a transcript, read and checked."""
 
     rules: tuple[ScriptRule, ...] = ()
     transcript: tuple[ScriptAnswer, ...] = ()
     otherwise: TextsByLanguage = field(default_factory=lambda: {"": DEFAULT_OTHERWISE})
     languages: PatternsByLanguage = field(default_factory=dict)
-    """By which words a language is recognised, where no rule says in which one it was spoken."""
+    """The words by which a language is recognised, where no rule tells the language."""
 
     @classmethod
-    def usual(cls) -> Script:
-        """The script that ships with Hermes: a friendly concierge, which finds places and books in English, and greets, finds
-        places and notes, corrects and forgets what users say of themselves in all sixteen languages."""
-        return cls.parse((resources.files(__package__) / "usual.toml").read_text(encoding="utf-8"), where="usual.toml")
+    def default(cls) -> Script:
+        """The script that ships with Hermes: a friendly concierge. In all sixteen languages it greets, finds places, and notes, corrects
+        and forgets what users say about themselves; in English it also books."""
+        return cls.parse((resources.files(__package__) / "default.toml").read_text(encoding="utf-8"), where="default.toml")
 
     @classmethod
     def load(cls, path: str | Path) -> Script:
@@ -64,23 +67,23 @@ class Script:
 
     @classmethod
     def parse(cls, text: str, *, where: str = "script") -> Script:
-        """Read a script from its text; `where` is what errors call it. Raises BadScript."""
-        said = parse_script(text, where)
-        return cls(rules=said.rules, transcript=said.transcript, otherwise=said.otherwise, languages=said.languages)
+        """Read a script from its text; `where` names it in errors. Raises BadScript."""
+        parsed = parse_script(text, where)
+        return cls(rules=parsed.rules, transcript=parsed.transcript, otherwise=parsed.otherwise, languages=parsed.languages)
 
     def answer(self, ask: ModelRequest, *, given: int = 0) -> ScriptAnswer:
-        """What is answered when so many answers have been given.
+        """The answer to a request, after `given` earlier answers.
 
-        Raises KeyError, TypeError, IndexError or AttributeError for what is no chat."""
-        scene = RequestView.of(ask, self._questions)
-        *alone, heard = (UserWords(words, self._language_of(words), scene.places(words)) for words in scene.readings())
+        Raises KeyError, TypeError, IndexError or AttributeError for malformed messages."""
+        view = RequestView.of(ask, self._questions)
+        *alone, joined = (UserWords(words, self._language_of(words), view.places(words)) for words in view.readings())
         if given < len(self.transcript):
-            return self.transcript[given].filled(heard.places)
-        # What may be an answer to a question is first left to the rules that are sure of it.
+            return self.transcript[given].with_places(joined.places)
+        # A message that may answer a question goes first to the rules that are sure of it.
         sure = [rule for rule in self.rules if rule.is_sure] if alone else []
-        passes = [*((sure, each) for each in (*alone, heard)), (self.rules, heard)]
-        answers = (rule.answer_to(scene, each) for rules, each in passes for rule in rules)
-        otherwise = ScriptAnswer(say=fill_text(text_in_language(self.otherwise, heard.language), heard.places))
+        passes = [*((sure, each) for each in (*alone, joined)), (self.rules, joined)]
+        answers = (rule.answer_to(view, each) for rules, each in passes for rule in rules)
+        otherwise = ScriptAnswer(say=fill_text(text_in_language(self.otherwise, joined.language), joined.places))
         return next((answer for answer in answers if answer is not None), otherwise)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""From the text of a script to its rules. Every value is what it should be, or BadScript says in one line where it is not."""
+"""Read the text of a script into its rules. Every value has the right type, or BadScript says in one line where it has not."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ CONDITION_KEYS = ("when", "system", "before", "result", "tools", "after_tool", "
 RULE_KEYS = (*CONDITION_KEYS, "find", "ask", "then", "each", "line", "confirm", *ANSWER_KEYS)
 
 PIECE_NAME = re.compile(r"\{([a-z_]+)\}")
-"""A piece in a pattern. How often something comes, `{1,3}`, is written with digits."""
+"""A piece in a pattern. A repetition such as `{1,3}` has digits, so it is no piece."""
 NOT_TEXTS = "must be a table of texts"
 NOT_TEXT_OR_TABLE = "must be a text, or a table with one for each language"
 
 
 class BadScript(ValueError):
-    """The script cannot be followed. One line: where, what, and the nearest thing that would be right."""
+    """The script is wrong. The message is one line: where, what, and the nearest correct name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedScript:
-    """What a script says."""
+    """The content of a script."""
 
     rules: tuple[ScriptRule, ...]
     transcript: tuple[ScriptAnswer, ...]
@@ -52,7 +52,7 @@ class ParsedScript:
 
 
 def parse_script(text: str, where: str) -> ParsedScript:
-    """Read a script; `where` is what errors call it. Raises BadScript."""
+    """Read a script; `where` names it in errors. Raises BadScript."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -63,16 +63,16 @@ def parse_script(text: str, where: str) -> ParsedScript:
     return ParsedScript(
         rules=tuple(read_rule(rule, spelled) for rule in table.tables("rule", RULE_KEYS)),
         transcript=tuple(read_transcript(answer) for answer in table.tables("transcript", ANSWER_KEYS)),
-        otherwise=table.spoken("otherwise", REQUEST_PLACES) or {"": DEFAULT_OTHERWISE},
+        otherwise=table.texts_by_language("otherwise", REQUEST_PLACES) or {"": DEFAULT_OTHERWISE},
         languages=table.patterns("languages"),
     )
 
 
 class ScriptTable:
-    """One table of a script, which refuses what it should not hold."""
+    """One table of a script. Refuses unknown keys and wrong values."""
 
     def __init__(self, data: Mapping[str, Any], where: str, known: Collection[str], pieces: Mapping[str, str] | None = None) -> None:
-        """`pieces` are what `{name}` stands for in a pattern."""
+        """`pieces` are the patterns that replace `{name}` in a pattern."""
         self._data, self._where = data, where
         self._pieces = dict(pieces or {})
         for key in data:
@@ -80,11 +80,11 @@ class ScriptTable:
                 raise BadScript(f'{where}{key}: unknown key; did you mean "{nearest(key, known)}"?')
 
     def add_pieces(self, key: str) -> None:
-        """Know these pieces in the patterns of this table and of those in it. One may use those before it."""
+        """Use these pieces in the patterns of this table and of the tables in it. A piece may use those before it."""
         for name in self.keys(key):
             if PIECE_NAME.fullmatch(f"{{{name}}}") is None:
                 self.refuse(f"{key}.{name}", "a piece is named with small letters")
-            self._pieces[name] = f"(?:{self._compiled(f'{key}.{name}', self._data[key][name]).pattern})"
+            self._pieces[name] = f"(?:{self._compile(f'{key}.{name}', self._data[key][name]).pattern})"
 
     def __contains__(self, key: str) -> bool:
         return key in self._data
@@ -97,7 +97,7 @@ class ScriptTable:
         return value if value is None or isinstance(value, str) else self.refuse(key, "must be a text")
 
     def template(self, key: str, places: Collection[str]) -> str:
-        """A text whose places are all known; empty where there is none."""
+        """A text whose places are all known; empty if the key is missing."""
         self._check_places(key, text := self.text(key) or "", places)
         return text
 
@@ -113,8 +113,8 @@ class ScriptTable:
             self.refuse(key, "has a number that JSON does not have")
         return value
 
-    def spoken(self, key: str, places: Collection[str], languages: Collection[str] = ()) -> TextsByLanguage:
-        """A text, or one for each language; `languages` are those that it must have then."""
+    def texts_by_language(self, key: str, places: Collection[str], languages: Collection[str] = ()) -> TextsByLanguage:
+        """A text, or one for each language; then it must have these `languages`."""
         value = self._data.get(key)
         if value is None:
             return {}
@@ -127,17 +127,17 @@ class ScriptTable:
         return texts
 
     def patterns(self, key: str, *, or_one: bool = False, languages: Collection[str] = ()) -> PatternsByLanguage:
-        """Regular expressions by name; with `or_one` also a single one, under the empty name. `languages` as above."""
+        """Regular expressions by name; with `or_one` also a single one, under the empty name. A table must have these `languages`."""
         value = self._data.get(key, {})
         if or_one and not isinstance(value, dict):
-            return {"": self._compiled(key, value)}
+            return {"": self._compile(key, value)}
         if not isinstance(value, dict):
             self.refuse(key, NOT_TEXTS)
         self._check_languages(key, value, languages if key in self else ())
-        return {name: self._compiled(f"{key}.{name}", source) for name, source in value.items()}
+        return {name: self._compile(f"{key}.{name}", source) for name, source in value.items()}
 
     def pattern(self, key: str, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str] | None:
-        return self._compiled(key, self._data[key], flags) if key in self else None
+        return self._compile(key, self._data[key], flags) if key in self else None
 
     def named_texts(self, key: str, what: str = NOT_TEXTS) -> dict[str, str]:
         value = self._data.get(key, {})
@@ -159,7 +159,7 @@ class ScriptTable:
             return value
         return self.refuse(key, "must be a whole number, 1 or more")
 
-    def truth(self, key: str) -> bool:
+    def boolean(self, key: str) -> bool:
         value = self._data.get(key, False)
         return value if isinstance(value, bool) else self.refuse(key, "must be true or false")
 
@@ -169,7 +169,7 @@ class ScriptTable:
         return list(value) if is_list else self.refuse(key, 'must be a list of texts, as in ["venue_search"]')
 
     def names(self, key: str) -> list[str]:
-        """A text, or a list of them."""
+        """A text or a list of texts, as a list."""
         return [self._data[key]] if isinstance(self._data.get(key), str) else self.texts(key)
 
     def tables(self, key: str, known: Collection[str], *, or_one: bool = False) -> list[ScriptTable]:
@@ -192,18 +192,18 @@ class ScriptTable:
         value = self._data.get(key, {})
         return list(value) if isinstance(value, dict) else self.refuse(key, "must be a table")
 
-    def _compiled(self, key: str, value: Any, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
-        """A pattern, or a list of them of which one must be found."""
+    def _compile(self, key: str, value: Any, flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
+        """Compile a pattern, or a list of patterns of which one must be found."""
         sources = value if isinstance(value, list) else [value]
         if not sources or not all(isinstance(each, str) for each in sources):
             self.refuse(key, "must be a regular expression, or a list of them")
         source = "|".join(sources)
         try:
-            return re.compile(self._whole(key, source), re.IGNORECASE | flags)
+            return re.compile(self._insert_pieces(key, source), re.IGNORECASE | flags)
         except re.error as error:
             self.refuse(key, f"is no regular expression: {error}")
 
-    def _whole(self, key: str, source: str) -> str:
+    def _insert_pieces(self, key: str, source: str) -> str:
         for found in PIECE_NAME.finditer(source):
             if found[1] not in self._pieces:
                 near = f"; did you mean {{{nearest(found[1], self._pieces)}}}?" if self._pieces else ""
@@ -211,7 +211,7 @@ class ScriptTable:
         return PIECE_NAME.sub(lambda found: self._pieces[found[1]], source)
 
     def _check_languages(self, key: str, given: Collection[str], languages: Collection[str]) -> None:
-        """Where `when` has languages, they are the ones that are needed."""
+        """Check that a key has the same languages as `when`, if `when` has any."""
         for name in given:
             if languages and name not in languages:
                 self.refuse(f"{key}.{name}", f'"when" has no such language; did you mean "{nearest(name, languages)}"?')
@@ -223,7 +223,7 @@ class ScriptTable:
         for name in placeholder_names(text):
             if name not in places:
                 self.refuse(
-                    key, f"nothing is called {{{name}}} here; did you mean {{{nearest(name, places)}}}? {{{{{name}}}}} is the text itself"
+                    key, f"there is no place {{{name}}} here; did you mean {{{nearest(name, places)}}}? {{{{{name}}}}} is the text itself"
                 )
 
 
@@ -242,12 +242,12 @@ def read_rule(table: ScriptTable, spelled: Mapping[str, str]) -> ScriptRule:
         *(name for each in (system, before, result) if each for name in each.groupindex),
     ]
     each = table.pattern("each", re.MULTILINE)
-    told = [*places, "lines"] if each is not None else places
-    say = table.spoken("say", told, languages)
+    places_to_say = [*places, "lines"] if each is not None else places
+    say = table.texts_by_language("say", places_to_say, languages)
     rule = ScriptRule(
         answer=read_answer(table, say, places),
         say=say,
-        then=table.spoken("then", told, languages),
+        then=table.texts_by_language("then", places_to_say, languages),
         ask=read_questions(table, places, languages),
         retelling=None if each is None else read_retelling(table, each),
         when=when,
@@ -259,25 +259,26 @@ def read_rule(table: ScriptTable, spelled: Mapping[str, str]) -> ScriptRule:
         tools=frozenset(table.texts("tools")),
         after_tool=frozenset(table.names("after_tool")),
         must=table.text("must"),
-        is_for_pictures=table.truth("picture"),
-        is_weak=table.truth("weak"),
-        statements=table.truth("statements"),
+        is_for_pictures=table.boolean("picture"),
+        is_weak=table.boolean("weak"),
+        statements=table.boolean("statements"),
         confirmations=tuple(read_confirmation(each, languages) for each in table.tables("confirm", ("result", "say"))),
         turn=table.count("turn"),
     )
     if rule.then and not rule.answer.calls:
-        table.refuse("then", 'needs "call": it is what is said of the tool\'s result')
+        table.refuse("then", 'needs "call": it is the text for the tool\'s result')
     if rule.confirmations and not rule.after_tool:
-        table.refuse("confirm", 'needs "after_tool": it is what is said of results')
+        table.refuse("confirm", 'needs "after_tool": it has the texts for results')
     if rule.then and rule.after_tool:
-        table.refuse("then", 'cannot stand beside "after_tool"')
+        table.refuse("then", 'cannot be used together with "after_tool"')
     if each is None and "line" in table:
         table.refuse("line", 'needs "each", which finds the lines')
     return rule
 
 
 def groups_of(table: ScriptTable, when: PatternsByLanguage) -> list[str]:
-    """The groups of `when`. In every language it has the same names, because they fill the same places; numbers do where there is one."""
+    """The groups of `when`. All languages have the same named groups, because they fill the same places. Numbered groups fill places only
+    if there is one language."""
     first, *others = when.values() if when else (re.compile(""),)
     for name, pattern in list(when.items())[1:]:
         if pattern.groupindex.keys() != first.groupindex.keys():
@@ -287,35 +288,35 @@ def groups_of(table: ScriptTable, when: PatternsByLanguage) -> list[str]:
 
 
 def read_questions(table: ScriptTable, places: Collection[str], languages: Collection[str]) -> dict[str, TextsByLanguage]:
-    """The questions. They have no places themselves: an answer is recognised by the question before it, word for word."""
-    asked = table.keys("ask")
-    for name in asked:
+    """The questions. They have no places: the script recognises an answer by the question before it, word for word."""
+    names = table.keys("ask")
+    for name in names:
         if name not in places:
-            table.refuse(f"ask.{name}", f'nothing is called {{{name}}} here; did you mean "{nearest(name, places)}"?')
-    within = table.table("ask", asked)
-    questions = {name: within.spoken(name, places, languages) for name in asked}
+            table.refuse(f"ask.{name}", f'there is no place {{{name}}} here; did you mean "{nearest(name, places)}"?')
+    within = table.table("ask", names)
+    questions = {name: within.texts_by_language(name, places, languages) for name in names}
     for name, texts in questions.items():
         for text in texts.values():
             if not text.strip():
                 within.refuse(name, "is empty")
             if has := next(placeholder_names(text), None):
-                within.refuse(name, f"has a place, {{{has}}}; a question has none, because it is recognised word for word")
+                within.refuse(name, f"has a place, {{{has}}}; a question has none, because the script recognises it word for word")
     return questions
 
 
 def read_confirmation(table: ScriptTable, languages: Collection[str]) -> Confirmation:
     pattern = table.pattern("result", re.MULTILINE)
     if pattern is None:
-        table.refuse("result", "is missing; it is what is found in a result of this kind")
+        table.refuse("result", "is missing; it is the pattern for a result of this kind")
     places = tuple(pattern.groupindex)
     if places not in ((), ("what",)):
-        table.refuse("result", "has one named group at most, which is called what")
-    return Confirmation(result=pattern, say=table.spoken("say", places, languages) or table.refuse("say", "is missing"))
+        table.refuse("result", "may have one named group at most, with the name what")
+    return Confirmation(result=pattern, say=table.texts_by_language("say", places, languages) or table.refuse("say", "is missing"))
 
 
 def read_retelling(table: ScriptTable, each: re.Pattern[str]) -> Retelling:
     if "line" not in table:
-        table.refuse("line", 'is missing; it is what is said of each thing that "each" finds')
+        table.refuse("line", 'is missing; it is the text for each match of "each"')
     return Retelling(each=each, line=table.template("line", (*each.groupindex, "number")))
 
 
@@ -328,7 +329,7 @@ def read_transcript(table: ScriptTable) -> ScriptAnswer:
 
 
 def read_answer(table: ScriptTable, texts: TextsByLanguage, places: Collection[str], *, say: str = "") -> ScriptAnswer:
-    """An answer; what a rule says is chosen by language, so it is only looked at here."""
+    """An answer. A rule chooses its texts by language later, so `texts` are only checked here."""
     answer = ScriptAnswer(
         say=say,
         calls=tuple(read_call(call, places) for call in table.tables("call", ("name", "arguments"), or_one=True)),
@@ -342,7 +343,7 @@ def read_answer(table: ScriptTable, texts: TextsByLanguage, places: Collection[s
         table.refuse("say", 'is missing; an answer has "say", "call" or "fail"')
     for key in ("say", "call", "reasoning", "cut_after"):
         if answer.fail is not None and key in table:
-            table.refuse(key, 'cannot stand beside "fail": what fails says nothing')
+            table.refuse(key, 'cannot be used together with "fail": a failure has no text')
     if answer.retry_after_s is not None and answer.fail is not ScriptFault.RATE_LIMITED:
         table.refuse("retry_after_s", 'needs fail = "rate_limited"')
     if answer.cut_after is not None and not any(text.strip() for text in texts.values()):
@@ -362,5 +363,5 @@ def read_fault(table: ScriptTable) -> ScriptFault | None:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """The known name that looks most like this one; a bad guess still shows what names look like."""
+    """The most similar known name; a bad guess still shows what names look like."""
     return get_close_matches(name, known, n=1, cutoff=0.0)[0]

@@ -1,10 +1,10 @@
-"""What a script does with what users say of themselves: it notes it, corrects it or forgets it with a tool, and says what the tool did.
+"""Users' statements about themselves: a script notes, corrects or forgets them with a tool, and confirms what the tool did.
 
     "I'm allergic to nuts"         save_preference(key="allergies", value="nuts")
     "I'm no longer vegan"          save_preference(key="diet", value="vegan", no_longer=true)
     "forget where I live"          forget_memory(what="home_area")
 
-Reads sixteen languages, by the same rules as the memory. Claims nothing by itself: every sentence comes from a result."""
+Reads sixteen languages, by the same rules as the memory. Claims nothing by itself: every confirmation comes from a result."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from hermes.soul.language import detect_language
 
 SAVE_TOOL, FORGET_TOOL = "save_preference", "forget_memory"
 NOTE_KEY = "note"
-"""The key of what is remembered in the user's own words."""
+"""The key of a fact that is remembered in the user's own words."""
 MAX_ARGUMENT_CHARS = 200
 """Characters of an argument; the tools take no more."""
 MAX_CALLS = 12
 """Calls of one round; the router makes no more."""
 TASTES = frozenset({"interests", "dislikes"})
-"""What may as well be an answer to a question: "I like the second one"."""
+"""Keys of statements that may as well answer a question: "I like the second one"."""
 KEY_PREFIX = re.compile(rf"(?:{'|'.join(key.replace('_', ' ') for key in KEYS)}|{NOTE_KEY}): ")
-"""What a line of the memory begins with, in English."""
+"""The English start of a line of the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """What is said of a kind of result. Its group `what` is what the tool did it to; results of one kind are told together."""
+    """The text for one kind of result. The group `what` of its pattern is the thing that the tool noted or forgot; results of one kind
+    share one sentence."""
 
     result: re.Pattern[str]
     say: Mapping[str, str]
 
 
 def calls_for(words: str, *, sure: bool) -> list[tuple[str, dict[str, Any]]]:
-    """The tool calls for what a message says of its writer; with `sure`, none for one that may answer a question."""
+    """The tool calls for a message's statements about its writer; with `sure`, none for a message that may answer a question."""
     found = statements_in(words)
     if sure and all(each.key in TASTES and each.op is not Op.FORGET for each in found):
         return []
@@ -51,7 +52,7 @@ def calls_for(words: str, *, sure: bool) -> list[tuple[str, dict[str, Any]]]:
     return calls[:MAX_CALLS]
 
 
-@lru_cache(maxsize=16)  # several rules look at one message, more than once
+@lru_cache(maxsize=16)  # several rules read one message, more than once
 def statements_in(words: str) -> tuple[Statement, ...]:
     return tuple(read_statements(words))
 
@@ -66,24 +67,24 @@ def call_for(found: Statement) -> tuple[str, dict[str, Any]]:
     return FORGET_TOOL, {"what": what[:MAX_ARGUMENT_CHARS]}
 
 
-def language_of(words: str, usual: str) -> str:
-    return detect_language(words) or usual
+def language_of(words: str, default: str) -> str:
+    return detect_language(words) or default
 
 
 def confirm_results(results: Sequence[str], confirmations: Sequence[Confirmation], say: Callable[[Mapping[str, str], str], str]) -> str:
-    """What is said of some results, each kind once and in the order of the results; empty where none is known.
+    """The confirmation of some results: each kind once, in the order of the results; empty if no kind is known.
 
-    `say` puts what was done into one sentence."""
-    told: dict[int, list[str]] = {}
+    `say` makes one sentence of a text and the things it is about."""
+    results_by_kind: dict[int, list[str]] = {}
     for result in results:
         for number, confirmation in enumerate(confirmations):
             found = confirmation.result.search(result)
             if found is not None:
-                told.setdefault(number, []).extend(lines_of(found.groupdict("").get("what", "")))
+                results_by_kind.setdefault(number, []).extend(lines_of(found.groupdict("").get("what", "")))
                 break
-    return " ".join(say(confirmations[number].say, ", ".join(dict.fromkeys(lines))) for number, lines in told.items())
+    return " ".join(say(confirmations[number].say, ", ".join(dict.fromkeys(lines))) for number, lines in results_by_kind.items())
 
 
 def lines_of(what: str) -> Iterator[str]:
-    """What a tool did something to, without the English name of its key."""
+    """The things in a result's `what`, without the English names of their keys."""
     return (KEY_PREFIX.sub("", line, count=1) for line in what.split("; ") if line)

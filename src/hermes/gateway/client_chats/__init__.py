@@ -1,8 +1,9 @@
-"""The OpenAI door: an agent that knows nothing of Hermes sends its chats here, and they become message graphs.
+"""Chats behind the OpenAI endpoint: a client that knows nothing of Hermes sends its chats, and they become message graphs.
 
-request    a client's body, checked, as what the gateway is asked
-recording  which chat it belongs to, and how the answer is written into its graph
-door       who is at the door, which models they get, one answer or several"""
+request      checks a client's body and turns it into a request to the gateway
+matching     compares the client's messages with the recorded ones: the same, longer, edited or compacted
+recording    finds the chat of a request and writes the answer into its graph
+completions  the end user, the models they may use, one answer or several"""
 
 from hermes.gateway.client_chats.completions import ChatCompletions, ChoicePiece, EndUser, UnknownModel
 from hermes.gateway.client_chats.request import ChatRequest, InvalidChatRequest, read_request

@@ -1,4 +1,4 @@
-"""Who is at the door, which models they get, and their answers: one or several, whole or as they come."""
+"""Chat completions for clients: the end user, the models they may use, and their answers: one or several, whole or as a stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hermes.tasks import end_tasks, stop_if_cancelled
 from hermes.turn import Platform
 
 ANY_MODEL = "hermes"
-"""What a client calls the whole chain of its tier, in its order."""
+"""The model name with which a client asks for the whole chain of its tier, in its order."""
 END_USER_TTL_S = 5.0
 MAX_CACHED_END_USERS = 10_000
 
@@ -37,7 +37,7 @@ class UnknownModel(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class EndUser:
-    """An end user behind an API key. Two of them share nothing, whatever they are called behind other keys."""
+    """An end user behind an API key. Equal names behind two keys are two end users, who share nothing."""
 
     user: User
     account: str
@@ -46,7 +46,7 @@ class EndUser:
 
 @dataclass(frozen=True, slots=True)
 class ChoicePiece:
-    """A piece of one of the answers: who began, deltas, and last of all the answer itself."""
+    """A piece of one of the answers: the model that answers, then deltas, and last of all the answer itself."""
 
     choice: int
     piece: AnswerStarted | Delta | Answer
@@ -54,7 +54,7 @@ class ChoicePiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatCompletions:
-    """Chat completions for programs that send the whole chat each time."""
+    """Chat completions for clients that send the whole chat with each request."""
 
     gateway: Gateway
     people: Users
@@ -62,15 +62,16 @@ class ChatCompletions:
     graphs: Graphs
     transactions: Transactions
     tier: str
-    """Of keys that have none of their own."""
+    """The tier of keys that have none of their own."""
     deadline_s: float
-    _guests: dict[tuple[UUID, str], tuple[float, EndUser]] = field(default_factory=dict, init=False, repr=False)
+    _end_users: dict[tuple[UUID, str], tuple[float, EndUser]] = field(default_factory=dict, init=False, repr=False)
 
     async def end_user(self, key: ApiKey, name: str) -> EndUser:
-        """Return the end user that a client calls so; a new one is met now, and trained on only if the key's owner said so.
+        """Return the end user that a client calls by this name. A new one is created, and trained on only if the key's owner allowed it.
 
-        Remembered for a few seconds: that long a user who was deleted may still be served, and what they say then can be read by nobody."""
-        known = self._guests.get((key.id, name))
+        Cached for END_USER_TTL_S: a deleted user may be served that much longer. What they write then cannot be read later: their keys are
+        gone."""
+        known = self._end_users.get((key.id, name))
         if known is not None and time.monotonic() < known[0]:
             return known[1]
         async with self.transactions.begin() as tx:
@@ -79,19 +80,19 @@ class ChatCompletions:
             )
             if is_new and key.trains:
                 await self.people.allow_training(tx, user.id, trains=True)
-        while len(self._guests) >= MAX_CACHED_END_USERS:
-            del self._guests[next(iter(self._guests))]
-        guest = EndUser(user, key.account, key.tier or self.tier)
-        self._guests.pop((key.id, name), None)
-        self._guests[key.id, name] = (time.monotonic() + END_USER_TTL_S, guest)
-        return guest
+        while len(self._end_users) >= MAX_CACHED_END_USERS:
+            del self._end_users[next(iter(self._end_users))]
+        end_user = EndUser(user, key.account, key.tier or self.tier)
+        self._end_users.pop((key.id, name), None)
+        self._end_users[key.id, name] = (time.monotonic() + END_USER_TTL_S, end_user)
+        return end_user
 
     def models(self, tier: str) -> list[str]:
-        """What a client of this tier may ask for."""
+        """The model names that a client of this tier may ask for."""
         return [ANY_MODEL, *self.gateway.catalogue.tier(tier).chain]
 
     def chain(self, model: str, tier: str) -> list[str]:
-        """The models to try: the one that was asked for, by our name or its vendor's, and behind it the others of the tier as they come.
+        """The models to try: first the one that the client asked for, by our name or the vendor's, then the others of the tier in order.
 
         Raises UnknownModel."""
         own = list(self.gateway.catalogue.tier(tier).chain)
@@ -105,92 +106,92 @@ class ChatCompletions:
             raise UnknownModel(f"there is no model of this name here; did you mean {near}? GET /v1/models lists them")
         return [first, *(name for name in own if name != first)]
 
-    async def complete(self, request: ChatRequest, guest: EndUser, session: str | None = None) -> list[Answer]:
-        """Return as many answers as were asked for. Raises what Gateway.complete raises, and UnknownModel.
+    async def complete(self, request: ChatRequest, end_user: EndUser, session: str | None = None) -> list[Answer]:
+        """Return as many answers as the client asked for. Raises what Gateway.complete raises, and UnknownModel.
 
-        Several are asked for at once; when one of them fails, the others are given up."""
-        caller, recording = self._caller(request, guest), self._recording(request, guest, session)
-        ask = request.ask(str(guest.user.id))
+        Several answers are sampled at the same time; when one of them fails, the others are cancelled."""
+        caller, recorder = self._caller(request, end_user), self._recorder(request, end_user, session)
+        ask = request.ask(str(end_user.user.id))
         if request.choices == 1:
-            return [await self.gateway.complete(ask, caller, recording)]
-        async with self._opened(recording):
+            return [await self.gateway.complete(ask, caller, recorder)]
+        async with self._open_chat(recorder):
             try:
                 async with asyncio.TaskGroup() as group:
-                    asked = [group.create_task(self.gateway.complete(ask, caller, recording)) for _ in range(request.choices)]
+                    tasks = [group.create_task(self.gateway.complete(ask, caller, recorder)) for _ in range(request.choices)]
             except BaseExceptionGroup as failed:
                 raise failed.exceptions[0] from None
-            return [one.result() for one in asked]
+            return [task.result() for task in tasks]
 
-    async def stream(self, request: ChatRequest, guest: EndUser, session: str | None = None) -> AsyncGenerator[ChoicePiece]:
+    async def stream(self, request: ChatRequest, end_user: EndUser, session: str | None = None) -> AsyncGenerator[ChoicePiece]:
         """Yield the pieces of all answers as they come. Raises as `complete` does, and CutShort. Close it (`aclosing`) to give up."""
-        caller, recording = self._caller(request, guest), self._recording(request, guest, session)
-        ask = request.ask(str(guest.user.id))
+        caller, recorder = self._caller(request, end_user), self._recorder(request, end_user, session)
+        ask = request.ask(str(end_user.user.id))
         if request.choices == 1:
-            async with aclosing(self.gateway.stream(ask, caller, recording)) as pieces:
+            async with aclosing(self.gateway.stream(ask, caller, recorder)) as pieces:
                 async for piece in pieces:
                     yield ChoicePiece(0, piece)
             return
-        async with self._opened(recording), aclosing(self._together(request.choices, ask, caller, recording)) as merged:
-            async for said in merged:
-                yield said
+        async with self._open_chat(recorder), aclosing(self._merge_streams(request.choices, ask, caller, recorder)) as merged:
+            async for choice_piece in merged:
+                yield choice_piece
 
-    async def _together(self, choices: int, ask: ModelRequest, caller: Caller, recording: ChatRecorder) -> AsyncGenerator[ChoicePiece]:
-        """Several streams as one."""
-        # A queue of one: who reads slowly is answered slowly, and nothing piles up.
+    async def _merge_streams(self, choices: int, ask: ModelRequest, caller: Caller, recorder: ChatRecorder) -> AsyncGenerator[ChoicePiece]:
+        """Merge several streams into one."""
+        # A queue of one: a client that reads slowly is answered slowly, and nothing piles up.
         queue: asyncio.Queue[ChoicePiece | BaseException | None] = asyncio.Queue(1)
 
         async def follow(choice: int) -> None:
             try:
-                async with aclosing(self.gateway.stream(ask, caller, recording)) as pieces:
+                async with aclosing(self.gateway.stream(ask, caller, recorder)) as pieces:
                     async for piece in pieces:
                         await queue.put(ChoicePiece(choice, piece))
                 await queue.put(None)
             except Exception as error:  # noqa: BLE001  # raised again where the pieces are read
-                stop_if_cancelled()  # then there is no reader any more, and nothing empties the queue
+                stop_if_cancelled()  # a cancelled stream has no reader, so nothing would empty the queue
                 await queue.put(error)
 
         following = [asyncio.create_task(follow(choice)) for choice in range(choices)]
         try:
             left = choices
             while left:
-                said = await queue.get()
-                if isinstance(said, BaseException):
-                    raise said
-                if said is None:
+                piece = await queue.get()
+                if isinstance(piece, BaseException):
+                    raise piece
+                if piece is None:
                     left -= 1
                 else:
-                    yield said
+                    yield piece
         finally:
             await end_tasks(*following)
 
-    def _caller(self, request: ChatRequest, guest: EndUser) -> Caller:
+    def _caller(self, request: ChatRequest, end_user: EndUser) -> Caller:
         return Caller(
-            user_id=guest.user.id,
-            account=guest.account,
-            tier=guest.tier,
+            user_id=end_user.user.id,
+            account=end_user.account,
+            tier=end_user.tier,
             source=CallSource.COMPLETIONS,
             takes_copies=False,  # samples are independent
-            models=self.chain(request.model, guest.tier),
+            models=self.chain(request.model, end_user.tier),
             deadline_s=self.deadline_s,
         )
 
-    def _recording(self, request: ChatRequest, guest: EndUser, session: str | None) -> ChatRecorder:
-        limits = self.gateway.catalogue.limits
-        return ChatRecorder(request, self.chats, self.graphs, account=guest.account, user_id=guest.user.id, name=session, limits=limits)
+    def _recorder(self, request: ChatRequest, end_user: EndUser, session: str | None) -> ChatRecorder:
+        account, user_id, limits = end_user.account, end_user.user.id, self.gateway.catalogue.limits
+        return ChatRecorder(request, self.chats, self.graphs, account=account, user_id=user_id, name=session, limits=limits)
 
     @asynccontextmanager
-    async def _opened(self, recording: ChatRecorder) -> AsyncIterator[None]:
-        """Settle the chat for several answers; one that was begun and got none is taken away again."""
+    async def _open_chat(self, recorder: ChatRecorder) -> AsyncIterator[None]:
+        """Choose the chat for several answers. A chat that was begun for them and got none is removed again."""
         async with self.transactions.begin() as tx:
-            await recording.open(tx)
+            await recorder.open(tx)
         try:
             yield
         except BaseException:
-            await asyncio.shield(self._give_up(recording))
+            await asyncio.shield(self._give_up(recorder))
             raise
 
-    async def _give_up(self, recording: ChatRecorder) -> None:
-        # Nobody is waited for: an answer that is being recorded holds the chat's row, and a chat that has one is not empty.
+    async def _give_up(self, recorder: ChatRecorder) -> None:
+        # This waits for no recording: an answer that is being recorded locks the chat's row, and a chat with an answer is not empty.
         with suppress(PortError):
             async with self.transactions.begin() as tx:
-                await recording.give_up(tx)
+                await recorder.give_up(tx)

@@ -1,10 +1,10 @@
-"""What a client sends back of a chat, and what it did to it since. For clients that send the whole chat each time.
+"""How a chat is recognised, and what the client changed in it. For clients that send the whole chat with each request.
 
-A client of the OpenAI door sends messages and no name for the chat. What it echoes of our own answers tells: a request joins a
-conversation only through a response that was sampled in it. What stands otherwise around it than before is an edit, or a compaction where
-the client made the chat shorter. Without any response of ours it is a new chat, however alike it looks.
+A client of the OpenAI endpoint sends messages and no name for the chat. Hermes recognises the chat by its own answers in them: a request
+joins a chat only through a response that was sampled in it. A difference around that response is an edit, or a compaction if the client
+made the chat shorter. A request without any response of ours is a new chat, however similar it looks.
 
-Pure: messages in, decisions out. Knows no store and no key; who may see which conversation is decided before anybody asks here."""
+Pure: messages in, decisions out. Knows no store and no API key; its caller decides which chats a client may see."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ COMPARED_FIELDS = {
     "assistant": ("content", "tool_calls", "name", "refusal"),
     "tool": ("content", "tool_call_id"),
 }
-"""What makes two messages of a role the same: all that a model is sent of them. Clients add nulls and fields of their own to an echo."""
+"""Two messages of a role are the same if these fields are: they are all that a model is sent. Clients that send a message back add nulls
+and fields of their own."""
 
 
 class ChatChangeKind(StrEnum):
-    """What a client did to the chat since we saw it last. The last two are kinds of edges in the graph."""
+    """What a client changed in the chat since its last request. The last two are kinds of edges in the graph."""
 
     NOTHING = "nothing"
     EXTENDED = "extended"
@@ -50,7 +51,7 @@ class ChatChange:
 
 
 def clean_message(message: ChatMessage) -> dict[str, Any]:
-    """A client's message as it is sent on and recorded: the fields of its role without nulls, and its reasoning."""
+    """A client's message as Hermes sends it on and records it: the fields of its role without nulls, and its reasoning."""
     fields = role_fields(message)
     if fields["role"] == "assistant":
         reasoning = next((message[name] for name in REASONING if isinstance(message.get(name), str) and message[name]), None)
@@ -60,12 +61,12 @@ def clean_message(message: ChatMessage) -> dict[str, Any]:
 
 
 def message_key(message: ChatMessage) -> bytes:
-    """What a message is recognised by, whatever a client added to it or left out of it as null."""
+    """The bytes by which a message is recognised, whatever fields the client added or nulls it left out."""
     return canonical(role_fields(message))
 
 
 def role_fields(message: ChatMessage) -> dict[str, Any]:
-    """The fields of its role without nulls, at any depth. Text in one part is the same as text; a developer is a system."""
+    """The fields of a message's role without nulls, at any depth. One text part equals plain text; `developer` equals `system`."""
     role = "system" if message["role"] == "developer" else message["role"]
     fields = {name: without_nulls(message[name]) for name in COMPARED_FIELDS[role] if message.get(name) is not None}
     content = fields.get("content")
@@ -85,7 +86,7 @@ def is_plain_text(part: Any) -> bool:
 
 
 def call_without_index(call: Any) -> Any:
-    """A tool call without the index that streams number it by."""
+    """A tool call without its index, which only streams need."""
     return {name: value for name, value in call.items() if name != "index"} if isinstance(call, dict) else call
 
 
@@ -100,25 +101,25 @@ def without_nulls(value: Any) -> Any:
 
 
 class ChatFingerprinter:
-    """Marks a list behind each assistant message that says anything: the places where a chat may be known again.
+    """Takes a fingerprint of a list after each assistant message with content: there a chat may be recognised.
 
-    A message that says nothing recognises nothing: two chats that each hold an empty answer have nothing in common."""
+    An empty message recognises nothing: two chats that each hold an empty answer have nothing in common."""
 
     def __init__(self, messages: Iterable[ChatMessage] = ()) -> None:
         self._shown, self._whole = sha256(), sha256()
         self._length = 0
-        self.marks: list[ChatFingerprint] = []
+        self.fingerprints: list[ChatFingerprint] = []
         for message in messages:
             self._add(message)
 
-    def behind(self, message: ChatMessage) -> ChatFingerprint | None:
-        """The mark that this message would make at the end of the list, which stays as it is; None for one that says nothing."""
+    def fingerprint_after(self, message: ChatMessage) -> ChatFingerprint | None:
+        """The fingerprint of the list with this message at its end; None for an empty message. The list itself stays as it is."""
         if not has_content(message):
             return None
         longer = ChatFingerprinter()
         longer._shown, longer._whole, longer._length = self._shown.copy(), self._whole.copy(), self._length
         longer._add(message)
-        return longer.marks[0]
+        return longer.fingerprints[0]
 
     def _add(self, message: ChatMessage) -> None:
         key = message_key(message)
@@ -127,7 +128,7 @@ class ChatFingerprinter:
         self._whole.update(len(full).to_bytes(8, "big") + full)
         self._length += 1
         if message["role"] == "assistant" and has_content(message):
-            self.marks.append(ChatFingerprint(self._length, self._shown.digest(), self._whole.digest(), sha256(key).digest()))
+            self.fingerprints.append(ChatFingerprint(self._length, self._shown.digest(), self._whole.digest(), sha256(key).digest()))
 
 
 def has_content(message: ChatMessage) -> bool:
@@ -135,13 +136,13 @@ def has_content(message: ChatMessage) -> bool:
 
 
 def change_between(
-    current: Sequence[ChatMessage], wanted: Sequence[ChatMessage], key: Callable[[ChatMessage], bytes] = message_key
+    current: Sequence[ChatMessage], sent: Sequence[ChatMessage], key: Callable[[ChatMessage], bytes] = message_key
 ) -> ChatChange:
-    """Return what turns the list as it is into the list as the client sent it: one splice, and what is new behind it.
+    """Return the change from the current list to the list that the client sent: one splice, and the new messages after it.
 
     Worked example, `[S U1 A1 U2 A2]` is the list: `[S (summary) A2 U3]` is a compaction of 1 to 4 with the tail `U3`;
-    `[S U1' A1 U2 A2 U3]` is an edit of 1 with the same tail; `[S U1]` gives up everything from 2 on, which is an edit."""
-    ours, theirs = [key(message) for message in current], [key(message) for message in wanted]
+    `[S U1' A1 U2 A2 U3]` is an edit of 1 with the same tail; `[S U1]` removes everything from 2 on, which is an edit."""
+    ours, theirs = [key(message) for message in current], [key(message) for message in sent]
     known = set(ours)
     core = len(theirs)  # where the client's new messages begin
     while core and theirs[core - 1] not in known:
@@ -150,15 +151,15 @@ def change_between(
     start = next((at for at in range(shorter) if ours[at] != theirs[at]), shorter)
     if start == len(ours):
         return ChatChange(
-            ChatChangeKind.NOTHING if start == len(theirs) else ChatChangeKind.EXTENDED, start, start, tail=tuple(wanted[start:])
+            ChatChangeKind.NOTHING if start == len(theirs) else ChatChangeKind.EXTENDED, start, start, tail=tuple(sent[start:])
         )
     core = max(core, start)
-    most = min(len(ours), core) - start
-    shared = next((back for back in range(most) if ours[-1 - back] != theirs[core - 1 - back]), most)
+    longest = min(len(ours), core) - start
+    shared = next((back for back in range(longest) if ours[-1 - back] != theirs[core - 1 - back]), longest)
     stop, end = len(ours) - shared, core - shared
-    if not shared:  # the end of our list is gone: what is new stands in its place
+    if not shared:  # the end of our list is gone: the new messages stand in its place
         last = len(ours) - next((back for back, one in enumerate(reversed(ours)) if core and one == theirs[core - 1]), len(ours))
         is_shorter = core > start and last - start > core - start
-        return ChatChange(ChatChangeKind.COMPACTION if is_shorter else ChatChangeKind.EDIT, start, len(ours), tuple(wanted[start:]))
+        return ChatChange(ChatChangeKind.COMPACTION if is_shorter else ChatChangeKind.EDIT, start, len(ours), tuple(sent[start:]))
     kind = ChatChangeKind.COMPACTION if stop - start > end - start else ChatChangeKind.EDIT
-    return ChatChange(kind, start, stop, tuple(wanted[start:end]), tuple(wanted[core:]))
+    return ChatChange(kind, start, stop, tuple(sent[start:end]), tuple(sent[core:]))

@@ -1,7 +1,7 @@
-"""A chat completions request as a client sends it, checked and put into our own words. Pure.
+"""Check a client's chat completions request and turn it into a ChatRequest. Pure.
 
 Unknown fields are sampling parameters of some server (`top_k`, `min_p`, `chat_template_kwargs` …) and are passed on: each backend sends
-what its server takes. What would change the meaning of an answer without anybody noticing is refused."""
+what its server takes. A field that would silently change the meaning of the answer is refused."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ REQUEST_FIELDS = frozenset(
     {"model", "messages", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "tools", "tool_choice", "user"}
     | {"response_format", "logprobs", "top_logprobs"}
 )
-"""What the request says itself; everything else is passed on as a parameter of sampling."""
+"""Fields that ChatRequest has itself; all others are passed on as sampling parameters."""
 DROPPED_FIELDS = frozenset({"metadata", "store", "safety_identifier", "prompt_cache_retention"})
-"""What is about the account at OpenAI, and not about the answer."""
+"""Fields about the client's account at OpenAI, not about the answer. They are not sent on."""
 REFUSED_FIELDS = {
     "functions": "use tools instead",
     "function_call": "use tool_choice instead",
@@ -40,7 +40,7 @@ REFUSED_FIELDS = {
 
 
 class InvalidChatRequest(ValueError):
-    """A request that cannot be sent on. `param` is the field that is wrong."""
+    """The client's request cannot be sent on. `param` is the field that is wrong."""
 
     def __init__(self, param: str, message: str) -> None:
         super().__init__(f"{param}: {message}")
@@ -49,11 +49,11 @@ class InvalidChatRequest(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """What a client wants."""
+    """A client's request, checked."""
 
     model: str
     messages: Sequence[Mapping[str, Any]]
-    """As they are sent on and recorded: what says nothing is left out of them."""
+    """As they are sent on and recorded: without nulls and unknown fields."""
     max_tokens: int | None = None
     tools: Sequence[Mapping[str, Any]] = ()
     tool_choice: str | Mapping[str, Any] | None = None
@@ -62,14 +62,14 @@ class ChatRequest:
     choices: int = 1
     stream: bool = False
     wants_usage: bool = False
-    """Whether a stream ends with a chunk of usage."""
+    """Whether a stream ends with a chunk that has the usage."""
     wants_logprobs: bool = False
     user: str = ""
     metadata: Mapping[str, Any]
-    """The client's own words about the call, kept with it. `policy_version` names the weights that answer."""
+    """The client's own labels for the call, kept with it. `policy_version` names the weights that answer."""
 
     def ask(self, end_user: str) -> ModelRequest:
-        """The same to a backend. Token ids are always asked for: whoever trains on it later cannot ask any more."""
+        """The request to a backend. It always asks for token ids: training later needs them, and they cannot be had afterwards."""
         return ModelRequest(
             messages=self.messages,
             max_tokens=self.max_tokens or NO_TOKEN_LIMIT,
@@ -83,18 +83,18 @@ class ChatRequest:
 
 
 NO_TOKEN_LIMIT = 2**31 - 1
-"""An answer as long as the model's own limit."""
+"""Stands for no limit: the model's own limit holds."""
 
 
-def read_request(body: Any, *, most_choices: int) -> ChatRequest:
-    """Check a body. Raises Refused with the first field that is wrong; values are not repeated, they may be private."""
+def read_request(body: Any, *, max_choices: int) -> ChatRequest:
+    """Check a body. Raises InvalidChatRequest for the first field that is wrong. It never repeats values: they may be private."""
     if not isinstance(body, dict):
         raise InvalidChatRequest("body", "expected a JSON object")
     for name, advice in REFUSED_FIELDS.items():
         if body.get(name) not in (None, ["text"]):
             raise InvalidChatRequest(name, advice)
     options = typed_field(dict, body, "stream_options", {})
-    choices = integer_field(body, "n", 1, most_choices) or 1
+    choices = integer_field(body, "n", 1, max_choices) or 1
     top = integer_field(body, "top_logprobs", 0, 20)
     wants_logprobs = typed_field(bool, body, "logprobs", default=False)
     given = {name: value for name, value in body.items() if name not in REQUEST_FIELDS and name not in DROPPED_FIELDS and value is not None}
@@ -139,7 +139,7 @@ def messages_of(given: Any) -> list[dict[str, Any]]:
 
 @contextmanager
 def refuse_unrecordable() -> Iterator[None]:
-    """Refuse what no message graph can hold: it would be paid for, and could not be recorded."""
+    """Refuse values that no message graph can hold: their answer would be paid for and could not be recorded."""
     try:
         yield
     except MessageError as error:
@@ -149,7 +149,7 @@ def refuse_unrecordable() -> Iterator[None]:
 
 
 def ignore_metadata(*_: object) -> None:
-    """A client's metadata is not among the fields that are kept."""
+    """Do nothing: the metadata of a client's messages is not kept."""
 
 
 def metadata_of(body: Mapping[str, Any]) -> dict[str, str]:
@@ -185,17 +185,17 @@ def text_field(body: Mapping[str, Any], name: str, default: str | None = None) -
         return default
     if not isinstance(value, str) or (not value and default is None) or len(value) > MAX_FIELD_CHARS or CONTROL_CHARACTER.search(value):
         raise InvalidChatRequest(
-            name, "missing" if value is None else f"expected text of at most {MAX_FIELD_CHARS} characters, none of them for control"
+            name, "missing" if value is None else f"expected text of at most {MAX_FIELD_CHARS} characters without control characters"
         )
     return value
 
 
-def integer_field(body: Mapping[str, Any], name: str, least: int, most: int = 2**31 - 1) -> int | None:
+def integer_field(body: Mapping[str, Any], name: str, minimum: int, maximum: int = 2**31 - 1) -> int | None:
     value = body.get(name)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InvalidChatRequest(name, f"expected a whole number from {least} to {most}")
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise InvalidChatRequest(name, f"expected a whole number from {minimum} to {maximum}")
     return value
 
 

@@ -455,7 +455,7 @@ def test_in_a_terminal_ctrl_c_and_ctrl_d_end_the_demo_politely(key: str) -> None
         screen.read_until("Enter to go on", times=2)
         screen.type(key)
         code, shown = screen.end()
-    assert (code, "Until next time." in shown, "3. A squish" in shown, "Traceback" in shown) == (0, True, False, False)
+    assert (code, "Until next time." in shown, "3. A compaction" in shown, "Traceback" in shown) == (0, True, False, False)
 
 
 def test_in_a_terminal_the_demo_can_be_told_not_to_wait() -> None:

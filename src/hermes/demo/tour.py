@@ -1,4 +1,4 @@
-"""A guided tour of the message graph in the terminal: a chat, an edit, a squish, a subagent, the picture of the graph."""
+"""A guided tour of the message graph in the terminal: a chat, an edit, a compaction, a subagent, the picture of the graph."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ chat[1]["content"] = "Capital of Italy?"
 chat.append({"role": "assistant", "content": "Rome."})""",
     ),
     TourScene(
-        "A squish is one edit",
+        "A compaction is one edit",
         "The context grew too long: replace a stretch of it by a summary. "
         'Again the version in which "Rome." was sampled is kept, joined by a `compaction` edge.',
         """\

@@ -41,7 +41,7 @@ class ChunkDecision:
     """Of the text of the chunk: the second reading must be of the same one."""
     broken: frozenset[int]
     """The documents that cannot be exported."""
-    standings: bytes
+    statuses: bytes
     """A `Standing` for each sample of the others."""
 
 
@@ -54,7 +54,7 @@ class ChunkTask:
     """By response id: what copies elsewhere say of samples in it."""
     decided: ChunkDecision | None = None
     """Then it is to be written, and nothing else: all is known of it."""
-    is_written: bool = True
+    should_write: bool = True
     """Without a decision: whether to write it on a guess, or only to say what is in it."""
 
 
@@ -70,7 +70,7 @@ class ChunkResult:
     samples: list[SampleOccurrence] = field(default_factory=list)
     unexported: list[bytes] = field(default_factory=list)
     """The response ids of graphs that can be decoded and not exported."""
-    standings: bytes = b""
+    statuses: bytes = b""
     """What each sample was taken for, where it was written."""
     part: ExportPart | None = None
     failed: str = ""
@@ -92,18 +92,18 @@ def export_chunk(order: ChunkTask, work: ChunkSettings) -> ChunkResult:
 
 def _read_chunk(order: ChunkTask, done: ChunkResult, work: ChunkSettings) -> None:
     """Say what is in a chunk; where it is wanted, write it as if nothing had come before it."""
-    draft = new_part_draft(work.form, work.settings) if order.is_written else None
+    draft = new_part_draft(work.form, work.settings) if order.should_write else None
     copies = SeenSamples({})
-    standings = bytearray()
+    statuses = bytearray()
     for session, calls in _sessions(order, done, work):
         samples = [occurrence_of(call) for call in calls]
         done.samples += samples
         if draft is not None:
-            guessed = [copies.hear(sample) for sample in samples]
-            standings += bytes(guessed)
+            guessed = [copies.add(sample) for sample in samples]
+            statuses += bytes(guessed)
             draft.write(session, list(calls_to_count(calls, guessed)))
     if draft is not None:
-        done.standings, done.part = bytes(standings), draft.part()
+        done.statuses, done.part = bytes(statuses), draft.part()
 
 
 def _sessions(order: ChunkTask, done: ChunkResult, work: ChunkSettings) -> Iterator[tuple[ExportSession, list[SampledCall]]]:
@@ -132,7 +132,7 @@ def _write_decided(order: ChunkTask, decided: ChunkDecision, digest: bytes, work
         session = read_session(document, is_checked=True) if number not in decided.broken else None
         if isinstance(session, ExportSession):
             calls = _calls(session, order, work)
-            draft.write(session, list(calls_to_count(calls, decided.standings[at : at + len(calls)])))
+            draft.write(session, list(calls_to_count(calls, decided.statuses[at : at + len(calls)])))
             at += len(calls)
     return draft.part()
 

@@ -44,12 +44,12 @@ def occurrence_of(call: SampledCall) -> SampleOccurrence:
     return SampleOccurrence(name, bytes.fromhex(call.response_id), call.refused, call.notes)
 
 
-def calls_to_count(calls: Iterable[SampledCall], standings: Iterable[int]) -> Iterator[SampledCall]:
+def calls_to_count(calls: Iterable[SampledCall], statuses: Iterable[int]) -> Iterator[SampledCall]:
     """Yield what counts: what is new, and as excluded what clashes."""
-    for call, standing in zip(calls, standings, strict=True):
-        if standing == SampleStatus.NEW:
+    for call, status in zip(calls, statuses, strict=True):
+        if status == SampleStatus.NEW:
             yield call
-        elif standing == SampleStatus.CLASH:
+        elif status == SampleStatus.CLASH:
             yield replace(call, trained=0, excluded=(ExcludedSpan(0, call.sampled, NAME_TAKEN),))
 
 
@@ -59,13 +59,13 @@ class SeenSamples:
 
     known: Mapping[str, SampleVerdict]
     """By response id: what an earlier pass found out."""
-    news: dict[str, SampleVerdict] = field(default_factory=dict)
+    changed_verdicts: dict[str, SampleVerdict] = field(default_factory=dict)
     """What this pass found out beyond that: then it has to be done over."""
     duplicates: int = 0
     _seen: dict[bytes, tuple[bytes, SampleVerdict]] = field(default_factory=dict)
     _clashes: set[bytes] = field(default_factory=set)
 
-    def hear(self, said: SampleOccurrence) -> SampleStatus:
+    def add(self, said: SampleOccurrence) -> SampleStatus:
         """Take in a sample, or what another copy of it says."""
         first = self._seen.get(said.name)
         if first is None:
@@ -84,7 +84,7 @@ class SeenSamples:
         if both != before:
             self._seen[said.name] = (said.identity, both)
             if self.known.get(said.identity.hex()) != both:
-                self.news[said.identity.hex()] = both
+                self.changed_verdicts[said.identity.hex()] = both
 
 
 def _stricter_refusal(one: str, other: str) -> str:

@@ -51,7 +51,7 @@ def export(
         calls = partial(read_calls, policies=settings.policies, tokenizer=tokenizer, verdicts=verdicts)
         with open_draft(out, form, settings) as (draft, folder):
             broken = _write_sessions(sessions, draft, ExportPass(calls, copies, on_session))
-            if not copies.news:
+            if not copies.changed_verdicts:
                 draft.ledger.duplicates = copies.duplicates
                 manifest = publish(draft, folder, out, settings, tokenizer.name if tokenizer is not None else None)
                 return ExportSummary(manifest, tuple(broken), draft.ledger.placed)
@@ -60,7 +60,7 @@ def export(
             raise TrajectorySettingsError(
                 "several graphs say different things about the same samples; give them as a list, to be read twice"
             )
-        verdicts |= copies.news
+        verdicts |= copies.changed_verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,6 @@ def _write_sessions(sessions: Iterable[ExportSession | SourceError], draft: Expo
         except SessionError as error:
             broken.append(SourceError(session.name, str(error)))
             continue
-        standings = [reading.copies.hear(occurrence_of(call)) for call in calls]
-        reading.on_session(draft.write(session, list(calls_to_count(calls, standings))))
+        statuses = [reading.copies.add(occurrence_of(call)) for call in calls]
+        reading.on_session(draft.write(session, list(calls_to_count(calls, statuses))))
     return broken

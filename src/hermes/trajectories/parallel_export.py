@@ -78,12 +78,12 @@ def export_on(
     while True:
         with open_draft(out, form, settings) as (draft, folder):
             reading = _InputPass(engine, work, partial(_chunks, source, chunk_bytes), draft, watch, verdicts, before)
-            if reading.is_written():
+            if reading.write_all():
                 draft.ledger.duplicates = reading.copies.duplicates
                 manifest = publish(draft, folder, out, settings, name)
                 return ExportSummary(manifest, tuple(reading.broken), draft.ledger.placed)
         # Copies of a sample say different things about it: do it over, knowing what holds for all of them.
-        verdicts |= reading.copies.news
+        verdicts |= reading.copies.changed_verdicts
         before = reading.read
 
 
@@ -132,13 +132,13 @@ class _InputPass:
         self.copies = SeenSamples(self.verdicts)
         self.is_guessing = not self.verdicts  # where some disagree there are copies, and guesses would be wrong
 
-    def is_written(self) -> bool:
+    def write_all(self) -> bool:
         """Write all of the input; return False if copies turn out to disagree, so that what is written is of no use."""
         self.watch.begin(is_read_twice=not self.is_guessing)
         self._do(self._orders(), self._hear)
         if self.before and len(self.read) != len(self.before):
             raise TrajectoryError(INPUT_CHANGED)
-        if self.copies.news:
+        if self.copies.changed_verdicts:
             return False
         if self.decided:
             self._do(self._second_orders(), self._take)
@@ -155,7 +155,7 @@ class _InputPass:
     def _orders(self) -> Iterator[ChunkTask]:
         for number, chunk in enumerate(self.chunks()):
             # An engine asks for chunks ahead of results: some are written in vain before the first wrong guess is known.
-            yield ChunkTask(chunk, self._verdicts_for(number), is_written=self.is_guessing)
+            yield ChunkTask(chunk, self._verdicts_for(number), should_write=self.is_guessing)
 
     def _second_orders(self) -> Iterator[ChunkTask]:
         rest = zip_longest(islice(self.chunks(), self.taken, None), self.decided)
@@ -177,15 +177,15 @@ class _InputPass:
             raise TrajectoryError(INPUT_CHANGED)
         self.read.append(_ChunkRecord(done.digest, [*(sample.identity for sample in done.samples), *done.unexported]))
         self.broken += [SourceError(where, reason) for where, reason in done.broken.values()]
-        standings = bytes(map(self.copies.hear, done.samples))
-        if self.is_guessing and standings == done.standings and not self.copies.news:
+        statuses = bytes(map(self.copies.add, done.samples))
+        if self.is_guessing and statuses == done.statuses and not self.copies.changed_verdicts:
             self._take(done)
             self.taken += 1
             return
         if self.is_guessing:
             self.is_guessing = False
             self.watch.begin_again()
-        self.decided.append(ChunkDecision(done.digest, frozenset(done.broken), standings))
+        self.decided.append(ChunkDecision(done.digest, frozenset(done.broken), statuses))
 
     def _take(self, done: ChunkResult) -> None:
         if done.part is not None:

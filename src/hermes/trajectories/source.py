@@ -42,7 +42,7 @@ def find_files(paths: Iterable[Path]) -> list[Path]:
 class FileSessions:
     """The graphs of some files, to be read as often as one likes."""
 
-    forgotten = 0
+    erased_sessions = 0
     """Who was deleted from a store; from a file nobody is."""
 
     def __init__(self, files: Iterable[Path]) -> None:

@@ -461,7 +461,7 @@ class MessageGraph(MutableSequence[Message]):
             return chat
         if not isinstance(chat, MessageGraph):
             if isinstance(chat, str | Mapping) or not isinstance(chat, Iterable):
-                raise MessageError(path, f"`chat` must be a MessageGraph or a list of messages, got {type(chat).__name__}")
+                raise MessageError(path, f"expected a MessageGraph or a list of messages (`chat` is a reserved key), got {type(chat).__name__}")
             chat = MessageGraph(chat)
         with chat._history.lock:
             return AttachedChat(chat._history.copy(), type(chat)._open, chat._origin)

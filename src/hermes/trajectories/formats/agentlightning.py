@@ -8,8 +8,8 @@ v1.0, which is not on PyPI, only the source was read.
 Calls come depth first, so that a trainer that merges consecutive calls (v1.0) merges all it can. v1.0 keeps only the last of
 several requests with one prompt in a rollout; so where a prompt was sampled n times, the second to n-th sample are rollouts of their own
 (`name~1` ...) with the same reward. Rewards are the rollout's; those of single responses are in `hermes.reward`, which no trainer reads.
-Timestamps count a rollout's records, not seconds. Messages are not written: `TraceToMessages` finds none. Hermes cuts nothing; v1.0 drops prompts longer
-than `data.max_prompt_length` and cuts responses longer than `data.max_response_length`."""
+Timestamps count a rollout's records, not seconds. Messages are not written: `TraceToMessages` finds none. Hermes cuts nothing; v1.0 drops
+prompts longer than `data.max_prompt_length` and cuts responses longer than `data.max_response_length`."""
 
 from __future__ import annotations
 

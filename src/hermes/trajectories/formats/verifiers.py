@@ -9,7 +9,7 @@ Servers do not return which prompt tokens belong to which message. So the last n
 prompt, and the new messages before it none; if there is no new message, the reply holds them, masked. Calls share nodes while their
 messages and tokens agree. `advantages` are present only if a reward or an advantage was annotated. Edges of the graph become
 `semantic_parents`; a kind that verifiers does not know, or uses with another meaning, is `hermes:kind`. Hermes cuts nothing; prime-rl
-cuts branches at `seq_len`. To train each token exactly once, use nodes: `Branch.sampled_mask` marks a node in every branch that holds it."""
+cuts branches at `seq_len`. To train each token exactly once, use nodes: `Branch.sampled_mask` marks a node in every branch that has it."""
 
 from __future__ import annotations
 

@@ -54,15 +54,15 @@ class MessageGraph(MutableSequence[Message]):
             raise MessageError("seed", f"expected text, got {type(seed).__name__}")
         self._origin = new_origin()
         self._history = GraphHistory(seed)
-        self._items = GraphItems(self._history, self._frozen)
-        self._history.nodes = self._frozen_all(messages)
+        self._items = GraphItems(self._history, self._freeze_message)
+        self._history.nodes = self._freeze_all(messages)
 
     @classmethod
     def _open(cls, history: GraphHistory) -> Self:
         graph = cls.__new__(cls)  # not cls(): a subclass may require arguments
         graph._origin = new_origin()
         graph._history = history
-        graph._items = GraphItems(history, graph._frozen)
+        graph._items = GraphItems(history, graph._freeze_message)
         return graph
 
     def _open_like(self, history: GraphHistory) -> Self:
@@ -145,7 +145,7 @@ class MessageGraph(MutableSequence[Message]):
 
     def extend(self, values: Iterable[Any], sampled: bool | None = None) -> None:  # noqa: FBT001  # as in append
         """Append every message of `values`; if one is refused, none is appended."""
-        self._extend(self._listed(values), None, sampled=sampled)
+        self._extend(self._as_list(values), None, sampled=sampled)
 
     def __iadd__(self, values: Iterable[Any]) -> Self:
         self.extend(values)
@@ -153,7 +153,7 @@ class MessageGraph(MutableSequence[Message]):
 
     def insert(self, index: int, value: Any) -> None:
         """Put an authored message before `index`."""
-        node = self._frozen(value, "message")
+        node = self._freeze_message(value, "message")
         with self._history.lock:
             at = slice(operator.index(index), None).indices(len(self))[0]
             rewrite(self._history, at, at, [node])
@@ -232,12 +232,12 @@ class MessageGraph(MutableSequence[Message]):
 
         If the previous version is kept, `kind` is the kind of the edge that joins it to its successor."""
         if not isinstance(where, slice):
-            node = self._frozen(value, "message")
+            node = self._freeze_message(value, "message")
             with self._history.lock:
                 place = self._place(where, "assignment index out of range")
                 rewrite(self._history, place, place + 1, [node], kind)
             return
-        nodes = self._frozen_all(value)  # before the lock: reading `value` may take another graph's lock
+        nodes = self._freeze_all(value)  # before the lock: reading `value` may take another graph's lock
         with self._history.lock:
             start, stop, step = where.indices(len(self))
             if step != 1:
@@ -350,7 +350,7 @@ class MessageGraph(MutableSequence[Message]):
         same content again changes nothing; with other content it raises SampleConflict."""
         if not isinstance(turn, Turn):
             raise TypeError(f"expected a turn that prepare() made, got {type(turn).__name__}")
-        node = self._frozen(message, "message")
+        node = self._freeze_message(message, "message")
         with self._history.lock:
             return commit(self._history, turn, node, call, adopt=adopt)
 
@@ -387,7 +387,7 @@ class MessageGraph(MutableSequence[Message]):
         such samples out. Annotations, usage and sampling parameters stay as they are."""
         with self._history.lock:
             if isinstance(target, Mapping):
-                node = target if isinstance(target, Node) else self._frozen(target, "message")
+                node = target if isinstance(target, Node) else self._freeze_message(target, "message")
             else:
                 node = self._history.nodes[self._place(target, "redact index out of range")]
             if node.redacted or node.digest in self._history.erased or node.get("content") == REDACTED:
@@ -423,7 +423,7 @@ class MessageGraph(MutableSequence[Message]):
         if call is not None and sampled is False:
             raise ValueError("a message with a call record was sampled; leave sampled out")
         many = len(messages) > 1
-        nodes = [self._frozen(message, f"messages[{at}]" if many else "message") for at, message in enumerate(messages)]
+        nodes = [self._freeze_message(message, f"messages[{at}]" if many else "message") for at, message in enumerate(messages)]
         with self._history.lock:
             for message, node in zip(messages, nodes, strict=True):
                 is_copy = isinstance(message, Message | FrozenDict)
@@ -432,18 +432,18 @@ class MessageGraph(MutableSequence[Message]):
                 else:
                     extend_list(self._history, [node])
 
-    def _frozen(self, message: Any, path: str) -> Node:
-        return Node(check_message(message, path, self._frozen_metadata))
+    def _freeze_message(self, message: Any, path: str) -> Node:
+        return Node(check_message(message, path, self._freeze_metadata))
 
-    def _frozen_all(self, messages: Iterable[Any]) -> list[Node]:
-        return [self._frozen(message, f"messages[{index}]") for index, message in enumerate(self._listed(messages))]
+    def _freeze_all(self, messages: Iterable[Any]) -> list[Node]:
+        return [self._freeze_message(message, f"messages[{index}]") for index, message in enumerate(self._as_list(messages))]
 
-    def _listed(self, messages: Iterable[Any]) -> list[Any]:
+    def _as_list(self, messages: Iterable[Any]) -> list[Any]:
         if isinstance(messages, str | bytes) or not isinstance(messages, Iterable):
             raise MessageError("messages", f"expected an iterable of messages, got {type(messages).__name__}")
         return list(messages)
 
-    def _frozen_metadata(self, metadata: Any, path: str) -> FrozenDict:
+    def _freeze_metadata(self, metadata: Any, path: str) -> FrozenDict:
         """Freeze a message's metadata; a chat in it is attached as it is now."""
         if not isinstance(metadata, Mapping):
             raise MessageError(path, f"expected an object, got {type(metadata).__name__}")
@@ -451,17 +451,17 @@ class MessageGraph(MutableSequence[Message]):
         if chat is None:
             return FrozenDict(freeze_items(metadata, path))
         rest = {key: value for key, value in metadata.items() if key != "chat"}
-        attached = self._attached(chat, f"{path}.chat")
+        attached = self._attach(chat, f"{path}.chat")
         if self._origin in attached.origins:
             raise CycleError(f"{path}.chat", "a chat cannot be attached to a message of itself; attach chat.fork()")
         return FrozenDict({**dict(freeze_items(rest, path)), "length": len(attached), "chat": attached})
 
-    def _attached(self, chat: Any, path: str) -> AttachedChat:
+    def _attach(self, chat: Any, path: str) -> AttachedChat:
         if isinstance(chat, AttachedChat):
             return chat
         if not isinstance(chat, MessageGraph):
             if isinstance(chat, str | Mapping) or not isinstance(chat, Iterable):
-                raise MessageError(path, f"expected a MessageGraph or a list of messages (`chat` is a reserved key), got {type(chat).__name__}")
+                raise MessageError(path, f"expected a MessageGraph or a list of messages (`chat` is reserved), got {type(chat).__name__}")
             chat = MessageGraph(chat)
         with chat._history.lock:
             return AttachedChat(chat._history.copy(), type(chat)._open, chat._origin)

@@ -95,7 +95,7 @@ class _MermaidDrawing:
         if chat is not None:
             title = "🔧 Tool Response" if role in ("tool", "function") else f"{ROLE_ICONS[role]} {role.title()} Message"
             self.open(name, title, "responseNode")
-            self.attached(name, chat)
+            self.attached_chat(name, chat)
             self.box(f"{name}C", [f"Content: {self.text(node)}"], "metadataNode")
             self.close()
         elif samples:
@@ -109,7 +109,7 @@ class _MermaidDrawing:
             self.box(name, [f"{icon} {role.title()} Message", f"Content: {self.text(node)}"], "messageNode")
         return name
 
-    def attached(self, name: str, chat: AttachedChat) -> None:
+    def attached_chat(self, name: str, chat: AttachedChat) -> None:
         self.open(f"{name}D", "📊 Metadata", "metadataNode")
         self.box(f"{name}L", [f"Length: {len(chat)}"], "metadataNode")
         if id(chat.history) in self.drawn:

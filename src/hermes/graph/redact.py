@@ -56,18 +56,18 @@ def _redact(history: GraphHistory, digest: bytes, chats: Chats) -> None:
         rewrite(history, at[0], at[-1] + 1, placeholders, REDACTION)
     known: dict[int, Node] = {}
 
-    def erased(node: Node) -> Node:
+    def erase(node: Node) -> Node:
         if id(node) not in known:
             known[id(node)] = _erase_node(node, {digest}, chats)
         return known[id(node)]
 
     alive = list(history.all_nodes())  # keeps the old nodes alive: an object's id is unique only while it lives
-    history.nodes[:] = map(erased, history.nodes)
+    history.nodes[:] = map(erase, history.nodes)
     history.deltas = [
-        Delta(delta.tail, tuple(map(erased, delta.end)), [Hunk(a, b, tuple(map(erased, nodes))) for a, b, nodes in delta.hunks])
+        Delta(delta.tail, tuple(map(erase, delta.end)), [Hunk(a, b, tuple(map(erase, nodes))) for a, b, nodes in delta.hunks])
         for delta in history.deltas
     ]
-    history.snapshots = {place: tuple(map(erased, nodes)) for place, nodes in history.snapshots.items()}
+    history.snapshots = {place: tuple(map(erase, nodes)) for place, nodes in history.snapshots.items()}
     history.forget_reading()
     alive.clear()
     for place, sample in enumerate(history.settle()):

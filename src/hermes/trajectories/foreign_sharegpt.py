@@ -90,7 +90,7 @@ class RowReading:
     drafts: list[ImportedMessage] = field(default_factory=list)
     findings: list[ImportFinding] = field(default_factory=list)
 
-    def found(self, name: str, turn: int | None = None) -> None:
+    def add_finding(self, name: str, turn: int | None = None) -> None:
         finding = ImportFinding(self.line, turn, name)
         if finding not in self.findings:
             self.findings.append(finding)
@@ -130,7 +130,7 @@ def read_turns(row: Mapping[str, Any], line: int) -> RowReading:
             calls = []
             continue
         if calls:
-            reading.found("missing-tool-result", index - 1)
+            reading.add_finding("missing-tool-result", index - 1)
         message: dict[str, Any] = {"role": "user" if speaker == "human" else speaker, "content": value}
         if speaker == "gpt":
             message = _answer(value, index, reading)
@@ -157,7 +157,7 @@ def _turns(row: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 def _tools(row: Mapping[str, Any], reading: RowReading) -> Sequence[Any]:
     tools = _tool_list(row["tools"] or "[]") if row.get("tools") is not None else []
     if tools is None:
-        reading.found("unparsable-tools")
+        reading.add_finding("unparsable-tools")
     return tools or ()
 
 
@@ -173,16 +173,16 @@ def _tool_list(tools: Any) -> list[Any] | None:
 
 def _find_row_faults(row: Mapping[str, Any], turns: Sequence[tuple[str, str, Any]], reading: RowReading) -> None:
     if "compression_metrics" in row:
-        reading.found("compression-metrics")
+        reading.add_finding("compression-metrics")
     if row.get("completed") is False or row.get("partial") is True:
-        reading.found("not-completed")
+        reading.add_finding("not-completed")
     for index, (speaker, value, _) in enumerate(turns):
         if speaker == "human" and value.startswith("[CONTEXT SUMMARY]"):
-            reading.found("compressed-middle", index)
+            reading.add_finding("compressed-middle", index)
         if speaker == "system" and _prompt_tools(value) is not None and "<tool_call>" in value and reading.shape in HERMES_AGENT:
-            reading.found("regenerated-system-prompt", index)
+            reading.add_finding("regenerated-system-prompt", index)
         if speaker == "tool" and reading.shape in HERMES_AGENT and "[screenshot]" in value:
-            reading.found("image-replaced", index)
+            reading.add_finding("image-replaced", index)
 
 
 def _forget_lost_question(turns: Sequence[tuple[str, str, Any]], reading: RowReading) -> None:
@@ -194,7 +194,7 @@ def _forget_lost_question(turns: Sequence[tuple[str, str, Any]], reading: RowRea
         return
     again = [index for index, value in questions[1:] if value == questions[0][1]]
     if again and any(speaker == "gpt" for speaker, _, _ in turns[: again[-1]]):
-        reading.found("lost-first-question", questions[0][0])
+        reading.add_finding("lost-first-question", questions[0][0])
         for draft in reading.drafts:
             draft.sampled = draft.sampled and draft.turn > again[-1]
 
@@ -212,7 +212,7 @@ _ROUND_FLOAT = re.compile(r"[:\[,]\s*-?\d+\.0(?:e[+-]?\d+)?\s*[,}\]]")
 def _answer(value: str, turn: int, reading: RowReading) -> dict[str, Any]:
     text = _SCRATCHPAD.sub(r"\1think>", value)
     if _is_broken(text):
-        reading.found("broken-envelope", turn)
+        reading.add_finding("broken-envelope", turn)
     message: dict[str, Any] = {"role": "assistant"}
     thought = _THINK.match(text)
     if thought is not None:
@@ -220,7 +220,7 @@ def _answer(value: str, turn: int, reading: RowReading) -> dict[str, Any]:
         if thought[1].strip():
             message["reasoning"] = thought[1]
         else:
-            reading.found("empty-think", turn)
+            reading.add_finding("empty-think", turn)
     calls: list[dict[str, Any]] = []
     pieces, at = [], 0
     for block in blocks_of(_CALL, text, CALL_END):
@@ -231,7 +231,7 @@ def _answer(value: str, turn: int, reading: RowReading) -> dict[str, Any]:
             at = block.end()
     pieces.append(text[at:])
     if any(piece.strip() for piece in pieces[1:]) and calls:
-        reading.found("text-between-calls", turn)
+        reading.add_finding("text-between-calls", turn)
     content = "\n".join(piece for place, piece in enumerate(pieces) if piece.strip() or (place == 0 and piece)) if calls else text
     message["content"] = content or None if calls else content
     if calls:
@@ -250,14 +250,14 @@ def _call(block: str, turn: int, place: int, reading: RowReading) -> dict[str, A
     members = members_of(block)
     name = members.get("name", (None, ""))[0] if members is not None else None
     if members is None or not isinstance(name, str):
-        reading.found("unparsable-tool-call", turn)
+        reading.add_finding("unparsable-tool-call", turn)
         return None
     value, raw = members.get("arguments", ({}, "{}"))
     arguments = value if isinstance(value, str) else raw
     if value == {} and name in reading.requiring:
-        reading.found("arguments-lost", turn)
+        reading.add_finding("arguments-lost", turn)
     if reading.shape in HERMES_AGENT and _ROUND_FLOAT.search(arguments):
-        reading.found("rewritten-numbers", turn)
+        reading.add_finding("rewritten-numbers", turn)
     return {"id": f"call_{turn}_{place}", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
@@ -327,15 +327,15 @@ def responses_in(value: str) -> list[str]:
 def _results(value: str, calls: Sequence[dict[str, Any]], turn: int, reading: RowReading) -> Iterator[dict[str, Any]]:
     blocks = responses_in(value)
     if not blocks:
-        reading.found("bare-tool-result", turn)
+        reading.add_finding("bare-tool-result", turn)
     results = [_result(block, turn, reading) for block in blocks or [value]]
     matched = _match_calls(results, calls, turn, reading)
     if len([place for place in matched if place is not None]) < len(calls):
-        reading.found("missing-tool-result", turn)
+        reading.add_finding("missing-tool-result", turn)
     for place, (result, at) in enumerate(zip(results, matched, strict=True)):
         message: dict[str, Any] = {"role": "tool"}
         if at is None:
-            reading.found("orphan-tool-result", turn)
+            reading.add_finding("orphan-tool-result", turn)
             message["tool_call_id"] = result.id or f"orphan_{turn}_{place}"
             name = result.name
         else:
@@ -351,7 +351,7 @@ def _result(block: str, turn: int, reading: RowReading) -> _ToolResult:
         return _ToolResult(block)
     content, raw = members["content"]
     if not isinstance(content, str):
-        reading.found("rewritten-result", turn)
+        reading.add_finding("rewritten-result", turn)
     named = [members.get(key, (None, ""))[0] for key in ("tool_call_id", "name")]
     texts = [text if isinstance(text, str) and text else None for text in named]
     return _ToolResult(content if isinstance(content, str) else raw, *texts)
@@ -366,20 +366,20 @@ def _match_calls(results: Sequence[_ToolResult], calls: Sequence[dict[str, Any]]
     by_id = _assign_by_name([_tool_named_in(result.id, names) for result in results], names)
     if by_id is not None:
         if by_id != by_position and any(result.name != names[place] for result, place in zip(results, by_id, strict=True)):
-            reading.found("name-swapped", turn)
+            reading.add_finding("name-swapped", turn)
         elif by_id != by_position:
-            reading.found("results-reordered", turn)
+            reading.add_finding("results-reordered", turn)
         return list(by_id)
     by_number = _assign_by_number([result.id for result in results])
     if by_number is not None and by_number != by_position:
-        reading.found("name-swapped", turn)
+        reading.add_finding("name-swapped", turn)
         return list(by_number)
     by_name = _assign_by_name([result.name for result in results], names)
     if by_name is not None and by_name != by_position:
-        reading.found("results-reordered", turn)
+        reading.add_finding("results-reordered", turn)
         return list(by_name)
     if by_number is None and any(result.name is not None for result in results):
-        reading.found("names-by-position", turn)
+        reading.add_finding("names-by-position", turn)
     return by_position
 
 

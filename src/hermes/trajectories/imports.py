@@ -94,7 +94,7 @@ def _read(row: Any, line: int, shape: str | None) -> RowReading:
         return _read_own(row, line)
     except (TurnError, KeyError, TypeError, ValueError, AttributeError):
         reading = read_turns(row, line)
-        reading.found("altered-row")
+        reading.add_finding("altered-row")
         return reading
 
 
@@ -116,16 +116,16 @@ def _read_openai(row: Mapping[str, Any], line: int) -> RowReading:
         if not isinstance(message, Mapping):
             raise BadRow(f"message {index} is not an object")
         if message.get("role") == "tool" and waiting.pop(str(message.get("tool_call_id")), None) is None:
-            reading.found("orphan-tool-result", index)
+            reading.add_finding("orphan-tool-result", index)
         if message.get("role") != "tool":
             for turn in waiting.values():
-                reading.found("missing-tool-result", turn)
+                reading.add_finding("missing-tool-result", turn)
             waiting = {str(call.get("id")): index for call in _calls(message)}
         if not all(_has_json_arguments(call) for call in _calls(message)):
-            reading.found("unparsable-arguments", index)
+            reading.add_finding("unparsable-arguments", index)
         weight = message.get("weight")
         if weight not in (None, 0, 1):
-            reading.found("odd-weight", index)
+            reading.add_finding("odd-weight", index)
         kept = {key: value for key, value in message.items() if key != "weight"}
         reading.drafts.append(ImportedMessage(kept, index, message.get("role") == "assistant" and weight != 0))
     return reading
@@ -153,7 +153,7 @@ def _mark_repeated(reading: RowReading, before: list[str]) -> None:
     answers = [draft for draft in reading.drafts if draft.message["role"] == "assistant"]
     texts = [json.dumps(draft.message) for draft in answers]
     if before and len(texts) > len(before) and texts[: len(before)] == before:
-        reading.found("repeats-earlier-line", answers[0].turn)
+        reading.add_finding("repeats-earlier-line", answers[0].turn)
         for draft in answers[: len(before)]:
             draft.sampled = False
     before[:] = texts

@@ -51,7 +51,7 @@ class RowGroups:
         return GatheredRows(sink.getvalue().to_pybytes(), self._tokens)
 
     def take(self, part: GatheredRows, first_row: int) -> None:
-        table = self._renumbered(pa.ipc.open_stream(part.data).read_all(), first_row)
+        table = self._renumber(pa.ipc.open_stream(part.data).read_all(), first_row)
         start = 0
         for end, tokens in enumerate(part.tokens, start=1):
             if self._is_full(tokens):
@@ -71,7 +71,7 @@ class RowGroups:
         self._filled += tokens
         return self._file is not None and (self._filled >= MAX_TOKENS or len(self._tokens) >= MAX_ROWS)
 
-    def _renumbered(self, table: Any, first_row: int) -> Any:
+    def _renumber(self, table: Any, first_row: int) -> Any:
         for name in self._numbers:
             column = table[name]
             moved = pc.if_else(pc.less(column, 0), column, pc.add(column, pa.scalar(first_row, column.type)))

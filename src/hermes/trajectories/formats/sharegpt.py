@@ -84,9 +84,9 @@ def check_line(text: bytes, row: TextRow) -> None:
     try:
         messages = read_messages(line)
     except (TurnError, ValueError, KeyError, TypeError) as error:
-        raise TrajectoryError(f"session {row.session}: a ShareGPT line could not be parsed back ({error}); please report this") from error
+        raise TrajectoryError(f"session {row.session}: a ShareGPT line could not be parsed again ({error}); please report this") from error
     if [canonical(message) for message in messages] != [canonical_message(message) for message in row.messages]:
-        raise TrajectoryError(f"session {row.session}: a ShareGPT line parsed back to other messages; please report this")
+        raise TrajectoryError(f"session {row.session}: a ShareGPT line was parsed to other messages; please report this")
 
 
 def read_messages(line: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -111,9 +111,9 @@ class _SourceCheck:
         prompt, completion = _fingerprint(record.prompt_token_ids), _fingerprint(record.token_ids)
         same = [line for line in lines if (line.prompt, line.completion) == (prompt, completion) or _is_erased_copy(line, response)]
         if same:
-            ours = [line for line in same if line.response == response.id and line.line not in self.seen]
-            if ours:
-                self._compare(ours[0], response, record)
+            matching = [line for line in same if line.response == response.id and line.line not in self.seen]
+            if matching:
+                self._compare(matching[0], response, record)
             else:
                 self._again(same, response, record)
             return
